@@ -1,0 +1,128 @@
+"""Randomness that belongs to the sample: counter-based, keyed by (seed, epoch, index).
+
+Two doors. Ops draw for a whole chunk at once with :func:`uniforms` (this NumPy text is the specification;
+the native core computes the same numbers). User code calls :func:`generator` (``penstock.rng()``) inside
+``__getitem__`` or a transform and gets the current sample's own ``numpy.random.Generator``.
+
+Philox4x32-10: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys
+
+__all__ = ["generator", "philox4x32", "sample_scope", "uniforms"]
+
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_LOW: Final = np.uint64(0xFFFFFFFF)
+_current: contextvars.ContextVar[tuple[int, int, int] | None] = contextvars.ContextVar("penstock-sample", default=None)
+
+
+def philox4x32(counter: NDArray[np.uint64], key: tuple[int, int]) -> NDArray[np.uint64]:
+    """Philox4x32-10.
+
+    Parameters
+    ----------
+    counter : ndarray, shape (n, 4), uint64
+        Four 32-bit words each.
+    key : tuple of two int
+        Two 32-bit words.
+
+    Returns
+    -------
+    ndarray, shape (n, 4), uint64
+        Four 32-bit words each; a new array.
+    """
+    c0, c1, c2, c3 = (counter[:, i].copy() for i in range(4))
+    k0, k1 = key
+    for _ in range(10):
+        p0, p1 = _M0 * c0, _M1 * c2
+        c0, c1, c2, c3 = (
+            (p1 >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
+            p1 & _LOW,
+            (p0 >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
+            p0 & _LOW,
+        )
+        k0, k1 = (k0 + _W0) & 0xFFFFFFFF, (k1 + _W1) & 0xFFFFFFFF
+    return np.stack([c0, c1, c2, c3], axis=1)
+
+
+def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
+    """Uniform numbers in [0, 1) for each sample of a chunk.
+
+    Parameters
+    ----------
+    keys : SampleKeys
+        ``n`` samples.
+    stream : int
+        Which consumer draws (the op's position in its pipeline), 0..65535: streams are independent.
+    count : int
+        Numbers per sample, at most 65536.
+
+    Returns
+    -------
+    ndarray, shape (n, count), float64
+        53 random bits each; row ``i`` depends on (seed, epoch, indices[i], stream) alone, and a longer
+        row begins with the shorter one.
+
+    Notes
+    -----
+    Counter words: index low, index high, epoch, stream << 16 | block; key: seed low, seed high. A block of
+    four words makes two numbers: ``((w0 << 32 | w1) >> 11) * 2**-53`` and the same of w2, w3.
+    """
+    if not (0 <= stream < 1 << 16 and 0 <= count <= 1 << 16):
+        raise ArgumentError(f"stream {stream} and count {count} must be below 65536")
+    blocks = (count + 1) // 2
+    n = len(keys)
+    index = keys.indices.astype(np.int64).view(np.uint64)
+    counter = np.empty((n, blocks, 4), np.uint64)
+    counter[:, :, 0] = (index & _LOW)[:, None]
+    counter[:, :, 1] = (index >> np.uint64(32))[:, None]
+    counter[:, :, 2] = keys.epoch & 0xFFFFFFFF
+    counter[:, :, 3] = np.uint64(stream << 16) | np.arange(blocks, dtype=np.uint64)
+    words = philox4x32(counter.reshape(n * blocks, 4), (keys.seed & 0xFFFFFFFF, keys.seed >> 32 & 0xFFFFFFFF))
+    wide = (words[:, 0::2] << np.uint64(32) | words[:, 1::2]) >> np.uint64(11)
+    return (wide * 2.0**-53).reshape(n, blocks * 2)[:, :count]
+
+
+@contextmanager
+def sample_scope(seed: int, epoch: int, index: int) -> Iterator[None]:
+    """Make (seed, epoch, index) the current sample of this thread while the body runs."""
+    token = _current.set((seed, epoch, index))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def generator() -> np.random.Generator:
+    """The current sample's own random generator, as ``penstock.rng()``.
+
+    Returns
+    -------
+    numpy.random.Generator
+        A new Philox generator at the start of the stream of (seed, epoch, index): the same numbers for any number
+        and kind of workers, and after a resume. Two calls within one sample return the same stream; keep the first.
+
+    Raises
+    ------
+    ArgumentError
+        Outside a sample that a penstock loader is building.
+    """
+    current = _current.get()
+    if current is None:
+        raise ArgumentError("penstock.rng() belongs inside __getitem__ or a transform that a penstock loader runs")
+    seed, epoch, index = current
+    # Counter words 2 and 3 hold the sample's place; drawing moves word 0 on. Bit 63 keeps this stream off the ops'.
+    counter = np.array([0, 0, index & 0xFFFFFFFFFFFFFFFF, epoch & 0xFFFFFFFF | 1 << 63], np.uint64)
+    return np.random.Generator(np.random.Philox(counter=counter, key=np.array([seed & 0xFFFFFFFFFFFFFFFF, 1], np.uint64)))
