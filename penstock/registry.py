@@ -86,4 +86,6 @@ def require(module: str, *, extra: str | None = None, purpose: str = "") -> Any:
         package = module.partition(".")[0]
         what = f"'penstock[{extra}]'" if extra else package
         why = f" {purpose}" if purpose else ""
-        raise OptionalPackageError(f"the package {package!r} is needed{why}; install it with: pip install {what}") from error
+        raise OptionalPackageError(
+            f"the package {package!r} is needed{why}; install it with: pip install {what}"
+        ) from error

@@ -92,7 +92,7 @@ def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
     counter[:, :, 3] = np.uint64(stream << 16) | np.arange(blocks, dtype=np.uint64)
     words = philox4x32(counter.reshape(n * blocks, 4), (keys.seed & 0xFFFFFFFF, keys.seed >> 32 & 0xFFFFFFFF))
     wide = (words[:, 0::2] << np.uint64(32) | words[:, 1::2]) >> np.uint64(11)
-    return (wide * 2.0**-53).reshape(n, blocks * 2)[:, :count]
+    return (wide * np.float64(2.0**-53)).reshape(n, blocks * 2)[:, :count]
 
 
 @contextmanager
@@ -125,4 +125,6 @@ def generator() -> np.random.Generator:
     seed, epoch, index = current
     # Counter words 2 and 3 hold the sample's place; drawing moves word 0 on. Bit 63 keeps this stream off the ops'.
     counter = np.array([0, 0, index & 0xFFFFFFFFFFFFFFFF, epoch & 0xFFFFFFFF | 1 << 63], np.uint64)
-    return np.random.Generator(np.random.Philox(counter=counter, key=np.array([seed & 0xFFFFFFFFFFFFFFFF, 1], np.uint64)))
+    return np.random.Generator(
+        np.random.Philox(counter=counter, key=np.array([seed & 0xFFFFFFFFFFFFFFFF, 1], np.uint64))
+    )

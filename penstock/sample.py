@@ -26,7 +26,7 @@ absolute pixels; ``keypoints``: float32 (n, 2|3); ``mask``: an encoded single-ch
 written ``dtype[shape]`` with ``*`` for a length that varies (``"float32[*,4]"``)."""
 
 Tree = Any
-"""A nesting of tuples, lists and dicts (str keys) with leaves of one type. Python has no name for it that mypy checks."""
+"""A nesting of tuples, lists and dicts (str keys) with leaves of one type. No Python type says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,8 @@ class Schema:
     def to_json(self) -> dict[str, Any]:
         """A JSON-able form; :meth:`from_json` is its inverse."""
         return {
-            name: {"kind": f.kind, **({"classes": list(f.classes)} if f.classes else {})} for name, f in self.fields.items()
+            name: {"kind": f.kind, **({"classes": list(f.classes)} if f.classes else {})}
+            for name, f in self.fields.items()
         }
 
     @classmethod
@@ -154,7 +155,7 @@ class SampleKeys:
 
 
 def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
-    """Apply ``function`` leaf by leaf over trees of one structure; tuples, lists and dicts are kept, named tuples too."""
+    """Apply ``function`` leaf by leaf over trees of one structure; containers keep their types, named tuples too."""
     if isinstance(tree, Mapping):
         return {name: tree_map(function, value, *(r[name] for r in rest)) for name, value in tree.items()}
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):

@@ -75,7 +75,8 @@ class Trace:
         with self._lock:
             rows = list(self._rows)
         return {
-            name: (sum(row[2 * i] for row in rows), sum(row[2 * i + 1] for row in rows)) for i, name in enumerate(STAGES)
+            name: (sum(row[2 * i] for row in rows), sum(row[2 * i + 1] for row in rows))
+            for i, name in enumerate(STAGES)
         }
 
     def reset(self) -> None:
