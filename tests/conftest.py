@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The shared test pictures: ``$PENSTOCK_DATA``, else ``../shared/data`` beside the repository; skips without them."""
+    """The shared test pictures: ``$PENSTOCK_DATA``, else ``../shared/data`` beside the repository; else skips."""
     given = os.environ.get("PENSTOCK_DATA")
     folder = Path(given) if given else ROOT.parent / "shared" / "data"
     if not folder.is_dir():
