@@ -4,6 +4,7 @@
 
     PenstockError
     ├── ArgumentError            (ValueError)     a call that cannot mean anything
+    ├── RecordIndexError         (IndexError)     an index outside a store or dataset
     ├── OptionalPackageError     (ImportError)    a package that an extra installs is absent
     ├── StoreError               (OSError)        a store cannot be opened, read or written
     │   ├── StoreNotFoundError   (FileNotFoundError)
@@ -35,6 +36,7 @@ __all__ = [
     "OptionalPackageError",
     "PackError",
     "PenstockError",
+    "RecordIndexError",
     "SampleError",
     "StallError",
     "StateError",
@@ -86,6 +88,10 @@ def _rebuild(cls: type[PenstockError], message: str, where: dict[str, Any], note
 
 class ArgumentError(PenstockError, ValueError):
     """A call that cannot mean anything; nothing was started."""
+
+
+class RecordIndexError(PenstockError, IndexError):
+    """An index outside a store or dataset; the message says what it holds."""
 
 
 class OptionalPackageError(PenstockError, ImportError):
