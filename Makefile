@@ -1,0 +1,60 @@
+# One word per task, the same here and in CI. Each word sets up what it needs by itself (scripts/setup.py, into .venv).
+
+PYTHON ?= python3
+V := .venv/bin
+SETUP = @command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer is needed: apt-get install python3" >&2; exit 1; }; \
+	$(PYTHON) scripts/setup.py
+
+.PHONY: help install demo check test test-slow fuzz bench docs pins format
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install:  ## the environment and the native core, in .venv
+	$(SETUP)
+
+demo:  ## pack photographs, load them, train on them, resume (ARGS="--images DIR --quick")
+	$(SETUP) --torch
+	@$(V)/penstock demo $(ARGS)
+
+check:  ## lint, types, layers, stubs, clippy, formatting
+	$(SETUP) --torch
+	$(V)/ruff check
+	$(V)/ruff format --check
+	$(V)/mypy
+	$(V)/lint-imports --no-logo
+	$(V)/python native/stubs.py --check
+	cargo clippy --quiet --locked --all-targets -- -D warnings
+	cargo fmt --check
+
+format:  ## let the formatters write
+	$(SETUP)
+	$(V)/ruff check --fix --select I,RUF100 --quiet
+	$(V)/ruff format
+	cargo fmt
+
+test:  ## the native core's tests, then the package's, then every example of the documentation
+	$(SETUP) --torch
+	cargo test --quiet --locked --package penstock-core
+	$(V)/python -m pytest $(ARGS)
+
+test-slow:  ## the long ones: kills at random moments, a million mutations, more examples
+	$(SETUP) --torch
+	HYPOTHESIS_PROFILE=explore $(V)/python -m pytest -m slow $(ARGS)
+
+docs:  ## run every example in README.md and docs/
+	$(SETUP) --torch
+	$(V)/python -m pytest README.md docs $(ARGS)
+
+fuzz:  ## throw damaged files at the decoder, 60 s (SECONDS=600 for more)
+	$(SETUP)
+	@scripts/fuzz.sh $(or $(SECONDS),60)
+
+bench:  ## run every benches/*.py; writes benches/results/<machine>.md
+	$(SETUP) --torch
+	$(V)/python benches $(ARGS)
+
+pins:  ## compile requirements/*.in to *.txt
+	$(SETUP)
+	@scripts/pins.sh $(ARGS)

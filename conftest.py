@@ -1,0 +1,53 @@
+"""Runs every Python example of README.md and docs/ (`make docs`), each page in an empty folder with some photographs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+ROOT = Path(__file__).resolve().parent
+
+
+def photographs(folder: Path, classes: tuple[str, ...] = ("cat", "dog"), per_class: int = 80) -> None:
+    """Some small JPEG files, one sub-folder a class: noise on a colour ramp, which is enough for an example."""
+    import numpy as np
+    from PIL import Image
+
+    draw = np.random.default_rng(0)
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for number in range(per_class):
+            height, width = draw.integers(120, 260, size=2)
+            ramp = np.linspace(draw.integers(0, 120, 3), draw.integers(120, 255, 3), int(width))
+            picture = np.broadcast_to(ramp, (int(height), int(width), 3)) + draw.normal(
+                0, 6, (int(height), int(width), 3)
+            )
+            Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8)).save(folder / name / f"{number}.jpg", quality=85)
+
+
+def setup(namespace: dict[str, Any]) -> None:
+    """An empty folder to run in, with `photos/` in it."""
+    namespace["_home"], namespace["_folder"] = Path.cwd(), Path(tempfile.mkdtemp(prefix="penstock-docs-"))
+    photographs(namespace["_folder"] / "photos")
+    os.chdir(namespace["_folder"])
+
+
+def teardown(namespace: dict[str, Any]) -> None:
+    """Leave and remove it."""
+    os.chdir(namespace["_home"])
+    shutil.rmtree(namespace["_folder"])
+
+
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser(), SkipParser()],
+    patterns=["README.md", "docs/*.md"],
+    path=str(ROOT),
+    setup=setup,
+    teardown=teardown,
+).pytest()

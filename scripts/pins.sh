@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Compile requirements/*.in to *.txt: every package and hash, for Python 3.11 and newer, no index address.
+# `scripts/pins.sh --upgrade` takes the newest versions; without it, what is pinned stays pinned.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+compile() {
+  local name=$1
+  shift
+  .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+    --no-emit-find-links --custom-compile-command "make pins" \
+    "requirements/$name.in" --output-file "requirements/$name.txt" "$@"
+}
+compile uv "$@"
+compile dev "$@"
+compile torch --constraint requirements/dev.txt "$@"
+compile torchvision --no-deps "$@"

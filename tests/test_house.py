@@ -1,0 +1,77 @@
+"""The rules that hold the house together and that no linter knows."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def requirements(name: str) -> list[str]:
+    """The lines of a requirements file that name a package."""
+    lines = (ROOT / "requirements" / name).read_text().splitlines()
+    return [line for line in lines if line and not line.startswith(("#", "-", " "))]
+
+
+def test_dependencies_are_pinned_as_the_package_declares_them() -> None:
+    """What is tested is what is installed: requirements/runtime.in repeats the dependencies in pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert sorted(requirements("runtime.in")) == sorted(project["dependencies"])
+
+
+@pytest.mark.parametrize("name", ["uv.txt", "dev.txt", "torch.txt", "torchvision.txt"])
+def test_pins_carry_hashes_and_no_index(name: str) -> None:
+    """Every pinned package is exact and hashed, and no address of a package index is in the files."""
+    text = (ROOT / "requirements" / name).read_text()
+
+    blocks = re.split(r"\n(?=[a-zA-Z0-9])", text)
+
+    assert "://" not in text
+    assert "--index" not in text
+    assert "--find-links" not in text
+    for block in blocks[1:]:
+        assert re.match(r"[a-z0-9._-]+==\S+", block), block.splitlines()[0]
+        assert "--hash=sha256:" in block, block.splitlines()[0]
+
+
+def test_import_is_light() -> None:
+    """`import penstock` imports numpy and nothing heavier, and starts no thread."""
+    code = (
+        "import sys, threading, penstock\n"
+        "heavy = {'torch', 'PIL', 'lmdb', 'msgpack', 'typer', 'rich', 'torchvision', 'multiprocessing.pool'}\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+        "print(*sorted(heavy & set(sys.modules)))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == []
+
+
+def test_every_changelog_fragment_has_a_known_kind() -> None:
+    """A fragment is named `<what>.<kind>.md`, so that the release script finds its section."""
+    kinds = {"feature", "fix", "performance", "docs", "removal", "misc"}
+    fragments = [p.name for p in (ROOT / "changelog.d").glob("*.md") if p.name != "README.md"]
+
+    wrong = [name for name in fragments if len(name.split(".")) != 3 or name.split(".")[1] not in kinds]
+
+    assert fragments
+    assert wrong == []
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    """Decision records count 0001, 0002, ... and each has the four parts."""
+    pages = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+
+    parts = {page.name: re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE) for page in pages}
+
+    assert [page.name[:4] for page in pages] == [f"{i:04d}" for i in range(1, len(pages) + 1)]
+    for name, found in parts.items():
+        assert found == ["Context", "Decision", "Rejected", "Consequences"], name
