@@ -1,4 +1,4 @@
-"""Runs every Python example of README.md and docs/ (`make docs`), each page in an empty folder with some photographs."""
+"""Runs every Python example of README.md and docs/ (`make docs`), each page in an empty folder with photographs."""
 
 from __future__ import annotations
 
