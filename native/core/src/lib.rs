@@ -1,1 +1,6 @@
 //! Penstock's pixels: JPEG decoding, resampling and the fused fill of a batch's rows. Knows no Python.
+
+pub mod error;
+pub mod jpeg;
+pub mod rows;
+pub mod simd;

@@ -1,0 +1,216 @@
+//! Drives a decode: strips of MCUs from the scan to the sink.
+
+use super::color;
+use super::entropy::{Layout, SLACK};
+use super::header::Header;
+use super::huffman::Tables;
+use super::idct::{self, BlockRow};
+use super::markers::Color;
+use super::planes::{Cover, Part, Plane};
+use super::scan::{Scan, Window};
+use crate::error::Error;
+use crate::rows::RowSink;
+use crate::simd::{self, Level};
+
+/// A rectangle of pixels, not empty and inside the picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// Left edge.
+    pub x: usize,
+    /// Top edge.
+    pub y: usize,
+    /// Width in pixels.
+    pub width: usize,
+    /// Height in pixels.
+    pub height: usize,
+}
+
+impl Region {
+    /// The whole picture.
+    pub fn whole(header: &Header<'_>) -> Self {
+        Region { x: 0, y: 0, width: header.width, height: header.height }
+    }
+
+    fn is_inside(&self, header: &Header<'_>) -> bool {
+        let fits = |from: usize, length: usize, size: usize| length > 0 && from < size && length <= size - from;
+        fits(self.x, self.width, header.width) && fits(self.y, self.height, header.height)
+    }
+}
+
+/// Decodes one image after another, keeping its tables and buffers.
+pub struct Decoder {
+    level: Level,
+    tables: Tables,
+    window: Window,
+    coefficients: Vec<i16>,
+    used: Vec<u8>,
+    planes: [Plane; 3],
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Decoder {
+    /// A decoder that uses the best kernels of this processor.
+    pub fn new() -> Self {
+        Self::with_level(simd::detect())
+    }
+
+    /// A decoder that uses at most the kernels of `level`.
+    pub fn with_level(level: Level) -> Self {
+        Decoder {
+            level: level.available(),
+            tables: Tables::new(),
+            window: Window::new(),
+            coefficients: Vec::new(),
+            used: Vec::new(),
+            planes: Default::default(),
+        }
+    }
+
+    /// Decodes a region into `sink`: rows from top to bottom, each once.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the scan is found broken; rows handed over before that are of no use then. A scan is
+    /// checked to its end only if the region reaches the picture's bottom right corner.
+    ///
+    /// # Panics
+    /// If `region` is empty or not inside the picture.
+    pub fn decode<S: RowSink>(&mut self, header: &Header<'_>, region: Region, sink: &mut S) -> Result<(), Error> {
+        assert!(region.is_inside(header), "region {region:?} is not inside {} x {}", header.width, header.height);
+        for component in header.components() {
+            for (class, id) in [(0, component.dc), (1, component.ac)] {
+                self.tables.set(class, id, header.huffman[class][id].unwrap_or_default())?;
+            }
+        }
+        let cover = Cover::new(header, region);
+        let blocks = cover.columns.len() * header.blocks_per_mcu;
+        if self.used.len() < blocks {
+            self.used.resize(blocks, 0);
+            self.coefficients.resize(64 * blocks + SLACK, 0);
+        }
+        let mut scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);
+        let mut strips = Strips {
+            level: self.level,
+            header,
+            region,
+            cover: &cover,
+            planes: &mut self.planes,
+            next: region.y,
+        };
+        strips.begin();
+        scan.skip(cover.rows.start * header.mcus_x + cover.columns.start)?;
+        for row in cover.rows.clone() {
+            let used = &mut self.used[..blocks];
+            let coefficients = &mut self.coefficients[..64 * blocks + SLACK];
+            scan.decode(coefficients, used)?;
+            strips.transform(row, coefficients.as_chunks().0, used);
+            strips.emit(row, sink);
+            let rest = header.mcus_x - cover.columns.end;
+            if row + 1 < cover.rows.end {
+                scan.skip(rest + cover.columns.start)?;
+                strips.advance();
+            } else if rest == 0 && row + 1 == header.mcus_y {
+                scan.finish()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// From coefficients to rows of the sink, one MCU row at a time.
+struct Strips<'a> {
+    level: Level,
+    header: &'a Header<'a>,
+    region: Region,
+    cover: &'a Cover,
+    planes: &'a mut [Plane; 3],
+    /// Next row of the picture to be handed over.
+    next: usize,
+}
+
+impl Strips<'_> {
+    fn begin(&mut self) {
+        for ((component, part), plane) in self.header.components().iter().zip(parts(self.cover)).zip(&mut *self.planes) {
+            let strip = 8 * component.v;
+            plane.begin(part, strip, self.cover.rows.start * strip);
+        }
+    }
+
+    /// The coefficients of MCU row `row` to samples.
+    fn transform(&mut self, row: usize, blocks: &[[i16; 64]], used: &[u8]) {
+        let mut first = 0;
+        for ((component, part), plane) in self.header.components().iter().zip(parts(self.cover)).zip(&mut *self.planes) {
+            let skipped = self.cover.columns.start * component.h;
+            for v in 0..component.v {
+                let order = BlockRow {
+                    from: part.columns.start - skipped,
+                    to: part.columns.end - skipped,
+                    first: first + v * component.h,
+                    per_mcu: component.h,
+                    stride: self.header.blocks_per_mcu,
+                };
+                if part.rows.contains(&(row * component.v + v)) {
+                    let pitch = plane.pitch;
+                    let quant = &self.header.quant[component.quant];
+                    idct::block_row(self.level, blocks, used, order, quant, plane.strip_from(8 * v), pitch);
+                }
+            }
+            plane.extend_edges(part);
+            first += component.h * component.v;
+        }
+    }
+
+    /// Hands over all rows that are complete after MCU row `row`.
+    fn emit<S: RowSink>(&mut self, row: usize, sink: &mut S) {
+        let end = self.region.y + self.region.height;
+        let ready = if row + 1 == self.cover.rows.end {
+            end
+        } else {
+            // the last row needs the chroma below it
+            end.min((row + 1) * 8 * self.header.vmax - usize::from(self.cover.looks_down()))
+        };
+        if ready <= self.next {
+            return;
+        }
+        while self.next < ready {
+            self.emit_row(self.next, sink);
+            self.next += 1;
+        }
+        sink.done(ready - self.region.y);
+    }
+
+    fn emit_row<S: RowSink>(&mut self, y: usize, sink: &mut S) {
+        let Region { x, width, .. } = self.region;
+        let level = self.level;
+        let mut parts = parts(self.cover);
+        let mut sources = self.planes.iter_mut().map(|plane| {
+            parts.next().map_or(&[][..], |part| plane.pixels(level, part, x, y, width))
+        });
+        let mut sources: [&[u8]; 3] = core::array::from_fn(|_| sources.next().unwrap_or_default());
+        let color = self.header.color;
+        if color == Color::Gray {
+            sources = [sources[0]; 3];
+        }
+        let out = sink.row(y - self.region.y);
+        if S::PLANAR {
+            color::planar(level, color, sources, width, out);
+        } else {
+            let [pixels, ..] = out;
+            color::interleaved(level, color, sources, width, pixels);
+        }
+    }
+
+    fn advance(&mut self) {
+        for (plane, _) in self.planes.iter_mut().zip(parts(self.cover)) {
+            plane.advance();
+        }
+    }
+}
+
+fn parts(cover: &Cover) -> impl Iterator<Item = &Part> {
+    cover.parts.iter().flatten()
+}

@@ -1,0 +1,41 @@
+//! Baseline JPEG decoding, bit-exact with libjpeg-turbo (islow IDCT, fancy upsampling), of whole images and of regions.
+//!
+//! ```text
+//! bytes ── header ── tables ──┐
+//!   │      (markers)  (huffman)│
+//!   └─ scan ── unstuff ── entropy ── coefficients ── idct ── planes ── upsample ── color ── RowSink
+//!      intervals  window   (MCUs)    (one MCU row)          (one MCU row and a row of context)
+//! ```
+//!
+//! The picture is decoded strip by strip (an MCU row each), so that everything after the file's bytes stays in cache and
+//! memory grows with the region's width only. Blocks outside the region are passed over by the entropy decoder and cost
+//! nothing else; rows below it are not read.
+//!
+//! Beside each `*_avx2` kernel stands the scalar one that specifies it. Whatever libjpeg would decode with a warning is
+//! [`crate::error::Error::Corrupt`] here: a decode that succeeds gives libjpeg's pixels.
+
+mod color;
+#[cfg(target_arch = "x86_64")]
+mod color_avx2;
+mod decoder;
+mod entropy;
+mod header;
+mod huffman;
+mod idct;
+#[cfg(target_arch = "x86_64")]
+mod idct_avx2;
+mod markers;
+mod planes;
+mod scan;
+mod summary;
+mod unstuff;
+mod upsample;
+#[cfg(target_arch = "x86_64")]
+mod upsample_avx2;
+#[cfg(target_arch = "x86_64")]
+mod vector;
+
+pub use decoder::{Decoder, Region};
+pub use header::{Header, Limits};
+pub use markers::{Color, Process};
+pub use summary::{Summary, inspect};

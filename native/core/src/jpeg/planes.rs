@@ -1,0 +1,166 @@
+//! Where a region's samples come from and where they are kept: per component, the blocks that matter, and one strip of
+//! samples with a row of context above.
+
+use core::ops::Range;
+
+use super::color;
+use super::decoder::Region;
+use super::header::{Component, Header};
+use super::idct;
+use super::upsample::{self, Upsample};
+
+/// Samples before the first of each row: room for its left neighbour, and alignment.
+const ORIGIN: usize = 32;
+/// Rows kept from the strip before.
+const CONTEXT: usize = 1;
+
+/// The part of a component that a region needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub upsample: Upsample,
+    /// Pixels per sample.
+    pub across: usize,
+    pub down: usize,
+    /// Block columns and rows.
+    pub columns: Range<usize>,
+    pub rows: Range<usize>,
+    /// Size of the component in samples.
+    width: usize,
+    height: usize,
+}
+
+impl Part {
+    fn new(component: &Component, header: &Header<'_>, region: Region) -> Self {
+        let (across, down) = (header.hmax / component.h, header.vmax / component.v);
+        let upsample = Upsample::of(component, header.hmax, header.vmax);
+        let blocks = |from: usize, length: usize, factor: usize, neighbours: bool, size: usize| {
+            let margin = usize::from(neighbours);
+            let first = (from / factor).saturating_sub(margin);
+            let end = ((from + length - 1) / factor + 1 + margin).min(size);
+            first / 8..end.div_ceil(8)
+        };
+        Part {
+            upsample,
+            across,
+            down,
+            columns: blocks(region.x, region.width, across, upsample.looks_across(), component.width),
+            rows: blocks(region.y, region.height, down, upsample.looks_down(), component.height),
+            width: component.width,
+            height: component.height,
+        }
+    }
+}
+
+/// The MCUs that hold all parts.
+#[derive(Debug, Clone)]
+pub(crate) struct Cover {
+    pub parts: [Option<Part>; 3],
+    pub columns: Range<usize>,
+    pub rows: Range<usize>,
+}
+
+impl Cover {
+    pub fn new(header: &Header<'_>, region: Region) -> Self {
+        let mut cover = Cover { parts: [const { None }; 3], columns: usize::MAX..0, rows: usize::MAX..0 };
+        let join = |all: &mut Range<usize>, blocks: &Range<usize>, per_mcu: usize| {
+            all.start = all.start.min(blocks.start / per_mcu);
+            all.end = all.end.max(blocks.end.div_ceil(per_mcu));
+        };
+        for (component, slot) in header.components().iter().zip(&mut cover.parts) {
+            let part = Part::new(component, header, region);
+            join(&mut cover.columns, &part.columns, component.h);
+            join(&mut cover.rows, &part.rows, component.v);
+            *slot = Some(part);
+        }
+        cover
+    }
+
+    /// Any part needs the row of samples above or below.
+    pub fn looks_down(&self) -> bool {
+        self.parts.iter().flatten().any(|part| part.upsample.looks_down())
+    }
+}
+
+/// One strip of a component's samples.
+#[derive(Debug, Default)]
+pub(crate) struct Plane {
+    samples: Vec<u8>,
+    pub pitch: usize,
+    /// Rows of a strip.
+    strip: usize,
+    /// Sample row at the start of the strip, and column at the start of each row.
+    top: usize,
+    left: usize,
+    upsampled: Vec<u8>,
+}
+
+impl Plane {
+    /// Gets ready for strips of `strip` rows of a part, from sample row `top` on.
+    pub fn begin(&mut self, part: &Part, strip: usize, top: usize) {
+        let width = 8 * part.columns.len();
+        self.pitch = (ORIGIN + width + upsample::SPARE.max(color::SPARE).max(idct::SPARE)).next_multiple_of(32);
+        self.strip = strip;
+        self.top = top;
+        self.left = 8 * part.columns.start;
+        grow(&mut self.samples, (CONTEXT + strip) * self.pitch + upsample::SPARE);
+        if part.upsample != Upsample::None {
+            grow(&mut self.upsampled, width * part.across + upsample::SPARE + color::SPARE);
+        }
+    }
+
+    /// The strip's row `row` and those below.
+    pub fn strip_from(&mut self, row: usize) -> &mut [u8] {
+        &mut self.samples[(CONTEXT + row) * self.pitch + ORIGIN..]
+    }
+
+    /// Repeats the component's first and last column beyond its edges, which is how the triangle filters see them.
+    pub fn extend_edges(&mut self, part: &Part) {
+        if !part.upsample.looks_across() {
+            return;
+        }
+        let end = part.width.min(8 * part.columns.end) - self.left;
+        for row in self.samples.chunks_exact_mut(self.pitch).skip(CONTEXT).take(self.strip) {
+            row[ORIGIN - 1] = row[ORIGIN];
+            row[ORIGIN + end] = row[ORIGIN + end - 1];
+        }
+    }
+
+    /// Moves on by a strip, keeping its last row as context.
+    pub fn advance(&mut self) {
+        self.samples.copy_within(self.strip * self.pitch..(self.strip + CONTEXT) * self.pitch, 0);
+        self.top += self.strip;
+    }
+
+    /// Samples of row `y` of the component, from the sample before `x` on. The row is in the strip or its context.
+    fn row_before(&self, x: usize, y: usize) -> &[u8] {
+        let start = (y + CONTEXT - self.top) * self.pitch + ORIGIN + x - self.left - 1;
+        &self.samples[start..start + self.pitch - (x - self.left)]
+    }
+
+    /// Row `y` of the picture at the component's samples, from pixel `x` on, `width` pixels at full size.
+    pub fn pixels(&mut self, level: crate::simd::Level, part: &Part, x: usize, y: usize, width: usize) -> &[u8] {
+        let row = y / part.down;
+        if part.upsample == Upsample::None {
+            return &self.row_before(x, row)[1..];
+        }
+        let lower = y % part.down * 2 >= part.down;
+        let other = match (part.upsample.looks_down(), lower) {
+            (false, _) => row,
+            (true, false) => row.saturating_sub(1),
+            (true, true) => (row + 1).min(part.height - 1),
+        };
+        let first = x / part.across;
+        let count = (x + width - 1) / part.across + 1 - first;
+        let mut upsampled = core::mem::take(&mut self.upsampled);
+        let (near, far) = (self.row_before(first, row), self.row_before(first, other));
+        upsample::row(level, part.upsample, near, far, lower, count, &mut upsampled);
+        self.upsampled = upsampled;
+        &self.upsampled[x - first * part.across..]
+    }
+}
+
+fn grow<T: Clone + Default>(buffer: &mut Vec<T>, length: usize) {
+    if buffer.len() < length {
+        buffer.resize(length, T::default());
+    }
+}

@@ -1,0 +1,39 @@
+//! The one place where the processor's abilities are looked up.
+
+use std::sync::OnceLock;
+
+/// Which kernels run. Every level gives the same pixels, to the bit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Portable Rust: the specification of all others.
+    Scalar,
+    /// x86-64 with AVX2, BMI1, BMI2, LZCNT, MOVBE and FMA (Haswell, Zen and later).
+    Avx2,
+}
+
+impl Level {
+    /// This level if the processor has it, else the best below it. Kernels are dispatched on the result only, which is
+    /// what makes calling them sound.
+    #[must_use]
+    pub fn available(self) -> Self {
+        self.min(detect())
+    }
+}
+
+/// The best level of this processor (looked up once).
+pub fn detect() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("movbe")
+            && is_x86_feature_detected!("fma")
+        {
+            return Level::Avx2;
+        }
+        Level::Scalar
+    })
+}
