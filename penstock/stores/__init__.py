@@ -1,0 +1,85 @@
+"""Stores: containers of records, found by scheme, suffix or content.
+
+A new store is one file here with a :class:`~penstock.stores.base.Store` in it, and one registration line below,
+which also enrols it in ``tests/conformance/test_stores.py``. Order matters: the first store that recognises a
+path opens it, so the most particular come first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import ArgumentError, IncompleteStoreError, StoreFormatError, StoreNotFoundError
+from penstock.registry import Registry
+
+if TYPE_CHECKING:
+    from penstock.stores.base import Store
+
+__all__ = ["STORES", "find", "open"]
+
+STORES = Registry("store")
+STORES.register("lmdb", "penstock.stores.lmdb:LmdbStore")
+STORES.register("files", "penstock.stores.files:FilesStore")
+
+_SCHEME = re.compile(r"^([a-z][a-z0-9+.-]*)://(.*)$", re.DOTALL)
+
+
+def open(url: str | os.PathLike[str], **options: Any) -> Store:  # noqa: A001  # `ps.open` is the promised name
+    """Open a store for reading.
+
+    Parameters
+    ----------
+    url : str or path
+        ``"photos.lmdb"``, ``"photos/"``, or with the kind said: ``"lmdb://photos.lmdb"``, ``"files:///data/photos"``.
+    **options
+        Passed to the store's class; see there.
+
+    Returns
+    -------
+    Store
+        To be closed by the caller, or used in a ``with`` statement.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If nothing is there.
+    StoreFormatError
+        If something is there that no store recognises.
+    IncompleteStoreError
+        If it is a pack that was never finished.
+    """
+    kind, path = find(url)
+    store: Store = kind(path, **options)
+    return store
+
+
+def find(url: str | os.PathLike[str], *, missing_ok: bool = False) -> tuple[type[Store], str]:
+    """The class that opens ``url``, and the path in it.
+
+    Parameters
+    ----------
+    url : str or path
+        As for :func:`open`.
+    missing_ok : bool
+        Whether to choose by scheme and suffix alone where nothing is there yet (a pack about to be written).
+    """
+    text = os.fsdecode(url)
+    if not text:
+        raise ArgumentError("an empty path is no store")
+    if said := _SCHEME.match(text):
+        return STORES.get(said[1]), said[2]
+    kinds: list[type[Store]] = [STORES.get(name) for name in STORES]
+    if not os.path.lexists(text):
+        if not missing_ok:
+            raise StoreNotFoundError("there is no store at this path", store=text)
+        return next((kind for kind in kinds if text.rstrip("/").endswith(kind.suffixes)), kinds[0]), text
+    for kind in kinds:
+        if kind.recognises(text):
+            return kind, text
+    raise _unrecognised(text)
+
+
+def _unrecognised(path: str) -> StoreFormatError | IncompleteStoreError:
+    return StoreFormatError(f"this is no store of a kind known here ({', '.join(STORES)})", store=path)

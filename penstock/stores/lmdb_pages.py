@@ -1,0 +1,350 @@
+"""The pages of an LMDB file, read with plain ``pread``: is it whole, which record lies where, are its pages sealed.
+
+::
+
+    data.mdb    ┌ page 0 ┬ page 1 ┬ page 2 ┬ ...            pages.xxh3   ┌ header ┬ xxh3_64 of page 0, 1, 2, ...
+                │  meta  │  meta  │ branch, leaf, overflow                └─ page size, count, hash of the hashes
+
+LMDB maps its file and trusts it: a truncated one kills the process, a damaged one answers wrongly. So this module
+reads the file on its own terms, bounds-checked and without a map: before it is opened (:func:`measure`), to find a
+record's place (:meth:`PageFile.locate`), and to verify it (:meth:`PageFile.leaves`). It writes the seals only.
+
+The format is that of LMDB 0.9 on little-endian 64-bit machines: ``mdb.c``, structures MDB_page, MDB_meta, MDB_db,
+MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.errors import StoreFormatError, StoreNotFoundError
+
+__all__ = ["MAIN", "SEALS", "Extent", "MetaPage", "Node", "PageFile", "Seals", "Tree", "fsync_path", "looks_like_lmdb", "measure", "newest_meta", "page_hashes"]
+
+SEALS: Final = "pages.xxh3"
+MAIN: Final = b""
+"""Stands for the main database, which names the others."""
+
+_PAGE = struct.Struct("<QHHHH")  # number, pad, flags, lower, upper
+_META = struct.Struct("<IIQQ")  # magic, version, address, map size; then two trees, last page, transaction
+_TREE = struct.Struct("<IHHQQQQQ")  # pad, flags, depth, branch pages, leaf pages, overflow pages, entries, root
+_TAIL = struct.Struct("<QQ")
+_NODE = struct.Struct("<HHHH")  # low, high, flags, key size
+_PAGE_NUMBER = struct.Struct("<Q")
+_OVERFLOW_COUNT = struct.Struct("<I")
+
+_MAGIC, _DATA_VERSION = 0xBEEFC0DE, 1
+_BRANCH, _LEAF, _OVERFLOW = 0x01, 0x02, 0x04
+_BIGDATA, _SUBDATA, _DUPDATA = 0x01, 0x02, 0x04
+_NO_PAGE: Final = 0xFFFFFFFFFFFFFFFF
+_MAX_DEPTH: Final = 32  # LMDB's CURSOR_STACK
+
+_SEALS = struct.Struct("<8sIIQ8s")  # magic, page size, 0, count, xxh3_64 of the header so far and all hashes
+_SEALS_MAGIC: Final = b"PSSEAL\x01\n"
+_CHUNK_PAGES: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One database's B-tree: where its root is, how many entries it should have."""
+
+    root: int
+    depth: int
+    entries: int
+
+    @classmethod
+    def parse(cls, content: bytes | memoryview, at: int = 0) -> Tree:
+        """From an MDB_db structure."""
+        _, _, depth, _, _, _, entries, root = _TREE.unpack_from(content, at)
+        return cls(root, depth, entries)
+
+
+@dataclass(frozen=True, slots=True)
+class MetaPage:
+    """The newest of a file's two meta pages."""
+
+    page_nbytes: int
+    last_page: int
+    transaction: int
+    map_nbytes: int
+    free: Tree
+    main: Tree
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the file must have."""
+        return (self.last_page + 1) * self.page_nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where a value lies: byte offset and length in the file, first page and number of pages."""
+
+    offset: int
+    nbytes: int
+    page: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One entry of a leaf page."""
+
+    key: bytes
+    extent: Extent
+    is_tree: bool
+
+
+def looks_like_lmdb(path: str) -> bool:
+    """Whether the file begins with an LMDB meta page."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(16 + 4)
+    except OSError:
+        return False
+    return len(head) == 16 + 4 and int.from_bytes(head[16:], "little") == _MAGIC
+
+
+def measure(path: str, url: str) -> MetaPage:
+    """Read the meta pages and compare what they promise with the file's size, before anyone maps it.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no such file.
+    StoreFormatError
+        If it is no LMDB file, or shorter than it says; both sizes are named.
+    """
+    newest = newest_meta(path, url)
+    have = os.path.getsize(path)
+    if have < newest.nbytes:
+        raise StoreFormatError(
+            f"{path} is truncated: it has {have} bytes of {newest.nbytes} ({newest.nbytes - have} are missing); "
+            "copy it again, or pack the source again",
+            store=url,
+        )
+    return newest
+
+
+def newest_meta(path: str, url: str) -> MetaPage:
+    """The newer meta page, whatever the file's size; errors as :func:`measure`."""
+    head_nbytes = 16 + _META.size + 2 * _TREE.size + _TAIL.size
+    try:
+        with open(path, "rb") as file:
+            have = os.fstat(file.fileno()).st_size
+            head = file.read(head_nbytes)
+            page_nbytes = _page_nbytes(head)
+            if page_nbytes is None:
+                raise StoreFormatError(f"{path} ({have} bytes) does not begin with an LMDB meta page", store=url)
+            file.seek(page_nbytes)
+            second = file.read(head_nbytes)
+    except FileNotFoundError as error:
+        raise StoreNotFoundError(f"there is no file {path}", store=url) from error
+    first, other = _parse_meta(head, page_nbytes), _parse_meta(second, page_nbytes)
+    if first is None or other is None:
+        raise StoreFormatError(
+            f"{path} ({have} bytes) is truncated or damaged: it ends before, or within, its second meta page", store=url
+        )
+    return max(first, other, key=lambda meta: meta.transaction)
+
+
+def _page_nbytes(head: bytes) -> int | None:
+    if len(head) < 16 + _META.size + 4 or _META.unpack_from(head, 16)[:2] != (_MAGIC, _DATA_VERSION):
+        return None
+    size: int = struct.unpack_from("<I", head, 16 + _META.size)[0]  # md_pad of the free tree holds the page size
+    return size if 512 <= size <= 1 << 16 and size & (size - 1) == 0 else None
+
+
+def _parse_meta(page: bytes, page_nbytes: int) -> MetaPage | None:
+    if _page_nbytes(page) != page_nbytes or len(page) < 16 + _META.size + 2 * _TREE.size + _TAIL.size:
+        return None
+    at = 16 + _META.size
+    last_page, transaction = _TAIL.unpack_from(page, at + 2 * _TREE.size)
+    map_nbytes = _META.unpack_from(page, 16)[3]
+    return MetaPage(page_nbytes, last_page, transaction, map_nbytes, Tree.parse(page, at), Tree.parse(page, at + _TREE.size))
+
+
+class PageFile:
+    """An LMDB file as pages. Whatever does not hold is a ValueError that names the page; nothing is trusted.
+
+    Parameters
+    ----------
+    path : str
+        The file ``data.mdb``.
+    url : str
+        The store, for errors.
+    """
+
+    def __init__(self, path: str, url: str) -> None:
+        self.meta = measure(path, url)
+        self.page_nbytes = self.meta.page_nbytes
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.nbytes = os.fstat(self._file).st_size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._file)
+
+    @property
+    def pages(self) -> int:
+        """Pages of the file, a last part of one counted."""
+        return -(-self.nbytes // self.page_nbytes)
+
+    def read(self, first: int, count: int = 1) -> bytes:
+        """Pages ``first`` and following, whole; ValueError where the file has none."""
+        if first < 0 or first + count > self.pages:
+            raise ValueError(f"page {first} is outside the file of {self.pages} pages")
+        return os.pread(self._file, count * self.page_nbytes, first * self.page_nbytes)
+
+    def value(self, extent: Extent) -> bytes:
+        """The bytes of a value."""
+        return os.pread(self._file, extent.nbytes, extent.offset)
+
+    def trees(self) -> dict[bytes, Tree]:
+        """The named databases."""
+        return {
+            node.key: Tree.parse(self.value(node.extent))
+            for _, nodes in self.leaves(self.meta.main)
+            for node in nodes
+            if node.is_tree
+        }
+
+    def locate(self, tree: Tree) -> Extent | None:
+        """Where the value of a tree's first entry lies; None if the tree is empty."""
+        return next((node.extent for _, nodes in self.leaves(tree) for node in nodes), None)
+
+    def leaves(self, tree: Tree, structure: list[int] | None = None) -> Iterator[tuple[int, list[Node]]]:
+        """Page number and entries of each leaf, in order of keys.
+
+        Parameters
+        ----------
+        tree : Tree
+            Where to walk.
+        structure : list of int, optional
+            Gets the number of each branch and leaf page before it is parsed.
+        """
+        if tree.root == _NO_PAGE:
+            return
+        seen = 0
+        waiting = [(tree.root, 1)]
+        while waiting:
+            number, depth = waiting.pop()
+            seen += 1
+            if depth > _MAX_DEPTH or seen > self.pages:
+                raise ValueError(f"page {number}: the tree runs in a circle")
+            if structure is not None:
+                structure.append(number)
+            page = self.read(number)
+            flags, nodes = self._nodes(number, page)
+            if flags & _BRANCH:
+                children = [self._child(number, page, at) for at in nodes]
+                waiting.extend((child, depth + 1) for child in reversed(children))
+            else:
+                yield number, [self._leaf_node(number, page, at) for at in nodes]
+
+    def _nodes(self, number: int, page: bytes) -> tuple[int, tuple[int, ...]]:
+        said, _, flags, lower, upper = _PAGE.unpack_from(page)
+        kind = flags & (_BRANCH | _LEAF)
+        if said != number or kind not in {_BRANCH, _LEAF} or not 16 <= lower <= upper <= len(page):
+            raise ValueError(f"page {number}: neither a branch nor a leaf page")
+        nodes = struct.unpack_from(f"<{(lower - 16) // 2}H", page, 16)
+        if any(at + _NODE.size > len(page) for at in nodes):
+            raise ValueError(f"page {number}: an entry lies outside its page")
+        return flags, nodes
+
+    def _child(self, number: int, page: bytes, at: int) -> int:
+        low, high, flags, _ = _NODE.unpack_from(page, at)
+        child: int = low | high << 16 | flags << 32
+        if not 2 <= child < self.pages:
+            raise ValueError(f"page {number}: points to page {child}, outside the file of {self.pages} pages")
+        return child
+
+    def _leaf_node(self, number: int, page: bytes, at: int) -> Node:
+        low, high, flags, key_nbytes = _NODE.unpack_from(page, at)
+        nbytes = low | high << 16
+        start = at + _NODE.size + key_nbytes
+        inside = _PAGE_NUMBER.size if flags & _BIGDATA else nbytes
+        if start + inside > len(page) or flags & _DUPDATA:
+            raise ValueError(f"page {number}: an entry lies outside its page")
+        key = page[at + _NODE.size : start]
+        if not flags & _BIGDATA:
+            return Node(key, Extent(number * self.page_nbytes + start, nbytes, number, 1), bool(flags & _SUBDATA))
+        first = _PAGE_NUMBER.unpack_from(page, start)[0]
+        count = -(-(16 + nbytes) // self.page_nbytes)
+        if not 2 <= first <= self.pages - count:
+            raise ValueError(f"page {number}: an entry's {count} pages from {first} on lie outside the file")
+        return Node(key, Extent(first * self.page_nbytes + 16, nbytes, first, count), is_tree=False)
+
+
+class Seals:
+    """The hashes of a file's pages, as kept beside it in ``pages.xxh3``; read a stretch at a time."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "rb") as file:
+            head = file.read(_SEALS.size)
+            if len(head) < _SEALS.size or not head.startswith(_SEALS_MAGIC):
+                raise ValueError("its header is not one of this format")
+            _, self.page_nbytes, _, self.count, self._hashed = _SEALS.unpack(head)
+        self._path = path
+
+    def broken(self) -> bool:
+        """Whether the seals themselves do not hold; reads all of them."""
+        with open(self._path, "rb") as file:
+            state = xxhash.xxh3_64(file.read(_SEALS.size)[:-8])
+            nbytes = 0
+            while part := file.read(1 << 20):
+                state.update(part)
+                nbytes += len(part)
+        return nbytes != 8 * self.count or state.digest() != self._hashed
+
+    def load(self, first: int, count: int) -> NDArray[np.uint64]:
+        """The hashes of pages ``first`` and following."""
+        with open(self._path, "rb") as file:
+            file.seek(_SEALS.size + 8 * first)
+            return np.frombuffer(file.read(8 * count), "<u8")
+
+    @staticmethod
+    def write(folder: str, file_name: str) -> None:
+        """Seal ``file_name`` in ``folder``: written aside, synced, renamed."""
+        path = os.path.join(folder, SEALS)
+        aside = path + ".tmp"
+        with PageFile(os.path.join(folder, file_name), folder) as pages, open(aside, "wb") as file:
+            head = _SEALS.pack(_SEALS_MAGIC, pages.page_nbytes, 0, pages.pages, bytes(8))[:-8]
+            state = xxhash.xxh3_64(head)
+            file.write(head + bytes(8))
+            for first in range(0, pages.pages, _CHUNK_PAGES):
+                hashes = page_hashes(pages.read(first, min(_CHUNK_PAGES, pages.pages - first)), pages.page_nbytes)
+                state.update(hashes.tobytes())
+                file.write(hashes.tobytes())
+            file.seek(len(head))
+            file.write(state.digest())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        fsync_path(folder)
+
+
+def page_hashes(content: bytes, page_nbytes: int) -> NDArray[np.uint64]:
+    """xxh3_64 of each page; a last part of one is hashed as it is."""
+    view = memoryview(content)
+    digest = xxhash.xxh3_64_intdigest
+    return np.array([digest(view[at : at + page_nbytes]) for at in range(0, len(view), page_nbytes)], "<u8")
+
+
+def fsync_path(path: str) -> None:
+    """Make a folder's entries, or a file's bytes, durable."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
