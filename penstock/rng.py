@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 
-__all__ = ["generator", "philox4x32", "sample_scope", "uniforms"]
+__all__ = ["current_keys", "generator", "philox4x32", "sample_scope", "uniforms"]
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -103,6 +103,14 @@ def sample_scope(seed: int, epoch: int, index: int) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def current_keys() -> SampleKeys | None:
+    """The current sample's key as a chunk of one, for ops that draw; None outside a sample."""
+    if (current := _current.get()) is None:
+        return None
+    seed, epoch, index = current
+    return SampleKeys(seed, epoch, np.array([index], np.int64))
 
 
 def generator() -> np.random.Generator:

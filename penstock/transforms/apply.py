@@ -1,0 +1,35 @@
+"""Ops applied to one image: the step that the general path and the rest of a compiled program share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.rng import sample_scope
+from penstock.sample import SampleKeys
+from penstock.transforms.base import Op, Params
+
+__all__ = ["apply_to_image", "draw_one", "image_size"]
+
+
+def apply_to_image(ops: Sequence[Op], image: Any, keys: SampleKeys, first: int = 0) -> Any:
+    """Apply ``ops[first:]`` to one image, each with its position as its stream."""
+    with sample_scope(keys.seed, keys.epoch, int(keys.indices[0])):
+        for stream in range(first, len(ops)):
+            op = ops[stream]
+            image = op.native(image, draw_one(op, keys, image_size(image), stream))
+    return image
+
+
+def draw_one(op: Op, keys: SampleKeys, size: tuple[int, int], stream: int) -> Params:
+    """The op's parameters for a chunk of one sample."""
+    params: Params = op.draw(keys, np.array([size], np.int64), stream)[0]
+    return params
+
+
+def image_size(image: Any) -> tuple[int, int]:
+    """Width and height of an HWC or HW array; (0, 0) for what is not decoded yet."""
+    shape: tuple[int, ...] = getattr(image, "shape", ())
+    return (int(shape[1]), int(shape[0])) if len(shape) >= 2 else (0, 0)

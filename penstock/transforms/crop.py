@@ -1,0 +1,286 @@
+"""Cropping: a window of the image, with zeros where the window reaches outside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, pair, uniforms
+from penstock.transforms.geometry import Geometry
+from penstock.transforms.resize import Resize, check_filter, require_uint8, resize_native, resize_pillow
+
+__all__ = ["CenterCrop", "RandomCrop", "RandomResizedCrop"]
+
+
+class _Crop(Op):
+    """What crops share: params are left, top, width, height of the window, in pixels of the image."""
+
+    may_pad: ClassVar[bool] = True
+
+    def __init__(self, size: int | tuple[int, int]) -> None:
+        self.size_ = pair(size, type(self).__name__)
+
+    def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # the window decides
+        """The window's."""
+        return params[:, 2:4]
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """Fixed."""
+        return replace(movable(spec, self), height=self.size_[0], width=self.size_[1])
+
+    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+        """The window; a view where it lies inside."""
+        return _window(image, params)
+
+    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+        """The window."""
+        return _window(mask, params)
+
+    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
+        """Shifted and clipped to the window; a box outside is kept with no area, so that labels stay aligned."""
+        left, top, width, height = (int(v) for v in params)
+        moved = boxes - np.array([left, top, left, top], np.float32)
+        return np.clip(moved, np.float32(0), np.array([width, height, width, height], np.float32))
+
+    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
+        """Shifted; those outside stay, outside."""
+        moved = points.copy()
+        moved[:, :2] -= np.asarray(params[:2], np.float32)
+        return moved
+
+    def fuse(self, fusion: Fusion) -> bool:  # noqa: ARG002  # a crop can be folded anywhere
+        """Shrink the region or narrow the window."""
+        return True
+
+    def compose(self, geometry: Geometry, params: Params) -> None:
+        """Crop."""
+        geometry.crop(params, may_pad=self.may_pad)
+
+
+class CenterCrop(_Crop):
+    """The middle of the image, as ``torchvision.transforms.CenterCrop``: rounding, and zeros around a smaller image.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        A square's side, or (height, width).
+    """
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
+        """The window of each image."""
+        wanted = np.array(self.size_[::-1], np.int64)
+        spare = np.asarray(sizes, np.int64) - wanted
+        params = np.empty((len(sizes), 4), np.int64)
+        params[:, :2] = np.where(spare >= 0, np.rint(spare / 2.0), -(-spare // 2))
+        params[:, 2:] = wanted
+        return params
+
+    def __repr__(self) -> str:
+        return f"CenterCrop({self.size_})"
+
+
+class RandomCrop(_Crop):
+    """A window at a random place, as ``torchvision.transforms.RandomCrop``.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        A square's side, or (height, width).
+    padding : int or sequence of 1, 2 or 4 ints
+        Zeros added around the image first: all sides; left-right, top-bottom; or left, top, right, bottom.
+    pad_if_needed : bool
+        Whether an image smaller than the window is padded, on both sides by what it lacks; else it is an error.
+
+    Notes
+    -----
+    Draws two numbers: the top row and the left column.
+    """
+
+    random: ClassVar[bool] = True
+
+    def __init__(
+        self, size: int | tuple[int, int], padding: int | Sequence[int] = 0, pad_if_needed: bool = False
+    ) -> None:
+        super().__init__(size)
+        sides = (padding,) if isinstance(padding, int) else tuple(padding)
+        if len(sides) not in {1, 2, 4} or min(sides) < 0:
+            raise ArgumentError(f"padding={padding!r}: one, two or four numbers of pixels, none negative")
+        self.padding = (sides * 4)[:4]  # left, top, right, bottom
+        self.pad_if_needed = pad_if_needed
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
+        """The window of each image; raises ArgumentError for an image that is too small."""
+        wanted = np.array(self.size_[::-1], np.int64)
+        before, after = np.array(self.padding[:2]), np.array(self.padding[2:])
+        padded = np.asarray(sizes, np.int64) + before + after
+        lacking = np.maximum(wanted - padded, 0)
+        if lacking.any():
+            if not self.pad_if_needed:
+                position = int(lacking.any(axis=1).argmax())
+                raise ArgumentError(
+                    f"{self!r} does not fit into an image of {sizes[position][0]} x {sizes[position][1]}; "
+                    "resize first, or let pad_if_needed=True add zeros",
+                    position=position,
+                )
+            padded = padded + 2 * lacking
+        places = uniforms(keys, stream, 2)[:, ::-1]
+        params = np.empty((len(sizes), 4), np.int64)
+        params[:, :2] = np.floor(places * (padded - wanted + 1)) - before - lacking
+        params[:, 2:] = wanted
+        return params
+
+    def __repr__(self) -> str:
+        return f"RandomCrop({self.size_}, padding={self.padding}, pad_if_needed={self.pad_if_needed})"
+
+
+class RandomResizedCrop(_Crop):
+    """A window of random area and shape, resized: ``torchvision.transforms.RandomResizedCrop``.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Of the result: a square's side, or (height, width).
+    scale : (float, float)
+        Range of the window's share of the image's area.
+    ratio : (float, float)
+        Range of its width / height, log-uniform.
+    filter : {"box", "bilinear", "bicubic", "lanczos"}
+        Resampling filter.
+
+    Notes
+    -----
+    torchvision's algorithm number for number: up to ten tries, then the largest central window of an allowed shape.
+    Draws the place first (top, left) and then two numbers a try (area, shape), so that most samples cost three Philox
+    blocks. The loop over samples is Python on purpose: 1 us a sample for any chunk, where the same steps in
+    NumPy cost 30 us a chunk, and chunks are small.
+
+    C. Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6.
+    """
+
+    random: ClassVar[bool] = True
+    may_pad: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        size: int | tuple[int, int],
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        filter: str = "bilinear",  # noqa: A002  # Pillow's word
+    ) -> None:
+        super().__init__(size)
+        if not (len(scale) == len(ratio) == 2 and 0 < scale[0] <= scale[1] and 0 < ratio[0] <= ratio[1]):
+            raise ArgumentError(f"scale={scale!r} and ratio={ratio!r} are ranges (low, high) of positive numbers")
+        self.scale = (float(scale[0]), float(scale[1]))
+        self.ratio = (float(ratio[0]), float(ratio[1]))
+        self.filter = check_filter(filter)
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
+        """The window of each image."""
+        windows = [
+            self._window(width, height, numbers)
+            for (width, height), numbers in zip(sizes.tolist(), uniforms(keys, stream, _FEW).tolist(), strict=True)
+        ]
+        for i, window in enumerate(windows):
+            if window is None:
+                width, height = sizes[i].tolist()
+                numbers = uniforms(keys[i : i + 1], stream, _ALL)[0].tolist()
+                windows[i] = self._window(width, height, numbers) or self._central(width, height)
+        return np.array(windows, np.int64).reshape(-1, 4)
+
+    def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
+        """The result's, the same for all."""
+        result = np.empty((len(params), 2), np.int64)
+        result[:] = self.size_[::-1]
+        return result
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """Fixed."""
+        require_uint8(spec.dtype, self)
+        return super().spec(spec)
+
+    def image(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
+        """The window, resized by Pillow."""
+        return resize_pillow(_window(image, params), self.size_[1], self.size_[0], self.filter)
+
+    def native(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
+        """The window, resized by the native core."""
+        require_uint8(image.dtype.name, self)
+        return resize_native(_window(image, params), self.size_[1], self.size_[0], self.filter)
+
+    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+        """The window, resized by nearest neighbour."""
+        return self._resize().mask(_window(mask, params), self._resized())
+
+    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """Cropped, then scaled."""
+        window = (int(params[2]), int(params[3]))
+        return self._resize().boxes(super().boxes(boxes, params, size), self._resized(), window)
+
+    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """Cropped, then scaled."""
+        window = (int(params[2]), int(params[3]))
+        return self._resize().keypoints(super().keypoints(points, params, size), self._resized(), window)
+
+    def fuse(self, fusion: Fusion) -> bool:
+        """Where a crop and then a resize can be."""
+        return self._resize().fuse(fusion)
+
+    def compose(self, geometry: Geometry, params: Params) -> None:
+        """Crop, then set the size."""
+        geometry.crop(params)
+        geometry.resize(self.size(params, geometry.size))
+
+    def __repr__(self) -> str:
+        return f"RandomResizedCrop({self.size_}, scale={self.scale}, ratio={self.ratio}, filter={self.filter!r})"
+
+    def _window(self, width: int, height: int, numbers: list[float]) -> tuple[int, int, int, int] | None:
+        """The first try that fits: left, top, width, height; None if none of those in ``numbers`` does."""
+        area = width * height
+        scale, scale_span = self.scale[0], self.scale[1] - self.scale[0]
+        low = math.log(self.ratio[0])
+        span = math.log(self.ratio[1]) - low
+        for i in range(2, len(numbers), 2):
+            target = area * (scale + numbers[i] * scale_span)
+            shape = math.exp(low + numbers[i + 1] * span)
+            w, h = round(math.sqrt(target * shape)), round(math.sqrt(target / shape))
+            if 0 < w <= width and 0 < h <= height:
+                return int(numbers[1] * (width - w + 1)), int(numbers[0] * (height - h + 1)), w, h
+        return None
+
+    def _central(self, width: int, height: int) -> tuple[int, int, int, int]:
+        """The largest central window of an allowed shape."""
+        w, h = width, height
+        if width / height < self.ratio[0]:
+            h = max(1, round(width / self.ratio[0]))
+        elif width / height > self.ratio[1]:
+            w = max(1, round(height * self.ratio[1]))
+        return (width - w) // 2, (height - h) // 2, w, h
+
+    def _resize(self) -> Resize:
+        return Resize(self.size_, self.filter)
+
+    def _resized(self) -> Params:
+        return np.array(self.size_[::-1], np.int64)
+
+
+_TRIES: Final = 10
+_FEW, _ALL = 2 + 2 * 2, 2 + 2 * _TRIES
+
+
+def _window(image: NDArray[Any], params: Params) -> NDArray[Any]:
+    """``image[top:top + height, left:left + width]``, with zeros outside the image."""
+    left, top, width, height = (int(v) for v in params[:4])
+    y0, y1, x0, x1 = max(top, 0), min(top + height, image.shape[0]), max(left, 0), min(left + width, image.shape[1])
+    inside = image[y0 : max(y1, y0), x0 : max(x1, x0)]
+    if inside.shape[:2] == (height, width):
+        return inside
+    padded = np.zeros((height, width, *image.shape[2:]), image.dtype)
+    padded[y0 - top : y0 - top + inside.shape[0], x0 - left : x0 - left + inside.shape[1]] = inside
+    return padded

@@ -1,0 +1,212 @@
+"""Bytes to pixels: ``penstock.decode`` and the op that stands first in a pipeline.
+
+Baseline JPEG goes to the native decoder; what it does not take, and what it finds corrupt, goes to Pillow, whose
+verdict is final. Formats are told by their first bytes, never by a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _native
+from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError
+from penstock.transforms import fallback
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params
+from penstock.transforms.orientation import Region, orient_pixels, raw_region
+
+__all__ = ["MAX_PIXELS", "Decode", "as_bytes", "decode", "decode_refused", "fill_sizes", "sizes"]
+
+MAX_PIXELS: Final = 1 << 27
+"""Default cap on the declared width x height: 134 megapixels, 400 MB as RGB."""
+
+
+def decode(
+    data: Any, region: Region | None = None, scale: int = 1, max_pixels: int = MAX_PIXELS, orient: bool = False
+) -> NDArray[np.uint8]:
+    """Decode an image, or a part of it.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The whole file: JPEG, PNG, WebP, GIF (first frame), BMP or TIFF, told by its first bytes.
+    region : tuple of four int, optional
+        ``x0, y0, x1, y1`` in pixels of the full-size image (as oriented, with ``orient=True``); x1 and y1 are outside.
+        A baseline JPEG is decoded no further than its last row: damage below goes unnoticed.
+    scale : {1, 2, 4, 8}
+        Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, the rest by averaging scale x scale pixels. The size is
+        rounded up, and the region mapped outward: ``x0 // scale`` to ``ceil(x1 / scale)`` (in the file's own rows).
+    max_pixels : int
+        Cap on the declared width x height, checked before anything is allocated.
+    orient : bool
+        Whether to apply the Exif orientation. False, as Pillow and torchvision have it; OpenCV applies it. Pillow
+        applies a TIFF's in any case.
+
+    Returns
+    -------
+    ndarray, shape (height, width, 3), uint8
+        RGB; a new C-contiguous array. The pixels are Pillow's ``convert("RGB")``: gray is repeated, alpha is dropped
+        (not blended), palettes are looked up, CMYK is converted without a profile; but 16-bit samples are brought to
+        8 by ``>> 8``, where Pillow would clip.
+
+    Raises
+    ------
+    ArgumentError
+        If the region does not lie in the image, or an argument cannot mean anything.
+    DecodeError
+        If Pillow refuses the bytes (truncated, corrupt, not an image), or a JPEG asks for an absurd number of scans:
+        more than 100, at more than 2**28 pixels x scans.
+    UnsupportedImageError
+        If the bytes are an image of a kind that is not read here.
+    ImageTooLargeError
+        If the declared size is above ``max_pixels``.
+
+    Notes
+    -----
+    Thread-safe; the GIL is released while pixels are decoded.
+
+    Examples
+    --------
+    >>> import io
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> import penstock as ps
+    >>> file = io.BytesIO()
+    >>> Image.new("RGB", (64, 48), "white").save(file, "JPEG")
+    >>> ps.decode(file.getvalue(), region=(8, 8, 40, 24)).shape
+    (16, 32, 3)
+    """
+    if scale not in {1, 2, 4, 8}:
+        raise ArgumentError(f"scale={scale!r}: an image is decoded at 1/1, 1/2, 1/4 or 1/8 of its size")
+    encoded = as_bytes(data)
+    orientation = fallback.read_orientation(encoded, max_pixels) if orient else 1
+    if region is not None:
+        region = _check_region(region, encoded, max_pixels, orientation)
+    if scale == 1 and encoded.startswith(b"\xff\xd8"):
+        pixels = _decode_jpeg(encoded, region, max_pixels)
+    else:
+        pixels = fallback.rgb_pixels(encoded, max_pixels, region, scale)
+    return pixels if orientation == 1 else orient_pixels(pixels, orientation)
+
+
+def sizes(images: Sequence[Any], max_pixels: int = MAX_PIXELS) -> NDArray[np.int32]:
+    """Width and height that each image's header declares.
+
+    Parameters
+    ----------
+    images : sequence of bytes-like
+        Whole files.
+    max_pixels : int
+        Cap for images that are not baseline JPEG (those are capped where they are decoded).
+
+    Returns
+    -------
+    ndarray, shape (n, 2), int32
+        Of the image as stored (no Exif orientation), never of a thumbnail inside it.
+
+    Raises
+    ------
+    DecodeError
+        For the first unreadable one, with its ``position``.
+    """
+    return fill_sizes(images, _native.sizes(images), max_pixels)
+
+
+class Decode(Op):
+    """Encoded bytes to HWC uint8 RGB: the first op of a pipeline over a store.
+
+    Parameters
+    ----------
+    orient : bool
+        Whether to apply the Exif orientation. Boxes, keypoints and masks are then taken to be those of the oriented
+        picture (as labelled in a viewer that orients); a mask file's own orientation is not read.
+    max_pixels : int
+        Cap on the declared width x height.
+    """
+
+    def __init__(self, orient: bool = False, max_pixels: int = MAX_PIXELS) -> None:
+        self.orient = orient
+        self.max_pixels = max_pixels
+
+    def image(self, image: Any, params: Params) -> NDArray[np.uint8]:  # noqa: ARG002  # nothing to draw
+        """Decode; see :func:`decode`."""
+        return decode(image, max_pixels=self.max_pixels, orient=self.orient)
+
+    def mask(self, mask: Any, params: Params) -> NDArray[Any]:  # noqa: ARG002
+        """Decode a single-channel image with its values as stored; an array passes."""
+        return mask if _is_decoded(mask) else fallback.channel_pixels(as_bytes(mask), self.max_pixels)
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:  # noqa: ARG002  # there is no image before
+        """Images differ in size."""
+        return ImageSpec(dtype="uint8")
+
+    def fuse(self, fusion: Fusion) -> bool:
+        """Begin the fused prefix."""
+        if fusion.decode is not None:
+            return False
+        fusion.decode = self
+        return True
+
+
+def _decode_jpeg(encoded: bytes, region: Region | None, max_pixels: int) -> NDArray[np.uint8]:
+    try:
+        pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels)
+    except _native.TooLargeError as error:
+        raise ImageTooLargeError(str(error)) from error
+    except (_native.UnsupportedError, _native.CorruptError) as refusal:
+        return decode_refused(encoded, str(refusal), max_pixels, region)
+    return pixels
+
+
+def decode_refused(encoded: bytes, refusal: str, max_pixels: int, region: Region | None = None) -> NDArray[np.uint8]:
+    """Decode through Pillow what the native decoder refused; if Pillow refuses too, its error notes our reason."""
+    try:
+        return fallback.rgb_pixels(encoded, max_pixels, region)
+    except DecodeError as error:
+        error.add_note(f"the native decoder: {refusal}")
+        raise
+
+
+def fill_sizes(images: Sequence[Any], sizes: NDArray[np.int32], max_pixels: int) -> NDArray[np.int32]:
+    """Replace each (0, 0) of ``sizes``, in place, by what Pillow reads in the image's header."""
+    for position in np.flatnonzero(sizes[:, 0] == 0).tolist():
+        try:
+            sizes[position] = fallback.image_size(as_bytes(images[position]), max_pixels)
+        except DecodeError as error:
+            error.locate(position=position)
+            raise
+    return sizes
+
+
+def _check_region(region: Region, encoded: bytes, max_pixels: int, orientation: int) -> Region:
+    """Check a region against the picture and turn it into one of the file's own rows."""
+    width, height = (int(side) for side in _native.sizes([encoded])[0])
+    if width == 0:
+        width, height = fallback.image_size(encoded, max_pixels)
+    shown = (height, width) if orientation >= 5 else (width, height)
+    x0, y0, x1, y1 = (int(side) for side in region)
+    if not (0 <= x0 < x1 <= shown[0] and 0 <= y0 < y1 <= shown[1]):
+        raise ArgumentError(
+            f"region {tuple(region)!r} of an image of {shown[0]} x {shown[1]}: x0, y0, x1, y1 must have "
+            f"0 <= x0 < x1 <= {shown[0]} and 0 <= y0 < y1 <= {shown[1]}"
+        )
+    return raw_region((x0, y0, x1, y1), orientation, width, height)
+
+
+def _is_decoded(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim >= 2
+
+
+def as_bytes(data: Any) -> bytes:
+    """The file's bytes; no copy where they are ``bytes`` already."""
+    if isinstance(data, bytes):
+        return data
+    if _is_decoded(data):
+        raise ArgumentError(f"an array of shape {data.shape} is decoded already; leave Decode out of its pipeline")
+    try:
+        return bytes(data) if isinstance(data, bytearray | memoryview) else memoryview(data).tobytes()
+    except TypeError as error:
+        raise ArgumentError(f"an image to decode is bytes-like, not {type(data).__name__}") from error

@@ -1,0 +1,274 @@
+"""Images through Pillow: every format but baseline JPEG, and every JPEG the native decoder does not take.
+
+The contract of decoding rests here: *the pixels Pillow gives, and a refusal of what Pillow refuses*. Added to
+Pillow are limits that hold before pixels are allocated, a fixed list of parsers (no Ghostscript, no FLI, nothing
+found by file name), sixteen bits brought to eight by ``>> 8`` (Pillow would clip), silence, and errors of one kind.
+Pillow's global switches (``MAX_IMAGE_PIXELS``, ``LOAD_TRUNCATED_IMAGES``) are neither set nor needed: its parsers
+are called directly, without the ``Image.open`` that consults them.
+
+Called by :mod:`penstock.transforms.decode` and the fused fill; thread-safe; Pillow is imported at first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
+from penstock.transforms import markers
+from penstock.transforms.orientation import Region
+from penstock.transforms.quiet import quiet
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
+
+__all__ = ["SCAN_BUDGET", "SCAN_LIMIT", "channel_pixels", "image_size", "read_orientation", "rgb_pixels", "sniff"]
+
+SCAN_LIMIT: Final = 100
+"""Scans that a JPEG may have whatever its size; encoders write up to about a dozen."""
+
+SCAN_BUDGET: Final = 1 << 28
+"""Pixels x scans that a JPEG with more scans than :data:`SCAN_LIMIT` may cost (about 0.3 s of libjpeg-turbo)."""
+
+_PARSERS: Final = {
+    "JPEG": ("PIL.JpegImagePlugin", "JpegImageFile"),
+    "PNG": ("PIL.PngImagePlugin", "PngImageFile"),
+    "GIF": ("PIL.GifImagePlugin", "GifImageFile"),
+    "WebP": ("PIL.WebPImagePlugin", "WebPImageFile"),
+    "BMP": ("PIL.BmpImagePlugin", "BmpImageFile"),
+    "TIFF": ("PIL.TiffImagePlugin", "TiffImageFile"),
+}
+_MAGIC: Final = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"BM": "BMP",
+    b"II*\x00": "TIFF",
+    b"MM\x00*": "TIFF",
+    b"II+\x00": "TIFF",
+    b"MM\x00+": "TIFF",
+}
+_NOT_READ: Final = {
+    b"\x00\x00\x00\x0cjP  ": "JPEG 2000",
+    b"\xff\x4f\xff\x51": "JPEG 2000",
+    b"\x00\x00\x00\x0cJXL ": "JPEG XL",
+    b"\xff\x0a": "JPEG XL",
+    b"8BPS": "Photoshop",
+    b"%PDF": "PDF",
+    b"\x00\x00\x01\x00": "icon",
+    b"v/1\x01": "OpenEXR",
+    b"#?RADIANCE": "Radiance HDR",
+    b"qoif": "QOI",
+    b"DDS ": "DDS",
+}
+_FTYP_BRANDS: Final = {b"avif": "AVIF", b"avis": "AVIF", b"crx ": "Canon raw"}
+_LOSSLESS, _JPEG_LS, _TWO_COMPONENTS = 0xC3, 0xF7, 2
+
+
+def sniff(head: bytes) -> str:
+    """The format that the first bytes announce, one of :data:`_PARSERS`; names and extensions are never asked.
+
+    Raises
+    ------
+    UnsupportedImageError
+        If the bytes announce an image format that is not read here.
+    DecodeError
+        If they announce nothing known.
+    """
+    for magic, name in _MAGIC.items():
+        if head.startswith(magic):
+            return name
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "WebP"
+    other = next((name for magic, name in _NOT_READ.items() if head.startswith(magic)), None)
+    if head[4:8] == b"ftyp":
+        other = _FTYP_BRANDS.get(head[8:12], "HEIF/HEIC or a video")
+    if other is not None:
+        raise UnsupportedImageError(
+            f"this is {other}, which is not read here; convert it to one of {', '.join(_PARSERS)}", offset=0
+        )
+    if not head:
+        raise DecodeError("there are no bytes to decode; an image was expected", offset=0)
+    raise DecodeError(f"not an image: the first bytes are {head[:16]!r}; expected {', '.join(_PARSERS)}", offset=0)
+
+
+def image_size(encoded: bytes, max_pixels: int) -> tuple[int, int]:
+    """Width and height that the header declares (of the image itself, never of an Exif thumbnail)."""
+    with _opened(encoded, max_pixels) as image:
+        return image.size
+
+
+def read_orientation(encoded: bytes, max_pixels: int) -> int:
+    """Exif orientation, 1 to 8; 1 without one, with a damaged one, and for TIFF (Pillow has applied it)."""
+    if encoded.startswith(b"\xff\xd8") and not markers.has_metadata(encoded):
+        return 1
+    with _opened(encoded, max_pixels) as image:
+        if image.format == "TIFF":
+            return 1
+        try:
+            orientation = image.getexif().get(0x0112, 1)
+        except Exception:  # noqa: BLE001  # whatever Pillow's Exif parser raises on hostile tags; the pixels do not depend on it
+            return 1
+        return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+
+
+def rgb_pixels(encoded: bytes, max_pixels: int, region: Region | None = None, scale: int = 1) -> NDArray[np.uint8]:
+    """Decode to HWC RGB.
+
+    Parameters
+    ----------
+    encoded : bytes
+        The whole file.
+    max_pixels : int
+        Cap on the declared width x height.
+    region : tuple of four int, optional
+        Inside the image, already checked; pixels of the full-size raw image.
+    scale : int
+        1, 2, 4 or 8; the region is mapped outward.
+
+    Returns
+    -------
+    ndarray, shape (height, width, 3), uint8
+        A new C-contiguous array.
+
+    Raises
+    ------
+    DecodeError, UnsupportedImageError, ImageTooLargeError
+    """
+    with _opened(encoded, max_pixels) as image:
+        factor = _shrink_on_load(image, encoded, scale)
+        image.load()
+        pixels = _to_rgb(image)
+    if factor > 1:
+        pixels = _reduce(pixels, factor)
+    if region is not None:
+        x0, y0, x1, y1 = region
+        pixels = pixels[y0 // scale : -(-y1 // scale), x0 // scale : -(-x1 // scale)]
+    return np.ascontiguousarray(pixels)
+
+
+def channel_pixels(encoded: bytes, max_pixels: int) -> NDArray[np.generic]:
+    """Decode a single-channel image (a mask) to HW with its values as stored: palette indices stay indices.
+
+    Raises
+    ------
+    DecodeError
+        Also where the image has several channels.
+    """
+    with _opened(encoded, max_pixels) as image:
+        image.load()
+        if len(image.getbands()) != 1:
+            raise DecodeError(
+                f"a mask has one channel; this {image.format} image has {len(image.getbands())}: {image.mode}"
+            )
+        values: NDArray[np.generic] = np.array(image.convert("L") if image.mode == "1" else image)
+    return values
+
+
+@contextmanager
+def _opened(encoded: bytes, max_pixels: int) -> Iterator[ImageFile]:
+    """Parse the header, apply the caps, and turn whatever goes wrong in the body into a DecodeError."""
+    name = sniff(encoded[:32])
+    if name == "WebP":  # libwebp allocates the canvas when the file is opened
+        _check_pixels(_webp_size(encoded), max_pixels)
+    module, attribute = _PARSERS[name]
+    parser = getattr(importlib.import_module(module), attribute)
+    try:
+        with quiet(), parser(io.BytesIO(encoded), "") as image:
+            _check_pixels(image.size, max_pixels)
+            if name == "JPEG":
+                _check_scans(encoded, image.size)
+            yield image
+    except (PenstockError, MemoryError):
+        raise
+    except Exception as error:  # Pillow's parsers raise nearly anything on hostile bytes; all of it means this
+        raise _refusal(name, encoded, error) from error
+
+
+def _check_pixels(size: tuple[int, int], max_pixels: int) -> None:
+    width, height = size
+    if width * height > max_pixels:
+        raise ImageTooLargeError(
+            f"the header declares {width} x {height} = {width * height} pixels, above the cap of {max_pixels}; "
+            "raise max_pixels if the image is meant to be that large"
+        )
+
+
+def _check_scans(jpeg: bytes, size: tuple[int, int]) -> None:
+    allowed = max(SCAN_LIMIT, SCAN_BUDGET // (size[0] * size[1]))
+    if markers.count_scans(jpeg, allowed) > allowed:
+        raise DecodeError(
+            f"this JPEG of {size[0]} x {size[1]} asks for more than {allowed} scans: refused as a decompression bomb"
+        )
+
+
+def _webp_size(webp: bytes) -> tuple[int, int]:
+    """The canvas size from a WebP header (RFC 9649); (0, 0) where the header is none, for libwebp to refuse."""
+    chunk, body = webp[12:16], webp[20:30]
+    if len(body) < 10:
+        return 0, 0
+    if chunk == b"VP8X":
+        return int.from_bytes(body[4:7], "little") + 1, int.from_bytes(body[7:10], "little") + 1
+    if chunk == b"VP8L":
+        bits = int.from_bytes(body[1:5], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    return int.from_bytes(body[6:8], "little") & 0x3FFF, int.from_bytes(body[8:10], "little") & 0x3FFF
+
+
+def _shrink_on_load(image: ImageFile, encoded: bytes, scale: int) -> int:
+    """Ask libjpeg for its scaled IDCT where it can; return the factor that is left to reduce by."""
+    width, height = image.size
+    if scale == 1 or image.format != "JPEG" or min(width, height) < scale:
+        return scale
+    if (frame := markers.frame(encoded)) is None or frame[0] == _LOSSLESS:  # no DCT, nothing to scale
+        return scale
+    # width // (width // scale) lies in [scale, 2 * scale), so that Pillow picks exactly this scale.
+    asked = image.draft(None, (width // scale, height // scale))  # None keeps the mode
+    return scale if asked is None else 1
+
+
+def _reduce(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(pixels).reduce(factor))
+
+
+def _to_rgb(image: Image) -> NDArray[np.uint8]:
+    if image.mode.startswith("I;16"):
+        high = (np.asarray(image) >> 8).astype(np.uint8)
+        return np.repeat(high[:, :, None], 3, axis=2)
+    image.info.pop("transparency", None)  # irrelevant to RGB, and convert() would warn about it
+    try:
+        return np.asarray(image.convert("RGB"))
+    except ValueError as error:
+        raise UnsupportedImageError(f"a {image.format} image of mode {image.mode} has no conversion to RGB") from error
+
+
+def _refusal(name: str, encoded: bytes, error: Exception) -> DecodeError:
+    reason = str(error) or type(error).__name__
+    if name == "JPEG" and (kind := _exotic(encoded)):
+        return UnsupportedImageError(f"unsupported JPEG: {kind} ({reason})")
+    offset = len(encoded) if "truncated" in reason.lower() else None
+    return DecodeError(f"this {name} image cannot be decoded: {reason}", offset=offset)
+
+
+def _exotic(jpeg: bytes) -> str | None:
+    """What sets a JPEG that was refused apart from the kinds that are read, if its frame header says so."""
+    if (frame := markers.frame(jpeg)) is None:
+        return None
+    marker, bits, components = frame
+    if marker == _JPEG_LS:
+        return "JPEG-LS"
+    if bits != 8:
+        return f"{bits}-bit samples"
+    if marker in {0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF}:
+        return "hierarchical"
+    return f"{components} components" if components == _TWO_COMPONENTS else None

@@ -1,0 +1,90 @@
+"""Where each output pixel comes from: the plan of a chunk, composed op by op.
+
+::
+
+    source image ──region──> x0, y0, x1, y1 ──resize──> width x height ──window──> left, top ──flip──> row of the batch
+
+Every fused geometry op is folded into one such row of nine numbers per image, so that the native core decodes the
+region alone and touches each pixel once. A crop before any resize shrinks the region; one after it narrows the
+window; behind a flip, windows are mirrored back, because the flip is applied last. What cannot be folded exactly (a
+second resize, a resize behind a flip) the ops refuse in :meth:`Op.fuse`; a window that leaves the image, and so needs
+padding, marks its row for the general path.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _native
+from penstock.transforms.base import Sizes
+
+__all__ = ["Geometry"]
+
+_X0Y0, _X1Y1, _SIZE, _ORIGIN = slice(0, 2), slice(2, 4), slice(4, 6), slice(6, 8)
+_FLIP: Final = 8
+
+
+class Geometry:
+    """The plan of a chunk.
+
+    Attributes
+    ----------
+    plan : ndarray, shape (n, 9), int32
+        x0, y0, x1, y1, width, height, left, top, flip: see ``penstock._native.fill``.
+    size : ndarray, shape (n, 2)
+        Width and height of each image at this point of the pipeline.
+    padded : ndarray, shape (n,), bool, or None
+        Rows that the plan cannot express; None: there are none.
+    """
+
+    __slots__ = ("_flipped", "_resized", "padded", "plan", "size")
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.plan = np.zeros((len(sizes), _native.GEOMETRY_COLUMNS), np.int32)
+        self.plan[:, _X1Y1] = sizes
+        self.plan[:, _SIZE] = sizes
+        self.size = sizes
+        self.padded: NDArray[np.bool_] | None = None
+        self._resized = False
+        self._flipped = False
+
+    def crop(self, windows: NDArray[np.int64], may_pad: bool = False) -> None:
+        """Keep a window of each image, (n, 4): left, top, width, height; ``may_pad``: it may reach outside."""
+        corner, extent = windows[:, :2], windows[:, 2:]
+        if may_pad:
+            self._mark_padded(corner, extent)
+        if self._flipped:
+            corner = self._unflipped(corner, extent)
+        plan = self.plan
+        if self._resized:
+            plan[:, _ORIGIN] += corner
+        else:
+            plan[:, _X0Y0] += corner
+            plan[:, _X1Y1] = plan[:, _X0Y0] + extent
+            plan[:, _SIZE] = extent
+        self.size = extent
+
+    def resize(self, sizes: Sizes) -> None:
+        """Resize each image to its size, (n, 2): once, and before any flip."""
+        assert not self._resized
+        assert not self._flipped
+        self._resized = True
+        self.plan[:, _SIZE] = sizes
+        self.size = sizes
+
+    def flip(self, chosen: NDArray[np.bool_], vertical: bool) -> None:
+        """Mirror the chosen images."""
+        self._flipped = True
+        self.plan[:, _FLIP] ^= chosen * np.int32(2 if vertical else 1)
+
+    def _mark_padded(self, corner: NDArray[np.int64], extent: NDArray[np.int64]) -> None:
+        outside: NDArray[np.bool_] = ((corner < 0) | (corner + extent > self.size)).any(axis=1)
+        if outside.any():
+            self.padded = outside if self.padded is None else np.logical_or(outside, self.padded)
+
+    def _unflipped(self, corner: NDArray[np.int64], extent: NDArray[np.int64]) -> NDArray[np.int64]:
+        flipped = (self.plan[:, _FLIP, None] & np.array([1, 2], np.int32)) != 0
+        return np.where(flipped, self.size - corner - extent, corner)

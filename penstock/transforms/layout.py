@@ -1,0 +1,66 @@
+"""The last step: the dtype and the order of axes that the model takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, movable
+
+__all__ = ["ToLayout"]
+
+_DTYPES: Final = ("uint8", "float16", "float32")
+_UNIT: Final = np.float32(1 / 255)
+
+
+class ToLayout(Op):
+    """Bring images to a layout and dtype.
+
+    Parameters
+    ----------
+    layout : {"CHW", "HWC"}
+        Order of axes.
+    dtype : {"uint8", "float16", "float32"}
+        A uint8 image becomes float on the scale 0 to 1, as torchvision's ToTensor has it (``value * (1 / 255)`` in
+        float32, within one unit in the last place of its ``value / 255``); an image that is float already, behind
+        Normalize, keeps its values. float16 is rounded from float32 to nearest even.
+    """
+
+    def __init__(self, layout: str = "CHW", dtype: str = "float32") -> None:
+        if layout not in {"CHW", "HWC"} or dtype not in _DTYPES:
+            raise ArgumentError(f"layout={layout!r}, dtype={dtype!r}: 'CHW' or 'HWC', and one of {', '.join(_DTYPES)}")
+        self.layout = layout
+        self.dtype = dtype
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """The layout and dtype."""
+        self._check(movable(spec, self).dtype)
+        return replace(spec, layout=self.layout, dtype=self.dtype)
+
+    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:  # noqa: ARG002  # nothing to draw
+        """A C-contiguous array; the same one where nothing changes."""
+        self._check(image.dtype.name)
+        if image.ndim == 2:
+            image = image[:, :, None]
+        if self.layout == "CHW":
+            image = image.transpose(2, 0, 1)
+        if image.dtype == np.uint8 and self.dtype != "uint8":
+            image = image.astype(np.float32) * _UNIT
+        return np.ascontiguousarray(image.astype(self.dtype, copy=False))
+
+    def fuse(self, fusion: Fusion) -> bool:
+        """End the fused prefix."""
+        fusion.layout, fusion.dtype, fusion.final = self.layout, self.dtype, True
+        if self.dtype != "uint8" and fusion.scale is None:
+            fusion.scale, fusion.offset = (float(_UNIT),) * 3, (0.0,) * 3
+        return True
+
+    def _check(self, dtype: str | None) -> None:
+        if self.dtype == "uint8" and dtype not in {"uint8", None}:
+            raise ArgumentError(
+                f"{self!r} would cut {dtype} values to 0..255; leave Normalize out, or ask for a float dtype"
+            )

@@ -1,0 +1,59 @@
+"""Walk a JPEG's markers without decoding: how many scans it asks for, whether it carries metadata.
+
+Called before Pillow sees a JPEG. A progressive file of 200 kB can ask for thousands of passes over a large
+image, and libjpeg makes every one of them; counting costs a search for FF bytes. Nothing is judged here but
+markers: what lies between them is the decoder's affair.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+__all__ = ["count_scans", "frame", "has_metadata"]
+
+# In entropy-coded bytes FF is followed by 00 (stuffing), D0..D7 (restart) or FF (fill); all else is a marker.
+_MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
+_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC} | {0xF7}  # all SOF; F7 is JPEG-LS
+_SOS, _EOI, _APP1, _TEM = 0xDA, 0xD9, 0xE1, 0x01
+
+
+def count_scans(jpeg: bytes, limit: int) -> int:
+    """The number of scans up to the end of the first image, or ``limit + 1`` as soon as there are more."""
+    scans = 0
+    for marker, _ in _segments(jpeg):
+        scans += marker == _SOS
+        if scans > limit:
+            break
+    return scans
+
+
+def frame(jpeg: bytes) -> tuple[int, int, int] | None:
+    """``(SOF marker, bits per sample, components)`` of the first frame header, or None where there is none."""
+    for marker, at in _segments(jpeg):
+        if marker in _FRAMES and at + 10 <= len(jpeg):
+            return marker, jpeg[at + 4], jpeg[at + 9]
+    return None
+
+
+def has_metadata(jpeg: bytes) -> bool:
+    """Whether an APP1 segment (Exif or XMP) stands before the first scan."""
+    for marker, _ in _segments(jpeg):
+        if marker == _APP1:
+            return True
+        if marker == _SOS:
+            return False
+    return False
+
+
+def _segments(jpeg: bytes) -> Iterator[tuple[int, int]]:
+    """``(marker, offset)`` of every segment, in order, up to the first EOI or the end of the bytes."""
+    at = 2
+    while match := _MARKER.search(jpeg, at):
+        marker, at = jpeg[match.start() + 1], match.start() + 2
+        yield marker, match.start()
+        if marker == _EOI:
+            return
+        if marker != _TEM:
+            at += max(int.from_bytes(jpeg[at : at + 2], "big"), 2)

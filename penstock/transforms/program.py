@@ -1,0 +1,356 @@
+"""A compiled pipeline: one native call per chunk for the ops that fuse, ordinary ops for the rest.
+
+::
+
+    images ──sizes──> draw, compose ──plan──> _native.fill ──> rows of the batch      fused ops, no Python per image
+                                     │              └ unsupported, corrupt ──> Pillow ──> _native.fill_pixels
+                                     └ padded or oriented rows ──> the general path, row by row
+                                                                   then, if any, the ops that did not fuse
+
+Whatever the way, a row equals what the general path makes of the sample, bit for bit. Called by datasets from any
+number of threads at once; holds no state. Which ops fuse is the ops' own knowledge (:meth:`Op.fuse`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _native, trace
+from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError, SampleError
+from penstock.sample import ArraySpec, SampleKeys
+from penstock.transforms import fallback
+from penstock.transforms.apply import apply_to_image
+from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Sizes
+from penstock.transforms.decode import Decode, as_bytes, decode_refused, fill_sizes
+from penstock.transforms.geometry import Geometry
+
+__all__ = ["Failure", "Plan", "Program"]
+
+_FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask"})
+_GENERAL: Final = "general"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A row that could not be filled: its position in the chunk, and why."""
+
+    position: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where the pixels of a chunk's rows come from.
+
+    Parameters
+    ----------
+    geometry : ndarray, shape (n, 9), int32
+        As ``penstock._native.fill`` takes it.
+    size : ndarray, shape (n, 2)
+        Width and height of each image behind the fused ops.
+    general : ndarray, shape (n,), bool, or None
+        Rows that no geometry expresses (padding, Exif orientation); None: there are none.
+    """
+
+    geometry: NDArray[np.int32]
+    size: NDArray[Any]
+    general: NDArray[np.bool_] | None
+
+
+class Program:
+    """What :meth:`penstock.transforms.Pipeline.compile` returns.
+
+    Parameters
+    ----------
+    ops : sequence of Op
+        The pipeline's.
+    kinds : sequence of str
+        Kinds of all fields of the dataset's sample.
+
+    Attributes
+    ----------
+    fused : int
+        How many ops, from the first, one native call covers.
+    """
+
+    def __init__(self, ops: Sequence[Op], kinds: Sequence[str]) -> None:
+        self.ops = tuple(ops)
+        alone = kinds.count("image") == 1 and _FOLLOWERS.isdisjoint(kinds)
+        self._rowwise = alone and not any(isinstance(op, Lambda) and op.on == "sample" for op in self.ops)
+        self._fusion = Fusion()
+        self.fused = self._fuse() if self._rowwise else 0
+        self._prefix = self._spec_behind(self.fused) or ImageSpec()
+        last = self._spec_behind(len(self.ops)) if self._rowwise else None
+        self._spec: ArraySpec | None = None
+        if last is not None and last.shape is not None and last.dtype is not None:
+            self._spec = ArraySpec(last.shape, np.dtype(last.dtype))
+
+    def spec(self) -> ArraySpec | None:
+        """Shape and dtype of one row; None if samples differ, or if more than the image is to be transformed."""
+        return self._spec
+
+    def plan(self, keys: SampleKeys, sizes: Sizes) -> Plan:
+        """Draw for a chunk and fold the fused geometry ops; ``sizes`` (n, 2): width and height of each image.
+
+        Raises
+        ------
+        ArgumentError
+            If an op cannot work on an image of such a size; ``position`` says which.
+        """
+        geometry = Geometry(sizes)
+        for stream, op in enumerate(self.ops[: self.fused]):
+            op.compose(geometry, op.draw(keys, geometry.size, stream))
+        return Plan(geometry.plan, geometry.size, geometry.padded)
+
+    def fill(
+        self,
+        images: Sequence[Any],
+        out: NDArray[Any],
+        keys: SampleKeys,
+        rows: NDArray[np.int64] | None = None,
+        sizes: NDArray[np.int32] | None = None,
+        failures: list[Failure] | None = None,
+    ) -> None:
+        """Write each image's result to its row of a batch.
+
+        Parameters
+        ----------
+        images : sequence of bytes-like
+            Encoded images (arrays, if the pipeline does not begin with Decode).
+        out : ndarray, shape (N, ...), C-contiguous
+            The batch; other rows are left as they are.
+        keys : SampleKeys
+            The samples', in the same order.
+        rows : ndarray, int64, optional
+            ``images[i]`` goes to ``out[rows[i]]``; default: to ``out[i]``.
+        sizes : ndarray, shape (n, 2), int32, optional
+            Widths and heights, if the caller has stored them; (0, 0) where it has not.
+        failures : list of Failure, optional
+            Given: rows that fail are appended to it. Not given: the first failure is raised, after all other rows
+            have been filled. What a failed row holds is undefined.
+
+        Raises
+        ------
+        PenstockError
+            What the sample raised, located by its ``position`` in the chunk; anything else a callable raises comes
+            as the cause of a SampleError.
+        """
+        spec = self._spec
+        if spec is None:
+            raise ArgumentError(f"{self!r} has no rows of one shape to fill; apply the pipeline sample by sample")
+        if out.shape[1:] != spec.shape or out.dtype != spec.dtype:
+            raise ArgumentError(f"rows are {spec.shape} {spec.dtype}; the batch has {out.shape[1:]} {out.dtype}")
+        if rows is None:
+            rows = np.arange(len(images))
+        failed: list[Failure] = []
+        chunk = _Chunk(images, keys, sizes)
+        if self.fused == len(self.ops):
+            self._fill_fused(chunk, out, rows, failed)
+        else:
+            for row, value in zip(rows, self._run(chunk, failed), strict=True):
+                if value is not None:
+                    out[row] = value
+        if failures is not None:
+            failures += failed
+        elif failed:
+            _raise_first(failed)
+
+    def run(
+        self, images: Sequence[Any], keys: SampleKeys, sizes: NDArray[np.int32] | None = None
+    ) -> list[NDArray[Any]]:
+        """Each image's result as an array of its own, whatever its shape; arguments and errors as :meth:`fill`."""
+        if not self._rowwise:
+            raise ArgumentError(f"{self!r} transforms more than the image; apply the pipeline sample by sample")
+        failed: list[Failure] = []
+        results = self._run(_Chunk(images, keys, sizes), failed)
+        if failed:
+            _raise_first(failed)
+        return results
+
+    def __repr__(self) -> str:
+        names = [type(op).__name__ for op in self.ops]
+        return f"Program(fused=[{', '.join(names[: self.fused])}], rest=[{', '.join(names[self.fused :])}])"
+
+    def _fuse(self) -> int:
+        for position, op in enumerate(self.ops):
+            begun = self._fusion.decode is not None or isinstance(op, Decode)
+            if self._fusion.final or not begun or not op.fuse(self._fusion):
+                return position
+        return len(self.ops)
+
+    def _spec_behind(self, count: int) -> ImageSpec | None:
+        """What is known of the image behind the first ``count`` ops."""
+        spec: ImageSpec | None = ImageSpec()
+        for op in self.ops[:count]:
+            spec = op.spec(spec) if spec is not None else None
+        return spec
+
+    def _fill_fused(self, chunk: _Chunk, out: NDArray[Any], rows: NDArray[np.int64], failed: list[Failure]) -> None:
+        try:
+            plan = self._planned(chunk)
+        except PenstockError as error:
+            if len(chunk.images) == 1:
+                failed.append(Failure(0, error))
+                return
+            for i in range(len(chunk.images)):  # one of them spoils the plan of all: each for itself
+                alone: list[Failure] = []
+                self._fill_fused(chunk.one(i), out, rows[i : i + 1], alone)
+                failed += [Failure(i, failure.error) for failure in alone]
+        else:
+            self._fill_planned(chunk, plan, out, rows, failed)
+
+    def _planned(self, chunk: _Chunk) -> Plan:
+        """The chunk's plan, with its sizes read where they are missing and its Exif orientations minded."""
+        decode = self._fusion.decode
+        if chunk.sizes is None:
+            chunk.sizes = _native.sizes(chunk.images)
+        if np.count_nonzero(chunk.sizes) < 2 * len(chunk.images):
+            chunk.sizes = fill_sizes(chunk.images, chunk.sizes.copy(), decode.max_pixels)
+        oriented = _orient_sizes(chunk, decode.max_pixels) if decode.orient else None
+        plan = self.plan(chunk.keys, chunk.sizes)
+        if oriented is None:
+            return plan
+        return replace(plan, general=oriented if plan.general is None else oriented | plan.general)
+
+    def _fill_planned(
+        self, chunk: _Chunk, plan: Plan, out: NDArray[Any], rows: NDArray[np.int64], failed: list[Failure]
+    ) -> None:
+        """All rows that the plan expresses at once; then what the native core refused and the rest, one by one."""
+        fusion, images, geometry = self._fusion, chunk.images, plan.geometry
+        fused = None if plan.general is None else np.flatnonzero(~plan.general)
+        refused, decode_ns, resize_ns = _native.fill(
+            images if fused is None else [images[i] for i in fused.tolist()],
+            geometry if fused is None else geometry[fused],
+            out,
+            rows if fused is None else rows[fused],
+            layout=fusion.layout,
+            filter=fusion.filter,
+            scale=fusion.scale,
+            offset=fusion.offset,
+            max_pixels=fusion.decode.max_pixels,
+        )
+        left = refused
+        if fused is not None:
+            left = [(int(fused[i]), kind, message) for i, kind, message in refused]
+            left += [(i, _GENERAL, "") for i in range(len(images)) if plan.general is not None and plan.general[i]]
+        trace.add("decode", decode_ns, len(images) - len(left))
+        trace.add("augment", resize_ns, len(images) - len(left))
+        for i, kind, message in left:
+            try:
+                self._mend(chunk.one(i), out[rows[i] : rows[i] + 1], geometry[i], kind, message)
+            except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
+                failed.append(Failure(i, error))
+
+    def _mend(self, one: _Chunk, out: NDArray[Any], geometry: NDArray[np.int32], kind: str, message: str) -> None:
+        """Fill one row, ``out[0]``, that the native decoder did not: through Pillow, or by the general path."""
+        if kind == "too_large":
+            raise ImageTooLargeError(message)
+        fusion, image = self._fusion, one.images[0]
+        if kind != _GENERAL:
+            with trace.stage("decode"):
+                pixels = decode_refused(as_bytes(image), message, fusion.decode.max_pixels)
+            if (pixels.shape[1], pixels.shape[0]) == tuple(one.known_sizes[0]):
+                with trace.stage("augment"):
+                    _native.fill_pixels(
+                        pixels,
+                        geometry,
+                        out,
+                        0,
+                        layout=fusion.layout,
+                        filter=fusion.filter,
+                        scale=fusion.scale,
+                        offset=fusion.offset,
+                    )
+                return
+        with trace.stage("augment"):  # decoding is not told apart on this path
+            out[0] = apply_to_image(self.ops[: self.fused], image, one.keys)
+
+    def _run(self, chunk: _Chunk, failed: list[Failure]) -> list[Any]:
+        """Every image's result; None for those that failed."""
+        results: list[Any] = []
+        for i, value in enumerate(self._run_fused(chunk, failed)):
+            try:
+                with trace.stage("augment"):
+                    results.append(
+                        None if value is None else apply_to_image(self.ops, value, chunk.one(i).keys, self.fused)
+                    )
+            except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
+                failed.append(Failure(i, error))
+                results.append(None)
+        return results
+
+    def _run_fused(self, chunk: _Chunk, failed: list[Failure]) -> list[Any]:
+        if self.fused == 0:
+            return list(chunk.images)
+        if self._prefix.shape is not None:
+            out = np.empty((len(chunk.images), *self._prefix.shape), self._fusion.dtype)
+            mine: list[Failure] = []
+            self._fill_fused(chunk, out, np.arange(len(out)), mine)
+            failed += mine
+            lost = {failure.position for failure in mine}
+            return [None if i in lost else out[i] for i in range(len(out))]
+        results: list[Any] = []
+        for i in range(len(chunk.images)):
+            try:
+                results.append(self._one_of_its_own_size(chunk.one(i)))
+            except Exception as error:  # noqa: BLE001  # as above
+                failed.append(Failure(i, error))
+                results.append(None)
+        return results
+
+    def _one_of_its_own_size(self, one: _Chunk) -> NDArray[Any]:
+        plan = self._planned(one)
+        width, height = (int(side) for side in plan.size[0])
+        shape = replace(self._prefix, width=width, height=height).shape
+        assert shape is not None
+        out = np.empty((1, *shape), self._fusion.dtype)
+        failed: list[Failure] = []
+        self._fill_planned(one, plan, out, np.zeros(1, np.int64), failed)
+        if failed:
+            raise failed[0].error
+        row: NDArray[Any] = out[0]
+        return row
+
+
+@dataclass(slots=True)
+class _Chunk:
+    images: Sequence[Any]
+    keys: SampleKeys
+    sizes: NDArray[np.int32] | None
+
+    def one(self, i: int) -> _Chunk:
+        return _Chunk(
+            self.images[i : i + 1], self.keys[i : i + 1], None if self.sizes is None else self.sizes[i : i + 1]
+        )
+
+    @property
+    def known_sizes(self) -> NDArray[np.int32]:
+        assert self.sizes is not None
+        return self.sizes
+
+
+def _orient_sizes(chunk: _Chunk, max_pixels: int) -> NDArray[np.bool_] | None:
+    """Turn the sizes of images whose Exif orientation transposes them; which images are not upright, or None."""
+    orientations = [fallback.read_orientation(as_bytes(image), max_pixels) for image in chunk.images]
+    oriented: NDArray[np.bool_] = np.array(orientations) != 1
+    if not oriented.any():
+        return None
+    turned = np.array(orientations) >= 5
+    chunk.sizes = np.where(turned[:, None], chunk.known_sizes[:, ::-1], chunk.known_sizes)
+    return oriented
+
+
+def _raise_first(failed: list[Failure]) -> None:
+    """Raise the failure of the lowest position, with the position in it."""
+    first = min(failed, key=lambda failure: failure.position)
+    if isinstance(first.error, PenstockError):
+        first.error.where["position"] = first.position
+        raise first.error
+    raise SampleError(
+        f"a transform raised {type(first.error).__name__}: {first.error}", position=first.position
+    ) from first.error

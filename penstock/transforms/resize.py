@@ -1,0 +1,147 @@
+"""Resizing: antialiased, as Pillow does it, and within one level of it on every pixel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _native
+from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, pair
+from penstock.transforms.geometry import Geometry
+
+__all__ = ["FILTERS", "Resize", "check_filter", "require_uint8", "resize_native", "resize_pillow"]
+
+FILTERS: Final = ("box", "bilinear", "bicubic", "lanczos")
+"""Pillow's filters of these names; each widens with the scale, so that shrinking does not alias."""
+
+
+class Resize(Op):
+    """Resize, as ``torchvision.transforms.Resize`` on a PIL image.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        An int: the shorter side becomes ``size``, the longer ``int(size * longer / shorter)``. A pair: exactly
+        (height, width).
+    filter : {"box", "bilinear", "bicubic", "lanczos"}
+        Resampling filter.
+    max_size : int, optional
+        With an int ``size``: if the longer side would exceed it, it becomes ``max_size`` and the shorter one
+        ``int(max_size * size / longer)``.
+    """
+
+    def __init__(self, size: int | tuple[int, int], filter: str = "bilinear", max_size: int | None = None) -> None:  # noqa: A002  # Pillow's word
+        height, width = pair(size, "Resize")
+        self.size_ = height if isinstance(size, int | np.integer) else (height, width)
+        self.filter = check_filter(filter)
+        self.max_size = max_size
+        if max_size is not None and (not isinstance(self.size_, int) or max_size <= self.size_):
+            raise ArgumentError(f"max_size={max_size!r} needs an int size below it, not {size!r}")
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
+        """Width and height of each result."""
+        if isinstance(self.size_, tuple):
+            params = np.empty((len(sizes), 2), np.int64)
+            params[:] = self.size_[::-1]
+            return params
+        sizes = np.asarray(sizes, np.int64)
+        short, long = sizes.min(axis=1), sizes.max(axis=1)
+        # int64 / int64 is the correctly rounded quotient in float64, as Python's int / int is.
+        new_short, new_long = np.full_like(short, self.size_), (self.size_ * long / short).astype(np.int64)
+        if self.max_size is not None:
+            over = new_long > self.max_size
+            new_short = np.where(over, (self.max_size * new_short / new_long).astype(np.int64), new_short)
+            new_long = np.where(over, self.max_size, new_long)
+        params = np.where(
+            (sizes[:, 0] <= sizes[:, 1])[:, None],
+            np.stack([new_short, new_long], 1),
+            np.stack([new_long, new_short], 1),
+        )
+        return np.maximum(params, 1)
+
+    def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
+        """The drawn sizes."""
+        return params
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """Fixed for a pair."""
+        require_uint8(movable(spec, self).dtype, self)
+        height, width = self.size_ if isinstance(self.size_, tuple) else (None, None)
+        return replace(spec, height=height, width=width)
+
+    def image(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
+        """Pillow's ``Image.resize``."""
+        return resize_pillow(image, int(params[0]), int(params[1]), self.filter)
+
+    def native(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
+        """Our fixed-point resize."""
+        require_uint8(image.dtype.name, self)
+        return resize_native(image, int(params[0]), int(params[1]), self.filter)
+
+    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """Scale with the image."""
+        ratio = np.asarray(params, np.float64) / size
+        return np.asarray(boxes * np.concatenate([ratio, ratio]), np.float32)
+
+    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """Scale with the image."""
+        moved = points.copy()
+        moved[:, :2] = points[:, :2] * (np.asarray(params, np.float64) / size)
+        return moved
+
+    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+        """Nearest neighbour: the source pixel that holds the centre of each new one."""
+        columns, rows = (
+            ((np.arange(new) + 0.5) * (old / new)).astype(np.int64)
+            for new, old in ((int(params[0]), mask.shape[1]), (int(params[1]), mask.shape[0]))
+        )
+        nearest: NDArray[Any] = mask[rows[:, None], columns]
+        return nearest
+
+    def fuse(self, fusion: Fusion) -> bool:
+        """Once, on pixels, and before any flip: mirrored filter weights round differently."""
+        if fusion.resized or fusion.flipped or fusion.scale is not None:
+            return False
+        fusion.resized, fusion.filter = True, self.filter
+        return True
+
+    def compose(self, geometry: Geometry, params: Params) -> None:
+        """Set the size."""
+        geometry.resize(params)
+
+    def __repr__(self) -> str:
+        more = "" if self.max_size is None else f", max_size={self.max_size}"
+        return f"Resize({self.size_}, filter={self.filter!r}{more})"
+
+
+def check_filter(filter: str) -> str:  # noqa: A002  # Pillow's word
+    """``filter``, if it is one of :data:`FILTERS`."""
+    if filter not in FILTERS:
+        raise ArgumentError(f"filter={filter!r} is not one of {', '.join(FILTERS)}")
+    return filter
+
+
+def require_uint8(dtype: str | None, op: Op) -> None:
+    """Refuse to resize anything but uint8 (None: not known yet)."""
+    if dtype not in {"uint8", None}:
+        raise ArgumentError(f"{op!r} resizes uint8 images, not {dtype}; put it before Normalize and ToLayout")
+
+
+def resize_pillow(image: NDArray[np.uint8], width: int, height: int, filter: str) -> NDArray[np.uint8]:  # noqa: A002
+    """The specification: ``PIL.Image.resize`` of an HWC or HW array."""
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(image).resize((width, height), getattr(Image.Resampling, filter.upper())))
+
+
+def resize_native(image: NDArray[np.uint8], width: int, height: int, filter: str) -> NDArray[np.uint8]:  # noqa: A002
+    """The native resize of an HWC or HW array."""
+    if image.ndim == 2:
+        return resize_native(image[:, :, None], width, height, filter)[:, :, 0]
+    resized: NDArray[np.uint8] = _native.resize(np.ascontiguousarray(image), width, height, filter)
+    return resized
