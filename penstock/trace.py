@@ -70,6 +70,14 @@ class Trace:
         """Make this the trace that :func:`stage` and :func:`add` write to in the current thread."""
         _active.trace = self
 
+    def deactivate(self) -> None:
+        """Make the current thread write to no trace."""
+        _active.trace = None
+
+    def thread_ns(self) -> int:
+        """Nanoseconds that the current thread has added so far, over all stages."""
+        return sum(self._row()[0::2])
+
     def total(self) -> dict[str, tuple[int, int]]:
         """``{stage: (time_ns, items)}`` so far, over all threads; a snapshot, not a view."""
         with self._lock:

@@ -1,0 +1,145 @@
+"""Penstock loads training data: packed stores, fast JPEG decoding, exact resume; NumPy batches, or torch's.
+
+::
+
+    import penstock as ps
+    from penstock import transforms as T
+
+    store = ps.open("photos.lmdb")
+    loader = ps.DataLoader(ps.StoreDataset(store, fields=("image", "label"), transform=augment), batch_size=64)
+
+Importing penstock imports NumPy and nothing heavier; each public name is imported when it is first used.
+``penstock.torch`` is the same loader with torch tensors.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from penstock.collate import default_collate, default_convert
+    from penstock.datasets import (
+        ArrayDataset,
+        ChainDataset,
+        ConcatDataset,
+        Dataset,
+        IterableDataset,
+        StackDataset,
+        StoreDataset,
+        Subset,
+        random_split,
+    )
+    from penstock.errors import (
+        ArgumentError,
+        CorruptRecordError,
+        DecodeError,
+        ImageTooLargeError,
+        IncompleteStoreError,
+        OptionalPackageError,
+        PackError,
+        PenstockError,
+        RecordIndexError,
+        SampleError,
+        StallError,
+        StateError,
+        StoreError,
+        StoreFormatError,
+        StoreNotFoundError,
+        UnsupportedImageError,
+    )
+    from penstock.loader import DataLoader
+    from penstock.pack import pack, verify
+    from penstock.rng import generator as rng
+    from penstock.sample import Field, Record, Schema
+    from penstock.samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler
+    from penstock.stores import Store, open  # noqa: A004  # ps.open, as gzip.open
+    from penstock.transforms import decode
+
+__all__ = [
+    "ArgumentError",
+    "ArrayDataset",
+    "BatchSampler",
+    "ChainDataset",
+    "ConcatDataset",
+    "CorruptRecordError",
+    "DataLoader",
+    "Dataset",
+    "DecodeError",
+    "Field",
+    "ImageTooLargeError",
+    "IncompleteStoreError",
+    "IterableDataset",
+    "OptionalPackageError",
+    "PackError",
+    "PenstockError",
+    "RandomSampler",
+    "Record",
+    "RecordIndexError",
+    "SampleError",
+    "Sampler",
+    "Schema",
+    "SequentialSampler",
+    "StackDataset",
+    "StallError",
+    "StateError",
+    "Store",
+    "StoreDataset",
+    "StoreError",
+    "StoreFormatError",
+    "StoreNotFoundError",
+    "SubsetRandomSampler",
+    "Subset",
+    "UnsupportedImageError",
+    "decode",
+    "default_collate",
+    "default_convert",
+    "open",
+    "pack",
+    "random_split",
+    "rng",
+    "verify",
+]
+
+_HOMES: Final = {
+    "penstock.collate": "default_collate default_convert",
+    "penstock.datasets": "ArrayDataset ChainDataset ConcatDataset Dataset IterableDataset StackDataset StoreDataset Subset "
+    "random_split",
+    "penstock.errors": "ArgumentError CorruptRecordError DecodeError ImageTooLargeError IncompleteStoreError "
+    "OptionalPackageError PackError PenstockError RecordIndexError SampleError StallError StateError StoreError "
+    "StoreFormatError StoreNotFoundError UnsupportedImageError",
+    "penstock.loader": "DataLoader",
+    "penstock.pack": "pack verify",
+    "penstock.sample": "Field Record Schema",
+    "penstock.samplers": "BatchSampler RandomSampler Sampler SequentialSampler SubsetRandomSampler",
+    "penstock.stores": "Store open",
+    "penstock.transforms": "decode",
+}
+_NAMES: Final = {name: (home, name) for home, names in _HOMES.items() for name in names.split()} | {
+    "rng": ("penstock.rng", "generator")
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    home, attribute = _NAMES[name]
+    value = globals()[name] = getattr(importlib.import_module(home), attribute)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Keeps ``ps.rng()`` and ``ps.pack()`` callable: importing the submodule of that name would bind the module."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _NAMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,164 @@
+"""Many samples as one batch of NumPy arrays: the general path, with torch's rules.
+
+The first sample decides the structure. Arrays are stacked; bools, ints and floats become bool, int64 and float64
+arrays; NumPy scalars keep their dtype; strings and bytes stay lists; mappings and named tuples keep their type,
+other tuples become lists, as in torch. A dataset that fills rows never comes here, and gives the same batches.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import SampleError
+
+__all__ = ["default_collate", "default_convert", "rebuilt_mapping", "rebuilt_sequence"]
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Stack samples along a new first dimension, field by field.
+
+    Parameters
+    ----------
+    batch : sequence
+        Samples of one structure: arrays (or objects with ``__array__``, such as torch tensors), numbers, strings,
+        bytes, and mappings and sequences of these.
+
+    Returns
+    -------
+    object
+        The first sample's structure with an array (a copy), or a list of strings, in place of each leaf.
+
+    Raises
+    ------
+    SampleError
+        If shapes or lengths differ; the positions in the batch are named.
+    TypeError
+        If a leaf is of a type that cannot be stacked.
+    """
+    return _collate(batch, "")
+
+
+def default_convert(sample: Any) -> Any:
+    """What a loader without batches yields for ``sample``: the same leaves, tuples as lists."""
+    if isinstance(sample, tuple) and hasattr(sample, "_fields"):
+        return type(sample)(*(default_convert(value) for value in sample))
+    if isinstance(sample, tuple):
+        return [default_convert(value) for value in sample]
+    if isinstance(sample, Mapping):
+        return rebuilt_mapping(sample, {name: default_convert(value) for name, value in sample.items()})
+    if isinstance(sample, Sequence) and not isinstance(sample, (str, bytes)):
+        return rebuilt_sequence(sample, [default_convert(value) for value in sample])
+    return sample
+
+
+def rebuilt_mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+    """``values`` in a mapping of the type of ``like``; a dict where that type cannot be built."""
+    try:
+        if isinstance(like, MutableMapping):
+            clone = copy.copy(like)
+            clone.update(values)
+            return clone
+        return type(like)(values)  # type: ignore[call-arg]  # a mapping's constructor is not part of its protocol
+    except TypeError:
+        return values
+
+
+def rebuilt_sequence(like: Sequence[Any], values: list[Any]) -> Any:
+    """``values`` in a sequence of the type of ``like``; a list where that type cannot be built."""
+    try:
+        if isinstance(like, MutableSequence):
+            clone = copy.copy(like)
+            for i, value in enumerate(values):
+                clone[i] = value
+            return clone
+        return type(like)(values)  # type: ignore[call-arg]  # a sequence's constructor is not part of its protocol
+    except TypeError:
+        return values
+
+
+def _collate(batch: Sequence[Any], at: str) -> Any:
+    first = batch[0]
+    for kinds, collate in _LEAVES:
+        if isinstance(first, kinds):
+            return collate(batch, at)
+    if isinstance(first, Mapping):
+        values = {name: _collate([sample[name] for sample in batch], f"{at}[{name!r}]") for name in first}
+        return rebuilt_mapping(first, values)
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*_columns(batch, at))
+    if isinstance(first, tuple):
+        return _columns(batch, at)
+    if isinstance(first, Sequence):
+        return rebuilt_sequence(first, _columns(batch, at))
+    if hasattr(first, "__array__"):
+        return _stack([np.asarray(sample) for sample in batch], at)
+    raise TypeError(
+        f"default_collate: batch must contain arrays, numbers, strings, dicts or lists; found {type(first)}{_field(at)}; "
+        "give the loader a collate_fn for other types"
+    )
+
+
+def _columns(batch: Sequence[Sequence[Any]], at: str) -> list[Any]:
+    length = len(batch[0])
+    for i, sample in enumerate(batch):
+        if len(sample) != length:
+            raise SampleError(
+                "each element in list of batch should be of equal size, "
+                f"but got {length} at entry 0 and {len(sample)} at entry {i}{_field(at)}"
+            )
+    return [_collate(column, f"{at}[{i}]") for i, column in enumerate(zip(*batch, strict=True))]
+
+
+def _stack(batch: Sequence[NDArray[Any]], at: str) -> NDArray[Any]:
+    if batch[0].dtype.kind in "OSUV":
+        raise TypeError(
+            f"default_collate: batch must contain arrays of numbers; found dtype {batch[0].dtype}{_field(at)}; "
+            "give the loader a collate_fn for other types"
+        )
+    shape = batch[0].shape
+    for i, array in enumerate(batch):
+        if np.shape(array) != shape:
+            raise SampleError(
+                f"stack expects each array to be equal size, but got {shape} at entry 0 and {np.shape(array)} "
+                f"at entry {i}{_field(at)}; crop, resize or pad the samples, or give the loader a collate_fn"
+            )
+    return np.stack(batch)
+
+
+def _field(at: str) -> str:
+    return f" in sample{at}" if at else ""
+
+
+def _numbers(dtype: type) -> Callable[[Sequence[Any], str], NDArray[Any]]:
+    def collate(batch: Sequence[Any], at: str) -> NDArray[Any]:
+        try:
+            array = np.array(batch)
+            return (
+                array.astype(dtype)
+                if array.dtype.kind in "biu" and dtype is not np.float64
+                else array.astype(np.float64)
+            )
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"default_collate: not all entries are numbers{_field(at)}: {error}") from error
+
+    return collate
+
+
+def _strings(batch: Sequence[Any], at: str) -> list[Any]:  # noqa: ARG001  # the signature of all leaves
+    return list(batch)
+
+
+_LEAVES: tuple[tuple[Any, Callable[[Sequence[Any], str], Any]], ...] = (
+    (np.ndarray, _stack),
+    ((str, bytes), _strings),  # before NumPy's scalars: numpy.str_ and numpy.bytes_ are both
+    (np.generic, _stack),
+    (bool, _numbers(np.bool_)),
+    (int, _numbers(np.int64)),
+    (float, _numbers(np.float64)),
+)
+"""Types of leaves, the narrower before the wider: a bool is an int."""

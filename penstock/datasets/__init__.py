@@ -1,0 +1,24 @@
+"""Datasets: from an index to a sample. One new kind is one new file and one line here."""
+
+from __future__ import annotations
+
+from penstock.datasets.arrays import ArrayDataset
+from penstock.datasets.base import Dataset, Filler, IterableDataset
+from penstock.datasets.chain import ChainDataset
+from penstock.datasets.concat import ConcatDataset
+from penstock.datasets.stack import StackDataset
+from penstock.datasets.store import StoreDataset
+from penstock.datasets.subset import Subset, random_split
+
+__all__ = [
+    "ArrayDataset",
+    "ChainDataset",
+    "ConcatDataset",
+    "Dataset",
+    "Filler",
+    "IterableDataset",
+    "StackDataset",
+    "StoreDataset",
+    "Subset",
+    "random_split",
+]

@@ -1,0 +1,153 @@
+"""What a dataset is, and the one place that asks it for samples.
+
+Any object with ``__getitem__`` is a dataset for the loader; :class:`Dataset` adds the operators. A dataset that can
+write samples straight into a batch's arrays says so by :class:`Filler`; one that reads many samples cheaper than
+one by one defines ``load_samples``. :func:`fetch` runs whichever there is, each sample under its own key, and puts
+the index on errors. This module starts no thread and keeps no state.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from penstock.errors import PenstockError, SampleError
+from penstock.rng import sample_scope
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from penstock.datasets.chain import ChainDataset
+    from penstock.datasets.concat import ConcatDataset
+    from penstock.sample import SampleKeys, Tree
+
+__all__ = ["Dataset", "Filler", "IterableDataset", "fetch", "is_iterable", "located", "spec_of"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Dataset(Generic[T_co]):
+    """Base of map-style datasets: a subclass defines ``__getitem__`` and, where it can, ``__len__``.
+
+    A subclass may define ``load_samples(indices, keys) -> list``, which the loader then calls for a whole chunk; it is
+    bound to give what ``__getitem__`` gives under the same keys.
+    """
+
+    def __getitem__(self, index: Any) -> T_co:
+        raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
+
+    def __add__(self, other: Dataset[Any]) -> ConcatDataset[Any]:
+        from penstock.datasets.concat import ConcatDataset  # noqa: PLC0415  # which itself is a Dataset
+
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[T_co], Iterable[T_co]):
+    """Base of datasets that are streams: a subclass defines ``__iter__``.
+
+    With ``state_dict`` and ``load_state_dict`` (on itself or on its iterator) a resumed loader goes on at once; without,
+    the stream is run forward to where it was.
+    """
+
+    def __iter__(self) -> Iterator[T_co]:
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__")
+
+    def __add__(self, other: Dataset[Any]) -> ChainDataset[Any]:  # type: ignore[override]  # as torch's: streams chain
+        from penstock.datasets.chain import ChainDataset  # noqa: PLC0415  # which itself is an IterableDataset
+
+        return ChainDataset([self, other])
+
+
+@runtime_checkable
+class Filler(Protocol):
+    """A dataset that writes samples into the rows of a batch, in place of returning them."""
+
+    def spec(self) -> Tree | None:
+        """Tree of :class:`~penstock.sample.ArraySpec` of one sample; None if samples have no fixed shape."""
+        ...
+
+    def fill(
+        self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
+    ) -> None:
+        """Write sample ``indices[j]`` into row ``rows[j]`` (``j`` if None) of each array of ``out``.
+
+        Thread-safe. ``keys.indices[j]`` is the index that the sampler drew for it: a wrapper translates ``indices`` and
+        passes ``keys`` on.
+        """
+        ...
+
+
+def spec_of(dataset: Any) -> Tree | None:
+    """The spec of one sample if ``dataset`` fills rows, else None."""
+    return dataset.spec() if isinstance(dataset, Filler) else None
+
+
+def is_iterable(dataset: Any) -> bool:
+    """Whether ``dataset`` is a stream, ours or torch's (which is not imported to find out)."""
+    torch_data = sys.modules.get("torch.utils.data")
+    return isinstance(dataset, IterableDataset) or (
+        torch_data is not None and isinstance(dataset, torch_data.IterableDataset)
+    )
+
+
+def fetch(dataset: Any, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
+    """Samples ``indices`` of ``dataset``, each built under its own key.
+
+    Uses ``load_samples`` if the dataset has it, else torch's ``__getitems__``, else ``__getitem__`` for each; inside
+    ``__getitems__`` there is no current sample, so ``penstock.rng()`` refuses to guess one.
+
+    Raises
+    ------
+    Exception
+        What the dataset raised, of its own type, with the index noted. A ``StopIteration`` (which would end the epoch
+        silently) becomes a :class:`SampleError`.
+    """
+    if isinstance(dataset, Dataset) and hasattr(dataset, "load_samples"):
+        return list(dataset.load_samples(indices, keys))
+    if getattr(dataset, "__getitems__", None):
+        return _get_many(dataset, indices)
+    samples = []
+    for index, drawn in zip(indices, keys.indices.tolist(), strict=True):
+        try:
+            with sample_scope(keys.seed, keys.epoch, drawn):
+                samples.append(dataset[index])
+        except BaseException as error:
+            error = located(error, index=index)
+            raise error  # noqa: B904  # the same object, or one that is chained already
+    return samples
+
+
+def _get_many(dataset: Any, indices: Sequence[Any]) -> list[Any]:
+    try:
+        samples = dataset.__getitems__(list(indices))
+    except BaseException as error:
+        error = located(error, indices=_shown(indices))
+        raise error  # noqa: B904  # the same object, or one that is chained already
+    if len(samples) != len(indices):
+        raise SampleError(
+            f"__getitems__ was asked for {len(indices)} samples and gave {len(samples)}", indices=_shown(indices)
+        )
+    return list(samples)
+
+
+def _shown(indices: Sequence[Any]) -> list[Any] | str:
+    return list(indices) if len(indices) <= 16 else f"{indices[0]}, ..., {indices[-1]} ({len(indices)} in all)"
+
+
+def located(error: BaseException, **where: Any) -> BaseException:
+    """``error`` with a place noted on it; ``StopIteration`` and its like as a :class:`SampleError`.
+
+    The same object wherever possible, so that its type and attributes stay catchable.
+    """
+    if isinstance(error, PenstockError):
+        return error.locate(**where)
+    if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit)):
+        wrapped = SampleError(f"{type(error).__name__} was raised while a sample was built: {error}", **where)
+        wrapped.__cause__ = error
+        return wrapped
+    places = ", ".join(f"{name}={value!r}" for name, value in where.items() if value is not None)
+    if places:
+        error.add_note(f"[{places}]")
+    return error

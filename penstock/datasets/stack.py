@@ -1,0 +1,69 @@
+"""Datasets side by side: sample ``i`` is sample ``i`` of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.datasets.base import Dataset, fetch, spec_of
+from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys, Tree
+
+__all__ = ["StackDataset"]
+
+
+class StackDataset(Dataset[Any]):
+    """Map-style datasets of one length, side by side; fills if all do.
+
+    Parameters
+    ----------
+    *args : dataset
+        Samples are tuples.
+    **kwargs : dataset
+        Samples are dicts. One of the two kinds, not both.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise ArgumentError(
+                "Supported either tuple- (via args) or dict- (via kwargs) like input, but both types are given."
+            )
+        if not (args or kwargs):
+            raise ArgumentError("At least one dataset should be passed")
+        self.datasets: tuple[Any, ...] | dict[str, Any] = args or kwargs
+        lengths = [len(dataset) for dataset in self._children()]
+        if len(set(lengths)) > 1:
+            raise ArgumentError(f"Size mismatch between datasets: {lengths}")
+
+    def _children(self) -> list[Any]:
+        return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
+
+    def _stacked(self, values: Sequence[Any]) -> Any:
+        return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else tuple(values)
+
+    def __len__(self) -> int:
+        return len(self._children()[0])
+
+    def __getitem__(self, index: int) -> Any:
+        return self._stacked([child[index] for child in self._children()])
+
+    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> list[Any]:
+        """Samples of the inner datasets, under the same keys."""
+        columns = [fetch(child, indices, keys) for child in self._children()]
+        return [self._stacked(values) for values in zip(*columns, strict=True)]
+
+    def spec(self) -> Tree | None:
+        """A tuple or dict of the datasets' specs; None if one of them does not fill."""
+        specs = [spec_of(child) for child in self._children()]
+        return None if any(spec is None for spec in specs) else self._stacked(specs)
+
+    def fill(
+        self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
+    ) -> None:
+        """Let each dataset fill its own arrays."""
+        parts = out.values() if isinstance(out, dict) else out
+        for child, part in zip(self._children(), parts, strict=True):
+            child.fill(indices, part, keys, rows)

@@ -1,0 +1,8 @@
+"""The DataLoader: from a dataset and a sampler to batches in order, and to a state that resumes them."""
+
+from __future__ import annotations
+
+from penstock.loader.loader import DataLoader
+from penstock.loader.stats import Stats, StageStats
+
+__all__ = ["DataLoader", "StageStats", "Stats"]

@@ -1,0 +1,127 @@
+"""The loader's arguments, checked once: torch's meaning, order of checks and beginnings of texts.
+
+Every error here is an :class:`~penstock.errors.ArgumentError` (a ``ValueError``) or, where torch has one, a ``TypeError``.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.datasets.base import is_iterable
+from penstock.errors import ArgumentError
+from penstock.samplers.base import checked_count, checked_seed
+from penstock.workers import BACKENDS
+
+__all__ = ["Arguments", "checked"]
+
+
+@dataclass(slots=True)
+class Arguments:
+    """What the caller gave, by the names of :class:`~penstock.loader.DataLoader`."""
+
+    dataset: Any
+    batch_size: int | None
+    shuffle: Any
+    sampler: Any
+    batch_sampler: Any
+    num_workers: int
+    collate_fn: Callable[[list[Any]], Any] | None
+    drop_last: bool
+    timeout: float
+    worker_init_fn: Callable[[int], None] | None
+    prefetch_factor: int | None
+    persistent_workers: bool
+    workers: str
+    seed: int | None
+    in_order: bool
+    stall_timeout: float | None
+    chunk_size: int | None
+
+
+def checked(given: Arguments) -> Arguments:
+    """``given``, or the error that it deserves."""
+    _check_workers(given)
+    if is_iterable(given.dataset):
+        _check_stream(given)
+    _check_order(given)
+    if given.seed is not None:
+        given.seed = checked_seed(given.seed)
+    return given
+
+
+def _check_workers(given: Arguments) -> None:
+    if given.num_workers < 0:
+        raise ArgumentError("num_workers option should be non-negative; use num_workers=0 to disable workers.")
+    if given.timeout < 0:
+        raise ArgumentError("timeout option should be non-negative")
+    _check_prefetch(given)
+    if given.persistent_workers and given.num_workers == 0:
+        raise ArgumentError("persistent_workers option needs num_workers > 0")
+    if given.workers != "auto" and given.workers not in BACKENDS:
+        raise ArgumentError(f"workers={given.workers!r} is not there; there are: auto, {', '.join(BACKENDS)}")
+    if given.workers == "serial" and given.num_workers > 0:
+        raise ArgumentError(f"workers='serial' has no workers, but num_workers={given.num_workers}; give num_workers=0")
+    if given.workers not in {"auto", "serial"} and given.num_workers == 0:
+        raise ArgumentError(f"workers={given.workers!r} needs num_workers > 0")
+    if given.timeout > 0 and given.num_workers == 0:
+        raise ArgumentError("timeout needs num_workers > 0: without workers nobody can stop waiting")
+    if given.stall_timeout is not None and given.stall_timeout <= 0:
+        raise ArgumentError(f"stall_timeout should be positive or None, but got {given.stall_timeout}")
+    if given.chunk_size is not None:
+        given.chunk_size = checked_count("chunk_size", given.chunk_size, least=1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cores is not None and given.num_workers > cores:
+        warnings.warn(
+            f"This DataLoader will create {given.num_workers} workers in total. Our suggested max number of worker in current "
+            f"system is {cores}. Please be aware that excessive worker creation might get DataLoader running slow or even "
+            "freeze, lower the worker number to avoid potential slowness/freeze if necessary.",
+            stacklevel=4,
+        )
+
+
+def _check_prefetch(given: Arguments) -> None:
+    if given.num_workers == 0 and given.prefetch_factor is not None:
+        raise ArgumentError(
+            "prefetch_factor option could only be specified in multiprocessing: let num_workers > 0 to enable workers"
+        )
+    if given.prefetch_factor is None:
+        given.prefetch_factor = 2 if given.num_workers else None
+    elif given.prefetch_factor < 0:
+        raise ArgumentError("prefetch_factor option should be non-negative")
+    elif given.prefetch_factor == 0:
+        raise ArgumentError("prefetch_factor option should be positive: with 0 no batch is ever asked for")
+
+
+def _check_stream(given: Arguments) -> None:
+    if given.shuffle not in {False, None}:
+        raise ArgumentError(
+            f"DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle={given.shuffle}"
+        )
+    for name in ("sampler", "batch_sampler"):
+        if getattr(given, name) is not None:
+            raise ArgumentError(
+                f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={getattr(given, name)}"
+            )
+
+
+def _check_order(given: Arguments) -> None:
+    if given.sampler is not None and given.shuffle:
+        raise ArgumentError("sampler option is mutually exclusive with shuffle")
+    if given.batch_sampler is not None:
+        if given.batch_size != 1 or given.shuffle or given.sampler is not None or given.drop_last:
+            raise ArgumentError(
+                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+            )
+    elif given.batch_size is None:
+        if given.drop_last:
+            raise ArgumentError(
+                "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
+            )
+    else:
+        given.batch_size = checked_count("batch_size", given.batch_size, least=1)
+    if not isinstance(given.drop_last, bool):
+        raise ArgumentError(f"drop_last should be a boolean value, but got drop_last={given.drop_last!r}")

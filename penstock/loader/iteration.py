@@ -1,0 +1,193 @@
+"""One epoch under way: keeps workers supplied, puts batches in order, waits no longer than allowed.
+
+::
+
+    plan --task--> submit --(at most `limit` not yet delivered)--> backend --Done--> ready{seq} --in order--> user
+
+Belongs to the thread that iterates. Holds the loader, never the other way round: an iterator that is forgotten (a
+``break``, an exception, a cycle) is collected, and its backend stops the workers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import ArgumentError, StallError
+from penstock.loader.jobs import END
+from penstock.trace import Trace
+from penstock.workers.base import Backend, Done
+
+if TYPE_CHECKING:
+    from penstock.loader.loader import DataLoader
+    from penstock.loader.plan import Plan
+    from penstock.loader.state import Progress
+
+__all__ = ["LoaderIterator"]
+
+
+class LoaderIterator:
+    """Iterator over one epoch; made by ``iter(loader)``.
+
+    Parameters
+    ----------
+    loader : DataLoader
+        For limits, and to give a persistent backend back.
+    plan : Plan
+        The epoch's tasks from the first that is to be delivered.
+    backend : Backend
+        Started; this iterator's own.
+    trace : Trace
+        This iterator's own.
+    progress : Progress
+        Updated as batches are delivered; the loader reads it.
+    limit : int
+        Most batches submitted and not yet delivered.
+    """
+
+    def __init__(
+        self, loader: DataLoader, plan: Plan, backend: Backend, trace: Trace, progress: Progress, limit: int
+    ) -> None:
+        self._loader, self._plan, self._backend, self._trace, self._progress = loader, plan, backend, trace, progress
+        self._limit = limit
+        self._pid = os.getpid()
+        self._next_seq = progress.batches
+        self._delivered_before = frozenset(progress.ahead)
+        self._planned = progress.batches
+        self._in_flight = 0
+        self._plan_ended = self._closed = False
+        self._ready: dict[int, Done] = {}
+        if limit > 1:
+            self._top_up()
+
+    def __iter__(self) -> LoaderIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self._pid != os.getpid():
+            raise ArgumentError(f"this iterator belongs to process {self._pid}; a forked process calls iter() itself")
+        while not self._closed:
+            self._top_up()
+            done = self._next_done()
+            if done is None:
+                self._finish()
+                break
+            if done.batch is END:
+                self._plan_ended = True
+                continue
+            if done.seq in self._delivered_before:
+                continue
+            return self._delivered(done)
+        raise StopIteration
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __getstate__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled; pickle loader.state_dict()")
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self._closed = True
+            self._loader._retire(self._trace)  # noqa: SLF001  # the loader's other half
+
+    def close(self) -> None:
+        """End now: stop the workers (two seconds at most) and drop what is prefetched. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._backend.close()
+            self._ready.clear()
+            self._loader._retire(self._trace)  # noqa: SLF001  # the loader's other half
+
+    def _finish(self) -> None:
+        """The epoch is delivered."""
+        self._progress.finished = True
+        self._closed = True
+        self._loader._put_back(self._backend)  # noqa: SLF001  # the loader's other half
+        self._loader._retire(self._trace)  # noqa: SLF001
+
+    def _top_up(self) -> None:
+        while self._in_flight < self._limit and not self._plan_ended:
+            try:
+                task = next(self._plan)
+            except StopIteration:
+                self._plan_ended = True
+                return
+            except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
+                self._plan_ended = True
+                self._ready[self._planned] = Done(self._planned, error=error)
+                self._in_flight += 1
+                return
+            self._planned = task.seq + 1
+            if task.seq not in self._delivered_before or not len(task.indices):
+                self._in_flight += 1
+                self._backend.submit(task)
+
+    def _next_done(self) -> Done | None:
+        """The batch whose turn it is; None at the end."""
+        while True:
+            while self._next_seq in self._delivered_before and self._next_seq not in self._ready:
+                self._next_seq += 1
+            seq = self._next_seq
+            if not self._loader.in_order and self._ready:
+                seq = next(iter(self._ready))
+            if seq in self._ready:
+                self._in_flight -= 1
+                self._next_seq += 1
+                return self._ready.pop(seq)
+            if not self._in_flight:
+                return None
+            done = self._wait()
+            self._ready[done.seq] = done
+
+    def _wait(self) -> Done:
+        loader, backend = self._loader, self._backend
+        limit_s = loader.timeout or loader.stall_timeout
+        start, before = time.perf_counter_ns(), backend.progress()
+        try:
+            while True:
+                done = backend.result(limit_s)
+                if done is not None:
+                    return done
+                if loader.timeout:
+                    raise StallError(
+                        f"DataLoader timed out after {loader.timeout} seconds; {backend.stuck()}", **self._place()
+                    )
+                if backend.progress() == before:
+                    raise StallError(
+                        f"no worker finished anything within stall_timeout={loader.stall_timeout} seconds; {backend.stuck()}",
+                        **self._place(),
+                    )
+                before = backend.progress()
+        finally:
+            self._trace.add("wait", time.perf_counter_ns() - start)
+
+    def _place(self) -> dict[str, int]:
+        return {"epoch": self._progress.epoch, "batch": self._next_seq}
+
+    def _delivered(self, done: Done) -> Any:
+        if done.error is None:
+            self._progress.deliver(done)
+            self._loader._count(done)  # noqa: SLF001  # the loader's other half
+            if self._limit > 1:  # serial: a sampler is drawn from when a batch is asked for, not before
+                self._top_up()
+            self._warn_of_length()
+            return done.batch
+        if done.task is not None and len(done.task.indices):
+            self._progress.deliver(done)  # a failed batch counts as drawn; a stream goes on behind what failed
+        error, done.error = done.error, None
+        try:
+            raise error
+        finally:
+            del error, done  # or the traceback would keep this frame, and this frame the error
+
+    def _warn_of_length(self) -> None:
+        reported = self._loader.reported_length
+        if reported is not None and self._progress.samples > reported:
+            warnings.warn(
+                f"Length of IterableDataset {type(self._loader.dataset).__name__} was reported to be {reported}, "
+                f"but {self._progress.samples} samples have been fetched.",
+                stacklevel=4,
+            )

@@ -1,0 +1,333 @@
+"""DataLoader: torch's arguments, order and errors over a dataset of ours, torch's or the user's, as NumPy batches.
+
+It puts the parts together (sampler -> plan, dataset -> job, backend) when iterated, and keeps what outlives an epoch:
+seed, epoch counter, slots, statistics. It starts nothing before ``iter()``; an iterator does the rest.
+"""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from penstock.collate import default_collate, default_convert
+from penstock.datasets.base import is_iterable, spec_of
+from penstock.errors import ArgumentError, StateError
+from penstock.loader.arguments import Arguments, checked
+from penstock.loader.iteration import LoaderIterator
+from penstock.loader.jobs import FillJob, SampleJob, StreamJob
+from penstock.loader.plan import ForeignPlan, IndexPlan, Plan, StreamPlan
+from penstock.loader.state import Progress, dump, parse
+from penstock.loader.stats import Stats
+from penstock.sample import Tree
+from penstock.samplers import BatchSampler, RandomAccess, RandomSampler, SequentialSampler
+from penstock.samplers.base import checked_count
+from penstock.slots import Layout, SlotPool
+from penstock.trace import STAGES, Trace
+from penstock.workers import BACKENDS, Backend, Done, Job
+
+__all__ = ["DataLoader"]
+
+_FIXED: Final = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
+
+
+class DataLoader:
+    """Batches of a dataset, in order, built by workers ahead of the consumer.
+
+    Parameters
+    ----------
+    dataset : dataset
+        Map-style (``__getitem__``) or iterable; penstock's, torch's or any object.
+    batch_size : int, optional
+        Samples per batch; None: samples as they are, one by one.
+    shuffle : bool, optional
+        A new order each epoch, by :class:`~penstock.samplers.RandomSampler`.
+    sampler, batch_sampler : iterable, optional
+        Of indices, of lists of indices. One with random access (ours) is seeked; others are asked for their
+        ``state_dict`` or run forward when a state is resumed.
+    num_workers : int
+        Workers; 0: the calling thread builds each batch when it is asked for.
+    collate_fn : callable, optional
+        From a list of samples to a batch; :func:`~penstock.collate.default_collate` by default. A dataset that fills
+        rows is collated by default only on paper: its batches are written where they end.
+    drop_last : bool
+        Leave out a last batch that is short.
+    timeout : float
+        Most seconds that one batch may be waited for; 0: see ``stall_timeout``.
+    worker_init_fn : callable, optional
+        Called with the worker's number in each worker.
+    prefetch_factor : int, optional
+        Batches per worker under way or ready, not yet delivered; 2 by default.
+    persistent_workers : bool
+        Keep workers from epoch to epoch.
+    workers : {"auto", "serial", "threads"}
+        Kind of workers; "auto": threads if ``num_workers`` is not 0.
+    seed : int, optional
+        Fixes the order and every random number of samples, with the epoch and the index. None: drawn from the
+        operating system, and kept in :meth:`state_dict`.
+    in_order : bool
+        Deliver in the sampler's order; False: as batches end.
+    stall_timeout : float, optional
+        Seconds without any progress of any worker after which :class:`~penstock.errors.StallError` says where they
+        stand; None: wait for ever.
+    chunk_size : int, optional
+        Rows of a batch that a worker takes at a time; changes no batch.
+
+    Notes
+    -----
+    The first ``iter()`` is epoch 0, the next one epoch 1, and so on; :meth:`set_epoch` chooses. Iterators are
+    independent of one another. Arrays are the user's for as long as any view of them lives; then their memory is used
+    again. Not thread-safe: one thread iterates an iterator.
+    """
+
+    sampler: Any
+    batch_sampler: Any
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        workers: str = "auto",
+        seed: int | None = None,
+        in_order: bool = True,
+        stall_timeout: float | None = 120.0,
+        chunk_size: int | None = None,
+    ) -> None:
+        given = checked(
+            Arguments(
+                dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, drop_last, timeout,
+                worker_init_fn, prefetch_factor, persistent_workers, workers, seed, in_order, stall_timeout, chunk_size,
+            )
+        )  # fmt: skip
+        self.dataset = dataset
+        self.num_workers, self.prefetch_factor = num_workers, given.prefetch_factor
+        self.persistent_workers, self.in_order = persistent_workers, in_order
+        self.timeout, self.stall_timeout = timeout, stall_timeout
+        self.worker_init_fn, self.chunk_size = worker_init_fn, given.chunk_size
+        self.workers = workers if workers != "auto" else "threads" if num_workers else "serial"
+        self.seed = secrets.randbits(63) if given.seed is None else given.seed
+        self._seed_given = given.seed is not None
+        self._init_order(given)
+        self._default_collate = collate_fn is None or collate_fn is self._collate
+        self.collate_fn = collate_fn or (self._collate if self._auto_collation else self._convert)
+        self._limit = num_workers * (given.prefetch_factor or 0) or 1
+        self._init_memory()
+
+    _collate = staticmethod(default_collate)
+    _convert = staticmethod(default_convert)
+
+    def _init_order(self, given: Arguments) -> None:
+        self._stream = is_iterable(given.dataset)
+        self._own_sampler = given.sampler is None and given.batch_sampler is None and not self._stream
+        sampler, batch_sampler = given.sampler, given.batch_sampler
+        if self._stream:
+            sampler = None
+        elif sampler is None and given.shuffle:
+            sampler = RandomSampler(given.dataset, seed=self.seed)
+        elif sampler is None:
+            sampler = SequentialSampler(given.dataset)
+        self.batch_size, self.drop_last = given.batch_size, given.drop_last
+        if batch_sampler is not None:
+            self.batch_size, self.drop_last = None, False
+        elif given.batch_size is not None and not self._stream:
+            batch_sampler = BatchSampler(sampler, given.batch_size, given.drop_last)
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self._auto_collation = batch_sampler is not None or (self._stream and given.batch_size is not None)
+
+    def _init_memory(self) -> None:
+        self._epoch = 0
+        self._progress: Progress | None = None
+        self._resume: Progress | None = None
+        self._pool: SlotPool | None = None
+        self._idle_backend: Backend | None = None
+        self._traces: list[Trace] = []
+        self._retired = dict.fromkeys(STAGES, (0, 0))
+        self._batches = self._samples = 0
+        self.reported_length: int | None = None
+        self._initialized = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and getattr(self, "_initialized", False):
+            raise ArgumentError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
+        super().__setattr__(name, value)
+
+    def __class_getitem__(cls, item: Any) -> type[DataLoader]:  # noqa: ARG003  # DataLoader[T] as torch's subscripts
+        return cls
+
+    # iteration
+
+    def __iter__(self) -> LoaderIterator:
+        progress = self._resume.copy() if self._resume is not None else Progress(self._epoch)
+        trace = Trace()
+        plan, job = self._plan_and_job(progress, trace)
+        backend = self._backend()
+        backend.start(job)
+        self._resume, self._epoch, self._progress = None, progress.epoch + 1, progress
+        self._traces.append(trace)
+        return LoaderIterator(self, plan, backend, trace, progress, self._limit)
+
+    def __len__(self) -> int:
+        """Batches per epoch; for a stream as its own ``len()`` says."""
+        if not self._stream:
+            return len(self.batch_sampler if self._auto_collation else self.sampler)
+        count = self.reported_length = len(self.dataset)
+        if self.batch_size is None:
+            return count
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next ``iter()``. One that is to be resumed in its middle stays so."""
+        epoch = checked_count("epoch", epoch, least=0)
+        if self._resume is None or self._resume.epoch != epoch:
+            self._epoch, self._resume, self._progress = epoch, None, None
+
+    def close(self) -> None:
+        """Stop workers that :class:`persistent_workers` keeps. Iterators under way have their own ``close``."""
+        backend, self._idle_backend = self._idle_backend, None
+        if backend is not None:
+            backend.close()
+
+    def _plan_and_job(self, progress: Progress, trace: Trace) -> tuple[Plan, Job]:
+        if self._stream:
+            args = self.dataset, self.batch_size, self.drop_last, self.collate_fn, self.seed, progress
+            return StreamPlan(self.seed, progress.epoch, progress.batches), StreamJob(trace, self.worker_init_fn, *args)
+        return self._plan(progress), self._map_job(trace)
+
+    def _plan(self, progress: Progress) -> Plan:
+        seed, epoch, start = self.seed, progress.epoch, progress.batches
+        batches = self.batch_sampler
+        if batches is None and isinstance(self.sampler, RandomAccess):
+            return IndexPlan(self.sampler, 1, False, seed, epoch, start)
+        if type(batches) is BatchSampler and isinstance(batches.sampler, RandomAccess):
+            return IndexPlan(batches.sampler, batches.batch_size, batches.drop_last, seed, epoch, start)
+        state = progress.sampler
+        if batches is None:
+            return ForeignPlan(self.sampler, 1, False, seed, epoch, start, state)
+        if type(batches) is BatchSampler:
+            return ForeignPlan(batches.sampler, batches.batch_size, batches.drop_last, seed, epoch, start, state)
+        return ForeignPlan(batches, None, False, seed, epoch, start, state)
+
+    def _map_job(self, trace: Trace) -> Job:
+        spec = spec_of(self.dataset) if self._auto_collation and self._default_collate else None
+        if spec is None:
+            return SampleJob(trace, self.worker_init_fn, self.dataset, self.collate_fn, batched=self._auto_collation)
+        if self._pool is None:
+            self._pool = SlotPool(keep=self._limit + 2)
+        rows = self.batch_sampler.batch_size if isinstance(self.batch_sampler, BatchSampler) else 1
+        return FillJob(trace, self.worker_init_fn, self.dataset, Layout(spec, rows), self._pool, self._deliver)
+
+    def _deliver(self, arrays: Tree) -> Any:
+        """From a fill's arrays, in the sample's structure, to what the user gets."""
+        return default_convert(arrays)
+
+    def _backend(self) -> Backend:
+        backend, self._idle_backend = self._idle_backend, None
+        if backend is None:
+            backend = BACKENDS.get(self.workers)(self.num_workers, self.chunk_size)
+        return backend
+
+    def _put_back(self, backend: Backend) -> None:
+        if self.persistent_workers and self._idle_backend is None:
+            self._idle_backend = backend
+        else:
+            backend.close()
+
+    # state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the newest iterator stands: what was delivered, not what was prefetched.
+
+        Returns
+        -------
+        dict
+            JSON-able (if the user's own sampler and dataset give JSON-able states) and O(1) in size. After the last
+            batch it resumes to an epoch of no batches; after ``StopIteration``, to the next epoch.
+        """
+        progress = self._resume or self._progress or Progress(self._epoch)
+        state = dump(progress, self.seed, self._sampler_seed(), self._order())
+        return copy.deepcopy(state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Make the next ``iter()`` go on where ``state`` was taken, with any number and kind of workers.
+
+        Raises
+        ------
+        StateError
+            If the state belongs to a loader with another order, or to another seed than was given here.
+        """
+        progress = parse(copy.deepcopy(dict(state)) if isinstance(state, Mapping) else state, self._order())
+        if self._seed_given and state["seed"] != self.seed:
+            raise StateError(f"the state was taken with seed={state['seed']}, this loader was given seed={self.seed}")
+        self.seed = state["seed"]
+        if self._sampler_seed() is not None and state["sampler_seed"] is not None:
+            self._inner_sampler().seed = state["sampler_seed"]
+        self._resume, self._epoch, self._progress = progress, progress.epoch, None
+
+    def _inner_sampler(self) -> Any:
+        return (
+            self.batch_sampler.sampler
+            if type(self.batch_sampler) is BatchSampler
+            else self.batch_sampler or self.sampler
+        )
+
+    def _sampler_seed(self) -> int | None:
+        seed = getattr(self._inner_sampler(), "seed", None)
+        return seed if isinstance(seed, int) else None
+
+    def _order(self) -> dict[str, Any]:
+        """What fixes the order, besides seed and epoch."""
+        sampler = self._inner_sampler()
+        signature = dict(sampler.signature()) if isinstance(sampler, RandomAccess) else _described(sampler)
+        batches = self.batch_sampler
+        known = isinstance(batches, BatchSampler)
+        return {
+            "dataset": None if self._stream else _length(self.dataset),
+            "sampler": signature,
+            "batch_size": batches.batch_size if known else self.batch_size,
+            "drop_last": batches.drop_last if known else self.drop_last,
+        }
+
+    # statistics
+
+    def stats(self) -> Stats:
+        """Time per stage, samples and batches since construction; print it for a table."""
+        total = self._retired
+        for trace in list(self._traces):
+            total = _sum(total, trace.total())
+        return Stats.of(total, self._batches, self._samples)
+
+    def _retire(self, trace: Trace) -> None:
+        if trace in self._traces:
+            self._traces.remove(trace)
+            self._retired = _sum(self._retired, trace.total())
+
+    def _count(self, done: Done) -> None:
+        self._batches += 1
+        self._samples += done.rows
+
+
+def _sum(a: dict[str, tuple[int, int]], b: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    return {stage: (a[stage][0] + b[stage][0], a[stage][1] + b[stage][1]) for stage in a}
+
+
+def _described(sampler: Any) -> dict[str, Any]:
+    return {"type": None if sampler is None else type(sampler).__name__, "length": _length(sampler)}
+
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError):
+        return None

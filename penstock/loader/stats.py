@@ -1,0 +1,79 @@
+"""Where a loader's time went, as numbers and as a table; made from a trace, measured nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.trace import STAGES
+
+__all__ = ["StageStats", "Stats"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageStats:
+    """One stage, summed over all workers.
+
+    Parameters
+    ----------
+    stage : str
+        One of :data:`penstock.trace.STAGES`.
+    time_ns : int
+        Nanoseconds spent in it.
+    items : int
+        Samples that passed it; batches, for ``wait``.
+    share : float
+        Part of the work of all stages but ``wait``, 0..1; for ``wait`` 0.
+    """
+
+    stage: str
+    time_ns: int
+    items: int
+    share: float
+
+    @property
+    def us_per_item(self) -> float:
+        """Microseconds for one sample (one batch, for ``wait``)."""
+        return self.time_ns / self.items / 1000 if self.items else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A snapshot of a loader's counters since its construction.
+
+    Parameters
+    ----------
+    stages : tuple of StageStats
+        In the order a sample passes them.
+    batches, samples : int
+        Delivered so far.
+    wait_ns : int
+        Nanoseconds that the consumer waited for batches.
+    """
+
+    stages: tuple[StageStats, ...]
+    batches: int
+    samples: int
+    wait_ns: int
+
+    @classmethod
+    def of(cls, total: dict[str, tuple[int, int]], batches: int, samples: int) -> Stats:
+        """Stats from a :meth:`penstock.trace.Trace.total`."""
+        work = sum(time_ns for stage, (time_ns, _) in total.items() if stage != "wait") or 1
+        stages = (
+            StageStats(stage, *total[stage], share=0.0 if stage == "wait" else total[stage][0] / work)
+            for stage in STAGES
+        )
+        return cls(tuple(stages), batches, samples, total["wait"][0])
+
+    def __getitem__(self, stage: str) -> StageStats:
+        return self.stages[STAGES.index(stage)]
+
+    def __str__(self) -> str:
+        lines = [f"{self.batches} batches, {self.samples} samples; waited {self.wait_ns / 1e9:.3f} s for them", ""]
+        lines.append(f"{'stage':<10}{'time':>12}{'items':>10}{'per item':>14}{'share':>8}")
+        for stage in self.stages:
+            share = "" if stage.stage == "wait" else f"{stage.share:.0%}"
+            lines.append(
+                f"{stage.stage:<10}{stage.time_ns / 1e9:>10.3f} s{stage.items:>10}{stage.us_per_item:>11.1f} us{share:>8}"
+            )
+        return "\n".join(lines)

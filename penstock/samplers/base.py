@@ -1,0 +1,143 @@
+"""What a sampler is: the order of an epoch, asked for by position.
+
+A sampler that can say which indices stand at positions ``start..stop`` of any epoch (:class:`RandomAccess`) needs
+no memory of where it is: the loader keeps the position, seeks in O(1), and two iterators never disturb each
+other. Any iterable of indices is accepted by the loader too; it is then iterated once per epoch, like torch's.
+This module draws no randomness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError, StateError
+
+__all__ = ["RandomAccess", "Sampler", "checked_count", "checked_seed"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+_BLOCK: Final = 4096
+"""Positions per call of :meth:`IndexSampler.order` when a sampler is iterated: few calls, bounded memory."""
+
+
+@runtime_checkable
+class RandomAccess(Protocol):
+    """A sampler whose order is a pure function of (epoch, position)."""
+
+    def __len__(self) -> int: ...
+
+    def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
+        """Indices at positions ``start..stop`` (cut at the end) of ``epoch``; None: the epoch set last."""
+        ...
+
+    def signature(self) -> Mapping[str, Any]:
+        """JSON-able parameters that fix the order, without the seed; O(1) in size."""
+        ...
+
+
+class Sampler(Generic[T_co]):
+    """Base of samplers written for penstock; torch's samplers need no base.
+
+    A subclass defines ``__iter__`` (and ``__len__`` where it can). The loader calls :meth:`set_epoch` before each
+    epoch it iterates.
+    """
+
+    epoch: int = 0
+
+    def __iter__(self) -> Iterator[T_co]:
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__")
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose order the next ``iter()`` gives."""
+        self.epoch = checked_count("epoch", epoch, least=0)
+
+
+class IndexSampler(Sampler[int]):
+    """Base of samplers of ints with random access; a subclass defines ``__len__``, ``order`` and ``signature``.
+
+    Iterated directly, it yields Python ints; iterating again gives the same epoch again until :meth:`set_epoch`.
+    :meth:`state_dict` is O(1) and holds the position of the newest iterator.
+    """
+
+    seed: int | None = None
+
+    def __init__(self) -> None:
+        self._position = 0
+        self._resume = 0
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} must define __len__")
+
+    def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
+        """Indices at positions ``start..stop`` of ``epoch``; see :class:`RandomAccess`."""
+        raise NotImplementedError(f"{type(self).__name__} must define order")
+
+    def signature(self) -> dict[str, Any]:
+        """Parameters that fix the order, without the seed; see :class:`RandomAccess`."""
+        raise NotImplementedError(f"{type(self).__name__} must define signature")
+
+    def __iter__(self) -> Iterator[int]:
+        start, self._resume = self._resume, 0
+        self._position = start
+        return self._walk(start, self.epoch)
+
+    def _walk(self, position: int, epoch: int) -> Iterator[int]:
+        while len(block := self.order(position, position + _BLOCK, epoch)):
+            for index in block.tolist():
+                position += 1
+                self._position = position
+                yield index
+        self._position = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next ``iter()``, which starts at its beginning."""
+        super().set_epoch(epoch)
+        self._position = self._resume = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Signature, seed, epoch and position of the newest iterator: JSON-able, O(1)."""
+        return {
+            "sampler": dict(self.signature()),
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "position": self._resume or self._position,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Make the next ``iter()`` go on where ``state`` was taken.
+
+        Raises
+        ------
+        StateError
+            If the state is not one of a sampler with these parameters; the field that differs is named.
+        """
+        try:
+            theirs, seed, epoch, position = (state[name] for name in ("sampler", "seed", "epoch", "position"))
+        except (KeyError, TypeError) as error:
+            raise StateError(f"not a sampler's state: {error} is missing") from error
+        ours = dict(self.signature())
+        for name in {**ours, **theirs}:
+            if ours.get(name) != theirs.get(name):
+                raise StateError(f"the state's sampler has {name}={theirs.get(name)!r}, this one {ours.get(name)!r}")
+        self.set_epoch(epoch)
+        self.seed = seed
+        self._position = self._resume = checked_count("position", position, least=0)
+
+
+def checked_count(name: str, value: Any, *, least: int) -> int:
+    """``value`` as an int of at least ``least``; NumPy ints pass, bools and floats do not."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
+        kind = "a positive" if least == 1 else "a non-negative"
+        raise ArgumentError(f"{name} should be {kind} integer value, but got {name}={value!r}")
+    return int(value)
+
+
+def checked_seed(seed: Any) -> int:
+    """``seed`` as an int in [0, 2**64)."""
+    if checked_count("seed", seed, least=0) >= 1 << 64:
+        raise ArgumentError(f"seed {seed} does not fit 64 bits")
+    return int(seed)

@@ -1,0 +1,52 @@
+"""Batches of a sampler's indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from penstock.errors import ArgumentError
+from penstock.samplers.base import Sampler, checked_count
+
+__all__ = ["BatchSampler"]
+
+
+class BatchSampler(Sampler[list[Any]]):
+    """Lists of ``batch_size`` indices.
+
+    Parameters
+    ----------
+    sampler : iterable
+        Any iterable of indices. One with random access keeps it: the loader seeks in O(1).
+    batch_size : int
+        Indices per batch.
+    drop_last : bool
+        Leave out a last batch that is short.
+    """
+
+    def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
+        self.batch_size = checked_count("batch_size", batch_size, least=1)
+        if not isinstance(drop_last, bool):
+            raise ArgumentError(f"drop_last should be a boolean value, but got drop_last={drop_last!r}")
+        self.sampler = sampler
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        batch: list[Any] = []
+        for index in self.sampler:
+            batch.append(index)
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def __len__(self) -> int:
+        count = len(self.sampler)  # type: ignore[arg-type]  # a sampler without a length: TypeError, as it should be
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, also of the inner sampler if it has one."""
+        super().set_epoch(epoch)
+        if isinstance(self.sampler, Sampler):
+            self.sampler.set_epoch(epoch)

@@ -1,0 +1,122 @@
+"""Shuffled orders that are computed from (seed, epoch, position), so that nothing of size n is kept.
+
+Neither sampler touches a global random generator; the order of an epoch is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence, Sized
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.rng import uniforms
+from penstock.sample import SampleKeys
+from penstock.samplers.base import IndexSampler, checked_count, checked_seed
+from penstock.samplers.permutation import permuted
+
+__all__ = ["RandomSampler", "SubsetRandomSampler"]
+
+_STREAM: Final = 0xFFFF
+"""Philox stream of draws with replacement; ops count theirs from 0."""
+
+
+class RandomSampler(IndexSampler):
+    """Indices in a random order that (seed, epoch) fixes.
+
+    Parameters
+    ----------
+    data_source : sized
+        Anything with a length; 10**9 costs as much as 10.
+    replacement : bool
+        Draw each index independently.
+    num_samples : int, optional
+        Indices per epoch; the length of ``data_source`` by default. More than that without replacement: whole
+        permutations, each another one, then a part of one.
+    seed : int, optional
+        In [0, 2**64). None: drawn from the operating system and kept in :meth:`state_dict`.
+    """
+
+    def __init__(
+        self, data_source: Sized, replacement: bool = False, num_samples: int | None = None, *, seed: int | None = None
+    ) -> None:
+        super().__init__()
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement should be a boolean value, but got replacement={replacement!r}")
+        self.data_source = data_source
+        self.replacement = replacement
+        self._num_samples = num_samples
+        self.seed = secrets.randbits(63) if seed is None else checked_seed(seed)
+        checked_count("num_samples", self.num_samples, least=1)
+
+    @property
+    def num_samples(self) -> int:
+        """Indices per epoch."""
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
+        """Indices at positions ``start..stop``; O(stop - start), wherever they are."""
+        seed, epoch, n = _set(self.seed), self.epoch if epoch is None else epoch, len(self.data_source)
+        positions = np.arange(start, min(stop, self.num_samples), dtype=np.int64)
+        if self.replacement:
+            return (uniforms(SampleKeys(seed, epoch, positions), _STREAM, 1)[:, 0] * n).astype(np.int64)
+        if not len(positions) or positions[-1] < n:
+            return permuted(positions, n, (seed, epoch, 0))
+        laps = positions // n
+        parts = [permuted(positions[laps == lap] - lap * n, n, (seed, epoch, lap)) for lap in np.unique(laps).tolist()]
+        return np.concatenate(parts)
+
+    def signature(self) -> dict[str, Any]:
+        """Type, length, replacement, number of samples."""
+        return {
+            "type": "RandomSampler",
+            "length": len(self.data_source),
+            "replacement": self.replacement,
+            "num_samples": self.num_samples,
+        }
+
+
+class SubsetRandomSampler(IndexSampler):
+    """The given indices in a random order that (seed, epoch) fixes.
+
+    Parameters
+    ----------
+    indices : sequence of int
+        Kept as an array (copied).
+    seed : int, optional
+        As for :class:`RandomSampler`.
+    """
+
+    def __init__(self, indices: Sequence[int] | NDArray[np.int64], *, seed: int | None = None) -> None:
+        super().__init__()
+        chosen = np.array(indices)
+        if chosen.ndim != 1 or (len(chosen) and chosen.dtype.kind not in "iu"):
+            raise ArgumentError(f"indices should be a sequence of integers, but got {indices!r:.200}")
+        self.indices = chosen.astype(np.int64)
+        self.seed = secrets.randbits(63) if seed is None else checked_seed(seed)
+        self._digest = hashlib.blake2b(self.indices.astype("<i8").tobytes(), digest_size=16).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
+        """Indices at positions ``start..stop``."""
+        positions = np.arange(start, min(stop, len(self)), dtype=np.int64)
+        key = (_set(self.seed), self.epoch if epoch is None else epoch, 0)
+        return self.indices[permuted(positions, len(self), key)]
+
+    def signature(self) -> dict[str, Any]:
+        """Type, length and a digest of the indices."""
+        return {"type": "SubsetRandomSampler", "length": len(self), "indices": self._digest}
+
+
+def _set(seed: int | None) -> int:
+    assert seed is not None, "a random sampler always has a seed"
+    return seed

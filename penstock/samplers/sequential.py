@@ -1,0 +1,38 @@
+"""Every sample once, in the dataset's own order."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.samplers.base import IndexSampler
+
+__all__ = ["SequentialSampler"]
+
+
+class SequentialSampler(IndexSampler):
+    """0, 1, 2, ... up to the dataset's length, which is read anew at each use.
+
+    Parameters
+    ----------
+    data_source : sized
+        Anything with a length.
+    """
+
+    def __init__(self, data_source: Sized) -> None:
+        super().__init__()
+        self.data_source = data_source
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+    def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:  # noqa: ARG002  # the same in each
+        """Positions are indices."""
+        return np.arange(start, min(stop, len(self)), dtype=np.int64)
+
+    def signature(self) -> dict[str, Any]:
+        """Type and length."""
+        return {"type": "SequentialSampler", "length": len(self)}

@@ -1,0 +1,16 @@
+"""Worker backends: who executes tasks. One new backend is one new file and one line here.
+
+The line also enrols it in ``tests/conformance/test_workers.py``. Backends of a loader's ``workers=`` argument are
+named here and imported when asked for.
+"""
+
+from __future__ import annotations
+
+from penstock.registry import Registry
+from penstock.workers.base import Backend, Build, Done, Job, Task
+
+__all__ = ["BACKENDS", "Backend", "Build", "Done", "Job", "Task"]
+
+BACKENDS = Registry("worker backend")
+BACKENDS.register("serial", "penstock.workers.serial:SerialBackend")
+BACKENDS.register("threads", "penstock.workers.threads:ThreadBackend")

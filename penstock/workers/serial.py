@@ -1,0 +1,67 @@
+"""No workers: a batch is built when it is asked for, in the thread that asks."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from penstock.workers.base import Done, Job, Task, chunk_rows
+
+__all__ = ["SerialBackend"]
+
+
+class SerialBackend:
+    """Executes tasks in the caller's thread; see :class:`~penstock.workers.base.Backend`.
+
+    Parameters
+    ----------
+    num_workers : int
+        Ignored: there is one worker, the caller.
+    chunk_size : int, optional
+        Rows per call of the job; by default as for one worker.
+    """
+
+    def __init__(self, num_workers: int = 0, chunk_size: int | None = None) -> None:  # noqa: ARG002  # every backend's arguments
+        self._chunk_size = chunk_size
+        self._tasks: deque[Task] = deque()
+        self._job: Job | None = None
+        self._built = 0
+
+    def start(self, job: Job) -> None:
+        """See :class:`~penstock.workers.base.Backend`."""
+        self._job = job
+
+    def submit(self, task: Task) -> None:
+        """See :class:`~penstock.workers.base.Backend`."""
+        self._tasks.append(task)
+
+    def result(self, timeout_s: float | None = None) -> Done | None:  # noqa: ARG002  # nothing to wait for
+        """Build the oldest task now; see :class:`~penstock.workers.base.Backend`."""
+        if not self._tasks:
+            return None
+        assert self._job is not None, "start() comes first"
+        task = self._tasks.popleft()
+        self._built += 1
+        try:
+            build = self._job.begin(task)
+        except Exception as error:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
+            return Done(task.seq, error=error, task=task)
+        chunk = chunk_rows(build.rows, 1, self._chunk_size)
+        try:
+            for start in range(0, build.rows, chunk):
+                build.run(start, min(start + chunk, build.rows))
+            batch = build.finish()
+        except Exception as error:  # noqa: BLE001  # as above
+            return Done(build.seq, error=error, rows=build.rows, state=build.state, task=task)
+        return Done(build.seq, batch, rows=build.rows, state=build.state, task=task)
+
+    def progress(self) -> int:
+        """Batches begun."""
+        return self._built
+
+    def stuck(self) -> str:
+        """Nothing: the caller itself works."""
+        return "no worker: batches are built in the calling thread"
+
+    def close(self) -> None:
+        """Forget queued tasks."""
+        self._tasks.clear()

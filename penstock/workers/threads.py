@@ -1,0 +1,264 @@
+"""Threads that build one batch together, chunk of rows by chunk of rows.
+
+::
+
+    submit() -> queue of pieces of work: [batch 7: rows 24.. left][batch 8][batch 9]
+                    every idle thread takes the next chunk of the first batch; the last one to end finishes it
+    result() <- done
+
+One lock guards queue and results; a thread takes it once per chunk, to report the chunk behind it and take the next.
+Threads hold the shared state, never the backend, so that a forgotten backend is collected and its threads end. They
+are daemons: a thread stuck in user code cannot keep the interpreter alive; those that can end do so before the
+interpreter is torn down (native code must not wake up in a dead interpreter).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections import deque
+from typing import Any, Final
+
+from penstock.datasets.base import located
+from penstock.workers.base import Build, Done, Job, Task, chunk_rows
+
+__all__ = ["ThreadBackend"]
+
+_JOIN_S: Final = 2.0
+"""Longest wait for threads to end in :meth:`ThreadBackend.close`."""
+
+
+class ThreadBackend:
+    """Executes tasks on threads of this process; see :class:`~penstock.workers.base.Backend`.
+
+    Parameters
+    ----------
+    num_workers : int
+        Threads, at least 1.
+    chunk_size : int, optional
+        Rows that a thread takes at a time; by default see :func:`~penstock.workers.base.chunk_rows`.
+    """
+
+    def __init__(self, num_workers: int, chunk_size: int | None = None) -> None:
+        self._shared = _Shared(num_workers, chunk_size)
+        self._pid = os.getpid()
+        self._finalizer = weakref.finalize(self, _Shared.stop, self._shared)
+        self._finalizer.atexit = False  # _stop_all does it, and waits
+        _alive.add(self)
+
+    def start(self, job: Job) -> None:
+        """Start the threads (once); a further call changes the job, between epochs."""
+        shared = self._shared
+        shared.job = job
+        if not shared.threads:
+            shared.threads = [
+                threading.Thread(target=_serve, args=(shared, i), name=f"penstock-worker-{i}", daemon=True)
+                for i in range(shared.num_workers)
+            ]
+            for thread in shared.threads:
+                thread.start()
+
+    def submit(self, task: Task) -> None:
+        """See :class:`~penstock.workers.base.Backend`."""
+        self._shared.submit(task)
+
+    def result(self, timeout_s: float | None = None) -> Done | None:
+        """See :class:`~penstock.workers.base.Backend`."""
+        return self._shared.result(timeout_s)
+
+    def progress(self) -> int:
+        """Chunks ended."""
+        return self._shared.progress
+
+    def stuck(self) -> str:
+        """The stack of each thread that is in the middle of something."""
+        frames, now, parts = sys._current_frames(), time.monotonic(), []  # noqa: SLF001  # the only way to another thread's stack
+        for worker, thread in enumerate(self._shared.threads):
+            busy, frame = self._shared.busy[worker], frames.get(thread.ident or 0)
+            if busy is not None and frame is not None:
+                stack = "".join(traceback.format_stack(frame))
+                parts.append(f"worker {worker} has been busy for {now - busy.since:.1f} s with {busy}, here:\n{stack}")
+        return "\n".join(parts) or "every worker is idle"
+
+    def close(self) -> None:
+        """Drop what is queued, wake the threads and wait for them, two seconds at most."""
+        if self._pid != os.getpid():
+            return  # a forked child has no threads, and the lock may be held for ever
+        self._finalizer()
+        deadline = time.monotonic() + _JOIN_S
+        for thread in self._shared.threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+
+_alive: weakref.WeakSet[ThreadBackend] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for backend in list(_alive):
+        backend.close()
+
+
+class _Busy:
+    """What a thread is at, put into words only when somebody asks."""
+
+    __slots__ = ("since", "start", "stop", "task")
+
+    def __init__(self, task: Task, start: int, stop: int) -> None:
+        self.task, self.start, self.stop = task, start, stop
+        self.since = time.monotonic()
+
+    def __str__(self) -> str:
+        indices: Any = self.task.indices[self.start : self.stop]
+        if self.start == self.stop:
+            return f"stage 'collate' of batch {self.task.seq}"
+        shown = f" (indices {', '.join(map(str, indices))})" if len(indices) else ""
+        return f"samples {self.start}..{self.stop - 1} of batch {self.task.seq}{shown}"
+
+
+class _Batch:
+    """A build with what is left of it to hand out, and its first error by row."""
+
+    __slots__ = ("build", "chunk", "error", "failed_at", "next", "running", "task")
+
+    def __init__(self, task: Task, build: Build, chunk: int) -> None:
+        self.task, self.build, self.chunk = task, build, chunk
+        self.next = self.running = 0
+        self.error: BaseException | None = None
+        self.failed_at = -1
+
+    def fail(self, start: int, error: BaseException) -> None:
+        """Keep the error of the lowest row: it was handed out before any higher one, so it is always known."""
+        if self.error is None or start < self.failed_at:
+            self.error, self.failed_at = error, start
+
+
+class _Shared:
+    """What the threads share with the backend."""
+
+    def __init__(self, num_workers: int, chunk_size: int | None) -> None:
+        self.num_workers, self.chunk_size = num_workers, chunk_size
+        self.job: Job | None = None
+        self.threads: list[threading.Thread] = []
+        self.busy: list[_Busy | None] = [None] * num_workers
+        self.progress = 0
+        self._lock = (
+            threading.RLock()
+        )  # reentrant: the collector may run a finalizer (stop) in the thread that holds it
+        self._work = threading.Condition(self._lock)
+        self._ready = threading.Condition(self._lock)
+        self._queue: deque[_Batch] = deque()
+        self._done: deque[Done] = deque()
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, task: Task) -> None:
+        assert self.job is not None, "start() comes first"
+        try:
+            build = self.job.begin(task)
+        except Exception as error:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
+            self._done.append(Done(task.seq, error=error, task=task))
+            return
+        chunk = chunk_rows(build.rows, self.num_workers, self.chunk_size)
+        with self._lock:
+            self._queue.append(_Batch(task, build, chunk))
+            if self._idle:
+                self._work.notify(max(1, -(-build.rows // chunk)))
+
+    def result(self, timeout_s: float | None) -> Done | None:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._lock:
+            while not self._done:
+                left = None if deadline is None else deadline - time.monotonic()
+                if self._closed or (left is not None and left <= 0):
+                    return None
+                self._ready.wait(left)
+            return self._done.popleft()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._closed = True  # what is queued goes with the last thread: nothing is taken from under a thread here
+            self._work.notify_all()
+            self._ready.notify_all()
+
+    def take(self) -> tuple[_Batch, int, int] | None:
+        """The next chunk; waits for one; None when closed."""
+        with self._lock:
+            while not self._queue and not self._closed:
+                self._idle += 1
+                self._work.wait()
+                self._idle -= 1
+            if self._closed:
+                return None
+            batch = self._queue[0]
+            start = batch.next
+            batch.next = stop = min(start + batch.chunk, batch.build.rows)
+            batch.running += 1
+            if stop == batch.build.rows:
+                self._queue.popleft()
+            return batch, start, stop
+
+    def ended(self, batch: _Batch, start: int, error: BaseException | None) -> bool:
+        """Report a chunk; whether it was the batch's last, so that the caller must finish it."""
+        with self._lock:
+            self.progress += 1
+            batch.running -= 1
+            if error is not None:
+                batch.fail(start, error)
+                if batch.next < batch.build.rows:
+                    batch.next = batch.build.rows  # nobody starts on the rest
+                    if batch in self._queue:
+                        self._queue.remove(batch)
+            return batch.running == 0 and batch.next == batch.build.rows
+
+    def deliver(self, done: Done) -> None:
+        with self._lock:
+            if not self._closed:
+                self._done.append(done)
+                self._ready.notify()
+
+
+def _serve(shared: _Shared, worker: int) -> None:
+    """A thread's life. Everything about a batch lives in :func:`_work`, so that an idle thread keeps none alive."""
+    failure: BaseException | None = None
+    try:
+        assert shared.job is not None, "start() comes first"
+        shared.job.start_worker(worker)
+    except BaseException as error:  # noqa: BLE001  # raised in the consumer, instead of the first batch of this worker
+        failure = located(error, worker=worker)
+    while _work(shared, worker, failure):
+        failure = None
+
+
+def _work(shared: _Shared, worker: int, failure: BaseException | None) -> bool:
+    chunk = shared.take()
+    if chunk is None:
+        return False
+    batch, start, stop = chunk
+    shared.busy[worker] = _Busy(batch.task, start, stop)
+    if failure is None:
+        try:
+            batch.build.run(start, stop)
+        except BaseException as error:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
+            failure = located(error, worker=worker)
+    if shared.ended(batch, start, failure):
+        shared.busy[worker] = _Busy(batch.task, stop, stop)
+        shared.deliver(_finished(batch, worker))
+    shared.busy[worker] = None
+    return True
+
+
+def _finished(batch: _Batch, worker: int) -> Done:
+    build, error, content = batch.build, batch.error, None
+    if error is None:
+        try:
+            content = build.finish()
+        except BaseException as raised:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
+            error = located(raised, worker=worker)
+    return Done(build.seq, content, error, build.rows, build.state, batch.task)
