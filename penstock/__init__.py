@@ -55,8 +55,9 @@ if TYPE_CHECKING:
     from penstock.rng import generator as rng
     from penstock.sample import Field, Record, Schema
     from penstock.samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler
-    from penstock.stores import Store, open  # noqa: A004  # ps.open, as gzip.open
-    from penstock.transforms import decode
+    from penstock.stores import open  # noqa: A004  # ps.open, as gzip.open
+    from penstock.stores.base import Store
+    from penstock.transforms.decode import decode
 
 __all__ = [
     "ArgumentError",
@@ -90,8 +91,8 @@ __all__ = [
     "StoreError",
     "StoreFormatError",
     "StoreNotFoundError",
-    "SubsetRandomSampler",
     "Subset",
+    "SubsetRandomSampler",
     "UnsupportedImageError",
     "decode",
     "default_collate",
@@ -105,8 +106,8 @@ __all__ = [
 
 _HOMES: Final = {
     "penstock.collate": "default_collate default_convert",
-    "penstock.datasets": "ArrayDataset ChainDataset ConcatDataset Dataset IterableDataset StackDataset StoreDataset Subset "
-    "random_split",
+    "penstock.datasets": "ArrayDataset ChainDataset ConcatDataset Dataset IterableDataset StackDataset StoreDataset "
+    "Subset random_split",
     "penstock.errors": "ArgumentError CorruptRecordError DecodeError ImageTooLargeError IncompleteStoreError "
     "OptionalPackageError PackError PenstockError RecordIndexError SampleError StallError StateError StoreError "
     "StoreFormatError StoreNotFoundError UnsupportedImageError",
@@ -114,8 +115,9 @@ _HOMES: Final = {
     "penstock.pack": "pack verify",
     "penstock.sample": "Field Record Schema",
     "penstock.samplers": "BatchSampler RandomSampler Sampler SequentialSampler SubsetRandomSampler",
-    "penstock.stores": "Store open",
-    "penstock.transforms": "decode",
+    "penstock.stores": "open",
+    "penstock.stores.base": "Store",
+    "penstock.transforms.decode": "decode",
 }
 _NAMES: Final = {name: (home, name) for home, names in _HOMES.items() for name in names.split()} | {
     "rng": ("penstock.rng", "generator")

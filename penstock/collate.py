@@ -98,8 +98,8 @@ def _collate(batch: Sequence[Any], at: str) -> Any:
     if hasattr(first, "__array__"):
         return _stack([np.asarray(sample) for sample in batch], at)
     raise TypeError(
-        f"default_collate: batch must contain arrays, numbers, strings, dicts or lists; found {type(first)}{_field(at)}; "
-        "give the loader a collate_fn for other types"
+        f"default_collate: batch must contain arrays, numbers, strings, dicts or lists; found {type(first)}{_field(at)}"
+        "; give the loader a collate_fn for other types"
     )
 
 
@@ -138,11 +138,7 @@ def _numbers(dtype: type) -> Callable[[Sequence[Any], str], NDArray[Any]]:
     def collate(batch: Sequence[Any], at: str) -> NDArray[Any]:
         try:
             array = np.array(batch)
-            return (
-                array.astype(dtype)
-                if array.dtype.kind in "biu" and dtype is not np.float64
-                else array.astype(np.float64)
-            )
+            return array.astype(dtype if array.dtype.kind in "biu" else np.float64)
         except (TypeError, ValueError) as error:
             raise TypeError(f"default_collate: not all entries are numbers{_field(at)}: {error}") from error
 

@@ -31,15 +31,15 @@ T_co = TypeVar("T_co", covariant=True)
 class Dataset(Generic[T_co]):
     """Base of map-style datasets: a subclass defines ``__getitem__`` and, where it can, ``__len__``.
 
-    A subclass may define ``load_samples(indices, keys) -> list``, which the loader then calls for a whole chunk; it is
-    bound to give what ``__getitem__`` gives under the same keys.
+    A subclass may define ``load_samples(indices, keys) -> list``, which the loader then calls for a whole chunk; it
+    is bound to give what ``__getitem__`` gives under the same keys.
     """
 
     def __getitem__(self, index: Any) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
     def __add__(self, other: Dataset[Any]) -> ConcatDataset[Any]:
-        from penstock.datasets.concat import ConcatDataset  # noqa: PLC0415  # which itself is a Dataset
+        from penstock.datasets.concat import ConcatDataset  # which itself is a Dataset
 
         return ConcatDataset([self, other])
 
@@ -47,15 +47,15 @@ class Dataset(Generic[T_co]):
 class IterableDataset(Dataset[T_co], Iterable[T_co]):
     """Base of datasets that are streams: a subclass defines ``__iter__``.
 
-    With ``state_dict`` and ``load_state_dict`` (on itself or on its iterator) a resumed loader goes on at once; without,
-    the stream is run forward to where it was.
+    With ``state_dict`` and ``load_state_dict`` (on itself or on its iterator) a resumed loader goes on at once;
+    without, the stream is run forward to where it was.
     """
 
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
 
     def __add__(self, other: Dataset[Any]) -> ChainDataset[Any]:  # type: ignore[override]  # as torch's: streams chain
-        from penstock.datasets.chain import ChainDataset  # noqa: PLC0415  # which itself is an IterableDataset
+        from penstock.datasets.chain import ChainDataset  # which itself is an IterableDataset
 
         return ChainDataset([self, other])
 
@@ -114,8 +114,7 @@ def fetch(dataset: Any, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
             with sample_scope(keys.seed, keys.epoch, drawn):
                 samples.append(dataset[index])
         except BaseException as error:
-            error = located(error, index=index)
-            raise error  # noqa: B904  # the same object, or one that is chained already
+            raise located(error, index=index)  # noqa: B904  # the same object, or one that is chained
     return samples
 
 
@@ -123,8 +122,7 @@ def _get_many(dataset: Any, indices: Sequence[Any]) -> list[Any]:
     try:
         samples = dataset.__getitems__(list(indices))
     except BaseException as error:
-        error = located(error, indices=_shown(indices))
-        raise error  # noqa: B904  # the same object, or one that is chained already
+        raise located(error, indices=_shown(indices))  # noqa: B904  # the same object, or one that is chained
     if len(samples) != len(indices):
         raise SampleError(
             f"__getitems__ was asked for {len(indices)} samples and gave {len(samples)}", indices=_shown(indices)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from penstock.rng import sample_scope
 from penstock.sample import ArraySpec, Record, SampleKeys, Tree
 from penstock.stores.base import Store
 from penstock.trace import stage
+
+if TYPE_CHECKING:
+    from penstock.transforms.pipeline import Pipeline
 
 __all__ = ["StoreDataset"]
 
@@ -58,7 +61,7 @@ class StoreDataset(Dataset[Any]):
         self.fields = fields
         self.transform = transform
         self._selection = _Selection(store, fields)
-        self._pipeline = transform if _is_pipeline(transform) else None
+        self._pipeline = _as_pipeline(transform)
         self._filling = self._plan_filling()
 
     def __len__(self) -> int:
@@ -135,35 +138,35 @@ class StoreDataset(Dataset[Any]):
                 return self._pipeline(sample, kinds=self._selection.kinds)
             return self.transform(sample)
         except BaseException as error:
-            error = self._placed(error, record)
-            raise error  # noqa: B904  # the same object, or one that is chained already
+            raise self._placed(error, record)  # noqa: B904  # the same object, or one that is chained
 
     def _placed(self, error: BaseException, record: Record) -> BaseException:
         return located(error, store=self.store.url, key=record.key, index=record.index)
 
     def _plan_filling(self) -> _Filling | None:
-        selection = self._selection
+        selection, pipeline = self._selection, self._pipeline
+        if pipeline is None and self.transform is not None:
+            return None
         filling = _Filling()
         leaves: dict[Any, ArraySpec] = {}
-        if self._pipeline is not None:
-            filling.program = self._pipeline.compile(selection.kinds)
-            spec = filling.program.spec()
-            if spec is None:
-                return None
-        elif self.transform is not None:
-            return None
         for name, field in selection.names.items():
             kind = self.store.schema[field].kind
-            if kind == "image" and self._pipeline is not None:
-                leaves[name], filling.image, filling.image_field = spec, name, field
+            spec = None
+            if kind == "image" and pipeline is not None:
+                filling.program = pipeline.compile(selection.kinds)
+                filling.image, filling.image_field = name, field
+                spec = filling.program.spec()
             elif kind in _NUMBERS:
-                leaves[name] = ArraySpec((), _NUMBERS[kind])
+                spec = ArraySpec((), _NUMBERS[kind])
                 filling.columns[name] = self.store.column(field)
             elif match := _FIXED_ARRAY.match(kind):
-                leaves[name] = ArraySpec(tuple(map(int, match[2].split(","))), np.dtype(match[1]))
+                spec = ArraySpec(tuple(map(int, match[2].split(","))), np.dtype(match[1]))
                 filling.arrays[name] = field
-            else:
+            if spec is None:
                 return None
+            leaves[name] = spec
+        if pipeline is not None and filling.program is None:
+            return None  # nothing for the pipeline to transform: it says so itself, sample by sample
         filling.spec = selection.shaped(leaves)
         return filling
 
@@ -209,7 +212,7 @@ class _Selection:
         """The inverse of :meth:`shaped`."""
         if self._shape is str:
             return {0: tree}
-        return dict(enumerate(tree)) if self._shape is tuple else tree  # type: ignore[no-any-return]  # a dict
+        return dict(enumerate(tree)) if self._shape is tuple else tree
 
     def sample(self, record: Record, *, views: bool) -> Any:
         """The record's fields; encoded images as views of the store if ``views``, all other blobs as bytes."""
@@ -220,9 +223,9 @@ class _Selection:
         return self.shaped(values)
 
 
-def _is_pipeline(transform: Any) -> Any:
+def _as_pipeline(transform: Any) -> Pipeline | None:
     if transform is None:
-        return False
-    from penstock.transforms.pipeline import Pipeline
+        return None
+    from penstock.transforms.pipeline import Pipeline  # with it comes the native core; plain stores need none
 
-    return isinstance(transform, Pipeline)
+    return transform if isinstance(transform, Pipeline) else None

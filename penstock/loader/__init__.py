@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from penstock.loader.loader import DataLoader
-from penstock.loader.stats import Stats, StageStats
+from penstock.loader.stats import StageStats, Stats
 
 __all__ = ["DataLoader", "StageStats", "Stats"]

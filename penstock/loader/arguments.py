@@ -1,6 +1,6 @@
 """The loader's arguments, checked once: torch's meaning, order of checks and beginnings of texts.
 
-Every error here is an :class:`~penstock.errors.ArgumentError` (a ``ValueError``) or, where torch has one, a ``TypeError``.
+Every error here is an :class:`~penstock.errors.ArgumentError` (a ``ValueError``).
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def _check_workers(given: Arguments) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if cores is not None and given.num_workers > cores:
         warnings.warn(
-            f"This DataLoader will create {given.num_workers} workers in total. Our suggested max number of worker in current "
-            f"system is {cores}. Please be aware that excessive worker creation might get DataLoader running slow or even "
-            "freeze, lower the worker number to avoid potential slowness/freeze if necessary.",
+            f"This DataLoader will create {given.num_workers} workers in total. Our suggested max number of worker in "
+            f"current system is {cores}. Please be aware that excessive worker creation might get DataLoader running "
+            "slow or even freeze, lower the worker number to avoid potential slowness/freeze if necessary.",
             stacklevel=4,
         )
 
@@ -104,7 +104,8 @@ def _check_stream(given: Arguments) -> None:
     for name in ("sampler", "batch_sampler"):
         if getattr(given, name) is not None:
             raise ArgumentError(
-                f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={getattr(given, name)}"
+                f"DataLoader with IterableDataset: expected unspecified {name} option, "
+                f"but got {name}={getattr(given, name)}"
             )
 
 

@@ -157,7 +157,8 @@ class LoaderIterator:
                     )
                 if backend.progress() == before:
                     raise StallError(
-                        f"no worker finished anything within stall_timeout={loader.stall_timeout} seconds; {backend.stuck()}",
+                        f"no worker finished anything within stall_timeout={loader.stall_timeout} seconds; "
+                        f"{backend.stuck()}",
                         **self._place(),
                     )
                 before = backend.progress()

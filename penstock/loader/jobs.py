@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -116,8 +116,7 @@ class _FillBuild:
         except BaseException as error:
             if isinstance(error, IndexError):
                 _note_length(error, job.dataset)
-            error = located(error, **_place(error, task, start, stop))
-            raise error  # noqa: B904  # the same object, or one that is chained already
+            raise located(error, **_place(error, task, start, stop))  # noqa: B904  # the same object, or one that is chained
         finally:
             job.trace.deactivate()
 
@@ -301,7 +300,7 @@ class _Reading:
     def __init__(self, trace: Trace, items: int) -> None:
         self.trace, self.items = trace, items
 
-    def __enter__(self) -> _Reading:
+    def __enter__(self) -> Self:
         self.trace.activate()
         self._traced = self.trace.thread_ns()
         self._start = time.perf_counter_ns()
@@ -322,8 +321,7 @@ def _collated(job: SampleJob | StreamJob, samples: list[Any], task: Task) -> Any
     try:
         return job.collate(samples if job.batched else samples[0])
     except BaseException as error:
-        error = located(error, batch=task.seq, **_between(task, 0, len(task.indices)))
-        raise error  # noqa: B904  # the same object, or one that is chained already
+        raise located(error, batch=task.seq, **_between(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
     finally:
         job.trace.add("collate", time.perf_counter_ns() - start, len(samples))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import is_iterable, spec_of
@@ -163,7 +163,7 @@ class DataLoader:
             raise ArgumentError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
 
-    def __class_getitem__(cls, item: Any) -> type[DataLoader]:  # noqa: ARG003  # DataLoader[T] as torch's subscripts
+    def __class_getitem__(cls, item: Any) -> type[Self]:  # DataLoader[T] as torch's subscripts
         return cls
 
     # iteration
@@ -267,7 +267,7 @@ class DataLoader:
         StateError
             If the state belongs to a loader with another order, or to another seed than was given here.
         """
-        progress = parse(copy.deepcopy(dict(state)) if isinstance(state, Mapping) else state, self._order())
+        progress = parse(copy.deepcopy(state), self._order())
         if self._seed_given and state["seed"] != self.seed:
             raise StateError(f"the state was taken with seed={state['seed']}, this loader was given seed={self.seed}")
         self.seed = state["seed"]

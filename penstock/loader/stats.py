@@ -71,9 +71,7 @@ class Stats:
     def __str__(self) -> str:
         lines = [f"{self.batches} batches, {self.samples} samples; waited {self.wait_ns / 1e9:.3f} s for them", ""]
         lines.append(f"{'stage':<10}{'time':>12}{'items':>10}{'per item':>14}{'share':>8}")
-        for stage in self.stages:
-            share = "" if stage.stage == "wait" else f"{stage.share:.0%}"
-            lines.append(
-                f"{stage.stage:<10}{stage.time_ns / 1e9:>10.3f} s{stage.items:>10}{stage.us_per_item:>11.1f} us{share:>8}"
-            )
+        for s in self.stages:
+            share = "" if s.stage == "wait" else f"{s.share:.0%}"
+            lines.append(f"{s.stage:<10}{s.time_ns / 1e9:>10.3f} s{s.items:>10}{s.us_per_item:>11.1f} us{share:>8}")
         return "\n".join(lines)

@@ -61,7 +61,7 @@ def _sorted(n: int, key: tuple[int, ...]) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=8)
 def _round_keys(key: tuple[int, ...]) -> NDArray[np.uint64]:
-    return np.random.SeedSequence(key).generate_state(_ROUNDS, np.uint64)
+    return np.random.SeedSequence(key).generate_state(_ROUNDS, np.uint64).astype(np.uint64)
 
 
 def _feistel(x: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
