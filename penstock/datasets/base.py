@@ -113,7 +113,7 @@ def fetch(dataset: Any, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
         try:
             with sample_scope(keys.seed, keys.epoch, drawn):
                 samples.append(dataset[index])
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # raised again, with its place
             raise located(error, index=index)  # noqa: B904  # the same object, or one that is chained
     return samples
 
@@ -121,7 +121,7 @@ def fetch(dataset: Any, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
 def _get_many(dataset: Any, indices: Sequence[Any]) -> list[Any]:
     try:
         samples = dataset.__getitems__(list(indices))
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  # raised again, with its place
         raise located(error, indices=_shown(indices))  # noqa: B904  # the same object, or one that is chained
     if len(samples) != len(indices):
         raise SampleError(

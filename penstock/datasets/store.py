@@ -137,7 +137,7 @@ class StoreDataset(Dataset[Any]):
             if self._pipeline is not None:
                 return self._pipeline(sample, kinds=self._selection.kinds)
             return self.transform(sample)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # raised again, with its place
             raise self._placed(error, record)  # noqa: B904  # the same object, or one that is chained
 
     def _placed(self, error: BaseException, record: Record) -> BaseException:

@@ -113,7 +113,7 @@ class _FillBuild:
                 SampleKeys(task.keys.seed, task.keys.epoch, task.keys.indices[start:stop]),
                 self._rows[start:stop],
             )
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # raised again, with its place
             if isinstance(error, IndexError):
                 _note_length(error, job.dataset)
             raise located(error, **_place(error, task, start, stop))  # noqa: B904  # the same object, or one that is chained
@@ -320,7 +320,7 @@ def _collated(job: SampleJob | StreamJob, samples: list[Any], task: Task) -> Any
     start = time.perf_counter_ns()
     try:
         return job.collate(samples if job.batched else samples[0])
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  # raised again, with its place
         raise located(error, batch=task.seq, **_between(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
     finally:
         job.trace.add("collate", time.perf_counter_ns() - start, len(samples))
