@@ -1,0 +1,143 @@
+"""``verify``: is a store what was packed, and does it still agree with its source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from penstock import stores
+from penstock.errors import PenstockError
+from penstock.pack.progress import shown
+from penstock.sample import Record
+from penstock.stores.base import Problem, Store
+
+__all__ = ["VerifyReport", "verify"]
+
+_CHUNK: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What verifying found.
+
+    Parameters
+    ----------
+    store : str
+        URL of the store.
+    records : int
+        Records it says to hold; 0 if it cannot be opened.
+    problems : tuple of Problem
+        Whatever is wrong, with key, index or page.
+    compared : int
+        Records that were compared with the source.
+    """
+
+    store: str
+    records: int
+    problems: tuple[Problem, ...]
+    compared: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+def verify(
+    store: str | os.PathLike[str] | Store,
+    source: str | os.PathLike[str] | Store | None = None,
+    *,
+    progress: bool | Callable[[int, int], None] | None = None,
+) -> VerifyReport:
+    """Check every page and checksum of a store, its counts and keys, and its agreement with the source.
+
+    Parameters
+    ----------
+    store : str, path or Store
+        What to check; a damaged one is reported on, not refused.
+    source : str, path or Store, optional
+        What it was packed from: the same keys (but for those that were skipped), labels and bytes are expected.
+    progress : bool or callable, optional
+        True: a bar on the terminal. A callable gets records done and records in all.
+
+    Returns
+    -------
+    VerifyReport
+        All problems, each with its record or page; none: the store is what was packed.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no store, or no source.
+    """
+    kind, path = (type(store), store.url.partition("://")[2]) if isinstance(store, Store) else stores.find(store)
+    with ExitStack() as stack:
+        report = _reporter(progress, stack)
+        problems = list(kind.check(path, report))
+        records = compared = 0
+        try:
+            opened = stack.enter_context(kind(path))
+            records = len(opened)
+        except PenstockError as error:
+            if not problems:
+                problems.append(Problem(error.message))
+        else:
+            if source is not None:
+                origin = source if isinstance(source, Store) else stack.enter_context(stores.open(source))
+                compared = len(opened)
+                problems += _compare(opened, origin, report)
+    return VerifyReport(f"{kind.kind}://{os.path.abspath(path)}", records, tuple(problems), compared)
+
+
+def _compare(store: Store, source: Store, report: Callable[[int, int], None]) -> Iterator[Problem]:
+    """Where a store and its source disagree."""
+    where = {key: index for index, key in enumerate(source.keys())}
+    left_out = {entry.key for entry in getattr(getattr(store, "meta", None), "skipped", ())}
+    shared = [name for name in store.schema.fields if name in source.schema]
+    if store.schema.to_json().get("label") != source.schema.to_json().get("label"):
+        yield Problem("its classes are not those of the source")
+    for index in range(len(store)):
+        try:
+            record = store.read([index])[0]
+        except PenstockError:
+            continue  # the store's own check has named it
+        at = where.pop(record.key, None)
+        if at is None:
+            yield Problem("the source has no record of this name", record.key, index)
+        else:
+            yield from _differences(record, source, at, shared)
+        if index % _CHUNK == 0:
+            report(index + 1, len(store))
+    for key, at in where.items():
+        if key not in left_out:
+            yield Problem(f"record {at} of the source is not in the store", key)
+
+
+def _differences(record: Record, source: Store, at: int, shared: list[str]) -> Iterator[Problem]:
+    try:
+        original: Mapping[str, Any] = source.read([at])[0].fields
+    except PenstockError as error:
+        yield Problem(f"it cannot be read from the source: {error.message}", record.key, record.index)
+        return
+    for name in shared:
+        if source.schema[name].is_blob:
+            if record.fields[name] != original[name]:
+                yield Problem(f"the bytes of its {name} are not those of the source", record.key, record.index)
+        elif not np.array_equal(record.fields[name], original[name]):
+            yield Problem(
+                f"its {name} is {record.fields[name]!r}, in the source {original[name]!r}", record.key, record.index
+            )
+
+
+def _reporter(progress: bool | Callable[[int, int], None] | None, stack: ExitStack) -> Callable[[int, int], None]:
+    if callable(progress):
+        return progress
+    if not progress:
+        return lambda _done, _total: None
+    show = stack.enter_context(shown("verifying"))
+    return lambda done, total: show(done, total, 0)
