@@ -1,6 +1,9 @@
 //! Penstock's pixels: JPEG decoding, resampling and the fused fill of a batch's rows. Knows no Python.
 
 pub mod error;
+pub mod fill;
 pub mod jpeg;
+pub mod philox;
+pub mod resample;
 pub mod rows;
 pub mod simd;

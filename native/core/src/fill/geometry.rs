@@ -1,0 +1,101 @@
+//! Where an output row's pixels come from.
+
+use crate::resample::Axis;
+
+/// Region, size, window and flip of one image, checked for consistency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    region: [usize; 4],
+    size: [usize; 2],
+    origin: [usize; 2],
+    /// Mirror left and right, after everything else.
+    pub flip_x: bool,
+    /// Mirror top and bottom, after everything else.
+    pub flip_y: bool,
+}
+
+impl Geometry {
+    /// Columns of a row of geometry.
+    pub const COLUMNS: usize = 9;
+
+    /// From x0, y0, x1, y1 (region of the source), width, height (what it is resized to), left, top (origin of the
+    /// window within that), flip (bit 0: horizontal, bit 1: vertical), for a window of `width` x `height`.
+    ///
+    /// # Errors
+    /// A sentence, where these contradict each other.
+    pub fn new(columns: [i32; Self::COLUMNS], window: [usize; 2]) -> Result<Self, String> {
+        let [x0, y0, x1, y1, width, height, left, top, flip] = columns;
+        if x0 < 0 || y0 < 0 || x1 <= x0 || y1 <= y0 {
+            return Err(format!(
+                "region ({x0}, {y0}, {x1}, {y1}) is not 0 <= x0 < x1, 0 <= y0 < y1"
+            ));
+        }
+        if width < 1 || height < 1 {
+            return Err(format!("size {width} x {height} is not at least 1 x 1"));
+        }
+        let [w, h] = window;
+        let fits = |origin: i32, len: usize, size: i32| origin >= 0 && origin as usize + len <= size as usize;
+        if !fits(left, w, width) || !fits(top, h, height) {
+            return Err(format!(
+                "window of {w} x {h} at ({left}, {top}) is not inside the size {width} x {height}"
+            ));
+        }
+        if !(0..4).contains(&flip) {
+            return Err(format!("flip {flip} is not 0, 1, 2 or 3"));
+        }
+        Ok(Self {
+            region: [x0, y0, x1, y1].map(|v| v as usize),
+            size: [width as usize, height as usize],
+            origin: [left as usize, top as usize],
+            flip_x: flip & 1 != 0,
+            flip_y: flip & 2 != 0,
+        })
+    }
+
+    /// A whole image or a region of it, resized.
+    pub fn resize(region: [usize; 4], width: usize, height: usize) -> Self {
+        Self {
+            region,
+            size: [width, height],
+            origin: [0, 0],
+            flip_x: false,
+            flip_y: false,
+        }
+    }
+
+    /// # Errors
+    /// A sentence, if the region is not inside an image of that size.
+    pub fn check_inside(&self, width: usize, height: usize) -> Result<(), String> {
+        let [x0, y0, x1, y1] = self.region;
+        if x1 > width || y1 > height {
+            return Err(format!(
+                "region ({x0}, {y0}, {x1}, {y1}) is not inside the image of {width} x {height} pixels"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Left upper corner of the region.
+    pub fn corner(&self) -> [usize; 2] {
+        [self.region[0], self.region[1]]
+    }
+
+    /// Both axes, for a window of `width` x `height`.
+    pub fn axes(&self, [width, height]: [usize; 2]) -> [Axis; 2] {
+        let [x0, y0, x1, y1] = self.region;
+        [
+            Axis {
+                source: x1 - x0,
+                target: self.size[0],
+                start: self.origin[0],
+                len: width,
+            },
+            Axis {
+                source: y1 - y0,
+                target: self.size[1],
+                start: self.origin[1],
+                len: height,
+            },
+        ]
+    }
+}

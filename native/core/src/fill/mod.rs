@@ -1,0 +1,348 @@
+//! From bytes to a row of a batch: decode the part that is seen, resize, flip, normalise, write.
+//!
+//! ```text
+//!  JPEG bytes ──> Header ──> Decoder ──rows──> Resampler ──> picture ──> row of the batch
+//!                 (size,      (only what         (planar,      (u8)        (layout, flip,
+//!                  cap)        the taps need)     as they come)             u8 | f16 | f32)
+//! ```
+//!
+//! The row is written only once the whole picture is there: after an error it is untouched. One [`Filler`] per thread
+//! keeps all memory between images; nothing here is shared and nothing knows of threads.
+
+mod geometry;
+mod lines;
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::jpeg::{Decoder, Header, Limits, Region};
+use crate::resample::{Filter, Needed, Picture, Resampler};
+use crate::rows::RowSink;
+use crate::simd::Level;
+pub use geometry::Geometry;
+pub use lines::{Affine, Lines};
+
+/// Memory for pixels that a filler keeps between images: enough for a picture of 2000 x 2000.
+const KEPT_BYTES: usize = 16 << 20;
+
+/// How a row's three axes are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Row, column, channel.
+    Hwc,
+    /// Channel, row, column.
+    Chw,
+}
+
+/// A row to be written, of exactly the picture's number of elements.
+#[derive(Debug)]
+pub enum Row<'a> {
+    /// Levels.
+    U8(&'a mut [u8]),
+    /// Normalised, as the bits of half floats.
+    F16(&'a mut [u16], Affine),
+    /// Normalised.
+    F32(&'a mut [f32], Affine),
+}
+
+impl Row<'_> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Row::U8(row) => row.len(),
+            Row::F16(row, _) => row.len(),
+            Row::F32(row, _) => row.len(),
+        }
+    }
+
+    /// True of a row without elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// How every image of a chunk is treated.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    /// Filter of the resize.
+    pub filter: Filter,
+    /// Layout of the row.
+    pub layout: Layout,
+    /// Width and height of the window.
+    pub window: [usize; 2],
+    /// Limits on what an image may declare.
+    pub limits: Limits,
+}
+
+/// Where the time went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// Header, entropy decoding, IDCT, upsampling and colour.
+    pub decode: Duration,
+    /// Resizing and writing the row.
+    pub resize: Duration,
+}
+
+/// Why an image did not become a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The bytes were refused.
+    Image(Error),
+    /// The geometry does not fit the image.
+    Geometry(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Image(error)
+    }
+}
+
+/// Interleaved 8-bit pixels, rows without gaps.
+#[derive(Clone, Copy, Debug)]
+pub struct Interleaved<'a> {
+    /// `width * height * channels` bytes.
+    pub bytes: &'a [u8],
+    /// Pixels per row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// 1 or 3.
+    pub channels: usize,
+}
+
+/// Fills rows, one image after another.
+pub struct Filler {
+    decoder: Decoder,
+    resampler: Resampler,
+    writer: Writer,
+}
+
+impl Filler {
+    /// Kernels of the given level, or the best below it that this processor has.
+    pub fn with_level(level: Level) -> Self {
+        Self {
+            decoder: Decoder::with_level(level),
+            resampler: Resampler::with_level(level),
+            writer: Writer {
+                lines: Lines::new(level),
+                mirrored: [const { Vec::new() }; 3],
+                interleaved: Vec::new(),
+            },
+        }
+    }
+
+    /// Decodes a JPEG into a row, and adds to `spent`.
+    ///
+    /// # Errors
+    /// The row is untouched.
+    pub fn fill(
+        &mut self,
+        jpeg: &[u8],
+        geometry: &Geometry,
+        recipe: &Recipe,
+        row: Row<'_>,
+        spent: &mut Spent,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let header = Header::parse(jpeg, &recipe.limits)?;
+        geometry
+            .check_inside(header.width(), header.height())
+            .map_err(Failure::Geometry)?;
+        // a strip is an MCU row, and the row before it if that waited for chroma from below
+        let needed = self.begin(geometry, recipe, 3, 8 * header.vmax + 1);
+        let region = Region {
+            x: needed.x,
+            y: needed.y,
+            width: needed.width,
+            height: needed.height,
+        };
+        let mut sink = Timed {
+            resampler: &mut self.resampler,
+            spent: Duration::ZERO,
+        };
+        let decoded = self.decoder.decode(&header, region, &mut sink);
+        let resized = sink.spent;
+        spent.resize += resized;
+        spent.decode += begun.elapsed().saturating_sub(resized);
+        decoded?;
+        let begun = Instant::now();
+        self.finish(geometry, recipe, row);
+        spent.resize += begun.elapsed();
+        Ok(())
+    }
+
+    /// The same from pixels; 1 channel gives a row of 1.
+    ///
+    /// # Errors
+    /// The row is untouched.
+    pub fn fill_pixels(
+        &mut self,
+        image: Interleaved<'_>,
+        geometry: &Geometry,
+        recipe: &Recipe,
+        row: Row<'_>,
+    ) -> Result<(), Failure> {
+        geometry
+            .check_inside(image.width, image.height)
+            .map_err(Failure::Geometry)?;
+        let needed = self.begin(geometry, recipe, image.channels, 1);
+        for y in 0..needed.height {
+            let start = ((needed.y + y) * image.width + needed.x) * image.channels;
+            let line = &image.bytes[start..][..needed.width * image.channels];
+            let [r, g, b] = self.resampler.rows_mut(y);
+            if image.channels == 1 {
+                r[..line.len()].copy_from_slice(line);
+            } else {
+                self.writer.lines.deinterleave(line, [r, g, b]);
+            }
+            self.resampler.done(y + 1);
+        }
+        self.finish(geometry, recipe, row);
+        Ok(())
+    }
+
+    /// Decodes a region (the geometry's; its size is `window`) into interleaved RGB.
+    ///
+    /// # Errors
+    /// `out` is partly written.
+    pub fn decode(
+        &mut self,
+        header: &Header<'_>,
+        geometry: &Geometry,
+        [width, height]: [usize; 2],
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let [x, y] = geometry.corner();
+        self.decoder
+            .decode(header, Region { x, y, width, height }, &mut Rgb { out, width })
+    }
+
+    /// Starts a picture; what is needed is in the image's own coordinates.
+    fn begin(&mut self, geometry: &Geometry, recipe: &Recipe, planes: usize, open_rows: usize) -> Needed {
+        let [x, y] = geometry.axes(recipe.window);
+        let [left, top] = geometry.corner();
+        let needed = self.resampler.begin(recipe.filter, x, y, planes, open_rows);
+        Needed {
+            x: needed.x + left,
+            y: needed.y + top,
+            ..needed
+        }
+    }
+
+    fn finish(&mut self, geometry: &Geometry, recipe: &Recipe, row: Row<'_>) {
+        self.writer
+            .write(self.resampler.picture(), geometry, recipe.layout, row);
+        self.resampler.shrink(KEPT_BYTES);
+    }
+}
+
+/// Calls `f` with this thread's filler of that level, which keeps its memory between calls.
+///
+/// # Panics
+/// If `f` calls this function again.
+pub fn with_filler<R>(level: Level, f: impl FnOnce(&mut Filler) -> R) -> R {
+    thread_local! {
+        static FILLER: RefCell<Option<(Level, Filler)>> = const { RefCell::new(None) };
+    }
+    FILLER.with_borrow_mut(|kept| match kept {
+        Some((made_for, filler)) if *made_for == level => f(filler),
+        _ => f(&mut kept.insert((level, Filler::with_level(level))).1),
+    })
+}
+
+/// Hands rows on to the resampler and measures how long it takes.
+struct Timed<'a> {
+    resampler: &'a mut Resampler,
+    spent: Duration,
+}
+
+impl RowSink for Timed<'_> {
+    const PLANAR: bool = true;
+
+    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
+        self.resampler.rows_mut(y)
+    }
+
+    fn done(&mut self, end: usize) {
+        let begun = Instant::now();
+        self.resampler.done(end);
+        self.spent += begun.elapsed();
+    }
+}
+
+/// Interleaved RGB without gaps.
+struct Rgb<'a> {
+    out: &'a mut [u8],
+    width: usize,
+}
+
+impl RowSink for Rgb<'_> {
+    const PLANAR: bool = false;
+
+    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
+        [&mut self.out[3 * y * self.width..][..3 * self.width], &mut [], &mut []]
+    }
+
+    fn done(&mut self, _end: usize) {}
+}
+
+/// Writes pictures as rows of a batch.
+struct Writer {
+    lines: Lines,
+    mirrored: [Vec<u8>; 3],
+    interleaved: Vec<u8>,
+}
+
+impl Writer {
+    fn write(&mut self, picture: &Picture, geometry: &Geometry, layout: Layout, mut row: Row<'_>) {
+        let Picture {
+            planes, width, height, ..
+        } = *picture;
+        assert_eq!(row.len(), planes * width * height, "a row as large as the picture");
+        let source = |y| if geometry.flip_y { height - 1 - y } else { y };
+        if layout == Layout::Chw || planes == 1 {
+            for (plane, y) in (0..planes).flat_map(|plane| (0..height).map(move |y| (plane, y))) {
+                let mut line = picture.row(plane, source(y));
+                if geometry.flip_x {
+                    line = mirror(self.lines, line, &mut self.mirrored[0]);
+                }
+                put(self.lines, line, (plane * height + y) * width, Some(plane), &mut row);
+            }
+            return;
+        }
+        self.interleaved.resize(3 * width, 0);
+        for y in 0..height {
+            let [mut r, mut g, mut b] = [0, 1, 2].map(|plane| picture.row(plane, source(y)));
+            if geometry.flip_x {
+                let [mr, mg, mb] = &mut self.mirrored;
+                r = mirror(self.lines, r, mr);
+                g = mirror(self.lines, g, mg);
+                b = mirror(self.lines, b, mb);
+            }
+            if let Row::U8(out) = &mut row {
+                self.lines.interleave([r, g, b], &mut out[3 * y * width..][..3 * width]);
+            } else {
+                self.lines.interleave([r, g, b], &mut self.interleaved);
+                put(self.lines, &self.interleaved, 3 * y * width, None, &mut row);
+            }
+        }
+    }
+}
+
+fn mirror<'a>(lines: Lines, line: &[u8], mirrored: &'a mut Vec<u8>) -> &'a [u8] {
+    mirrored.resize(line.len(), 0);
+    lines.reverse(line, mirrored);
+    mirrored
+}
+
+/// Writes a line from element `at` on, of one channel or of all in turn.
+fn put(lines: Lines, line: &[u8], at: usize, channel: Option<usize>, row: &mut Row<'_>) {
+    let of = |affine: &Affine| channel.map_or(*affine, |c| affine.channel(c));
+    match row {
+        Row::U8(out) => out[at..][..line.len()].copy_from_slice(line),
+        Row::F16(out, affine) => lines.normalise_f16(line, &of(affine), &mut out[at..][..line.len()]),
+        Row::F32(out, affine) => lines.normalise_f32(line, &of(affine), &mut out[at..][..line.len()]),
+    }
+}

@@ -1,0 +1,216 @@
+//! The kernels of [`super::scalar`] for x86-64 with AVX2. Same integers: sums of products have no order.
+
+use super::taps::Taps;
+use core::arch::x86_64::*;
+
+/// Panics unless `rows` holds `n` readable bytes behind each offset (our own invariant: the caller pads rows).
+fn check_rows(rows: &[u8], offsets: &[usize], n: usize) {
+    assert!(offsets.iter().all(|o| o + n <= rows.len()));
+}
+
+/// See [`super::scalar::vertical_convex`]; `out.len()` is a multiple of 32, the number of taps even.
+#[target_feature(enable = "avx2")]
+pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [i16]) {
+    check_rows(rows, offsets, out.len());
+    let pairs = weights.as_chunks::<2>().0;
+    assert!(out.len().is_multiple_of(32) && offsets.len() == 2 * pairs.len());
+    let (zero, half) = (_mm256_setzero_si256(), _mm256_set1_epi32(1 << (drop - 1)));
+    let drop = _mm_cvtsi32_si128(drop as i32);
+    for (block, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let mut sums = [half; 4];
+        for (taps, w) in offsets.as_chunks::<2>().0.iter().zip(pairs) {
+            // SAFETY: `check_rows` holds for 32 bytes from `block * 32` on behind each offset
+            let (a, b) = unsafe {
+                let at = rows.as_ptr().add(block * 32);
+                (
+                    _mm256_loadu_si256(at.add(taps[0]).cast()),
+                    _mm256_loadu_si256(at.add(taps[1]).cast()),
+                )
+            };
+            let w = _mm256_set1_epi32(i32::from(w[0] as u16) | i32::from(w[1]) << 16);
+            let (lo, hi) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
+            let quarters = [
+                _mm256_unpacklo_epi8(lo, zero),
+                _mm256_unpackhi_epi8(lo, zero),
+                _mm256_unpacklo_epi8(hi, zero),
+                _mm256_unpackhi_epi8(hi, zero),
+            ];
+            for (sum, q) in sums.iter_mut().zip(quarters) {
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(q, w));
+            }
+        }
+        let [a, b, c, d] = sums.map(|s| _mm256_sra_epi32(s, drop));
+        // pixels 0..8 | 16..24 and 8..16 | 24..32
+        let (even, odd) = (_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+        // SAFETY: `out` is 32 values long
+        unsafe {
+            let at: *mut __m256i = out.as_mut_ptr().cast();
+            _mm256_storeu_si256(at, _mm256_permute2x128_si256::<0x20>(even, odd));
+            _mm256_storeu_si256(at.add(1), _mm256_permute2x128_si256::<0x31>(even, odd));
+        }
+    }
+}
+
+/// See [`super::scalar::horizontal_convex`]; `planes` lines at once, which share the taps.
+#[target_feature(enable = "avx2")]
+pub fn horizontal_convex(
+    line: &[i16],
+    line_stride: usize,
+    taps: &Taps<i16>,
+    drop: u32,
+    out: &mut [u8],
+    out_stride: usize,
+    planes: usize,
+) {
+    let n = taps.starts.len();
+    assert!(planes > 0 && taps.reach() <= line_stride && planes * line_stride <= line.len());
+    assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len() && n * taps.stride == taps.weights.len());
+    let half = _mm256_set1_epi32(1 << (drop - 1));
+    let drop = _mm_cvtsi32_si128(drop as i32);
+    for (block, starts) in taps.starts.as_chunks::<8>().0.iter().enumerate() {
+        for plane in 0..planes {
+            // SAFETY: taps read at most `reach` values of a line, weights hold `stride` for each of the `n` pixels,
+            // and `out` has room for `n` bytes a plane: asserted above
+            unsafe {
+                let from = line.as_ptr().add(plane * line_stride);
+                let weights = taps.weights.as_ptr().add(block * 8 * taps.stride);
+                let sums = if taps.stride == 4 {
+                    sums_of_4(from, starts, weights)
+                } else {
+                    sums_of_8s(from, starts, weights, taps.stride)
+                };
+                let levels = _mm256_sra_epi32(_mm256_add_epi32(sums, half), drop);
+                store_levels(levels, out.as_mut_ptr().add(plane * out_stride + block * 8));
+            }
+        }
+    }
+}
+
+/// Eight pixels of four taps each.
+///
+/// # Safety
+/// Each start has four readable values in `line`; `weights` holds 32.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn sums_of_4(line: *const i16, starts: &[u32; 8], weights: *const i16) -> __m256i {
+    // SAFETY: the caller's promise
+    unsafe {
+        let pair = |i: usize| {
+            let (a, b) = (line.add(starts[i] as usize), line.add(starts[i + 1] as usize));
+            _mm_castpd_si128(_mm_loadh_pd(_mm_loadl_pd(_mm_setzero_pd(), a.cast()), b.cast()))
+        };
+        let weight = |i: usize| _mm_loadu_si128(weights.add(4 * i).cast());
+        // lanes hold pixels 0, 1 | 4, 5 and 2, 3 | 6, 7, so that the horizontal add leaves them in order
+        let a = _mm256_madd_epi16(
+            _mm256_set_m128i(pair(4), pair(0)),
+            _mm256_set_m128i(weight(4), weight(0)),
+        );
+        let b = _mm256_madd_epi16(
+            _mm256_set_m128i(pair(6), pair(2)),
+            _mm256_set_m128i(weight(6), weight(2)),
+        );
+        _mm256_hadd_epi32(a, b)
+    }
+}
+
+/// Eight pixels of `stride` taps each, a multiple of 8.
+///
+/// # Safety
+/// Each start has `stride` readable values in `line`; `weights` holds `8 * stride`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn sums_of_8s(line: *const i16, starts: &[u32; 8], weights: *const i16, stride: usize) -> __m256i {
+    let mut sums = [_mm256_setzero_si256(); 4];
+    for (i, sum) in sums.iter_mut().enumerate() {
+        for tap in (0..stride).step_by(8) {
+            // SAFETY: the caller's promise
+            unsafe {
+                let line = |i: usize| _mm_loadu_si128(line.add(starts[i] as usize + tap).cast());
+                let weight = |i: usize| _mm_loadu_si128(weights.add(i * stride + tap).cast());
+                let products = _mm256_madd_epi16(
+                    _mm256_set_m128i(line(i + 4), line(i)),
+                    _mm256_set_m128i(weight(i + 4), weight(i)),
+                );
+                *sum = _mm256_add_epi32(*sum, products);
+            }
+        }
+    }
+    _mm256_hadd_epi32(_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3]))
+}
+
+/// Stores eight 32-bit levels as bytes, clipped to 0..=255.
+///
+/// # Safety
+/// `out` has room for 8 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn store_levels(levels: __m256i, out: *mut u8) {
+    let words = _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256::<1>(levels));
+    // SAFETY: the caller's promise
+    unsafe { _mm_storel_epi64(out.cast(), _mm_packus_epi16(words, words)) }
+}
+
+/// See [`super::scalar::vertical_lobed`]; `out.len()` is a multiple of 8.
+#[target_feature(enable = "avx2")]
+pub fn vertical_lobed(rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut [u8]) {
+    check_rows(rows, offsets, out.len());
+    assert!(out.len().is_multiple_of(8));
+    for (block, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let mut sum = _mm256_set1_epi32(1 << 21);
+        for (offset, w) in offsets.iter().zip(weights) {
+            // SAFETY: `check_rows` holds for 8 bytes from `block * 8` on behind each offset
+            let row = unsafe { _mm_loadl_epi64(rows.as_ptr().add(offset + block * 8).cast()) };
+            sum = _mm256_add_epi32(
+                sum,
+                _mm256_mullo_epi32(_mm256_cvtepu8_epi32(row), _mm256_set1_epi32(*w)),
+            );
+        }
+        // SAFETY: `out` is 8 bytes long
+        unsafe { store_levels(_mm256_srai_epi32::<22>(sum), out.as_mut_ptr()) }
+    }
+}
+
+/// See [`super::scalar::horizontal_lobed`].
+#[target_feature(enable = "avx2")]
+pub fn horizontal_lobed(line: &[u8], taps: &Taps<i32>, out: &mut [u8]) {
+    let n = taps.starts.len();
+    assert!(taps.reach() <= line.len() && n <= out.len() && n * taps.stride == taps.weights.len());
+    assert!(taps.stride.is_multiple_of(8));
+    for ((starts, weights), out) in taps
+        .starts
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .zip(taps.weights.chunks_exact(8 * taps.stride))
+        .zip(out.as_chunks_mut::<8>().0)
+    {
+        let mut sums = [_mm256_setzero_si256(); 8];
+        for ((sum, &start), weights) in sums.iter_mut().zip(starts).zip(weights.chunks_exact(taps.stride)) {
+            for (tap, w) in weights.as_chunks::<8>().0.iter().enumerate() {
+                // SAFETY: taps read at most `reach` bytes of the line; a chunk of weights is 8 long
+                let (x, w) = unsafe {
+                    let at = line.as_ptr().add(start as usize + tap * 8);
+                    (
+                        _mm256_cvtepu8_epi32(_mm_loadl_epi64(at.cast())),
+                        _mm256_loadu_si256(w.as_ptr().cast()),
+                    )
+                };
+                *sum = _mm256_add_epi32(*sum, _mm256_mullo_epi32(x, w));
+            }
+        }
+        let four = |i: usize| {
+            _mm256_hadd_epi32(
+                _mm256_hadd_epi32(sums[i], sums[i + 1]),
+                _mm256_hadd_epi32(sums[i + 2], sums[i + 3]),
+            )
+        };
+        let (a, b) = (four(0), four(4));
+        let halves = (
+            _mm256_permute2x128_si256::<0x20>(a, b),
+            _mm256_permute2x128_si256::<0x31>(a, b),
+        );
+        let sum = _mm256_add_epi32(_mm256_add_epi32(halves.0, halves.1), _mm256_set1_epi32(1 << 21));
+        // SAFETY: `out` is 8 bytes long
+        unsafe { store_levels(_mm256_srai_epi32::<22>(sum), out.as_mut_ptr()) }
+    }
+}

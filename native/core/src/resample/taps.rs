@@ -1,0 +1,294 @@
+//! Which source pixels make an output pixel, and with what weight: Pillow's `precompute_coeffs`
+//! (`libImaging/Resample.c`, by A. Murtazin after F. Lundh), in double precision and with its rounding,
+//! then quantised.
+//!
+//! Everything that pixels depend on (weights, shifts) follows from the *whole* axis; the window only
+//! selects which outputs are computed. So a window of a resize equals the resize, cropped.
+
+/// An antialiasing filter; its support grows with the scale when an axis shrinks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filter {
+    /// Area average.
+    Box,
+    /// Triangle.
+    Bilinear,
+    /// Cubic convolution with a = -0.5 (R. Keys, 1981).
+    Bicubic,
+    /// Sinc windowed by sinc, three lobes.
+    Lanczos,
+}
+
+impl Filter {
+    /// The filter of that name (`"box"`, `"bilinear"`, `"bicubic"`, `"lanczos"`).
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "box" => Some(Self::Box),
+            "bilinear" => Some(Self::Bilinear),
+            "bicubic" => Some(Self::Bicubic),
+            "lanczos" => Some(Self::Lanczos),
+            _ => None,
+        }
+    }
+
+    /// True if no weight is negative: results stay within the range of their sources, so the order of
+    /// the passes and the precision between them are free.
+    pub fn is_convex(self) -> bool {
+        matches!(self, Self::Box | Self::Bilinear)
+    }
+
+    fn support(self) -> f64 {
+        match self {
+            Self::Box => 0.5,
+            Self::Bilinear => 1.0,
+            Self::Bicubic => 2.0,
+            Self::Lanczos => 3.0,
+        }
+    }
+
+    fn weight(self, x: f64) -> f64 {
+        match self {
+            Self::Box => f64::from(x > -0.5 && x <= 0.5),
+            Self::Bilinear => (1.0 - x.abs()).max(0.0),
+            Self::Bicubic => {
+                const A: f64 = -0.5;
+                let x = x.abs();
+                if x < 1.0 {
+                    ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0
+                } else if x < 2.0 {
+                    (((x - 5.0) * x + 8.0) * x - 4.0) * A
+                } else {
+                    0.0
+                }
+            }
+            Self::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
+            Self::Lanczos => 0.0,
+        }
+    }
+}
+
+fn sinc(x: f64) -> f64 {
+    if x == 0.0 {
+        return 1.0;
+    }
+    let x = x * std::f64::consts::PI;
+    x.sin() / x
+}
+
+/// One axis of a resize: `source` pixels become `target` pixels, of which `start..start + len` are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// Pixels before; at least 1.
+    pub source: usize,
+    /// Pixels after; at least 1.
+    pub target: usize,
+    /// First wanted pixel of `target`.
+    pub start: usize,
+    /// Number of wanted pixels; at least 1.
+    pub len: usize,
+}
+
+impl Axis {
+    /// All of `target` is wanted.
+    pub fn whole(source: usize, target: usize) -> Self {
+        Self {
+            source,
+            target,
+            start: 0,
+            len: target,
+        }
+    }
+
+    /// True if this axis keeps its pixels.
+    pub fn is_identity(self) -> bool {
+        self.source == self.target
+    }
+}
+
+/// A fixed-point weight.
+pub trait Weight: Copy + Default + PartialEq + std::fmt::Debug {
+    /// Taps per output are padded to this if they fit, else to a multiple of 8.
+    const NARROW: usize;
+    /// Fractional bits of the weights of an axis whose filter is stretched `stretch >= 1` times.
+    fn shift(stretch: f64) -> u32;
+    /// Weights that sum to 1, in fixed point.
+    fn quantise(weights: &[f64], shift: u32, out: &mut Vec<Self>);
+}
+
+/// Weights of the convex filters: in [0, 1 << 14], summing exactly to `1 << shift`.
+impl Weight for i16 {
+    const NARROW: usize = 4;
+
+    /// 14 bits, and one more each time the stretch doubles beyond 2 (the greatest weight is at most
+    /// `min(1, 2 / stretch)`), to 20: the sum of the quantisation errors stays below 0.02 levels up to a stretch
+    /// of 256 and below 0.5 up to 2000.
+    fn shift(stretch: f64) -> u32 {
+        14 + ((stretch / 2.0).max(1.0) as u32).ilog2().min(6)
+    }
+
+    /// Rounds the running sum, so that no error accumulates and the total is exact.
+    fn quantise(weights: &[f64], shift: u32, out: &mut Vec<Self>) {
+        let one = f64::from(1u32 << shift);
+        let (mut sum, mut before) = (0.0, 0i32);
+        let (&_, init) = weights.split_last().expect("an output pixel has a tap");
+        for w in init {
+            sum += w;
+            let now = (sum * one + 0.5) as i32;
+            out.push((now - before) as i16);
+            before = now;
+        }
+        out.push(((1 << shift) - before) as i16);
+    }
+}
+
+/// Weights of the filters with negative lobes: Pillow's own, 22 bits, each rounded half away from zero.
+impl Weight for i32 {
+    const NARROW: usize = 8;
+
+    fn shift(_stretch: f64) -> u32 {
+        22
+    }
+
+    fn quantise(weights: &[f64], shift: u32, out: &mut Vec<Self>) {
+        let one = f64::from(1u32 << shift);
+        out.extend(
+            weights
+                .iter()
+                .map(|w| (w * one + if *w < 0.0 { -0.5 } else { 0.5 }) as i32),
+        );
+    }
+}
+
+/// The taps of every wanted pixel of an axis.
+///
+/// `starts` and `weights` are padded with zero weights to a multiple of 8 pixels, and every pixel's weights to
+/// `stride`, so that kernels need no tails; a kernel may read [`Taps::reach`] source pixels.
+#[derive(Clone, Debug, Default)]
+pub struct Taps<W> {
+    made_for: Option<(Filter, Axis)>,
+    /// First source pixel with a weight for any wanted pixel.
+    pub first: usize,
+    /// Number of source pixels from `first` to the last with a weight.
+    pub len: usize,
+    /// Per pixel: its first tap, counted from `first`.
+    pub starts: Vec<u32>,
+    /// Per pixel: how many taps.
+    pub counts: Vec<u32>,
+    /// Per pixel: `stride` weights.
+    pub weights: Vec<W>,
+    /// Weights per pixel, a multiple of 4.
+    pub stride: usize,
+    /// Fractional bits of the weights.
+    pub shift: u32,
+}
+
+impl<W: Weight> Taps<W> {
+    /// Computes the taps, unless they are those of the last call.
+    pub fn prepare(&mut self, filter: Filter, axis: Axis) {
+        if self.made_for == Some((filter, axis)) {
+            return;
+        }
+        let scale = axis.source as f64 / axis.target as f64;
+        let stretch = scale.max(1.0);
+        self.shift = W::shift(stretch);
+        self.starts.clear();
+        self.counts.clear();
+        let (mut exact, mut packed) = (Vec::new(), Vec::new());
+        for output in axis.start..axis.start + axis.len {
+            let start = contributions(filter, axis, scale, stretch, output, &mut exact);
+            let from = packed.len();
+            W::quantise(&exact, self.shift, &mut packed);
+            let skipped = trim(&mut packed, from);
+            self.starts.push((start + skipped) as u32);
+            self.counts.push((packed.len() - from) as u32);
+        }
+        self.lay_out(&packed);
+        self.made_for = Some((filter, axis));
+    }
+
+    /// Spreads the packed weights to `stride` each and makes the starts relative.
+    fn lay_out(&mut self, packed: &[W]) {
+        let most = self.counts.iter().copied().max().unwrap_or(1) as usize;
+        self.stride = if most <= W::NARROW {
+            W::NARROW
+        } else {
+            most.next_multiple_of(8)
+        };
+        self.first = self.starts.iter().copied().min().unwrap_or(0) as usize;
+        self.len = (0..self.counts.len()).map(|i| self.end(i)).max().unwrap_or(0) - self.first;
+        let padded = self.starts.len().next_multiple_of(8);
+        self.weights.clear();
+        self.weights.resize(padded * self.stride, W::default());
+        let mut rest = packed;
+        for (out, &count) in self.weights.chunks_exact_mut(self.stride).zip(&self.counts) {
+            let (these, others) = rest.split_at(count as usize);
+            out[..these.len()].copy_from_slice(these);
+            rest = others;
+        }
+        for start in &mut self.starts {
+            *start -= self.first as u32;
+        }
+        self.starts.resize(padded, 0);
+    }
+
+    /// One past pixel `i`'s last tap.
+    pub fn end(&self, i: usize) -> usize {
+        (self.starts[i] + self.counts[i]) as usize
+    }
+
+    /// Pixel `i`'s weights, padded with zeros to an even number.
+    pub fn pairs(&self, i: usize) -> &[W] {
+        &self.weights[i * self.stride..][..(self.counts[i] as usize).next_multiple_of(2)]
+    }
+
+    /// How many source pixels from `first` on a kernel may read (some with weight zero).
+    pub fn reach(&self) -> usize {
+        self.len + self.stride
+    }
+
+    /// The greatest number of source rows that must be held at once when outputs are made in order, each as
+    /// soon as its last row is there. (Starts need not ascend: weights of zero are trimmed.)
+    pub fn held_rows(&self) -> usize {
+        let n = self.counts.len();
+        let (mut held, mut oldest) = (1, usize::MAX);
+        let mut newest: Vec<usize> = Vec::with_capacity(n);
+        for i in 0..n {
+            newest.push(self.end(i).max(newest.last().copied().unwrap_or(0)));
+        }
+        for i in (0..n).rev() {
+            oldest = oldest.min(self.starts[i] as usize);
+            held = held.max(newest[i] - oldest);
+        }
+        held
+    }
+}
+
+/// The weights of one output pixel, summing to 1, and its first tap.
+fn contributions(filter: Filter, axis: Axis, scale: f64, stretch: f64, output: usize, weights: &mut Vec<f64>) -> usize {
+    let support = filter.support() * stretch;
+    let center = (output as f64 + 0.5) * scale;
+    // `as` truncates towards zero and saturates, as C's cast does for values in range; the bounds hold for
+    // any size, where rounding could otherwise leave no tap.
+    let start = ((center - support + 0.5) as usize).min(axis.source - 1);
+    let end = ((center + support + 0.5) as usize).clamp(start + 1, axis.source);
+    let narrow = 1.0 / stretch;
+    weights.clear();
+    weights.extend((start..end).map(|tap| filter.weight((tap as f64 - center + 0.5) * narrow)));
+    let sum: f64 = weights.iter().sum();
+    if sum != 0.0 {
+        weights.iter_mut().for_each(|w| *w /= sum);
+    }
+    start
+}
+
+/// Drops zero weights at both ends of `packed[from..]`, keeping at least one; returns how many at the front.
+fn trim<W: Weight>(packed: &mut Vec<W>, from: usize) -> usize {
+    while packed.len() > from + 1 && packed[packed.len() - 1] == W::default() {
+        packed.pop();
+    }
+    let zeros = packed[from..packed.len() - 1]
+        .iter()
+        .take_while(|w| **w == W::default())
+        .count();
+    packed.drain(from..from + zeros);
+    zeros
+}

@@ -1,0 +1,341 @@
+//! The calls behind the functions: arguments that are checked against each other, then pixels without the GIL.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use penstock_core::error::Error;
+use penstock_core::fill::{self, Affine, Failure, Geometry, Interleaved, Layout, Recipe, Row, Spent};
+use penstock_core::jpeg::{self, Color, Header, Limits, Process};
+use penstock_core::resample::Filter;
+use penstock_core::simd::{self, Level};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::arrays::{Array, Batch, Dtype, Encoded, NewArray};
+use crate::errors;
+
+/// `(i, kind, message)` of images that did not become rows.
+pub type Failures = Vec<(usize, &'static str, String)>;
+/// x0, y0, x1, y1.
+pub type Corners = (i32, i32, i32, i32);
+
+/// The level in force plus 1; 0: not looked up yet.
+pub static LEVEL: AtomicU8 = AtomicU8::new(0);
+
+/// The level of calls that begin now.
+pub fn level() -> Level {
+    match LEVEL.load(Ordering::Relaxed) {
+        0 => simd::detect(),
+        l if l == Level::Scalar as u8 + 1 => Level::Scalar,
+        _ => Level::Avx2,
+    }
+}
+
+/// Instruction sets of a level.
+pub fn features(level: Level) -> Vec<&'static str> {
+    #[allow(unused_mut)] // other architectures add nothing
+    let mut names = match level {
+        Level::Scalar => vec![],
+        Level::Avx2 => vec!["avx2", "bmi1", "bmi2", "lzcnt", "movbe", "fma"],
+    };
+    #[cfg(target_arch = "x86_64")]
+    if level == Level::Avx2 && std::arch::is_x86_feature_detected!("f16c") {
+        names.push("f16c");
+    }
+    names
+}
+
+fn invalid(message: impl Into<String>) -> PyErr {
+    PyValueError::new_err(message.into())
+}
+
+fn filter_named(name: &str) -> PyResult<Filter> {
+    Filter::named(name).ok_or_else(|| {
+        invalid(format!(
+            "filter {name:?} is not \"box\", \"bilinear\", \"bicubic\" or \"lanczos\""
+        ))
+    })
+}
+
+/// A batch to write to, and how.
+pub struct Target<'a> {
+    batch: &'a Batch,
+    affine: Affine,
+    recipe: Recipe,
+}
+
+impl<'a> Target<'a> {
+    pub fn new(
+        batch: &'a Batch,
+        layout: &str,
+        filter: &str,
+        scale: Option<[f32; 3]>,
+        offset: Option<[f32; 3]>,
+        max_pixels: u64,
+    ) -> PyResult<Self> {
+        let (layout, channels, height, width) = match (layout, batch.shape) {
+            ("HWC", [_, h, w, c]) => (Layout::Hwc, c, h, w),
+            ("CHW", [_, c, h, w]) => (Layout::Chw, c, h, w),
+            (other, _) => return Err(invalid(format!("layout {other:?} is not \"HWC\" or \"CHW\""))),
+        };
+        if channels != 3 || height == 0 || width == 0 {
+            return Err(invalid(format!(
+                "out of shape {:?} is not {layout:?} with 3 channels",
+                batch.shape
+            )));
+        }
+        let affine = match (batch.dtype, scale, offset) {
+            (Dtype::U8, None, None) => Affine {
+                scale: [1.0; 3],
+                offset: [0.0; 3],
+            },
+            (Dtype::U8, ..) => return Err(invalid("uint8 batches take no scale and offset")),
+            (_, Some(scale), Some(offset)) => Affine { scale, offset },
+            _ => return Err(invalid("float batches need scale and offset")),
+        };
+        if affine.scale.iter().chain(&affine.offset).any(|x| !x.is_finite()) {
+            return Err(invalid("scale and offset must be finite float32 numbers"));
+        }
+        let limits = Limits { max_pixels };
+        let recipe = Recipe {
+            filter: filter_named(filter)?,
+            layout,
+            window: [width, height],
+            limits,
+        };
+        Ok(Self { batch, affine, recipe })
+    }
+
+    /// # Safety
+    /// `row` is in range, and no other slice of it exists.
+    unsafe fn row(&self, row: usize) -> Row<'_> {
+        // SAFETY: the types are those of `dtype`, the rest is the caller's promise
+        unsafe {
+            match self.batch.dtype {
+                Dtype::U8 => Row::U8(self.batch.row_mut(row)),
+                Dtype::F16 => Row::F16(self.batch.row_mut(row), self.affine),
+                Dtype::F32 => Row::F32(self.batch.row_mut(row), self.affine),
+            }
+        }
+    }
+
+    fn geometry(&self, columns: &[i32; Geometry::COLUMNS], i: usize) -> PyResult<Geometry> {
+        Geometry::new(*columns, self.recipe.window).map_err(|message| invalid(format!("geometry[{i}]: {message}")))
+    }
+
+    fn row_index(&self, row: i64) -> PyResult<usize> {
+        usize::try_from(row)
+            .ok()
+            .filter(|r| *r < self.batch.shape[0])
+            .ok_or_else(|| {
+                invalid(format!(
+                    "row {row} is not in out, which has {} rows",
+                    self.batch.shape[0]
+                ))
+            })
+    }
+}
+
+pub fn fill(
+    py: Python<'_>,
+    images: &[Encoded],
+    geometry: &Array<i32>,
+    target: &Target<'_>,
+    rows: &Array<i64>,
+) -> PyResult<(Failures, u64, u64)> {
+    let n = images.len();
+    if geometry.shape() != [n, Geometry::COLUMNS] || rows.shape() != [n] {
+        let (geometry, rows) = (geometry.shape(), rows.shape());
+        return Err(invalid(format!(
+            "{n} images need geometry of shape [{n}, 9], not {geometry:?}, and {n} rows, not {rows:?}"
+        )));
+    }
+    let columns = geometry.values().as_chunks::<{ Geometry::COLUMNS }>().0;
+    let geometries: Vec<_> = columns
+        .iter()
+        .enumerate()
+        .map(|(i, c)| target.geometry(c, i))
+        .collect::<PyResult<_>>()?;
+    let rows: Vec<_> = rows
+        .values()
+        .iter()
+        .map(|r| target.row_index(*r))
+        .collect::<PyResult<_>>()?;
+    check_distinct(&rows)?;
+    let (mut failures, mut misplaced, mut spent) = (Failures::new(), None, Spent::default());
+    let level = level();
+    py.detach(|| {
+        fill::with_filler(level, |filler| {
+            for (i, image) in images.iter().enumerate() {
+                // SAFETY: rows are in range and distinct. That no other call writes them at the same time is the
+                // Python caller's duty, stated in the module's documentation.
+                let row = unsafe { target.row(rows[i]) };
+                match filler.fill(image.bytes(), &geometries[i], &target.recipe, row, &mut spent) {
+                    Ok(()) => {}
+                    Err(Failure::Image(error)) => failures.push((i, errors::kind(&error), error.to_string())),
+                    Err(Failure::Geometry(message)) => {
+                        misplaced = Some(invalid(format!("geometry[{i}]: {message}")));
+                        return;
+                    }
+                }
+            }
+        });
+    });
+    match misplaced {
+        Some(error) => Err(error),
+        None => Ok((failures, spent.decode.as_nanos() as u64, spent.resize.as_nanos() as u64)),
+    }
+}
+
+fn check_distinct(rows: &[usize]) -> PyResult<()> {
+    let mut sorted = rows.to_vec();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(invalid(format!("row {} is given twice", pair[0]))),
+        None => Ok(()),
+    }
+}
+
+pub fn fill_pixels(
+    py: Python<'_>,
+    image: &Array<u8>,
+    geometry: &Array<i32>,
+    target: &Target<'_>,
+    row: i64,
+) -> PyResult<()> {
+    let pixels = interleaved(image, &[3])?;
+    let Ok(columns) = geometry.values().try_into() else {
+        return Err(invalid(format!("geometry of shape {:?} is not [9]", geometry.shape())));
+    };
+    let (geometry, row) = (
+        Geometry::new(columns, target.recipe.window).map_err(invalid)?,
+        target.row_index(row)?,
+    );
+    let level = level();
+    let filled = py.detach(|| {
+        // SAFETY: the row is in range; see `fill`
+        let row = unsafe { target.row(row) };
+        fill::with_filler(level, |filler| {
+            filler.fill_pixels(pixels, &geometry, &target.recipe, row)
+        })
+    });
+    filled.map_err(raised)
+}
+
+fn raised(failure: Failure) -> PyErr {
+    match failure {
+        Failure::Image(error) => errors::refused(&error),
+        Failure::Geometry(message) => invalid(message),
+    }
+}
+
+fn interleaved<'a>(image: &'a Array<u8>, channels: &[usize]) -> PyResult<Interleaved<'a>> {
+    match *image.shape() {
+        [height, width, c] if channels.contains(&c) && height > 0 && width > 0 => Ok(Interleaved {
+            bytes: image.values(),
+            width,
+            height,
+            channels: c,
+        }),
+        _ => {
+            let shape = image.shape();
+            Err(invalid(format!(
+                "image of shape {shape:?} is not (height, width, channels), channels one of {channels:?}"
+            )))
+        }
+    }
+}
+
+/// The region in full, or all of the image; inside it.
+fn corners(region: Option<Corners>, width: usize, height: usize) -> PyResult<[i32; 4]> {
+    let whole = || Some([0, 0, i32::try_from(width).ok()?, i32::try_from(height).ok()?]);
+    region
+        .map(|(x0, y0, x1, y1)| [x0, y0, x1, y1])
+        .or_else(whole)
+        .ok_or_else(|| invalid("an image of 2**31 or more pixels a side"))
+}
+
+pub fn resize<'py>(
+    py: Python<'py>,
+    image: &Array<u8>,
+    [width, height]: [i32; 2],
+    filter: &str,
+    region: Option<Corners>,
+) -> PyResult<NewArray<'py, u8>> {
+    let pixels = interleaved(image, &[1, 3])?;
+    let filter = filter_named(filter)?;
+    let [x0, y0, x1, y1] = corners(region, pixels.width, pixels.height)?;
+    let window = [width, height].map(|side| side.max(0) as usize);
+    let geometry = Geometry::new([x0, y0, x1, y1, width, height, 0, 0, 0], window).map_err(invalid)?;
+    geometry.check_inside(pixels.width, pixels.height).map_err(invalid)?;
+    let mut resized = NewArray::empty(py, &[window[1], window[0], pixels.channels])?;
+    let recipe = Recipe {
+        filter,
+        layout: Layout::Hwc,
+        window,
+        limits: Limits { max_pixels: u64::MAX },
+    };
+    let (level, out) = (level(), resized.values_mut());
+    py.detach(|| {
+        fill::with_filler(level, |filler| {
+            filler.fill_pixels(pixels, &geometry, &recipe, Row::U8(out))
+        })
+    })
+    .map_err(raised)?;
+    Ok(resized)
+}
+
+pub fn decode<'py>(
+    py: Python<'py>,
+    image: &Encoded,
+    region: Option<Corners>,
+    max_pixels: u64,
+) -> PyResult<NewArray<'py, u8>> {
+    let header = Header::parse(image.bytes(), &Limits { max_pixels }).map_err(|error| errors::refused(&error))?;
+    let [x0, y0, x1, y1] = corners(region, header.width(), header.height())?;
+    let window = [
+        x1.saturating_sub(x0).max(0) as usize,
+        y1.saturating_sub(y0).max(0) as usize,
+    ];
+    let geometry =
+        Geometry::new([x0, y0, x1, y1, window[0] as i32, window[1] as i32, 0, 0, 0], window).map_err(invalid)?;
+    geometry
+        .check_inside(header.width(), header.height())
+        .map_err(invalid)?;
+    let mut pixels = NewArray::empty(py, &[window[1], window[0], 3])?;
+    let (level, out) = (level(), pixels.values_mut());
+    py.detach(|| fill::with_filler(level, |filler| filler.decode(&header, &geometry, window, out)))
+        .map_err(|error| errors::refused(&error))?;
+    Ok(pixels)
+}
+
+pub fn inspect<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyDict>> {
+    let summary = jpeg::inspect(bytes).map_err(|error| errors::refused(&error))?;
+    let refused: Option<Error> = Header::parse(bytes, &Limits { max_pixels: u64::MAX }).err();
+    let facts = PyDict::new(py);
+    facts.set_item("width", summary.width)?;
+    facts.set_item("height", summary.height)?;
+    facts.set_item("components", summary.components)?;
+    facts.set_item("precision", summary.precision)?;
+    facts.set_item("sampling", summary.sampling)?;
+    let color = match summary.color {
+        Color::Gray => "gray",
+        Color::YCbCr => "ycbcr",
+        Color::Rgb => "rgb",
+        Color::Other => "other",
+    };
+    facts.set_item("color", color)?;
+    let process = match summary.process {
+        Process::Sequential => "sequential",
+        Process::Progressive => "progressive",
+        Process::Lossless => "lossless",
+        Process::Arithmetic => "arithmetic",
+        Process::Hierarchical => "hierarchical",
+    };
+    facts.set_item("process", process)?;
+    facts.set_item("progressive", summary.process == Process::Progressive)?;
+    facts.set_item("restart_interval", summary.restart_interval)?;
+    facts.set_item("native", refused.is_none())?;
+    facts.set_item("reason", refused.map(|error| error.to_string()))?;
+    Ok(facts)
+}

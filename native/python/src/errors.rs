@@ -1,0 +1,43 @@
+//! Why an image was refused, as Python exceptions.
+
+use penstock_core::error::Error;
+use pyo3::exceptions::PyValueError;
+use pyo3::{PyErr, create_exception};
+
+create_exception!(
+    _native,
+    UnsupportedError,
+    PyValueError,
+    "An image, perhaps a valid one, of a kind that the native decoder leaves to Pillow: not a JPEG, progressive, CMYK, 12-bit ..."
+);
+create_exception!(
+    _native,
+    CorruptError,
+    PyValueError,
+    "Bytes that break the JPEG format; the message says where."
+);
+create_exception!(
+    _native,
+    TooLargeError,
+    PyValueError,
+    "The header declares more pixels than `max_pixels`; nothing was allocated."
+);
+
+/// The exception for an error of the decoder.
+pub fn refused(error: &Error) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Error::Unsupported(_) => UnsupportedError::new_err(message),
+        Error::Corrupt { .. } => CorruptError::new_err(message),
+        Error::TooLarge { .. } => TooLargeError::new_err(message),
+    }
+}
+
+/// The word by which `fill` reports an error of the decoder.
+pub fn kind(error: &Error) -> &'static str {
+    match error {
+        Error::Unsupported(_) => "unsupported",
+        Error::Corrupt { .. } => "corrupt",
+        Error::TooLarge { .. } => "too_large",
+    }
+}

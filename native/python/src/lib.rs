@@ -1,0 +1,335 @@
+//! Bindings: check arguments, release the GIL, map errors. No pixel is touched here.
+
+mod arrays;
+mod call;
+mod errors;
+
+use pyo3::prelude::*;
+
+/// Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL and on the calling thread.
+///
+/// Images are HWC uint8 RGB; encoded images are bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every
+/// function may be called from any number of threads at once; arrays must not be written to while a call reads them,
+/// and rows of a batch not by two calls at once.
+#[pymodule]
+mod _native {
+    use std::sync::atomic::Ordering;
+
+    use penstock_core::fill::Geometry;
+    use penstock_core::jpeg::{Header, Limits};
+    use penstock_core::{philox, simd};
+    use pyo3::exceptions::PyValueError;
+    use pyo3::prelude::*;
+    use pyo3::types::PyDict;
+
+    use crate::arrays::{Array, Batch, Encoded, EncodedImages, NewArray, Word};
+    use crate::call::{self, Failures, LEVEL, Target};
+    #[pymodule_export]
+    use crate::errors::{CorruptError, TooLargeError, UnsupportedError};
+
+    /// Columns of `fill`'s geometry.
+    #[pymodule_export]
+    const GEOMETRY_COLUMNS: usize = Geometry::COLUMNS;
+
+    /// Width and height of JPEGs, as far as the native decoder reads them.
+    ///
+    /// Parameters
+    /// ----------
+    /// images : sequence of buffer
+    ///     Encoded images.
+    ///
+    /// Returns
+    /// -------
+    /// ndarray, shape (n, 2), int32
+    ///     Width and height in pixels; (0, 0) where the image must be asked of Pillow (not a JPEG, progressive, CMYK,
+    ///     12-bit, a damaged header ...).
+    #[pyfunction]
+    fn sizes(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, i32>> {
+        let mut sizes = NewArray::empty(py, &[images.0.len(), 2])?;
+        let rows = sizes.values_mut().as_chunks_mut::<2>().0;
+        py.detach(|| {
+            for (row, image) in rows.iter_mut().zip(&images.0) {
+                *row = match Header::parse(image.bytes(), &Limits { max_pixels: u64::MAX }) {
+                    Ok(header) => [header.width() as i32, header.height() as i32],
+                    Err(_) => [0, 0],
+                };
+            }
+        });
+        Ok(sizes)
+    }
+
+    /// Decodes a JPEG, or a region of it.
+    ///
+    /// Parameters
+    /// ----------
+    /// image : buffer
+    ///     The encoded image.
+    /// region : tuple of four int, optional
+    ///     x0, y0, x1, y1 in pixels, inside the image; the pixels equal those of the whole image, cropped.
+    /// max_pixels : int
+    ///     Largest width times height that the header may declare.
+    ///
+    /// Returns
+    /// -------
+    /// ndarray, shape (height, width, 3), uint8
+    ///     RGB, a new array; gray is three equal channels. Bit-exact with libjpeg-turbo's slow integer IDCT and fancy
+    ///     upsampling.
+    ///
+    /// Raises
+    /// ------
+    /// UnsupportedError
+    ///     Left to Pillow.
+    /// CorruptError
+    ///     The bytes break the format.
+    /// TooLargeError
+    ///     More than `max_pixels`; nothing was allocated.
+    /// ValueError
+    ///     The region is not inside the image.
+    #[pyfunction]
+    #[pyo3(signature = (image, region=None, max_pixels=1 << 27))]
+    fn decode(
+        py: Python<'_>,
+        image: Encoded,
+        region: Option<(i32, i32, i32, i32)>,
+        max_pixels: u64,
+    ) -> PyResult<NewArray<'_, u8>> {
+        call::decode(py, &image, region, max_pixels)
+    }
+
+    /// Fills rows of a batch from encoded images: decode, crop, resize, flip, normalise.
+    ///
+    /// Parameters
+    /// ----------
+    /// images : sequence of buffer
+    ///     ``n`` encoded images.
+    /// geometry : ndarray, shape (n, 9), int32
+    ///     x0, y0, x1, y1 (the region of the image), width, height (what it is resized to), left, top (where the output's
+    ///     H x W window lies in that), flip (bit 0: left and right, bit 1: top and bottom; applied last).
+    /// out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
+    ///     The batch; C-contiguous.
+    /// rows : ndarray, shape (n,), int64
+    ///     Image ``i`` goes to ``out[rows[i]]``; no row twice.
+    /// layout : {"HWC", "CHW"}
+    ///     Which of the two shapes.
+    /// filter : {"box", "bilinear", "bicubic", "lanczos"}
+    ///     Antialiased, as Pillow's `Image.resize` of the cropped region, within one level (bicubic and lanczos:
+    ///     the same). A region that keeps its size keeps its pixels.
+    /// scale, offset : sequence of three float, optional
+    ///     Float batches: ``level * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if that is
+    ///     the type. uint8 batches: None.
+    /// max_pixels : int
+    ///     Largest width times height that a header may declare.
+    ///
+    /// Returns
+    /// -------
+    /// failures : list of (int, str, str)
+    ///     ``i``, "unsupported" | "corrupt" | "too_large", and a message; these rows are untouched.
+    /// decode_ns, resize_ns : int
+    ///     Time spent decoding, and resizing and writing.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     Arguments that do not fit together; nothing was written, except where a region turns out not to lie inside its
+    ///     image (the message names ``i``): then other rows may have been.
+    #[pyfunction]
+    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=1 << 27))]
+    #[allow(clippy::too_many_arguments)] // Python's keyword arguments
+    fn fill(
+        py: Python<'_>,
+        images: EncodedImages,
+        geometry: Array<i32>,
+        out: Batch,
+        rows: Array<i64>,
+        layout: &str,
+        filter: &str,
+        scale: Option<[f32; 3]>,
+        offset: Option<[f32; 3]>,
+        max_pixels: u64,
+    ) -> PyResult<(Failures, u64, u64)> {
+        let target = Target::new(&out, layout, filter, scale, offset, max_pixels)?;
+        call::fill(py, &images.0, &geometry, &target, &rows)
+    }
+
+    /// The same as `fill` for one image that is already decoded.
+    ///
+    /// Parameters
+    /// ----------
+    /// image : ndarray, shape (height, width, 3), uint8
+    ///     RGB; C-contiguous.
+    /// geometry : ndarray, shape (9,), int32
+    ///     As a row of `fill`'s.
+    /// out, layout, filter, scale, offset
+    ///     As `fill`'s.
+    /// row : int
+    ///     The row of `out` to be filled.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     Arguments that do not fit together; nothing was written.
+    #[pyfunction]
+    #[pyo3(signature = (image, geometry, out, row, *, layout, filter, scale=None, offset=None))]
+    #[allow(clippy::too_many_arguments)] // Python's keyword arguments
+    fn fill_pixels(
+        py: Python<'_>,
+        image: Array<u8>,
+        geometry: Array<i32>,
+        out: Batch,
+        row: i64,
+        layout: &str,
+        filter: &str,
+        scale: Option<[f32; 3]>,
+        offset: Option<[f32; 3]>,
+    ) -> PyResult<()> {
+        let target = Target::new(&out, layout, filter, scale, offset, u64::MAX)?;
+        call::fill_pixels(py, &image, &geometry, &target, row)
+    }
+
+    /// Resizes an image, antialiased, as Pillow's `Image.resize` of the cropped region.
+    ///
+    /// Parameters
+    /// ----------
+    /// image : ndarray, shape (height, width, channels), uint8
+    ///     1 or 3 channels; C-contiguous.
+    /// width, height : int
+    ///     The new size in pixels.
+    /// filter : {"box", "bilinear", "bicubic", "lanczos"}
+    ///     Within one level of Pillow's result; bicubic and lanczos: the same.
+    /// region : tuple of four int, optional
+    ///     x0, y0, x1, y1: only this part of the image.
+    ///
+    /// Returns
+    /// -------
+    /// ndarray, shape (height, width, channels), uint8
+    ///     A new array.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     Arguments that do not fit together.
+    #[pyfunction]
+    #[pyo3(signature = (image, width, height, filter, region=None))]
+    fn resize<'py>(
+        py: Python<'py>,
+        image: Array<u8>,
+        width: i32,
+        height: i32,
+        filter: &str,
+        region: Option<(i32, i32, i32, i32)>,
+    ) -> PyResult<NewArray<'py, u8>> {
+        call::resize(py, &image, [width, height], filter, region)
+    }
+
+    /// Uniform numbers in [0, 1) for each sample of a chunk: `penstock.rng.uniforms`, bit for bit.
+    ///
+    /// Parameters
+    /// ----------
+    /// seed, epoch : int
+    ///     The lower 64 and 32 bits count.
+    /// indices : ndarray, shape (n,), int64
+    ///     The samples.
+    /// stream : int
+    ///     Which consumer draws, 0..65535.
+    /// count : int
+    ///     Numbers per sample, at most 65536.
+    ///
+    /// Returns
+    /// -------
+    /// ndarray, shape (n, count), float64
+    ///     A new array.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     Stream or count out of range.
+    #[pyfunction]
+    #[pyo3(signature = (seed, epoch, indices, stream, count))]
+    fn uniforms<'py>(
+        py: Python<'py>,
+        seed: Word,
+        epoch: Word,
+        indices: Array<i64>,
+        stream: i64,
+        count: i64,
+    ) -> PyResult<NewArray<'py, f64>> {
+        let (Ok(stream), Ok(0..=0x1_0000)) = (u16::try_from(stream), usize::try_from(count)) else {
+            let message = format!("stream {stream} is not in 0..65535, or count {count} not in 0..65536");
+            return Err(PyValueError::new_err(message));
+        };
+        let &[n] = indices.shape() else {
+            return Err(PyValueError::new_err(format!(
+                "indices of shape {:?} are not one axis",
+                indices.shape()
+            )));
+        };
+        let mut numbers = NewArray::empty(py, &[n, count as usize])?;
+        let (indices, out) = (indices.values(), numbers.values_mut());
+        py.detach(|| philox::uniforms(seed.0, epoch.0 as u32, indices, stream, out));
+        Ok(numbers)
+    }
+
+    /// What a JPEG says about itself.
+    ///
+    /// Parameters
+    /// ----------
+    /// image : buffer
+    ///     The encoded image.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     ``width``, ``height``, ``components``, ``precision`` (bits), ``sampling`` ("4:2:0" ...), ``color`` ("gray" |
+    ///     "ycbcr" | "rgb" | "other"), ``process`` ("sequential" | "progressive" ...), ``progressive`` (bool),
+    ///     ``restart_interval`` (MCUs; 0: none), ``native`` (bool: does the native decoder read it), ``reason`` (str: why not;
+    ///     None if it does).
+    ///
+    /// Raises
+    /// ------
+    /// UnsupportedError, CorruptError
+    ///     The markers cannot be followed to the first scan.
+    #[pyfunction]
+    #[pyo3(signature = (image) -> "dict[str, typing.Any]")]
+    fn inspect<'py>(py: Python<'py>, image: Encoded) -> PyResult<Bound<'py, PyDict>> {
+        call::inspect(py, image.bytes())
+    }
+
+    /// The instruction sets that the kernels use on this processor; empty: portable code.
+    ///
+    /// Returns
+    /// -------
+    /// list of str
+    ///     For instance ``["avx2", "bmi2", "fma", "f16c"]``.
+    #[pyfunction]
+    fn features() -> Vec<&'static str> {
+        call::features(call::level())
+    }
+
+    /// Lets calls that begin from now on, in any thread, run the kernels of a lower level: for tests and measurements.
+    ///
+    /// Parameters
+    /// ----------
+    /// name : {"scalar", "avx2"} or None
+    ///     The level; None: the processor's best. The pixels are the same at every level.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     Not a level, or this processor lacks it.
+    #[pyfunction]
+    #[pyo3(signature = (name))]
+    fn level_override(name: Option<&str>) -> PyResult<()> {
+        let level = match name {
+            None => simd::detect(),
+            Some("scalar") => simd::Level::Scalar,
+            Some("avx2") if simd::detect() == simd::Level::Avx2 => simd::Level::Avx2,
+            Some(name) => {
+                return Err(PyValueError::new_err(format!(
+                    "{name:?} is not a level of this processor"
+                )));
+            }
+        };
+        LEVEL.store(level as u8 + 1, Ordering::Relaxed);
+        Ok(())
+    }
+}
