@@ -1,0 +1,114 @@
+"""The public names are a promise: each one resolves, is documented, and none comes or goes unnoticed."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+
+PROMISED = [
+    "ArgumentError",
+    "ArrayDataset",
+    "BatchSampler",
+    "ChainDataset",
+    "ConcatDataset",
+    "CorruptRecordError",
+    "DataLoader",
+    "Dataset",
+    "DecodeError",
+    "Field",
+    "ImageTooLargeError",
+    "IncompleteStoreError",
+    "IterableDataset",
+    "OptionalPackageError",
+    "PackError",
+    "PenstockError",
+    "RandomSampler",
+    "Record",
+    "RecordIndexError",
+    "SampleError",
+    "Sampler",
+    "Schema",
+    "SequentialSampler",
+    "StackDataset",
+    "StallError",
+    "StateError",
+    "Store",
+    "StoreDataset",
+    "StoreError",
+    "StoreFormatError",
+    "StoreNotFoundError",
+    "Subset",
+    "SubsetRandomSampler",
+    "UnsupportedImageError",
+    "decode",
+    "default_collate",
+    "default_convert",
+    "open",
+    "pack",
+    "random_split",
+    "rng",
+    "verify",
+]
+
+NEEDS_TORCH = ("penstock.torch", "penstock.demo")
+
+
+def modules() -> list[str]:
+    """Every Python module of the package."""
+    found = pkgutil.walk_packages(ps.__path__, "penstock.", onerror=lambda name: pytest.fail(f"cannot import {name}"))
+    return [module.name for module in found if not module.name.endswith("._native")]
+
+
+def test_the_surface_is_what_was_promised() -> None:
+    """`penstock.__all__` is the promised list; a change to it is a change to this list, seen in review."""
+    assert sorted(ps.__all__) == sorted(PROMISED)
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_each_public_name_resolves_and_is_documented(name: str) -> None:
+    """Each public name is importable from `penstock`, shows in dir(), and says what it is."""
+    thing = getattr(ps, name)
+
+    assert name in dir(ps)
+    assert callable(thing)
+    assert inspect.getdoc(thing)
+
+
+def test_type_checkers_and_the_interpreter_see_the_same_names() -> None:
+    """What `penstock/__init__.py` imports under TYPE_CHECKING is what it gives lazily at run time."""
+    tree = ast.parse(Path(ps.__file__).read_text())
+    block = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    declared = {a.asname or a.name: (node.module, a.name) for node in imports for a in node.names}
+
+    assert sorted(declared) == sorted(ps.__all__)
+    for public, (home, name) in declared.items():
+        assert home is not None
+        assert getattr(importlib.import_module(home), name) is getattr(ps, public)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """A misspelt name fails as Python's own attributes do."""
+    with pytest.raises(AttributeError, match="Dataloader"):
+        ps.Dataloader  # noqa: B018  # the access is the test
+
+
+@pytest.mark.parametrize("module", modules())
+def test_each_module_says_what_it_exports(module: str) -> None:
+    """Every module has a docstring and an `__all__` whose names exist."""
+    if module.startswith(NEEDS_TORCH):
+        pytest.importorskip("torch")
+
+    loaded = importlib.import_module(module)
+
+    assert loaded.__doc__
+    for name in getattr(loaded, "__all__", ()):
+        assert hasattr(loaded, name), f"{module}.__all__ names {name}, which is not there"
