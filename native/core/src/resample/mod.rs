@@ -14,20 +14,24 @@
 //!                   picture (planar, 8 bits)                    picture (planar, 8 bits)
 //! ```
 //!
-//! Where no weight is negative the cheaper order is free: the line between the passes keeps up to 7 fractional bits,
-//! so the result differs from Pillow's only by Pillow's own rounding in between. Where weights are negative, Pillow
-//! clips between the passes, and we follow its order and arithmetic (22-bit weights): the result is Pillow's, bit for
-//! bit. Nothing outside the rows and columns that the wanted window needs is asked for.
+//! Where no weight is negative the order is free, and this one touches fewer pixels; the line between the passes keeps
+//! up to 7 fractional bits, so the result differs from Pillow's only by Pillow's own rounding in between. Where weights
+//! are negative, Pillow clips between the passes, and we follow its arithmetic (22-bit weights) and the order of its
+//! version 13 (drawn above, or vertical first): the result is Pillow's, bit for bit. Nothing outside the rows and
+//! columns that the wanted window needs is asked for.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod kernels;
+mod planar;
 mod scalar;
 mod taps;
 
 use crate::rows::{ROW_SPARE, planar_row_len};
 use crate::simd::Level;
 use kernels::Kernels;
+pub use planar::Picture;
+use planar::{Ring, grow};
 pub use taps::{Axis, Filter, Taps, Weight};
 
 /// The part of a source image that a resize needs.
@@ -43,84 +47,14 @@ pub struct Needed {
     pub height: usize,
 }
 
-/// A finished planar image; rows are `stride` bytes apart, planes `stride * height`.
-#[derive(Debug, Default)]
-pub struct Picture {
-    /// Colour planes.
-    pub planes: usize,
-    /// Pixels per row.
-    pub width: usize,
-    /// Rows.
-    pub height: usize,
-    stride: usize,
-    pixels: Vec<u8>,
-}
-
-impl Picture {
-    fn resize(&mut self, planes: usize, width: usize, height: usize) {
-        *self = Self {
-            planes,
-            width,
-            height,
-            stride: planar_row_len(width),
-            pixels: std::mem::take(&mut self.pixels),
-        };
-        grow(&mut self.pixels, planes * self.stride * height);
-    }
-
-    /// One row of one plane.
-    pub fn row(&self, plane: usize, y: usize) -> &[u8] {
-        &self.pixels[(plane * self.height + y) * self.stride..][..self.width]
-    }
-
-    /// Row `y` of every plane, with the padding behind each; planes that are not there are empty.
-    fn rows_mut(&mut self, y: usize) -> [&mut [u8]; 3] {
-        let stride = self.stride;
-        let mut planes = self.pixels.chunks_exact_mut(stride * self.height).take(self.planes);
-        std::array::from_fn(|_| {
-            planes
-                .next()
-                .map(|p| &mut p[y * stride..][..stride])
-                .unwrap_or_default()
-        })
-    }
-}
-
-/// The most recent rows of a planar image.
-#[derive(Debug, Default)]
-struct Ring {
-    planes: usize,
-    stride: usize,
-    capacity: usize,
-    bytes: Vec<u8>,
-}
-
-impl Ring {
-    fn resize(&mut self, planes: usize, width: usize, capacity: usize) {
-        *self = Self {
-            planes,
-            stride: planar_row_len(width),
-            capacity,
-            bytes: std::mem::take(&mut self.bytes),
-        };
-        grow(&mut self.bytes, planes * self.stride * capacity);
-    }
-
-    /// Where row `y` of plane 0 lies; the other planes follow, `stride` apart.
-    fn offset(&self, y: usize) -> usize {
-        y % self.capacity * self.planes * self.stride
-    }
-
-    fn rows_mut(&mut self, y: usize) -> [&mut [u8]; 3] {
-        let offset = self.offset(y);
-        let mut planes = self.bytes[offset..][..self.planes * self.stride].chunks_exact_mut(self.stride);
-        std::array::from_fn(|_| planes.next().unwrap_or_default())
-    }
-}
-
-fn grow<T: Copy + Default>(values: &mut Vec<T>, len: usize) {
-    if values.len() < len {
-        values.resize(len, T::default());
+impl Needed {
+    fn by<W: Weight>(h: &Taps<W>, v: &Taps<W>) -> Self {
+        Self {
+            x: h.first,
+            y: v.first,
+            width: h.len,
+            height: v.len,
+        }
     }
 }
 
@@ -131,6 +65,24 @@ enum Mode {
     Copy,
     Convex,
     Lobed,
+    LobedVerticalFirst,
+}
+
+impl Mode {
+    fn of(filter: Filter, x: Axis, y: Axis) -> Self {
+        // Pillow 13 begins with the vertical pass where the height shrinks more than twice as much as the width;
+        // before, it always began with the horizontal one. Clipped lobes differ with the order.
+        let shrinks = |axis: Axis| axis.source as i64 - axis.target as i64;
+        if x.is_identity() && y.is_identity() {
+            Self::Copy
+        } else if filter.is_convex() {
+            Self::Convex
+        } else if shrinks(y) > 0 && shrinks(y) > 2 * shrinks(x) {
+            Self::LobedVerticalFirst
+        } else {
+            Self::Lobed
+        }
+    }
 }
 
 /// Resizes one image after another; keeps its memory, and the taps while the geometry repeats.
@@ -141,16 +93,19 @@ enum Mode {
 pub struct Resampler {
     kernels: Kernels,
     mode: Mode,
+    /// Taps of the two axes.
     convex: [Taps<i16>; 2],
     lobed: [Taps<i32>; 2],
+    /// Source rows, and rows after a horizontal pass that comes first.
     source: Ring,
     narrowed: Ring,
-    /// Convex: the line between the passes, one per plane, and the distance between them.
+    /// What a vertical pass that comes first makes: a line per plane, `line_stride` apart.
     line: Vec<i16>,
+    clipped_line: Vec<u8>,
     line_stride: usize,
     /// Where the rows of an output row's taps lie in the ring.
     offsets: Vec<usize>,
-    /// Source rows that are complete, and output rows that are made.
+    /// Source rows that are complete, output rows that are made, and source rows that may be incomplete at once.
     arrived: usize,
     made: usize,
     open_rows: usize,
@@ -158,7 +113,7 @@ pub struct Resampler {
 }
 
 impl Resampler {
-    /// Kernels of the given level; every level gives the same pixels.
+    /// Kernels of the given level, or the best below it that this processor has; all give the same pixels.
     pub fn with_level(level: Level) -> Self {
         Self {
             kernels: Kernels::new(level),
@@ -168,6 +123,7 @@ impl Resampler {
             source: Ring::default(),
             narrowed: Ring::default(),
             line: Vec::new(),
+            clipped_line: Vec::new(),
             line_stride: 0,
             offsets: Vec::new(),
             arrived: 0,
@@ -183,41 +139,36 @@ impl Resampler {
     pub fn begin(&mut self, filter: Filter, x: Axis, y: Axis, planes: usize, open_rows: usize) -> Needed {
         (self.arrived, self.made, self.open_rows) = (0, 0, open_rows);
         self.picture.resize(planes, x.len, y.len);
-        if x.is_identity() && y.is_identity() {
-            self.mode = Mode::Copy;
-            return Needed {
+        self.mode = Mode::of(filter, x, y);
+        match self.mode {
+            Mode::Copy => Needed {
                 x: x.start,
                 y: y.start,
                 width: x.len,
                 height: y.len,
-            };
-        }
-        if filter.is_convex() {
-            self.mode = Mode::Convex;
-            let [h, v] = &mut self.convex;
-            h.prepare(filter, x);
-            v.prepare(filter, y);
-            self.source.resize(planes, h.len, v.held_rows() + open_rows);
-            self.line_stride = planar_row_len(h.reach());
-            grow(&mut self.line, planes * self.line_stride);
-            return Needed {
-                x: h.first,
-                y: v.first,
-                width: h.len,
-                height: v.len,
-            };
-        }
-        self.mode = Mode::Lobed;
-        let [h, v] = &mut self.lobed;
-        h.prepare(filter, x);
-        v.prepare(filter, y);
-        self.source.resize(planes, h.reach(), open_rows);
-        self.narrowed.resize(planes, x.len, v.held_rows());
-        Needed {
-            x: h.first,
-            y: v.first,
-            width: h.len,
-            height: v.len,
+            },
+            Mode::Convex => {
+                let [h, v] = &mut self.convex;
+                h.prepare(filter, x);
+                v.prepare(filter, y);
+                self.source.resize(planes, h.len, v.held_rows + open_rows);
+                self.line_stride = planar_row_len(h.reach());
+                grow(&mut self.line, planes * self.line_stride);
+                Needed::by(h, v)
+            }
+            Mode::Lobed | Mode::LobedVerticalFirst => {
+                let [h, v] = &mut self.lobed;
+                h.prepare(filter, x);
+                v.prepare(filter, y);
+                if self.mode == Mode::Lobed {
+                    self.source.resize(planes, h.reach(), open_rows);
+                    self.narrowed.resize(planes, x.len, v.held_rows);
+                } else {
+                    self.source.resize(planes, h.reach(), v.held_rows + open_rows);
+                    grow(&mut self.clipped_line, self.source.stride);
+                }
+                Needed::by(h, v)
+            }
         }
     }
 
@@ -234,7 +185,7 @@ impl Resampler {
         );
         match self.mode {
             Mode::Copy => self.picture.rows_mut(y),
-            Mode::Convex | Mode::Lobed => self.source.rows_mut(y),
+            _ => self.source.rows_mut(y),
         }
     }
 
@@ -245,6 +196,7 @@ impl Resampler {
                 Mode::Copy => {}
                 Mode::Convex => self.push_convex(y),
                 Mode::Lobed => self.push_lobed(y),
+                Mode::LobedVerticalFirst => self.push_lobed_vertical_first(y),
             }
         }
         self.arrived = end;
@@ -272,69 +224,51 @@ impl Resampler {
         let [h, v] = &self.convex;
         // up to 7 fractional bits between the passes; fewer where fine weights need the room in 32 bits
         let fraction = 7.min(23 - h.shift);
-        while self.made < self.picture.height && v.end(self.made) <= y + 1 {
-            let weights = v.pairs(self.made);
-            gather_offsets(
-                &self.source,
-                v.starts[self.made] as usize,
-                y,
-                weights.len(),
-                &mut self.offsets,
-            );
+        while let Some(weights) = v.complete(self.made, y) {
+            gather_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for plane in 0..self.picture.planes {
                 let rows = &self.source.bytes[plane * self.source.stride..];
                 let line = &mut self.line[plane * self.line_stride..][..self.source.stride - ROW_SPARE];
                 self.kernels
                     .vertical_convex(rows, &self.offsets, weights, v.shift - fraction, line);
             }
-            let picture = &mut self.picture;
-            let plane_stride = picture.stride * picture.height;
-            let out = &mut picture.pixels[self.made * picture.stride..];
-            self.kernels.horizontal_convex(
-                &self.line,
-                self.line_stride,
-                h,
-                h.shift + fraction,
-                out,
-                plane_stride,
-                picture.planes,
-            );
+            let (planes, plane_stride) = (self.picture.planes, self.picture.stride * self.picture.height);
+            let out = &mut self.picture.pixels[self.made * self.picture.stride..];
+            let drop = h.shift + fraction;
+            self.kernels
+                .horizontal_convex(&self.line, self.line_stride, h, drop, out, plane_stride, planes);
             self.made += 1;
         }
     }
 
     fn push_lobed(&mut self, y: usize) {
-        let [h, v] = &self.lobed;
-        for (plane, out) in self
-            .narrowed
-            .rows_mut(y)
-            .into_iter()
-            .take(self.picture.planes)
-            .enumerate()
-        {
-            let line = &self.source.bytes[self.source.offset(y) + plane * self.source.stride..][..self.source.stride];
+        let ([h, v], planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
+        for (plane, out) in self.narrowed.rows_mut(y).into_iter().take(planes).enumerate() {
+            let line = &self.source.bytes[self.source.offset(y) + plane * stride..][..stride];
             self.kernels.horizontal_lobed(line, h, out);
         }
-        while self.made < self.picture.height && v.end(self.made) <= y + 1 {
-            let weights = v.pairs(self.made);
-            gather_offsets(
-                &self.narrowed,
-                v.starts[self.made] as usize,
-                y,
-                weights.len(),
-                &mut self.offsets,
-            );
-            let stride = self.narrowed.stride;
-            for (plane, out) in self
-                .picture
-                .rows_mut(self.made)
-                .into_iter()
-                .take(self.narrowed.planes)
-                .enumerate()
-            {
-                let rows = &self.narrowed.bytes[plane * stride..];
+        while let Some(weights) = v.complete(self.made, y) {
+            gather_offsets(&self.narrowed, v.starts[self.made], y, weights.len(), &mut self.offsets);
+            for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
+                let rows = &self.narrowed.bytes[plane * self.narrowed.stride..];
+                let blocks = out.len() - ROW_SPARE;
                 self.kernels
-                    .vertical_lobed(rows, &self.offsets, weights, &mut out[..stride - ROW_SPARE]);
+                    .vertical_lobed(rows, &self.offsets, weights, &mut out[..blocks]);
+            }
+            self.made += 1;
+        }
+    }
+
+    fn push_lobed_vertical_first(&mut self, y: usize) {
+        let ([h, v], planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
+        while let Some(weights) = v.complete(self.made, y) {
+            gather_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
+            for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
+                let line = &mut self.clipped_line[..stride];
+                let rows = &self.source.bytes[plane * stride..];
+                self.kernels
+                    .vertical_lobed(rows, &self.offsets, weights, &mut line[..stride - ROW_SPARE]);
+                self.kernels.horizontal_lobed(line, h, out);
             }
             self.made += 1;
         }
@@ -342,7 +276,8 @@ impl Resampler {
 }
 
 /// Where rows `start..start + count` lie; those after `last`, whose weights are zero, are read from `last`.
-fn gather_offsets(ring: &Ring, start: usize, last: usize, count: usize, offsets: &mut Vec<usize>) {
+fn gather_offsets(ring: &Ring, start: u32, last: usize, count: usize, offsets: &mut Vec<usize>) {
+    let start = start as usize;
     offsets.clear();
     offsets.extend((start..start + count).map(|y| ring.offset(y.min(last))));
 }

@@ -179,6 +179,9 @@ pub struct Taps<W> {
     pub stride: usize,
     /// Fractional bits of the weights.
     pub shift: u32,
+    /// The greatest number of source rows that must be held at once when outputs are made in order, each as soon as its
+    /// last row is there.
+    pub held_rows: usize,
 }
 
 impl<W: Weight> Taps<W> {
@@ -227,6 +230,7 @@ impl<W: Weight> Taps<W> {
         for start in &mut self.starts {
             *start -= self.first as u32;
         }
+        self.held_rows = self.count_held_rows();
         self.starts.resize(padded, 0);
     }
 
@@ -245,18 +249,24 @@ impl<W: Weight> Taps<W> {
         self.len + self.stride
     }
 
-    /// The greatest number of source rows that must be held at once when outputs are made in order, each as
-    /// soon as its last row is there. (Starts need not ascend: weights of zero are trimmed.)
-    pub fn held_rows(&self) -> usize {
-        let n = self.counts.len();
+    /// Output row `i`'s weights as [`pairs`](Self::pairs), if there is such a row and row `y` is all that it waits for.
+    pub fn complete(&self, i: usize, y: usize) -> Option<&[W]> {
+        (i < self.counts.len() && self.end(i) <= y + 1).then(|| self.pairs(i))
+    }
+
+    /// See [`held_rows`](Self::held_rows). Starts need not ascend: weights of zero are trimmed.
+    fn count_held_rows(&self) -> usize {
+        let mut newest = 0;
+        let newest: Vec<usize> = (0..self.counts.len())
+            .map(|i| {
+                newest = self.end(i).max(newest);
+                newest
+            })
+            .collect();
         let (mut held, mut oldest) = (1, usize::MAX);
-        let mut newest: Vec<usize> = Vec::with_capacity(n);
-        for i in 0..n {
-            newest.push(self.end(i).max(newest.last().copied().unwrap_or(0)));
-        }
-        for i in (0..n).rev() {
-            oldest = oldest.min(self.starts[i] as usize);
-            held = held.max(newest[i] - oldest);
+        for (newest, start) in newest.iter().zip(&self.starts).rev() {
+            oldest = oldest.min(*start as usize);
+            held = held.max(newest - oldest);
         }
         held
     }

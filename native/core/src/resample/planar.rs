@@ -1,0 +1,86 @@
+//! Planar memory: pictures, and rings of rows on their way there. Rows are padded so that kernels and decoders may
+//! work in whole blocks.
+
+use crate::rows::planar_row_len;
+
+/// A finished planar image; rows are `stride` bytes apart, planes `stride * height`.
+#[derive(Debug, Default)]
+pub struct Picture {
+    /// Colour planes.
+    pub planes: usize,
+    /// Pixels per row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    pub(super) stride: usize,
+    pub(super) pixels: Vec<u8>,
+}
+
+impl Picture {
+    pub(super) fn resize(&mut self, planes: usize, width: usize, height: usize) {
+        *self = Self {
+            planes,
+            width,
+            height,
+            stride: planar_row_len(width),
+            pixels: std::mem::take(&mut self.pixels),
+        };
+        grow(&mut self.pixels, planes * self.stride * height);
+    }
+
+    /// One row of one plane.
+    pub fn row(&self, plane: usize, y: usize) -> &[u8] {
+        &self.pixels[(plane * self.height + y) * self.stride..][..self.width]
+    }
+
+    /// Row `y` of every plane, with the padding behind each; planes that are not there are empty.
+    pub(super) fn rows_mut(&mut self, y: usize) -> [&mut [u8]; 3] {
+        let stride = self.stride;
+        let mut planes = self.pixels.chunks_exact_mut(stride * self.height).take(self.planes);
+        std::array::from_fn(|_| {
+            planes
+                .next()
+                .map(|p| &mut p[y * stride..][..stride])
+                .unwrap_or_default()
+        })
+    }
+}
+
+/// The most recent rows of a planar image.
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    planes: usize,
+    /// Bytes per row of one plane.
+    pub(super) stride: usize,
+    capacity: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Ring {
+    pub(super) fn resize(&mut self, planes: usize, width: usize, capacity: usize) {
+        *self = Self {
+            planes,
+            stride: planar_row_len(width),
+            capacity,
+            bytes: std::mem::take(&mut self.bytes),
+        };
+        grow(&mut self.bytes, planes * self.stride * capacity);
+    }
+
+    /// Where row `y` of plane 0 lies; the other planes follow, `stride` apart.
+    pub(super) fn offset(&self, y: usize) -> usize {
+        y % self.capacity * self.planes * self.stride
+    }
+
+    pub(super) fn rows_mut(&mut self, y: usize) -> [&mut [u8]; 3] {
+        let offset = self.offset(y);
+        let mut planes = self.bytes[offset..][..self.planes * self.stride].chunks_exact_mut(self.stride);
+        std::array::from_fn(|_| planes.next().unwrap_or_default())
+    }
+}
+
+pub(super) fn grow<T: Copy + Default>(values: &mut Vec<T>, len: usize) {
+    if values.len() < len {
+        values.resize(len, T::default());
+    }
+}
