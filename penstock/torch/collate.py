@@ -1,0 +1,33 @@
+"""Batches as tensors: torch's own collation for the general path, views for batches that were filled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate, default_convert
+
+from penstock.sample import Tree, tree_map
+
+__all__ = ["as_tensors", "default_collate", "default_convert"]
+
+
+def as_tensors(arrays: Tree) -> Tree:
+    """A tree of arrays as tensors over the same memory.
+
+    Parameters
+    ----------
+    arrays : tree of ndarray
+        Of a dtype and byte order that torch has (float16 and bool are); others raise ``TypeError``.
+
+    Returns
+    -------
+    tree of torch.Tensor
+        Views: they keep the memory, and see what is written to it.
+    """
+    return tree_map(_as_tensor, arrays)
+
+
+def _as_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    return torch.from_numpy(array)
