@@ -20,7 +20,7 @@ MAX_PIXELS: Final = 1 << 27
 
 _EOI: Final = b"\xff\xd9"
 _SOS: Final = 0xDA
-_STANDALONE: Final = frozenset((0x01, *range(0xD0, 0xD9)))
+_SKIPPED: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9), 0xFF))  # stuffing, markers without a segment, fill
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _EVERYDAY_FRAMES: Final = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended, progressive: Huffman-coded
 
@@ -48,7 +48,7 @@ def check_image(content: bytes, how: str) -> tuple[int, int]:
     if size[0] * size[1] > MAX_PIXELS:
         raise ImageTooLargeError(f"its header declares {size[0]} x {size[1]} pixels, more than {MAX_PIXELS}")
     if how == "decode":
-        from penstock.transforms.decode import decode  # noqa: PLC0415  # the native core, not needed for "header"
+        from penstock.transforms.decode import decode  # the native core, not needed for "header"
 
         decode(content, max_pixels=MAX_PIXELS)
     return size
@@ -59,10 +59,12 @@ def _jpeg_size(jpeg: bytes) -> tuple[int, int]:
     size = None
     at = 2
     while at + 4 <= len(jpeg):
-        if jpeg[at] != 0xFF:
-            raise DecodeError(f"damaged JPEG: no marker where one must be (byte {at})", offset=at)
+        if jpeg[at] != 0xFF:  # stray bytes between segments: what Pillow makes of them is what decoding will
+            size = size or fallback.image_size(jpeg, MAX_PIXELS)
+            at = max(jpeg.find(b"\xff", at), at + 1)
+            continue
         marker = jpeg[at + 1]
-        if marker == 0xFF or marker in _STANDALONE:
+        if marker in _SKIPPED:
             at += 1 if marker == 0xFF else 2
             continue
         if marker == _SOS:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from penstock import stores
@@ -35,7 +36,7 @@ ON_ERROR: Final = ("raise", "skip")
 _CHUNK: Final = 8
 _WAITING_NBYTES: Final = 64 << 20
 _MAX_WAITING: Final = 256
-_LISTED: Final = 20
+_LISTED: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,9 @@ def pack(
         The store to write; the ending chooses its kind (``.lmdb``). An unfinished pack of the same source that is there
         is resumed, to the same bytes as if it had never been interrupted.
     on_error : {"raise", "skip"}
-        What becomes of a source with files that are no images, empty, cut short, unreadable or named alike. ``"raise"``:
-        all are listed, nothing is written. ``"skip"``: they are left out, and listed in the report and in the pack.
+        What becomes of a source with files that are no images, empty, cut short, unreadable or named alike.
+        ``"raise"``: all are listed, nothing is written. ``"skip"``: they are left out, and listed in the report and
+        in the pack.
     workers : int, optional
         Threads that read and check; by default one per core.
     overwrite : bool
@@ -142,9 +144,14 @@ def pack(
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         problems = job.finish()
-    committed = writer.committed
+    packed = writer.committed
     return PackReport(
-        f"{kind.kind}://{os.path.abspath(path)}", committed.records, committed.nbytes, resumed, problems, time.monotonic() - start
+        store=f"{kind.kind}://{Path(path).absolute()}",
+        records=packed.records,
+        nbytes=packed.nbytes,
+        resumed=resumed,
+        skipped=problems,
+        elapsed_s=time.monotonic() - start,
     )
 
 
@@ -202,8 +209,8 @@ class _Job:
         if self._failed:
             self._writer.discard()
             raise PackError(
-                f"{len(problems)} of the source's files cannot be packed (nothing was written; mend or remove them, or pack "
-                f'with on_error="skip", --on-error skip):\n{list_bounded(problems)}',
+                f"{len(problems)} of the source's files cannot be packed (nothing was written; mend or remove them, or "
+                f'pack with on_error="skip", --on-error skip):\n{list_bounded(problems)}',
                 store=self._source.url,
             )
         if len(problems) >= len(self._source) + len(self._source.problems):
@@ -270,12 +277,14 @@ def _refuse_arguments(on_error: str, check: str, workers: int | None) -> None:
 
 
 def _refuse_overlap(src: str, dst: str) -> None:
-    real_src, real_dst = os.path.realpath(src), os.path.realpath(dst)
-    if os.path.commonpath([real_src, real_dst]) in {real_src, real_dst}:
-        raise ArgumentError(f"source {src!r} and destination {dst!r} lie in one another; pack to a place beside the source")
+    real_src, real_dst = Path(src).resolve(), Path(dst).resolve()
+    if real_src.is_relative_to(real_dst) or real_dst.is_relative_to(real_src):
+        raise ArgumentError(f"source {src!r} and destination {dst!r} lie in one another; pack to a place beside them")
 
 
-def _reporter(progress: bool | Callable[[PackProgress], None] | None, stack: ExitStack) -> Callable[[PackProgress], None]:
+def _reporter(
+    progress: bool | Callable[[PackProgress], None] | None, stack: ExitStack
+) -> Callable[[PackProgress], None]:
     if callable(progress):
         return progress
     if not progress:

@@ -48,9 +48,9 @@ def _plain(what: str, stream: TextIO) -> Report:
 
 @contextmanager
 def _live(what: str, stream: TextIO) -> Iterator[Report]:
-    from rich.console import Console  # noqa: PLC0415  # only where there is a terminal
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # only where there is a terminal
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.text import Text
 
     class Rates(ProgressColumn):
         """Records and megabytes a second since the start."""
@@ -58,7 +58,8 @@ def _live(what: str, stream: TextIO) -> Iterator[Report]:
         def render(self, task: Task) -> Text:
             elapsed_s = max(task.elapsed or 0.0, 1e-9)
             nbytes = task.fields["nbytes"]
-            return Text(f"{task.completed / elapsed_s:,.0f} records/s  {nbytes / 1e6 / elapsed_s:,.0f} MB/s", style="cyan")
+            rates = f"{task.completed / elapsed_s:,.0f} records/s  {nbytes / 1e6 / elapsed_s:,.0f} MB/s"
+            return Text(rates, style="cyan")
 
     columns = (
         TextColumn("{task.description}"),

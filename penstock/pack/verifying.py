@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +31,7 @@ class VerifyReport:
     store : str
         URL of the store.
     records : int
-        Records it says to hold; 0 if it cannot be opened.
+        Records in it; 0 if its structure is too damaged to open it.
     problems : tuple of Problem
         Whatever is wrong, with key, index or page.
     compared : int
@@ -80,18 +81,14 @@ def verify(
         report = _reporter(progress, stack)
         problems = list(kind.check(path, report))
         records = compared = 0
-        try:
+        if all(problem.index is not None for problem in problems):  # else its structure is not to be trusted to a map
             opened = stack.enter_context(kind(path))
             records = len(opened)
-        except PenstockError as error:
-            if not problems:
-                problems.append(Problem(error.message))
-        else:
             if source is not None:
                 origin = source if isinstance(source, Store) else stack.enter_context(stores.open(source))
-                compared = len(opened)
+                compared = records
                 problems += _compare(opened, origin, report)
-    return VerifyReport(f"{kind.kind}://{os.path.abspath(path)}", records, tuple(problems), compared)
+    return VerifyReport(f"{kind.kind}://{Path(path).absolute()}", records, tuple(problems), compared)
 
 
 def _compare(store: Store, source: Store, report: Callable[[int, int], None]) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -59,9 +60,8 @@ class Problem:
     page: int | None = None
 
     def __str__(self) -> str:
-        where = [f"record {self.index}" if self.index is not None else "", repr(self.key) if self.key is not None else ""]
-        where.append(f"page {self.page}" if self.page is not None else "")
-        named = ", ".join(part for part in where if part)
+        where = (("record ", self.index), ("", None if self.key is None else repr(self.key)), ("page ", self.page))
+        named = ", ".join(f"{what}{value}" for what, value in where if value is not None)
         return f"{named}: {self.reason}" if named else self.reason
 
 
@@ -102,7 +102,7 @@ class Store(ABC):
     """Endings of a path that choose this kind for a store that is to be written."""
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
-        self._path = os.path.abspath(os.fsdecode(path))
+        self._path = Path(os.fsdecode(path)).absolute()
         self._options = options
         self._closed = False
 
@@ -183,7 +183,8 @@ class Store(ABC):
     @classmethod
     def writer(cls, path: str, schema: Schema, source: str, *, overwrite: bool = False) -> Writer:
         """Begin or resume a pack at ``path``; see :class:`Writer`."""
-        raise ArgumentError(f"stores of kind {cls.kind!r} are read, not packed: {path!r} ({schema}, {source}, {overwrite})")
+        del schema, source, overwrite
+        raise ArgumentError(f"stores of kind {cls.kind!r} are read, never written; {path!r} cannot be packed to")
 
     @property
     def problems(self) -> tuple[Skipped, ...]:
@@ -205,7 +206,7 @@ class Store(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._refuse_closed()
-        return _reopen, (type(self), self._path, self._options, self.digest())
+        return _reopen, (type(self), str(self._path), self._options, self.digest())
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self)} records: {', '.join(self.schema.fields)}"

@@ -19,7 +19,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -34,7 +34,7 @@ from penstock.stores.names import natural_key
 __all__ = ["IMAGE_SUFFIXES", "FilesStore"]
 
 IMAGE_SUFFIXES: Final = frozenset(
-    ".jpg .jpeg .jpe .jfif .png .webp .gif .bmp .dib .tif .tiff .ppm .pgm .pbm .pnm .jp2 .avif".split()
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff"}
 )
 """Endings, in lower case, that make a file an image of the store."""
 
@@ -62,7 +62,7 @@ class FilesStore(Store):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
-        if not os.path.isdir(self._path):
+        if not self._path.is_dir():
             raise StoreNotFoundError("there is no such folder", store=self.url)
         listing = _list(self._path, self.url)
         self._keys: Sequence[str] = listing.keys
@@ -102,7 +102,7 @@ class FilesStore(Store):
         state = xxhash.xxh3_128()
         for key in self._keys:
             try:
-                seen = os.stat(self._file(key))
+                seen = (self._path / key).stat()
                 state.update(f"{key}\0{seen.st_size}\0{seen.st_mtime_ns}\n".encode())
             except FileNotFoundError:
                 state.update(f"{key}\0gone\n".encode())
@@ -112,21 +112,18 @@ class FilesStore(Store):
     @classmethod
     def recognises(cls, path: str) -> bool:
         """Any folder."""
-        return os.path.isdir(path)
+        return Path(path).is_dir()
 
     @property
     def problems(self) -> tuple[Skipped, ...]:
-        """Files that are no images, folders without any, links that lead nowhere or in circles; each with the reason."""
+        """Files that are no images, folders without any, links to nowhere or in circles; each with the reason."""
         return self._problems
-
-    def _file(self, key: str) -> str:
-        return os.path.join(self._path, key)
 
     def _read(self, index: int) -> Record:
         self._refuse_outside(index)
         key = self._keys[index]
         try:
-            content = _contents(self._file(key))
+            content = _contents(f"{self._path}/{key}")
         except FileNotFoundError as error:
             raise StoreNotFoundError(
                 "this file vanished after the folder was listed", store=self.url, key=key, index=index
@@ -168,7 +165,7 @@ class _Listing:
     problems: list[Skipped]
 
 
-def _list(root: str, url: str) -> _Listing:
+def _list(root: Path, url: str) -> _Listing:
     """Walk the folder: first its own files, then each class."""
     problems: list[Skipped] = []
     loose, folders = _scan(root, "", (), problems)
@@ -187,7 +184,7 @@ def _list(root: str, url: str) -> _Listing:
             store=url,
         )
     if loose:
-        found = [(os.path.basename(root) or "root", loose)]
+        found = [(root.resolve().name or "root", loose)]
     if not found:
         raise StoreFormatError(
             f"there is no image in this folder ({len(problems)} other entries; images end in "
@@ -204,7 +201,7 @@ def _list(root: str, url: str) -> _Listing:
 _Ancestors = tuple[tuple[int, int], ...]
 
 
-def _walk(root: str, folder: str, ancestors: _Ancestors, problems: list[Skipped]) -> Iterator[str]:
+def _walk(root: Path, folder: str, ancestors: _Ancestors, problems: list[Skipped]) -> Iterator[str]:
     """Images below a class folder, a folder's files before its sub-folders, without recursion on Python's stack."""
     waiting = [(folder, ancestors)]
     while waiting:
@@ -215,13 +212,13 @@ def _walk(root: str, folder: str, ancestors: _Ancestors, problems: list[Skipped]
 
 
 def _scan(
-    root: str, folder: str, ancestors: _Ancestors, problems: list[Skipped]
+    root: Path, folder: str, ancestors: _Ancestors, problems: list[Skipped]
 ) -> tuple[list[str], list[tuple[str, _Ancestors]]]:
     """Images and folders directly in ``folder``, in natural order; all else goes to ``problems``."""
     images: list[str] = []
     folders: list[tuple[str, _Ancestors]] = []
-    path = os.path.join(root, folder)
-    seen = os.stat(path)
+    path = root / folder
+    seen = path.stat()
     if (seen.st_dev, seen.st_ino) in ancestors:
         problems.append(Skipped(f"{folder}/", "a symbolic link to a folder that it is itself inside of"))
         return images, folders
@@ -250,18 +247,18 @@ def _entry_key(entry: os.DirEntry[str]) -> tuple[tuple[str | int, ...], str]:
 
 def _refusal(entry: os.DirEntry[str]) -> str | None:
     """Why an entry is neither a folder to enter nor an image; None if it is one."""
+    reason = None
     try:
         entry.name.encode()
-        if entry.is_dir():
-            return None
-        if not entry.is_file():
-            if entry.is_symlink() and not os.path.exists(entry.path):
-                return "a symbolic link that leads nowhere, or in a circle"
-            return f"{_name_kind(entry.stat().st_mode)}, which is never opened"
+        if entry.is_file():
+            if PurePosixPath(entry.name).suffix.lower() not in IMAGE_SUFFIXES:
+                reason = "not an image by its name"
+        elif not entry.is_dir():
+            reason = f"{_name_kind(entry.stat().st_mode)}, which is never opened"
     except UnicodeEncodeError:
-        return "a name that is not UTF-8"
+        reason = "a name that is not UTF-8"
+    except FileNotFoundError:
+        reason = "a symbolic link that leads nowhere"
     except OSError as error:
-        return f"cannot be looked at: {error.strerror}"
-    if PurePosixPath(entry.name).suffix.lower() not in IMAGE_SUFFIXES:
-        return "not an image by its name"
-    return None
+        reason = f"cannot be looked at: {error.strerror}"
+    return reason

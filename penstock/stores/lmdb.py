@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Final, overload
 
 import lmdb
@@ -131,7 +132,7 @@ class LmdbStore(Store):
             if column_dtype(kind) is not None:
                 self._columns[field] = self._stored_column(field)
             elif kind.kind == "text":
-                column = np.array([record.fields[field] for i in range(len(self)) for record in self.read([i])], np.str_)
+                column = np.array([self.read([index])[0].fields[field] for index in range(len(self))], np.str_)
                 column.flags.writeable = False
                 self._columns[field] = column
             else:
@@ -151,19 +152,19 @@ class LmdbStore(Store):
     @classmethod
     def recognises(cls, path: str) -> bool:
         """A folder with an LMDB data file in it, or such a file."""
-        return os.path.lexists(os.path.join(path, FILE)) or (os.path.isfile(path) and looks_like_lmdb(path))
+        return os.path.lexists(f"{path}/{FILE}") or (Path(path).is_file() and looks_like_lmdb(path))
 
     @classmethod
     def check(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Iterator[Problem]:
         """Everything wrong with the pack's files, page by page and record by record, without mapping them."""
-        from penstock.stores.lmdb_check import check  # noqa: PLC0415  # it imports this module
+        from penstock.stores.lmdb_check import check  # it imports this module
 
         return check(path, progress)
 
     @classmethod
     def writer(cls, path: str, schema: Schema, source: str, *, overwrite: bool = False) -> Writer:
         """Begin or resume a pack; see :class:`.lmdb_write.LmdbWriter`."""
-        from penstock.stores.lmdb_write import LmdbWriter  # noqa: PLC0415  # readers need not load it
+        from penstock.stores.lmdb_write import LmdbWriter  # readers need not load it
 
         return LmdbWriter(path, schema, source, overwrite=overwrite)
 
@@ -185,7 +186,7 @@ class LmdbStore(Store):
             self._opened = opened = _Opened(os.getpid(), environment, environment.window())
             known = getattr(self, "_meta", None)
             if known is not None and known.content != environment.meta.content:
-                raise StoreError("this store was replaced by another since it was opened; open it again", store=self.url)
+                raise StoreError("this store was replaced by another; open it again", store=self.url)
         return opened
 
     def _unreadable(self, index: int, error: Exception) -> StoreError:
@@ -198,7 +199,9 @@ class LmdbStore(Store):
         else:
             reason = f"record {index} is damaged: {error}"
         key = self._key_elsewhere(index)
-        return CorruptRecordError(f"{reason}; `penstock verify` lists all that is", store=self.url, key=key, index=index)
+        return CorruptRecordError(
+            f"{reason}; `penstock verify` lists all that is", store=self.url, key=key, index=index
+        )
 
     def _key_elsewhere(self, index: int) -> str | None:
         """The key of a record that cannot be decoded, from the database of keys."""
@@ -210,9 +213,11 @@ class LmdbStore(Store):
     def _stored_column(self, field: str) -> NDArray[Any]:
         content = self._open().environment.column(field)
         hashed = (self._meta.columns or {}).get(field)
+        if content is None:
+            raise CorruptRecordError(f"the column of field {field!r} is missing", store=self.url)
         try:
-            if content is None or xxhash.xxh3_64_hexdigest(content) != hashed:
-                raise ValueError("it is missing" if content is None else "its checksum does not hold")
+            if xxhash.xxh3_64_hexdigest(content) != hashed:
+                raise ValueError("its checksum does not hold")  # noqa: TRY301  # one end for all that is wrong with it
             return parse_column(content, len(self), self.schema[field])
         except ValueError as error:
             raise CorruptRecordError(f"the column of field {field!r} is damaged: {error}", store=self.url) from error
@@ -235,8 +240,8 @@ class _Environment:
     the last store and the last view are gone, and not before.
     """
 
-    def __init__(self, folder: str, url: str) -> None:
-        self._path = os.path.join(folder, FILE)
+    def __init__(self, folder: Path, url: str) -> None:
+        self._path = folder / FILE
         with PageFile(self._path, url) as pages:
             _refuse_short(folder, pages, url)
             trees = pages.trees()
@@ -248,7 +253,12 @@ class _Environment:
                 raise CorruptRecordError(f"it holds {have} records and should have {self.meta.count}", store=url)
         self._identity = _identity(self._path)
         self._env = lmdb.open(
-            folder, readonly=True, lock=False, create=False, max_dbs=_MAX_DATABASES, readahead=_readahead(self._nbytes)
+            str(folder),
+            readonly=True,
+            lock=False,
+            create=False,
+            max_dbs=_MAX_DATABASES,
+            readahead=_readahead(self._nbytes),
         )
         self._records = self._env.open_db(RECORDS, create=False)
         self._base = 0
@@ -257,11 +267,11 @@ class _Environment:
                 self._base = _address(transaction.get(record_key(0))) - first.offset
 
     @classmethod
-    def of(cls, folder: str, url: str) -> _Environment:
+    def of(cls, folder: Path, url: str) -> _Environment:
         """The environment of ``folder``, opened if no one in this process has it open."""
         with _opening:
             try:
-                seen = os.stat(os.path.join(folder, FILE))
+                seen = (folder / FILE).stat()
             except FileNotFoundError as error:
                 raise StoreNotFoundError("there is no LMDB environment here", store=url) from error
             except NotADirectoryError as error:
@@ -286,7 +296,7 @@ class _Environment:
         if not self._base:
             return memoryview(b"")
         memory = (ctypes.c_ubyte * self._nbytes).from_address(self._base)
-        memory.environment = self
+        memory.environment = self  # type: ignore[attr-defined]  # an attribute made here, to keep the map
         return memoryview(memory).cast("B").toreadonly()
 
     def begin(self) -> _Reading:
@@ -401,7 +411,8 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
     try:
         meta = PackMeta.from_bytes(entries[META_ENTRY], entries.get(META_HASH))
     except StoreFormatError as error:
-        raise error.locate(store=url)
+        error.locate(store=url)
+        raise
     if not meta.complete and not unfinished_ok:
         raise IncompleteStoreError(
             f"this pack was never finished ({meta.count} records are there); pack the same source again to resume",
@@ -410,15 +421,15 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
     return meta
 
 
-def _refuse_short(folder: str, pages: PageFile, url: str) -> None:
+def _refuse_short(folder: Path, pages: PageFile, url: str) -> None:
     try:
-        seals = Seals(os.path.join(folder, SEALS))
+        seals = Seals(folder / SEALS)
     except (FileNotFoundError, ValueError):
         return  # without seals, or with damaged ones, a pack can be read; `penstock verify` says so
     want = seals.count * seals.page_nbytes
     if pages.nbytes < want:
         raise StoreFormatError(
-            f"{os.path.join(folder, FILE)} is truncated: it has {pages.nbytes} bytes of {want}; copy it again", store=url
+            f"{folder / FILE} is truncated: it has {pages.nbytes} bytes of {want}; copy it again", store=url
         )
 
 
@@ -427,8 +438,8 @@ def _readahead(nbytes: int) -> bool:
     return nbytes < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
-def _identity(path: str) -> tuple[int, int, int, int]:
-    seen = os.stat(path)
+def _identity(path: Path) -> tuple[int, int, int, int]:
+    seen = path.stat()
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 

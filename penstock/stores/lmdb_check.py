@@ -12,8 +12,8 @@ structure. Memory is bounded: one bit per page, one column per small field.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -35,26 +35,26 @@ _REPORT_EVERY: Final = 64
 
 def check(path: str, progress: Callable[[int, int], None] | None = None) -> Iterator[Problem]:
     """Everything wrong with the pack at ``path``; see :meth:`penstock.stores.base.Store.check`."""
-    path = os.path.abspath(path)
-    url = f"lmdb://{path}"
-    if not os.path.exists(os.path.join(path, FILE)):
+    folder = Path(path).absolute()
+    url = f"lmdb://{folder}"
+    if not (folder / FILE).exists():
         raise StoreNotFoundError("there is no LMDB environment here", store=url)
-    seals, problem = _open_seals(path)
+    seals, problem = _open_seals(folder)
     if problem is not None:
         yield problem
     try:
-        with PageFile(os.path.join(path, FILE), url) as pages:
+        with PageFile(folder / FILE, url) as pages:
             yield from _Check(pages, seals, url).run(progress)
     except StoreError as error:  # it cannot even be opened: at least say which pages changed
-        found = list(_sweep_raw(os.path.join(path, FILE), seals)) if seals is not None else []
+        found = list(_sweep_raw(folder / FILE, seals)) if seals is not None else []
         yield from found
         if not found:
             yield Problem(error.message)
 
 
-def _open_seals(path: str) -> tuple[Seals | None, Problem | None]:
+def _open_seals(folder: Path) -> tuple[Seals | None, Problem | None]:
     try:
-        seals = Seals(os.path.join(path, SEALS))
+        seals = Seals(folder / SEALS)
         if seals.broken():
             raise ValueError("its own checksum does not hold")  # noqa: TRY301  # one end
     except FileNotFoundError:
@@ -126,10 +126,9 @@ class _Check:
 
     def _record(
         self, node: Node, index: int, layout: Layout, columns: dict[str, NDArray[Any]]
-    ) -> Iterator[Problem]:
+    ) -> Generator[Problem, None, bytes]:
         """Problems of one record; returns its bytes."""
         content, broken = self._value(node.extent)
-        key = None
         try:
             key, fields = layout.decode(memoryview(content), index)
         except ValueError as error:
@@ -140,7 +139,7 @@ class _Check:
             if index >= len(column) or column[index] != fields[name]:
                 yield Problem(f"its {name} is {fields[name]!r}, and another in the column", key=key, index=index)
         for page in broken:  # the record is whole: what changed is the page around it
-            yield Problem("this page is not as it was sealed, beside the record's bytes", key=key, index=index, page=page)
+            yield Problem("this page is not as it was sealed, beside the record's bytes", key, index, page)
         return content
 
     def _load_columns(
@@ -226,12 +225,13 @@ class _Check:
             left = np.flatnonzero(~self._met[first : first + _SWEEP_PAGES])
             for number in (first + left).tolist():
                 if self._broken(number, self._pages.read(number)):
-                    what = "structure page" if number < 2 else "page not in use, or behind a damaged one"  # noqa: PLR2004  # the meta pages
+                    is_meta = number < 2
+                    what = "structure page" if is_meta else "page not in use, or behind a damaged one"
                     yield Problem(f"{what}: not as it was sealed", page=number)
 
 
-def _sweep_raw(path: str, seals: Seals) -> Iterator[Problem]:
-    with open(path, "rb") as file:
+def _sweep_raw(path: Path, seals: Seals) -> Iterator[Problem]:
+    with path.open("rb") as file:
         for first in range(0, seals.count, _SWEEP_PAGES):
             hashes = page_hashes(file.read(_SWEEP_PAGES * seals.page_nbytes), seals.page_nbytes)
             sealed = seals.load(first, len(hashes))

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -96,7 +96,9 @@ class Layout:
         """
         try:
             if not 0 < len(key.encode()) <= MAX_KEY_NBYTES:
-                raise PackError(f"a key must have 1 to {MAX_KEY_NBYTES} bytes of UTF-8, this one has {len(key.encode())}")
+                raise PackError(
+                    f"a key must have 1 to {MAX_KEY_NBYTES} bytes of UTF-8, this one has {len(key.encode())}"
+                )
             small = msgpack.packb([key, *(_pack_small(name, field, fields[name]) for name, field in self._small)])
             parts = [small, *(fields[name] for name in self._blobs)]
         except KeyError as error:
@@ -148,6 +150,8 @@ class Layout:
         if at != len(value):
             raise ValueError(f"it has {len(value)} bytes, its header speaks of {at}")
         key, *rest = msgpack.unpackb(small)
+        if type(key) is not str:
+            raise ValueError("its key is no text")
         if not self._plain:
             rest = [_unpack_small(field, item) for (_, field), item in zip(self._small, rest, strict=True)]
         return key, dict(zip(self._names, (*rest, *blobs), strict=True))
@@ -174,8 +178,11 @@ def _pack_small(name: str, field: Field, value: Any) -> Any:
 def _unpack_small(field: Field, value: Any) -> Any:
     if field.kind in {"label", "int", "float", "text"}:
         return value
-    shape, content = value
-    return np.frombuffer(content, _array_dtype(field)).reshape(shape)
+    try:
+        shape, content = value
+        return np.frombuffer(content, _array_dtype(field)).reshape(shape)
+    except TypeError as error:
+        raise ValueError(f"a small field is not {field.kind}") from error
 
 
 def _array_dtype(field: Field) -> np.dtype[Any]:

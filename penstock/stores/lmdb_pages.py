@@ -19,6 +19,7 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
@@ -27,11 +28,22 @@ from numpy.typing import NDArray
 
 from penstock.errors import StoreFormatError, StoreNotFoundError
 
-__all__ = ["MAIN", "SEALS", "Extent", "MetaPage", "Node", "PageFile", "Seals", "Tree", "fsync_path", "looks_like_lmdb", "measure", "newest_meta", "page_hashes"]
+__all__ = [
+    "SEALS",
+    "Extent",
+    "MetaPage",
+    "Node",
+    "PageFile",
+    "Seals",
+    "Tree",
+    "fsync_path",
+    "looks_like_lmdb",
+    "measure",
+    "newest_meta",
+    "page_hashes",
+]
 
 SEALS: Final = "pages.xxh3"
-MAIN: Final = b""
-"""Stands for the main database, which names the others."""
 
 _PAGE = struct.Struct("<QHHHH")  # number, pad, flags, lower, upper
 _META = struct.Struct("<IIQQ")  # magic, version, address, map size; then two trees, last page, transaction
@@ -103,17 +115,17 @@ class Node:
     is_tree: bool
 
 
-def looks_like_lmdb(path: str) -> bool:
+def looks_like_lmdb(path: str | Path) -> bool:
     """Whether the file begins with an LMDB meta page."""
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             head = file.read(16 + 4)
     except OSError:
         return False
     return len(head) == 16 + 4 and int.from_bytes(head[16:], "little") == _MAGIC
 
 
-def measure(path: str, url: str) -> MetaPage:
+def measure(path: Path, url: str) -> MetaPage:
     """Read the meta pages and compare what they promise with the file's size, before anyone maps it.
 
     Raises
@@ -124,7 +136,7 @@ def measure(path: str, url: str) -> MetaPage:
         If it is no LMDB file, or shorter than it says; both sizes are named.
     """
     newest = newest_meta(path, url)
-    have = os.path.getsize(path)
+    have = path.stat().st_size
     if have < newest.nbytes:
         raise StoreFormatError(
             f"{path} is truncated: it has {have} bytes of {newest.nbytes} ({newest.nbytes - have} are missing); "
@@ -134,11 +146,11 @@ def measure(path: str, url: str) -> MetaPage:
     return newest
 
 
-def newest_meta(path: str, url: str) -> MetaPage:
+def newest_meta(path: Path, url: str) -> MetaPage:
     """The newer meta page, whatever the file's size; errors as :func:`measure`."""
     head_nbytes = 16 + _META.size + 2 * _TREE.size + _TAIL.size
     try:
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             have = os.fstat(file.fileno()).st_size
             head = file.read(head_nbytes)
             page_nbytes = _page_nbytes(head)
@@ -169,7 +181,9 @@ def _parse_meta(page: bytes, page_nbytes: int) -> MetaPage | None:
     at = 16 + _META.size
     last_page, transaction = _TAIL.unpack_from(page, at + 2 * _TREE.size)
     map_nbytes = _META.unpack_from(page, 16)[3]
-    return MetaPage(page_nbytes, last_page, transaction, map_nbytes, Tree.parse(page, at), Tree.parse(page, at + _TREE.size))
+    return MetaPage(
+        page_nbytes, last_page, transaction, map_nbytes, Tree.parse(page, at), Tree.parse(page, at + _TREE.size)
+    )
 
 
 class PageFile:
@@ -177,13 +191,13 @@ class PageFile:
 
     Parameters
     ----------
-    path : str
+    path : Path
         The file ``data.mdb``.
     url : str
         The store, for errors.
     """
 
-    def __init__(self, path: str, url: str) -> None:
+    def __init__(self, path: Path, url: str) -> None:
         self.meta = measure(path, url)
         self.page_nbytes = self.meta.page_nbytes
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -289,8 +303,8 @@ class PageFile:
 class Seals:
     """The hashes of a file's pages, as kept beside it in ``pages.xxh3``; read a stretch at a time."""
 
-    def __init__(self, path: str) -> None:
-        with open(path, "rb") as file:
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
             head = file.read(_SEALS.size)
             if len(head) < _SEALS.size or not head.startswith(_SEALS_MAGIC):
                 raise ValueError("its header is not one of this format")
@@ -299,26 +313,25 @@ class Seals:
 
     def broken(self) -> bool:
         """Whether the seals themselves do not hold; reads all of them."""
-        with open(self._path, "rb") as file:
+        with self._path.open("rb") as file:
             state = xxhash.xxh3_64(file.read(_SEALS.size)[:-8])
             nbytes = 0
             while part := file.read(1 << 20):
                 state.update(part)
                 nbytes += len(part)
-        return nbytes != 8 * self.count or state.digest() != self._hashed
+        return nbytes != 8 * self.count or bool(state.digest() != self._hashed)
 
     def load(self, first: int, count: int) -> NDArray[np.uint64]:
         """The hashes of pages ``first`` and following."""
-        with open(self._path, "rb") as file:
+        with self._path.open("rb") as file:
             file.seek(_SEALS.size + 8 * first)
             return np.frombuffer(file.read(8 * count), "<u8")
 
     @staticmethod
-    def write(folder: str, file_name: str) -> None:
+    def write(folder: Path, file_name: str) -> None:
         """Seal ``file_name`` in ``folder``: written aside, synced, renamed."""
-        path = os.path.join(folder, SEALS)
-        aside = path + ".tmp"
-        with PageFile(os.path.join(folder, file_name), folder) as pages, open(aside, "wb") as file:
+        aside = folder / f"{SEALS}.tmp"
+        with PageFile(folder / file_name, str(folder)) as pages, aside.open("wb") as file:
             head = _SEALS.pack(_SEALS_MAGIC, pages.page_nbytes, 0, pages.pages, bytes(8))[:-8]
             state = xxhash.xxh3_64(head)
             file.write(head + bytes(8))
@@ -330,7 +343,7 @@ class Seals:
             file.write(state.digest())
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, path)
+        aside.replace(folder / SEALS)
         fsync_path(folder)
 
 
@@ -341,7 +354,7 @@ def page_hashes(content: bytes, page_nbytes: int) -> NDArray[np.uint64]:
     return np.array([digest(view[at : at + page_nbytes]) for at in range(0, len(view), page_nbytes)], "<u8")
 
 
-def fsync_path(path: str) -> None:
+def fsync_path(path: Path) -> None:
     """Make a folder's entries, or a file's bytes, durable."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -18,6 +18,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import lmdb
@@ -89,7 +90,7 @@ class LmdbWriter(Writer):
     def __init__(
         self, path: str, schema: Schema, source: str, *, overwrite: bool = False, limits: Limits | None = None
     ) -> None:
-        self._path = os.path.abspath(path)
+        self._path = Path(path).absolute()
         self._url = f"lmdb://{self._path}"
         self._limits = limits or Limits()
         self._map_nbytes = self._limits.map_nbytes
@@ -161,7 +162,7 @@ class LmdbWriter(Writer):
     def discard(self) -> None:
         """Remove the files that were written, and the folder if nothing else is in it."""
         self._remove(*_OURS)
-        os.rmdir(self._path)
+        self._path.rmdir()
         self.close()
 
     def _withdraw(self) -> None:
@@ -169,7 +170,7 @@ class LmdbWriter(Writer):
         if not self._locked_source:
             self._remove(LOCK)
         if self._made:
-            os.rmdir(self._path)
+            self._path.rmdir()
         self.close()
 
     def _note(self, key: str, value: bytearray, small: Sequence[Any], head: bytes) -> None:
@@ -190,7 +191,7 @@ class LmdbWriter(Writer):
         )
 
     def _begin(self, *, overwrite: bool) -> None:
-        others = sorted(set(os.listdir(self._path)) - set(_OURS))
+        others = sorted({entry.name for entry in self._path.iterdir()} - set(_OURS))
         if others:
             listed = ", ".join(others[:5])
             raise StoreFormatError(f"this folder holds other files ({listed}); nothing was touched", store=self._url)
@@ -207,9 +208,9 @@ class LmdbWriter(Writer):
             self._resume(meta)
 
     def _standing(self, *, overwrite: bool) -> PackMeta | None:
-        """What the pack that is there says; None if there is none, one without a commit, or one to be removed unread."""
-        path = os.path.join(self._path, FILE)
-        if not os.path.exists(path):
+        """What the pack that is there says; None if there is none, or one that is to be removed unread."""
+        path = self._path / FILE
+        if not path.exists():
             return None
         try:
             if newest_meta(path, self._url).transaction == 0 and self._locked_source:
@@ -217,23 +218,25 @@ class LmdbWriter(Writer):
             with PageFile(path, self._url) as pages:
                 return read_meta(pages, self._url, unfinished_ok=True)
         except ValueError as error:
-            ours = bool(self._locked_source) or os.path.exists(os.path.join(self._path, SEALS))
-            if ours and (overwrite or os.path.getsize(path) <= _EMPTY_NBYTES):
+            ours = bool(self._locked_source) or (self._path / SEALS).exists()
+            if ours and (overwrite or path.stat().st_size <= _EMPTY_NBYTES):
                 return None
             if isinstance(error, StoreError):
                 error.add_note("nothing was touched")
                 raise
-            raise StoreFormatError(f"the pack here is damaged: {error}; nothing was touched", store=self._url) from error
+            raise StoreFormatError(
+                f"the pack here is damaged: {error}; nothing was touched", store=self._url
+            ) from error
 
     def _resume(self, meta: PackMeta) -> None:
         if meta.schema != self._meta.schema or meta.source != self._meta.source:
             raise StoreError(
-                f"an unfinished pack of {meta.count} records is here, and its source was changed since (or is another); "
+                f"an unfinished pack of {meta.count} records is here, and its source was changed since, or is another; "
                 "pack with overwrite=True (--overwrite) to start anew",
                 store=self._url,
             )
         try:
-            with PageFile(os.path.join(self._path, FILE), self._url) as pages:
+            with PageFile(self._path / FILE, self._url) as pages:
                 self._map_nbytes = max(self._map_nbytes, pages.meta.map_nbytes)  # as it was when the last commit ended
                 for _, nodes in pages.leaves(pages.trees()[RECORDS]):
                     for node in nodes:
@@ -269,18 +272,20 @@ class LmdbWriter(Writer):
         self._pending_nbytes = 0
 
     def _transact(self, meta: PackMeta, columns: Mapping[str, bytes] | None) -> None:
-        with lmdb.open(self._path, map_size=self._map_nbytes, lock=False, max_dbs=8) as environment:
-            with environment.begin(write=True) as transaction:
-                databases = {name: environment.open_db(name, transaction) for name in (RECORDS, COLUMNS, KEYS, META)}
-                for index, value in enumerate(self._pending, self._count - len(self._pending)):
-                    transaction.put(record_key(index), value, append=True, db=databases[RECORDS])
-                for name, content in (columns or {}).items():
-                    transaction.put(name.encode(), content, db=databases[COLUMNS])
-                if columns is not None:
-                    self._put_keys(transaction, databases[KEYS])
-                description = meta.to_bytes()
-                transaction.put(META_ENTRY, description, db=databases[META])
-                transaction.put(META_HASH, xxhash.xxh3_64_digest(description), db=databases[META])
+        with (
+            lmdb.open(str(self._path), map_size=self._map_nbytes, lock=False, max_dbs=8) as environment,
+            environment.begin(write=True) as transaction,
+        ):
+            databases = {name: environment.open_db(name, transaction) for name in (RECORDS, COLUMNS, KEYS, META)}
+            for index, value in enumerate(self._pending, self._count - len(self._pending)):
+                transaction.put(record_key(index), value, append=True, db=databases[RECORDS])
+            for name, content in (columns or {}).items():
+                transaction.put(name.encode(), content, db=databases[COLUMNS])
+            if columns is not None:
+                self._put_keys(transaction, databases[KEYS])
+            description = meta.to_bytes()
+            transaction.put(META_ENTRY, description, db=databases[META])
+            transaction.put(META_HASH, xxhash.xxh3_64_digest(description), db=databases[META])
 
     def _put_keys(self, transaction: Any, database: Any) -> None:
         for key, index in sorted((key, index) for index, key in enumerate(self._keys)):
@@ -288,10 +293,10 @@ class LmdbWriter(Writer):
                 raise PackError("two records have this key", key=key.decode(), index=index)
 
     def _seal(self) -> None:
-        path = os.path.join(self._path, FILE)
+        path = self._path / FILE
         try:
             want = newest_meta(path, self._url).nbytes
-            with open(path, "r+b") as file:
+            with path.open("r+b") as file:
                 if os.fstat(file.fileno()).st_size < want:  # LMDB leaves free pages at the end unwritten
                     file.truncate(want)
                 os.fsync(file.fileno())
@@ -306,26 +311,25 @@ class LmdbWriter(Writer):
 
     def _remove(self, *names: str) -> None:
         for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self._path, name))
+            (self._path / name).unlink(missing_ok=True)
 
     def _refuse_full(self, cause: Exception | None = None) -> None:
         need = self._pending_nbytes + _SLACK_NBYTES
         free = shutil.disk_usage(self._path).free
         if free < need:
             raise StoreError(
-                f"the disk is full: the next commit needs {need} bytes and {free} are free; {self._meta.count} records are "
-                "safe, make room and pack again to resume",
+                f"the disk is full: the next commit needs {need} bytes and {free} are free; {self._meta.count} records "
+                "are safe, make room and pack again to resume",
                 store=self._url,
             ) from cause
 
 
-def _lock(folder: str, url: str) -> tuple[int, str]:
+def _lock(folder: Path, url: str) -> tuple[int, str]:
     """Make the folder and lock it for this process; also what the lock's file says of the pack's source."""
-    path = os.path.join(folder, LOCK)
+    path = folder / LOCK
     while True:
         try:
-            os.makedirs(folder, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StoreError(f"cannot write here: {error.strerror}", store=url) from error
@@ -333,8 +337,10 @@ def _lock(folder: str, url: str) -> tuple[int, str]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(file)
-            raise StoreError("another process is packing into this folder; wait for it, or stop it", store=url) from error
+            raise StoreError(
+                "another process is packing into this folder; wait for it, or stop it", store=url
+            ) from error
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file), os.stat(path)):
+            if os.path.samestat(os.fstat(file), path.stat()):
                 return file, os.pread(file, 1024, 0).decode()
         os.close(file)  # whoever held it has finished and removed it

@@ -1,0 +1,160 @@
+"""What a store holds, in numbers: fields, classes, sizes and formats of its images.
+
+Columns give exact numbers without touching images; what only the images tell (formats, bytes, and sizes where no
+columns hold them) is taken from evenly spaced ones, and the result says from how many.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import stores
+from penstock.errors import DecodeError
+from penstock.sample import Schema
+from penstock.stores.base import Store
+from penstock.transforms import fallback
+
+__all__ = ["SizeRange", "StoreInfo", "info"]
+
+SAMPLED: Final = 2000
+_MAX_PIXELS: Final = 1 << 27
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRange:
+    """Smallest, middle and largest of some numbers."""
+
+    min: float
+    median: float
+    max: float
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Self:
+        """Of at least one number."""
+        return cls(float(values.min()), float(np.median(values)), float(values.max()))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """What a store holds.
+
+    Parameters
+    ----------
+    url : str
+        The store.
+    records : int
+        How many.
+    schema : Schema
+        Fields and kinds.
+    classes : mapping of str to int
+        Records of each class, in order of class number; empty without labels.
+    width, height : SizeRange or None
+        Of the images, in pixels.
+    nbytes : SizeRange or None
+        Of the encoded images.
+    formats : mapping of str to int
+        Images of each format among those measured, the most frequent first.
+    measured, sizes_measured : int
+        Images that ``nbytes`` and ``formats``, and ``width`` and ``height``, were taken from.
+    skipped : int
+        Entries that the source had when it was packed and the store has not.
+    """
+
+    url: str
+    records: int
+    schema: Schema
+    classes: Mapping[str, int] = field(default_factory=dict)
+    width: SizeRange | None = None
+    height: SizeRange | None = None
+    nbytes: SizeRange | None = None
+    formats: Mapping[str, int] = field(default_factory=dict)
+    measured: int = 0
+    sizes_measured: int = 0
+    skipped: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain dicts, lists, strings and numbers."""
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "schema"}
+        plain = {name: asdict(value) if isinstance(value, SizeRange) else value for name, value in fields.items()}
+        return {**plain, "schema": self.schema.to_json()}
+
+
+def info(store: str | os.PathLike[str] | Store) -> StoreInfo:
+    """Numbers about a store.
+
+    Parameters
+    ----------
+    store : str, path or Store
+        A path is opened and closed again.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be opened, or one of the images looked at cannot be read.
+    """
+    if isinstance(store, Store):
+        return _info(store)
+    with stores.open(store) as opened:
+        return _info(opened)
+
+
+def _info(store: Store) -> StoreInfo:
+    sizes, nbytes, formats = _measure(store)
+    exact = len(store) > 0 and all(
+        name in store.schema and store.schema[name].kind == "int" for name in ("width", "height")
+    )
+    if exact:
+        sizes = np.stack([store.column("width"), store.column("height")], axis=1)
+    return StoreInfo(
+        url=store.url,
+        records=len(store),
+        schema=store.schema,
+        classes=_classes(store),
+        width=SizeRange.of(sizes[:, 0]) if len(sizes) else None,
+        height=SizeRange.of(sizes[:, 1]) if len(sizes) else None,
+        nbytes=SizeRange.of(nbytes) if len(nbytes) else None,
+        formats=dict(formats.most_common()),
+        measured=len(nbytes),
+        sizes_measured=len(sizes),
+        skipped=len(getattr(getattr(store, "meta", None), "skipped", store.problems)),
+    )
+
+
+def _classes(store: Store) -> dict[str, int]:
+    label = next((name for name, each in store.schema.fields.items() if each.kind == "label"), None)
+    if label is None:
+        return {}
+    names = store.schema[label].classes
+    labels = store.column(label)
+    if len(labels) and labels.min() < 0:
+        counted = Counter(labels.tolist())
+        return {str(number): counted[number] for number in sorted(counted)}
+    counts = np.bincount(labels, minlength=len(names)).tolist()
+    return {names[number] if number < len(names) else str(number): count for number, count in enumerate(counts)}
+
+
+def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counter[str]]:
+    """Sizes, bytes and formats of evenly spaced images."""
+    image = next((name for name, each in store.schema.fields.items() if each.kind == "image"), None)
+    sizes: list[tuple[int, int]] = []
+    nbytes: list[int] = []
+    formats: Counter[str] = Counter()
+    if image is not None:
+        known = "width" in store.schema
+        for index in np.unique(np.linspace(0, len(store) - 1, min(len(store), SAMPLED)).astype(np.int64)):
+            encoded = store.read([int(index)])[0].fields[image]
+            nbytes.append(len(encoded))
+            try:
+                formats[fallback.sniff(bytes(encoded[:32]))] += 1
+                if not known:
+                    sizes.append(fallback.image_size(bytes(encoded), _MAX_PIXELS))
+            except DecodeError:
+                formats["unreadable"] += 1
+    return np.array(sizes, np.int64).reshape(-1, 2), np.array(nbytes, np.int64), formats
