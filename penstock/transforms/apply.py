@@ -25,7 +25,7 @@ def apply_to_image(ops: Sequence[Op], image: Any, keys: SampleKeys, first: int =
 
 def draw_one(op: Op, keys: SampleKeys, size: tuple[int, int], stream: int) -> Params:
     """The op's parameters for a chunk of one sample."""
-    params: Params = op.draw(keys, np.array([size], np.int64), stream)[0]
+    params: Params = op.draw(keys, np.array([size], np.int32), stream)[0]
     return params
 
 

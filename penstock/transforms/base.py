@@ -36,8 +36,8 @@ __all__ = ["Fusion", "ImageSpec", "Lambda", "Op", "Params", "Sizes", "movable", 
 Params = NDArray[Any]
 """Numbers of each sample along the first axis; an op that draws nothing has rows of length 0."""
 
-Sizes = NDArray[Any]
-"""(n, 2), int32 or int64: width and height of each sample's image."""
+Sizes = NDArray[np.int32]
+"""(n, 2), int32: width and height of each sample's image."""
 
 
 def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
@@ -158,7 +158,7 @@ class Lambda(Op):
 
 def pair(size: int | tuple[int, int], what: str) -> tuple[int, int]:
     """``(height, width)`` of a size given as torchvision takes it: one int for a square, or (height, width)."""
-    values = (size, size) if isinstance(size, int | np.integer) else tuple(size)
+    values: tuple[Any, ...] = (size, size) if isinstance(size, int | np.integer) else tuple(size)
     if len(values) != 2 or not all(isinstance(v, int | np.integer) and 0 < v <= 1 << 16 for v in values):
         raise ArgumentError(f"{what} {size!r}: a size is one int or (height, width), each in 1..65536 pixels")
     return int(values[0]), int(values[1])

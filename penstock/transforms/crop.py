@@ -75,12 +75,9 @@ class CenterCrop(_Crop):
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
         """The window of each image."""
-        wanted = np.array(self.size_[::-1], np.int64)
-        spare = np.asarray(sizes, np.int64) - wanted
-        params = np.empty((len(sizes), 4), np.int64)
-        params[:, :2] = np.where(spare >= 0, np.rint(spare / 2.0), -(-spare // 2))
-        params[:, 2:] = wanted
-        return params
+        height, width = self.size_
+        windows = [(_middle(w - width), _middle(h - height), width, height) for w, h in sizes.tolist()]
+        return np.array(windows, np.int32).reshape(-1, 4)
 
     def __repr__(self) -> str:
         return f"CenterCrop({self.size_})"
@@ -117,9 +114,9 @@ class RandomCrop(_Crop):
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
         """The window of each image; raises ArgumentError for an image that is too small."""
-        wanted = np.array(self.size_[::-1], np.int64)
-        before, after = np.array(self.padding[:2]), np.array(self.padding[2:])
-        padded = np.asarray(sizes, np.int64) + before + after
+        wanted = np.array(self.size_[::-1], np.int32)
+        before, after = np.array(self.padding[:2], np.int32), np.array(self.padding[2:], np.int32)
+        padded = sizes + before + after
         lacking = np.maximum(wanted - padded, 0)
         if lacking.any():
             if not self.pad_if_needed:
@@ -131,7 +128,7 @@ class RandomCrop(_Crop):
                 )
             padded = padded + 2 * lacking
         places = uniforms(keys, stream, 2)[:, ::-1]
-        params = np.empty((len(sizes), 4), np.int64)
+        params = np.empty((len(sizes), 4), np.int32)
         params[:, :2] = np.floor(places * (padded - wanted + 1)) - before - lacking
         params[:, 2:] = wanted
         return params
@@ -175,28 +172,26 @@ class RandomResizedCrop(_Crop):
         filter: str = "bilinear",  # noqa: A002  # Pillow's word
     ) -> None:
         super().__init__(size)
-        if not (len(scale) == len(ratio) == 2 and 0 < scale[0] <= scale[1] and 0 < ratio[0] <= ratio[1]):
-            raise ArgumentError(f"scale={scale!r} and ratio={ratio!r} are ranges (low, high) of positive numbers")
-        self.scale = (float(scale[0]), float(scale[1]))
-        self.ratio = (float(ratio[0]), float(ratio[1]))
+        self.scale, self.ratio = _range(scale, "scale"), _range(ratio, "ratio")
         self.filter = check_filter(filter)
+        low, high = (math.log(bound) for bound in self.ratio)
+        self._scale_span, self._log_low, self._log_span = self.scale[1] - self.scale[0], low, high - low
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
         """The window of each image."""
-        windows = [
-            self._window(width, height, numbers)
-            for (width, height), numbers in zip(sizes.tolist(), uniforms(keys, stream, _FEW).tolist(), strict=True)
-        ]
-        for i, window in enumerate(windows):
+        windows: list[int] = []
+        few = uniforms(keys, stream, _FEW).tolist()
+        for i, ((width, height), numbers) in enumerate(zip(sizes.tolist(), few, strict=True)):
+            window = self._window(width, height, numbers)
             if window is None:
-                width, height = sizes[i].tolist()
-                numbers = uniforms(keys[i : i + 1], stream, _ALL)[0].tolist()
-                windows[i] = self._window(width, height, numbers) or self._central(width, height)
-        return np.array(windows, np.int64).reshape(-1, 4)
+                more = uniforms(keys[i : i + 1], stream, _ALL)[0].tolist()
+                window = self._window(width, height, more) or self._central(width, height)
+            windows += window
+        return np.array(windows, np.int32).reshape(-1, 4)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
         """The result's, the same for all."""
-        result = np.empty((len(params), 2), np.int64)
+        result = np.empty((len(params), 2), np.int32)
         result[:] = self.size_[::-1]
         return result
 
@@ -242,14 +237,11 @@ class RandomResizedCrop(_Crop):
 
     def _window(self, width: int, height: int, numbers: list[float]) -> tuple[int, int, int, int] | None:
         """The first try that fits: left, top, width, height; None if none of those in ``numbers`` does."""
-        area = width * height
-        scale, scale_span = self.scale[0], self.scale[1] - self.scale[0]
-        low = math.log(self.ratio[0])
-        span = math.log(self.ratio[1]) - low
+        area, sqrt = width * height, math.sqrt
         for i in range(2, len(numbers), 2):
-            target = area * (scale + numbers[i] * scale_span)
-            shape = math.exp(low + numbers[i + 1] * span)
-            w, h = round(math.sqrt(target * shape)), round(math.sqrt(target / shape))
+            target = area * (self.scale[0] + numbers[i] * self._scale_span)
+            shape = math.exp(self._log_low + numbers[i + 1] * self._log_span)
+            w, h = round(sqrt(target * shape)), round(sqrt(target / shape))
             if 0 < w <= width and 0 < h <= height:
                 return int(numbers[1] * (width - w + 1)), int(numbers[0] * (height - h + 1)), w, h
         return None
@@ -267,11 +259,22 @@ class RandomResizedCrop(_Crop):
         return Resize(self.size_, self.filter)
 
     def _resized(self) -> Params:
-        return np.array(self.size_[::-1], np.int64)
+        return np.array(self.size_[::-1], np.int32)
 
 
 _TRIES: Final = 10
 _FEW, _ALL = 2 + 2 * 2, 2 + 2 * _TRIES
+
+
+def _middle(spare: int) -> int:
+    """Where a window starts that leaves ``spare`` pixels: half, to even; outside by half of what lacks, down."""
+    return round(spare / 2) if spare >= 0 else -(-spare // 2)
+
+
+def _range(bounds: Sequence[float], what: str) -> tuple[float, float]:
+    if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1] < math.inf:
+        raise ArgumentError(f"{what}={bounds!r} is not a range (low, high) of positive numbers")
+    return float(bounds[0]), float(bounds[1])
 
 
 def _window(image: NDArray[Any], params: Params) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from penstock.transforms import fallback
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params
 from penstock.transforms.orientation import Region, orient_pixels, raw_region
 
-__all__ = ["MAX_PIXELS", "Decode", "as_bytes", "decode", "decode_refused", "fill_sizes", "sizes"]
+__all__ = ["MAX_PIXELS", "Decode", "as_bytes", "decode", "decode_refused", "fill_sizes", "sizes", "too_large"]
 
 MAX_PIXELS: Final = 1 << 27
 """Default cap on the declared width x height: 134 megapixels, 400 MB as RGB."""
@@ -155,10 +155,15 @@ def _decode_jpeg(encoded: bytes, region: Region | None, max_pixels: int) -> NDAr
     try:
         pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels)
     except _native.TooLargeError as error:
-        raise ImageTooLargeError(str(error)) from error
+        raise too_large(str(error)) from error
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
         return decode_refused(encoded, str(refusal), max_pixels, region)
     return pixels
+
+
+def too_large(refusal: str) -> ImageTooLargeError:
+    """The error for an image that the native decoder found too large."""
+    return ImageTooLargeError(f"{refusal}; raise max_pixels if the image is meant to be that large")
 
 
 def decode_refused(encoded: bytes, refusal: str, max_pixels: int, region: Region | None = None) -> NDArray[np.uint8]:
@@ -187,7 +192,9 @@ def _check_region(region: Region, encoded: bytes, max_pixels: int, orientation: 
     if width == 0:
         width, height = fallback.image_size(encoded, max_pixels)
     shown = (height, width) if orientation >= 5 else (width, height)
-    x0, y0, x1, y1 = (int(side) for side in region)
+    if len(corners := [int(side) for side in region]) != 4:
+        raise ArgumentError(f"region {region!r} is not four ints: x0, y0, x1, y1")
+    x0, y0, x1, y1 = corners
     if not (0 <= x0 < x1 <= shown[0] and 0 <= y0 < y1 <= shown[1]):
         raise ArgumentError(
             f"region {tuple(region)!r} of an image of {shown[0]} x {shown[1]}: x0, y0, x1, y1 must have "

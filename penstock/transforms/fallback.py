@@ -4,7 +4,8 @@ The contract of decoding rests here: *the pixels Pillow gives, and a refusal of 
 Pillow are limits that hold before pixels are allocated, a fixed list of parsers (no Ghostscript, no FLI, nothing
 found by file name), sixteen bits brought to eight by ``>> 8`` (Pillow would clip), silence, and errors of one kind.
 Pillow's global switches (``MAX_IMAGE_PIXELS``, ``LOAD_TRUNCATED_IMAGES``) are neither set nor needed: its parsers
-are called directly, without the ``Image.open`` that consults them.
+are called directly, without the ``Image.open`` that consults them (WebP's and TIFF's still do; a limit that a user
+lowers for all of Pillow holds there).
 
 Called by :mod:`penstock.transforms.decode` and the fused fill; thread-safe; Pillow is imported at first use.
 """
@@ -70,7 +71,7 @@ _NOT_READ: Final = {
     b"DDS ": "DDS",
 }
 _FTYP_BRANDS: Final = {b"avif": "AVIF", b"avis": "AVIF", b"crx ": "Canon raw"}
-_LOSSLESS, _JPEG_LS, _TWO_COMPONENTS = 0xC3, 0xF7, 2
+_LOSSLESS, _JPEG_LS = 0xC3, 0xF7
 
 
 def sniff(head: bytes) -> str:
@@ -152,7 +153,7 @@ def rgb_pixels(encoded: bytes, max_pixels: int, region: Region | None = None, sc
     if region is not None:
         x0, y0, x1, y1 = region
         pixels = pixels[y0 // scale : -(-y1 // scale), x0 // scale : -(-x1 // scale)]
-    return np.ascontiguousarray(pixels)
+    return np.array(pixels, order="C")  # Pillow's arrays cannot be written to
 
 
 def channel_pixels(encoded: bytes, max_pixels: int) -> NDArray[np.generic]:
@@ -254,6 +255,8 @@ def _to_rgb(image: Image) -> NDArray[np.uint8]:
 
 def _refusal(name: str, encoded: bytes, error: Exception) -> DecodeError:
     reason = str(error) or type(error).__name__
+    if type(error).__name__ == "DecompressionBombError":  # a user's own MAX_IMAGE_PIXELS, where a parser asks it itself
+        return ImageTooLargeError(f"Pillow's MAX_IMAGE_PIXELS refuses this {name} image: {reason}")
     if name == "JPEG" and (kind := _exotic(encoded)):
         return UnsupportedImageError(f"unsupported JPEG: {kind} ({reason})")
     offset = len(encoded) if "truncated" in reason.lower() else None
@@ -267,8 +270,8 @@ def _exotic(jpeg: bytes) -> str | None:
     marker, bits, components = frame
     if marker == _JPEG_LS:
         return "JPEG-LS"
-    if bits != 8:
+    if bits in {12, 16}:
         return f"{bits}-bit samples"
     if marker in {0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF}:
         return "hierarchical"
-    return f"{components} components" if components == _TWO_COMPONENTS else None
+    return None if components in {1, 3, 4} else f"{components} components"

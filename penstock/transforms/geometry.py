@@ -51,7 +51,7 @@ class Geometry:
         self._resized = False
         self._flipped = False
 
-    def crop(self, windows: NDArray[np.int64], may_pad: bool = False) -> None:
+    def crop(self, windows: NDArray[np.int32], may_pad: bool = False) -> None:
         """Keep a window of each image, (n, 4): left, top, width, height; ``may_pad``: it may reach outside."""
         corner, extent = windows[:, :2], windows[:, 2:]
         if may_pad:
@@ -62,8 +62,9 @@ class Geometry:
         if self._resized:
             plan[:, _ORIGIN] += corner
         else:
-            plan[:, _X0Y0] += corner
-            plan[:, _X1Y1] = plan[:, _X0Y0] + extent
+            start = plan[:, _X0Y0]
+            start += corner
+            np.add(start, extent, out=plan[:, _X1Y1])
             plan[:, _SIZE] = extent
         self.size = extent
 
@@ -80,11 +81,12 @@ class Geometry:
         self._flipped = True
         self.plan[:, _FLIP] ^= chosen * np.int32(2 if vertical else 1)
 
-    def _mark_padded(self, corner: NDArray[np.int64], extent: NDArray[np.int64]) -> None:
-        outside: NDArray[np.bool_] = ((corner < 0) | (corner + extent > self.size)).any(axis=1)
-        if outside.any():
-            self.padded = outside if self.padded is None else np.logical_or(outside, self.padded)
+    def _mark_padded(self, corner: NDArray[np.int32], extent: NDArray[np.int32]) -> None:
+        inside = np.minimum(corner, self.size - extent - corner)
+        if inside.min(initial=0) < 0:
+            outside = np.any(inside < 0, axis=1)
+            self.padded = outside if self.padded is None else outside | self.padded
 
-    def _unflipped(self, corner: NDArray[np.int64], extent: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _unflipped(self, corner: NDArray[np.int32], extent: NDArray[np.int32]) -> NDArray[np.int32]:
         flipped = (self.plan[:, _FLIP, None] & np.array([1, 2], np.int32)) != 0
         return np.where(flipped, self.size - corner - extent, corner)

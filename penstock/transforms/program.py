@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, trace
-from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError, SampleError
+from penstock.errors import ArgumentError, PenstockError, SampleError
 from penstock.sample import ArraySpec, SampleKeys
 from penstock.transforms import fallback
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Sizes
-from penstock.transforms.decode import Decode, as_bytes, decode_refused, fill_sizes
+from penstock.transforms.decode import Decode, as_bytes, decode_refused, fill_sizes, too_large
 from penstock.transforms.geometry import Geometry
 
 __all__ = ["Failure", "Plan", "Program"]
@@ -249,7 +249,7 @@ class Program:
     def _mend(self, one: _Chunk, out: NDArray[Any], geometry: NDArray[np.int32], kind: str, message: str) -> None:
         """Fill one row, ``out[0]``, that the native decoder did not: through Pillow, or by the general path."""
         if kind == "too_large":
-            raise ImageTooLargeError(message)
+            raise too_large(message)
         fusion, image = self._fusion, one.images[0]
         if kind != _GENERAL:
             with trace.stage("decode"):

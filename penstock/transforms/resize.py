@@ -46,23 +46,10 @@ class Resize(Op):
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
         """Width and height of each result."""
         if isinstance(self.size_, tuple):
-            params = np.empty((len(sizes), 2), np.int64)
+            params = np.empty((len(sizes), 2), np.int32)
             params[:] = self.size_[::-1]
             return params
-        sizes = np.asarray(sizes, np.int64)
-        short, long = sizes.min(axis=1), sizes.max(axis=1)
-        # int64 / int64 is the correctly rounded quotient in float64, as Python's int / int is.
-        new_short, new_long = np.full_like(short, self.size_), (self.size_ * long / short).astype(np.int64)
-        if self.max_size is not None:
-            over = new_long > self.max_size
-            new_short = np.where(over, (self.max_size * new_short / new_long).astype(np.int64), new_short)
-            new_long = np.where(over, self.max_size, new_long)
-        params = np.where(
-            (sizes[:, 0] <= sizes[:, 1])[:, None],
-            np.stack([new_short, new_long], 1),
-            np.stack([new_long, new_short], 1),
-        )
-        return np.maximum(params, 1)
+        return np.array([self._size(width, height) for width, height in sizes.tolist()], np.int32).reshape(-1, 2)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
         """The drawn sizes."""
@@ -113,6 +100,14 @@ class Resize(Op):
     def compose(self, geometry: Geometry, params: Params) -> None:
         """Set the size."""
         geometry.resize(params)
+
+    def _size(self, width: int, height: int) -> tuple[int, int]:
+        """Where the size is one int. A Python step a sample, as in RandomResizedCrop: chunks are small."""
+        assert isinstance(self.size_, int)
+        short, long = self.size_, int(self.size_ * max(width, height) / min(width, height))
+        if self.max_size is not None and long > self.max_size:
+            short, long = max(1, int(self.max_size * short / long)), self.max_size
+        return (short, long) if width <= height else (long, short)
 
     def __repr__(self) -> str:
         more = "" if self.max_size is None else f", max_size={self.max_size}"

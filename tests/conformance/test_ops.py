@@ -1,0 +1,281 @@
+"""What every registered op promises; registering an op runs it through this file."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from penstock import _native
+from penstock import transforms as T
+from penstock.rng import uniforms as specified_uniforms
+from penstock.sample import SampleKeys
+from penstock.transforms.base import ImageSpec, uniforms
+
+SIZES = np.array([(40, 30), (30, 40), (33, 33), (21, 57), (64, 20)], np.int32)
+
+
+def keys_of(count: int, seed: int = 3, epoch: int = 1, first: int = 0) -> SampleKeys:
+    """Keys of ``count`` consecutive samples."""
+    return SampleKeys(seed, epoch, np.arange(first, first + count, dtype=np.int64))
+
+
+EXAMPLES: dict[str, list[T.Op]] = {
+    "Decode": [T.Decode(), T.Decode(orient=True)],
+    "Resize": [
+        T.Resize(24),
+        T.Resize((17, 31), "bicubic"),
+        T.Resize(40, "lanczos", max_size=52),
+        T.Resize((64, 64), "box"),
+    ],
+    "CenterCrop": [T.CenterCrop(16), T.CenterCrop((70, 11))],
+    "RandomCrop": [
+        T.RandomCrop(12),
+        T.RandomCrop((20, 18), padding=(3, 1, 4, 2)),
+        T.RandomCrop(90, pad_if_needed=True),
+    ],
+    "RandomResizedCrop": [T.RandomResizedCrop(20), T.RandomResizedCrop((9, 30), (0.5, 1), (1, 5), "lanczos")],
+    "HorizontalFlip": [T.HorizontalFlip(), T.HorizontalFlip(1.0)],
+    "VerticalFlip": [T.VerticalFlip(), T.VerticalFlip(0.3)],
+    "Normalize": [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)],
+    "ToLayout": [T.ToLayout(), T.ToLayout("HWC", "uint8"), T.ToLayout("CHW", "float16"), T.ToLayout("CHW", "uint8")],
+}
+"""Settings under which each op is tried; an op without an entry fails :func:`test_every_op_has_examples`."""
+
+OPS = [op for examples in EXAMPLES.values() for op in examples]
+ARRAY_OPS = [op for op in OPS if not isinstance(op, T.Decode)]
+RESIZING = (T.Resize, T.RandomResizedCrop)
+MOVING = (*RESIZING, T.CenterCrop, T.RandomCrop, T.HorizontalFlip, T.VerticalFlip)
+
+
+def each(*ops: T.Op) -> pytest.MarkDecorator:
+    """Run a test for each op, under its repr."""
+    return pytest.mark.parametrize("op", ops, ids=repr)
+
+
+def noise(width: int, height: int, seed: int = 0) -> NDArray[np.uint8]:
+    """An image with nothing regular in it."""
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def smooth(width: int, height: int, seed: int = 0) -> Image.Image:
+    """A picture that JPEG likes."""
+    return Image.fromarray(noise(max(width // 8, 2), max(height // 8, 2), seed)).resize((width, height))
+
+
+def test_every_op_has_examples() -> None:
+    """An op that is registered is tried here."""
+    assert list(EXAMPLES) == list(T.ops)
+    for name in T.ops:
+        assert all(type(op) is T.ops.get(name) for op in EXAMPLES[name])
+
+
+@each(*OPS)
+def test_an_op_pickles_and_says_its_settings(op: T.Op) -> None:
+    """A copy made by pickling has the same repr, which names the op, and draws the same."""
+    copy = pickle.loads(pickle.dumps(op))
+
+    assert repr(copy) == repr(op)
+    assert repr(op).startswith(type(op).__name__ + "(")
+    np.testing.assert_array_equal(copy.draw(keys_of(5), SIZES, 2), op.draw(keys_of(5), SIZES, 2))
+
+
+@each(*ARRAY_OPS)
+def test_drawing_depends_on_the_key_alone(op: T.Op) -> None:
+    """A sample's parameters are the same in any chunk, at any place in it."""
+    keys, sizes = keys_of(40), np.tile(np.array([(40, 30), (30, 47)], np.int32), (20, 1))
+    whole = op.draw(keys, sizes, 4)
+
+    order = np.random.default_rng(0).permutation(40)
+    shuffled = op.draw(keys[order], sizes[order], 4)
+    parts = np.concatenate([op.draw(keys[i : i + 7], sizes[i : i + 7], 4) for i in range(0, 40, 7)])
+
+    np.testing.assert_array_equal(shuffled, whole[order])
+    np.testing.assert_array_equal(parts, whole)
+    assert len(whole) == 40
+
+
+@each(*(op for op in ARRAY_OPS if op.random and getattr(op, "p", 0) != 1))
+@pytest.mark.parametrize(
+    ("keys", "stream"),
+    [(keys_of(64, seed=4), 4), (keys_of(64, epoch=2), 4), (keys_of(64, first=1000), 4), (keys_of(64), 5)],
+    ids=["seed", "epoch", "index", "stream"],
+)
+def test_drawing_changes_with_each_part_of_the_key(op: T.Op, keys: SampleKeys, stream: int) -> None:
+    """Another seed, epoch, index or stream gives other numbers."""
+    sizes = np.full((64, 2), 80, np.int32)
+
+    other = op.draw(keys, sizes, stream)
+
+    same = op.draw(keys_of(64), sizes, 4)
+    assert not np.array_equal(other, same)
+
+
+@each(*(op for op in ARRAY_OPS if not op.random))
+def test_an_op_that_is_not_random_draws_nothing(op: T.Op) -> None:
+    """An op that does not call itself random has the same parameters for any key."""
+    np.testing.assert_array_equal(op.draw(keys_of(5, seed=9), SIZES, 1), op.draw(keys_of(5, seed=8), SIZES, 2))
+
+
+@each(*(op for op in OPS if isinstance(op, MOVING)))
+def test_size_is_the_images(op: T.Op) -> None:
+    """``size`` foretells the image's shape; ``spec`` what all samples share of it."""
+    params = op.draw(keys_of(5), SIZES, 0)
+
+    sizes = op.size(params, SIZES)
+
+    spec = op.spec(ImageSpec(dtype="uint8"))
+    assert spec is not None
+    for i, (width, height) in enumerate(SIZES.tolist()):
+        image = op.image(noise(width, height), params[i])
+        assert (image.shape[1], image.shape[0]) == tuple(sizes[i])
+        assert image.dtype == np.uint8
+        assert spec.width in {None, image.shape[1]}
+        assert spec.height in {None, image.shape[0]}
+
+
+@each(*ARRAY_OPS)
+def test_native_is_the_specification(op: T.Op) -> None:
+    """The native form of an op is within one level of its NumPy or Pillow specification, on every value."""
+    params = op.draw(keys_of(5), SIZES, 0)
+
+    for i, (width, height) in enumerate(SIZES.tolist()):
+        image = noise(width, height, seed=i)
+        before = image.copy()
+        expected, found = op.image(image, params[i]), op.native(image, params[i])
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        exact = not isinstance(op, RESIZING)
+        difference = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max()
+        assert difference == 0 if exact else difference <= 1
+        np.testing.assert_array_equal(image, before)  # an op never changes its input
+
+
+@each(*OPS)
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_the_fused_path_is_the_general_path(op: T.Op, form: str) -> None:
+    """Behind Decode, a compiled op gives bit for bit what the pipeline gives, on odd and even sizes."""
+    ops = [op] if isinstance(op, T.Decode) else [T.Decode(), op]
+    pipeline = T.Pipeline(ops)
+    images = []
+    for i, (width, height) in enumerate(SIZES.tolist()):
+        file = io.BytesIO()
+        smooth(width, height, i).save(file, form)
+        images.append(file.getvalue())
+    keys = keys_of(5)
+
+    results = pipeline.compile("image").run(images, keys)
+
+    for i, image in enumerate(images):
+        expected = pipeline(image, keys=keys[i : i + 1])
+        np.testing.assert_array_equal(results[i], expected)
+        assert results[i].dtype == expected.dtype
+
+
+@each(*(op for op in OPS if isinstance(op, MOVING) and not isinstance(op, RESIZING)))
+def test_keypoints_and_boxes_follow_a_pixel(op: T.Op) -> None:
+    """A marked pixel, its centre as a keypoint and its outline as a box arrive at the same place."""
+    for i, (width, height) in enumerate(SIZES.tolist()):
+        size, params = (width, height), op.draw(keys_of(5), SIZES, 0)[i]
+        marks = np.random.default_rng(i)
+        for _ in range(20):
+            x, y = int(marks.integers(width)), int(marks.integers(height))
+            image = np.zeros((height, width, 3), np.uint8)
+            image[y, x] = 255
+            moved = op.image(image, params)
+            points = op.keypoints(np.array([(x + 0.5, y + 0.5, 2.0)], np.float32), params, size)
+            boxes = op.boxes(np.array([(x, y, x + 1, y + 1)], np.float32), params, size)
+            mask = op.mask(image[:, :, 0], params)
+
+            np.testing.assert_array_equal(mask, moved[:, :, 0])
+            found = np.argwhere(mask)
+            if len(found) == 0:  # cropped away: the point lies outside, the box has no area
+                inside = (points[0, :2] >= 0) & (points[0, :2] <= (moved.shape[1], moved.shape[0]))
+                assert not inside.all()
+                assert (boxes[0, 2] - boxes[0, 0]) * (boxes[0, 3] - boxes[0, 1]) == 0
+            else:
+                row, column = found[0]
+                np.testing.assert_array_equal(points[0], (column + 0.5, row + 0.5, 2.0))
+                np.testing.assert_array_equal(boxes[0], (column, row, column + 1, row + 1))
+            assert points.dtype == boxes.dtype == np.float32
+
+
+@each(*(op for op in OPS if isinstance(op, RESIZING)))
+def test_keypoints_and_boxes_follow_a_block_through_a_resize(op: T.Op) -> None:
+    """The box of a bright block, moved, is the bright block's box to within a pixel; the mask agrees as well."""
+    sizes = np.array([(160, 120), (130, 170)], np.int32)
+    for i, (width, height) in enumerate(sizes.tolist()):
+        params = op.draw(keys_of(2), sizes, 0)[i]
+        image = np.zeros((height, width, 3), np.uint8)
+        image[40:100, 30:110] = 255
+        corners = np.array([(30, 40), (110, 100)], np.float32)
+
+        moved = op.native(image, params)
+        box = op.boxes(np.array([(30, 40, 110, 100)], np.float32), params, (width, height))[0]
+        points = op.keypoints(corners, params, (width, height))
+        mask = op.mask(image[:, :, 0], params)
+
+        for bright in (moved[:, :, 0] > 127, mask > 127):
+            rows, columns = np.flatnonzero(bright.any(axis=1)), np.flatnonzero(bright.any(axis=0))
+            np.testing.assert_allclose((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1), box, atol=1.01)
+        assert mask.shape == moved.shape[:2]
+        assert set(np.unique(mask)) <= {0, 255}
+        limits = (moved.shape[1], moved.shape[0])
+        np.testing.assert_allclose(np.clip(points, 0, limits).reshape(4), box, atol=1e-3)
+
+
+@each(*(op for op in OPS if isinstance(op, MOVING)))
+def test_no_annotations_are_no_trouble(op: T.Op) -> None:
+    """A sample without boxes or keypoints keeps arrays of length 0."""
+    params = op.draw(keys_of(1), SIZES[:1], 0)[0]
+
+    assert op.boxes(np.empty((0, 4), np.float32), params, (40, 30)).shape == (0, 4)
+    assert op.keypoints(np.empty((0, 2), np.float32), params, (40, 30)).shape == (0, 2)
+
+
+@settings(max_examples=50)
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    epoch=st.integers(0, 2**32 - 1),
+    indices=st.lists(st.integers(0, 2**62), max_size=9),
+    stream=st.integers(0, 65535),
+    count=st.integers(0, 30),
+)
+def test_native_uniforms_are_the_specified_ones(
+    seed: int, epoch: int, indices: list[int], stream: int, count: int
+) -> None:
+    """What ops draw from the native core is ``penstock.rng.uniforms``, bit for bit."""
+    keys = SampleKeys(seed, epoch, np.array(indices, np.int64))
+
+    found = uniforms(keys, stream, count)
+
+    np.testing.assert_array_equal(found, specified_uniforms(keys, stream, count))
+
+
+@settings(max_examples=200)
+@given(
+    size=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    target=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    kernel=st.sampled_from(["box", "bilinear", "bicubic", "lanczos"]),
+    seed=st.integers(0, 9),
+    extreme=st.booleans(),
+)
+def test_native_resize_is_within_one_level_of_pillow(
+    size: tuple[int, int], target: tuple[int, int], kernel: str, seed: int, *, extreme: bool
+) -> None:
+    """Every pixel of the native resize is within one level of Pillow's, for any size, ratio and filter."""
+    image = noise(*size, seed=seed)
+    if extreme:
+        image = np.where(image > 127, 255, 0).astype(np.uint8)
+    op: Any = T.Resize(target[::-1], kernel)
+
+    found = _native.resize(image, target[0], target[1], kernel)
+
+    expected = op.image(image, np.array(target))
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1

@@ -1,0 +1,399 @@
+"""``decode``: the pixels Pillow gives, for every format read, every part asked for, and every size declared."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tracemalloc
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, UnsupportedImageError
+from penstock.transforms import decode, sizes
+
+
+def picture(width: int, height: int, mode: str = "RGB", seed: int = 0) -> Image.Image:
+    """A smooth picture with some noise, so that no two pixels or channels are interchangeable."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (max(height // 8, 2), max(width // 8, 2), 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC).convert(mode)
+
+
+def encoded(image: Image.Image, form: str = "JPEG", **options: Any) -> bytes:
+    """The image as a file."""
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def pillow(file: bytes) -> NDArray[np.uint8]:
+    """What Pillow decodes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
+
+
+JPEGS = {
+    "444": encoded(picture(61, 45), subsampling="4:4:4"),
+    "422": encoded(picture(61, 45), subsampling="4:2:2"),
+    "420": encoded(picture(61, 45), subsampling="4:2:0"),
+    "gray": encoded(picture(61, 45, "L")),
+    "optimized": encoded(picture(61, 45), optimize=True, quality=95),
+    "progressive": encoded(picture(61, 45), progressive=True),
+    "cmyk": encoded(picture(61, 45, "CMYK")),
+    "restart": encoded(picture(61, 45), restart_marker_blocks=3),
+    "kept_rgb": encoded(picture(61, 45), keep_rgb=True),
+    "one_pixel": encoded(picture(1, 1)),
+}
+OTHERS = {
+    "png": encoded(picture(31, 22), "PNG"),
+    "png_palette": encoded(picture(31, 22).quantize(19), "PNG"),
+    "png_one_bit": encoded(picture(31, 22).convert("1"), "PNG"),
+    "png_gray": encoded(picture(31, 22, "L"), "PNG"),
+    "png_la": encoded(picture(31, 22, "LA"), "PNG"),
+    "png_rgba": encoded(picture(31, 22, "RGBA"), "PNG"),
+    "webp": encoded(picture(31, 22), "WEBP", quality=80),
+    "webp_lossless": encoded(picture(31, 22, "RGBA"), "WEBP", lossless=True),
+    "gif": encoded(picture(31, 22).quantize(40), "GIF"),
+    "bmp": encoded(picture(31, 22), "BMP"),
+    "bmp_palette": encoded(picture(31, 22).quantize(7), "BMP"),
+    "tiff": encoded(picture(31, 22), "TIFF"),
+    "tiff_deflate": encoded(picture(31, 22), "TIFF", compression="tiff_deflate"),
+    "tiff_cmyk": encoded(picture(31, 22, "CMYK"), "TIFF"),
+}
+
+
+@pytest.mark.parametrize("name", [*JPEGS, *OTHERS])
+def test_pixels_are_pillows(name: str) -> None:
+    """Every format decodes to exactly the pixels of Pillow's ``convert("RGB")``."""
+    file = (JPEGS | OTHERS)[name]
+
+    pixels = decode(file)
+
+    np.testing.assert_array_equal(pixels, pillow(file))
+    assert pixels.dtype == np.uint8
+    assert pixels.flags.c_contiguous
+    assert pixels.flags.writeable
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda file: np.frombuffer(file, np.uint8)])
+@pytest.mark.parametrize("name", ["420", "png"])
+def test_any_buffer_is_accepted(kind: Any, name: str) -> None:
+    """Bytes, bytearrays, memoryviews and uint8 arrays decode alike."""
+    file = (JPEGS | OTHERS)[name]
+
+    pixels = decode(kind(file))
+
+    np.testing.assert_array_equal(pixels, decode(file))
+
+
+def test_the_name_is_never_asked() -> None:
+    """What decides is the first bytes, so a PNG among JPEGs decodes as the PNG it is."""
+    found = sizes([JPEGS["420"], OTHERS["png"], JPEGS["progressive"], OTHERS["webp"]])
+
+    np.testing.assert_array_equal(found, [(61, 45), (31, 22), (61, 45), (31, 22)])
+
+
+@pytest.mark.parametrize("name", ["444", "422", "420", "gray", "restart", "progressive", "cmyk", "png", "gif"])
+@given(corners=st.tuples(*[st.integers(0, 2**16)] * 4))
+def test_a_region_is_the_same_pixels(name: str, corners: tuple[int, int, int, int]) -> None:
+    """A region holds exactly the pixels that the whole image has there."""
+    whole = pillow((JPEGS | OTHERS)[name])
+    height, width = whole.shape[:2]
+    x0, y0 = corners[0] % width, corners[1] % height
+    x1, y1 = x0 + 1 + corners[2] % (width - x0), y0 + 1 + corners[3] % (height - y0)
+
+    pixels = decode((JPEGS | OTHERS)[name], region=(x0, y0, x1, y1))
+
+    np.testing.assert_array_equal(pixels, whole[y0:y1, x0:x1])
+    assert pixels.flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    "region", [(0, 0, 62, 45), (-1, 0, 5, 5), (5, 5, 5, 9), (9, 5, 5, 9), (0, 0, 5, 46), (1, 2, 3)]
+)
+@pytest.mark.parametrize("name", ["420", "progressive"])
+def test_a_region_outside_is_refused(name: str, region: Any) -> None:
+    """A region that is empty, turned or outside the image is an ArgumentError that says what is allowed."""
+    with pytest.raises(ArgumentError, match="x0, y0, x1, y1"):
+        decode(JPEGS[name], region=region)
+
+
+@pytest.mark.parametrize("scale", [2, 4, 8])
+@pytest.mark.parametrize("size", [(61, 45), (64, 48), (7, 90), (3, 3), (1, 50)])
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_scale_rounds_sizes_up(scale: int, size: tuple[int, int], form: str) -> None:
+    """At 1/scale an image has ceil(side / scale) pixels a side and looks like the box average."""
+    file = encoded(picture(*size), form)
+
+    pixels = decode(file, scale=scale)
+
+    expected = np.asarray(Image.fromarray(pillow(file)).reduce(scale)).astype(int)
+    assert pixels.shape == (-(-size[1] // scale), -(-size[0] // scale), 3)
+    assert np.abs(pixels.astype(int) - expected).mean() < (12 if form == "JPEG" else 1e-9)
+
+
+def test_scaled_jpeg_is_libjpegs_scaled_idct() -> None:
+    """A JPEG at 1/2 is what libjpeg's own scaling gives, not a reduction afterwards."""
+    reference = Image.open(io.BytesIO(JPEGS["420"]))
+    reference.draft("RGB", (30, 22))
+
+    pixels = decode(JPEGS["420"], scale=2)
+
+    np.testing.assert_array_equal(pixels, np.asarray(reference.convert("RGB")))
+
+
+@pytest.mark.parametrize("name", ["420", "png"])
+def test_a_scaled_region_is_mapped_outward(name: str) -> None:
+    """A region of a scaled image covers every scaled pixel that the full-size region touches."""
+    file = (JPEGS | OTHERS)[name]
+
+    pixels = decode(file, region=(3, 5, 18, 21), scale=4)
+
+    np.testing.assert_array_equal(pixels, decode(file, scale=4)[1:6, 0:5])
+
+
+@pytest.mark.parametrize("scale", [0, 3, 16, -1, 1.5])
+def test_other_scales_are_refused(scale: Any) -> None:
+    """Only what every decoder can do is offered: 1, 2, 4, 8."""
+    with pytest.raises(ArgumentError, match="1/2"):
+        decode(JPEGS["420"], scale=scale)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
+def test_orientation_is_applied_on_request(orientation: int, form: str) -> None:
+    """orient=True gives what Pillow's exif_transpose gives; the default leaves the rows as stored."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = encoded(picture(37, 23), form, exif=exif)
+    shown = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(file))).convert("RGB"))
+
+    oriented = decode(file, orient=True)
+
+    np.testing.assert_array_equal(oriented, shown)
+    np.testing.assert_array_equal(decode(file), pillow(file))
+    np.testing.assert_array_equal(decode(file, region=(2, 3, 17, 11), orient=True), shown[3:11, 2:17])
+    assert oriented.flags.c_contiguous
+
+
+def test_a_damaged_exif_means_upright() -> None:
+    """Exif that cannot be parsed changes nothing: the pixels do not depend on it."""
+    file = encoded(picture(20, 10), exif=b"Exif\x00\x00MM\x00\x2a\x00\x00\xff\xff garbage")
+
+    np.testing.assert_array_equal(decode(file, orient=True), pillow(file))
+
+
+def test_the_exif_thumbnail_is_never_returned() -> None:
+    """A JPEG inside the Exif segment is neither measured nor decoded in place of the image."""
+    thumbnail = encoded(picture(8, 6, seed=5))
+    file = encoded(picture(40, 30), exif=b"Exif\x00\x00II\x2a\x00\x08\x00\x00\x00\x00\x00\x00\x00\x00\x00" + thumbnail)
+
+    assert decode(file).shape == (30, 40, 3)
+    np.testing.assert_array_equal(sizes([file]), [(40, 30)])
+
+
+def test_sixteen_bits_are_shifted_not_clipped() -> None:
+    """16-bit gray comes to 8 bits by >> 8 (Pillow's convert would clip nearly everything to white)."""
+    deep = (np.arange(20 * 30, dtype=np.uint32) * 109).reshape(20, 30).astype(np.uint16)
+
+    for form in ("PNG", "TIFF"):
+        pixels = decode(encoded(Image.fromarray(deep), form))
+        np.testing.assert_array_equal(pixels, np.repeat((deep >> 8).astype(np.uint8)[:, :, None], 3, axis=2))
+
+
+def test_sixteen_bit_rgb_is_shifted() -> None:
+    """16-bit RGB PNG keeps the high byte of every sample."""
+    deep = np.random.default_rng(1).integers(0, 1 << 16, (5, 7, 3)).astype(">u2")
+    rows = b"".join(b"\0" + row.tobytes() for row in deep)
+
+    pixels = decode(png(7, 5, bits=16, color=2, rows=rows))
+
+    np.testing.assert_array_equal(pixels, (deep >> 8).astype(np.uint8))
+
+
+def test_alpha_is_dropped() -> None:
+    """A transparent pixel keeps the colour stored under it."""
+    rgba = np.full((4, 4, 4), (200, 100, 50, 0), np.uint8)
+
+    pixels = decode(encoded(Image.fromarray(rgba), "PNG"))
+
+    np.testing.assert_array_equal(pixels, np.full((4, 4, 3), (200, 100, 50)))
+
+
+def test_first_frame_of_an_animation() -> None:
+    """GIF, WebP and APNG give their first frame."""
+    frames = [picture(16, 12, seed=seed) for seed in range(3)]
+    for form, exact in (("GIF", False), ("WEBP", True), ("PNG", True)):
+        options = {"lossless": True} if form == "WEBP" else {}
+        file = encoded(frames[0], form, save_all=True, append_images=frames[1:], **options)
+        np.testing.assert_array_equal(decode(file), np.asarray(frames[0]) if exact else pillow(file))
+
+
+def test_palette_transparency_does_not_warn() -> None:
+    """Pillow's advice about transparent palettes reaches nobody, and the pixels are the palette's."""
+    file = encoded(picture(16, 12).quantize(9), "PNG", transparency=b"\x00\x80\xff")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pixels = decode(file)
+
+    np.testing.assert_array_equal(pixels, pillow(file))
+
+
+def png(width: int, height: int, *, bits: int = 8, color: int = 2, rows: bytes = b"") -> bytes:
+    """A PNG by hand: the header may declare anything."""
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    header = struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def patched_jpeg(width: int, height: int, source: bytes = JPEGS["420"]) -> bytes:
+    """A JPEG whose frame header declares another size."""
+    frame = max(source.find(b"\xff\xc0"), source.find(b"\xff\xc2"))
+    return source[: frame + 5] + struct.pack(">HH", height, width) + source[frame + 9 :]
+
+
+WEBP_BOMB = (
+    b"RIFF\x40\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x00\x00\x00\x00"
+    + (16382).to_bytes(3, "little") * 2
+    + b"VP8 "
+    + bytes(40)
+)
+BOMBS = {
+    "jpeg": patched_jpeg(20000, 20000),
+    "jpeg_max": patched_jpeg(65500, 65500),
+    "jpeg_progressive": patched_jpeg(20000, 20000, JPEGS["progressive"]),
+    "png": png(50000, 50000),
+    "gif": b"GIF89a" + struct.pack("<HHBBB", 65535, 65535, 0, 0, 0) + b"\x2c" + bytes(4) + b"\xff\xff\xff\xff\x00\x02",
+    "bmp": OTHERS["bmp"][:18] + struct.pack("<ii", 40000, 40000) + OTHERS["bmp"][26:],
+    "webp": WEBP_BOMB,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_declared_size_above_the_cap_is_refused_before_allocating(name: str) -> None:
+    """The header's size is checked before pixels have memory, whatever the format."""
+    decode(JPEGS["progressive"])  # imports Pillow
+    with pytest.raises(ImageTooLargeError, match="max_pixels"):
+        decode(BOMBS[name])
+    tracemalloc.start()
+
+    with pytest.raises(ImageTooLargeError):
+        decode(BOMBS[name])
+
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("name", ["420", "progressive", "png", "webp", "tiff", "gif", "bmp"])
+def test_the_cap_counts_pixels(name: str) -> None:
+    """An image of exactly max_pixels decodes; one pixel less is too little."""
+    file = (JPEGS | OTHERS)[name]
+    area = pillow(file).shape[0] * pillow(file).shape[1]
+
+    assert decode(file, max_pixels=area).size == 3 * area
+    with pytest.raises(ImageTooLargeError, match=str(area - 1)):
+        decode(file, max_pixels=area - 1)
+
+
+def test_the_cap_is_ours_not_pillows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow's global MAX_IMAGE_PIXELS neither narrows nor widens what decodes, and stays as the user set it."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+
+    assert decode(OTHERS["png"], region=(1, 1, 30, 20)).shape == (19, 29, 3)
+    assert Image.MAX_IMAGE_PIXELS == 10
+
+
+@pytest.mark.parametrize(
+    ("head", "word"),
+    [
+        (b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic", "HEIF"),
+        (b"\x00\x00\x00\x20ftypavif\x00\x00\x00\x00avifmif1", "AVIF"),
+        (b"\x00\x00\x00\x0cjP  \r\n\x87\n", "JPEG 2000"),
+        (b"\xff\x0a\x00\x00", "JPEG XL"),
+        (b"8BPS\x00\x01", "Photoshop"),
+        (b"%PDF-1.7", "PDF"),
+        (b"qoif\x00\x00", "QOI"),
+    ],
+)
+def test_other_formats_are_named(head: bytes, word: str) -> None:
+    """A known format that is not read is named, with what to convert it to."""
+    with pytest.raises(UnsupportedImageError, match=f"{word}.*PNG"):
+        decode(head + bytes(64))
+
+
+@pytest.mark.parametrize(
+    "file", [b"", b"<!DOCTYPE html><html>", b"\xff\xd8", b"\x00" * 100, b"%!PS-Adobe-3.0 EPSF", b"P6 1 1 255 abc"]
+)
+def test_what_is_no_image_is_refused(file: bytes) -> None:
+    """Bytes that announce no format of the list are a DecodeError, without any other parser being tried."""
+    with pytest.raises(DecodeError):
+        decode(file)
+
+
+@pytest.mark.parametrize("value", ["photo.jpg", 3, None, Path("photo.jpg")])
+def test_what_is_not_bytes_is_an_argument_error(value: Any) -> None:
+    """A path or number is the caller's mistake, not a damaged image."""
+    with pytest.raises(ArgumentError, match="bytes-like"):
+        decode(value)
+
+
+def test_twelve_bit_jpeg_is_unsupported() -> None:
+    """A JPEG kind that nobody here reads is told apart from a damaged one."""
+    frame = JPEGS["444"].find(b"\xff\xc0")
+    twelve = JPEGS["444"][: frame + 4] + b"\x0c" + JPEGS["444"][frame + 5 :]
+
+    with pytest.raises(UnsupportedImageError, match="12-bit"):
+        decode(twelve)
+
+
+def test_a_scan_bomb_is_refused() -> None:
+    """A progressive JPEG that asks for thousands of passes over a large image is refused before the first."""
+    source = patched_jpeg(6000, 6000, JPEGS["progressive"])
+    scan = source.rfind(b"\xff\xda")
+    bomb = source[:-2] + source[scan:-2] * 1000 + b"\xff\xd9"
+
+    with pytest.raises(DecodeError, match="100 scans"):
+        decode(bomb)
+
+
+def test_a_truncated_file_names_its_end() -> None:
+    """The error of a truncated file carries the offset at which the bytes ran out."""
+    with pytest.raises(DecodeError) as caught:
+        decode(OTHERS["png"][:-40])
+
+    assert caught.value.where.get("offset", len(OTHERS["png"]) - 40) == len(OTHERS["png"]) - 40
+
+
+def test_sizes_names_the_unreadable_one() -> None:
+    """An unreadable image among readable ones is located by its position."""
+    with pytest.raises(DecodeError) as caught:
+        sizes([JPEGS["420"], OTHERS["png"], b"<html>"])
+
+    assert caught.value.where["position"] == 2
+
+
+def test_real_images_are_bit_exact(imagenet_dir: Path) -> None:
+    """Fifty ImageNet photographs decode to Pillow's pixels, whole and in parts."""
+    for path in sorted(imagenet_dir.glob("*/*.jpg"))[::8]:
+        file = path.read_bytes()
+        whole = pillow(file)
+        height, width = whole.shape[:2]
+        region = (width // 5, height // 3, width // 5 * 4, height // 3 * 2)
+        np.testing.assert_array_equal(decode(file), whole, err_msg=path.name)
+        x0, y0, x1, y1 = region
+        np.testing.assert_array_equal(decode(file, region=region), whole[y0:y1, x0:x1], err_msg=path.name)
