@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from penstock.errors import StoreError, StoreNotFoundError
 from penstock.stores.base import Problem
-from penstock.stores.lmdb import FILE, read_meta
 from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS, Layout, PackMeta, parse_column, record_key
+from penstock.stores.lmdb_map import FILE, read_meta
 from penstock.stores.lmdb_pages import SEALS, Extent, Node, PageFile, Seals, Tree, page_hashes
 
 __all__ = ["check"]

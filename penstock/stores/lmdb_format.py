@@ -66,6 +66,9 @@ _SALT: Final = 0x9E3779B97F4A7C15
 _MAX_VALUE_NBYTES: Final = 0xFFFFFFFF  # LMDB's MAXDATASIZE
 _COLUMN_DTYPES: Final = {"label": np.dtype("<i8"), "int": np.dtype("<i8"), "float": np.dtype("<f8")}
 
+_hash: Final = xxhash.xxh3_64_intdigest
+_unpack: Final = msgpack.unpackb
+
 record_key = struct.Struct(">Q").pack
 """The key of a record: its number, big-endian, so that LMDB's order is the order of numbers."""
 
@@ -81,7 +84,7 @@ class Layout:
         self._blobs = schema.blobs
         self._small = tuple((name, schema[name]) for name in schema.small)
         self._plain = all(field.kind in {"label", "int", "float", "text"} for _, field in self._small)
-        self._names = (*schema.small, *schema.blobs)
+        self._names = ("", *schema.small, *schema.blobs)  # the key comes first, under a name no field has
         self._head = struct.Struct(f"<8s{2 * (1 + len(self._blobs))}Q")
         self._begin = struct.pack("<4sHH", _MAGIC, len(self._blobs), 0)
         self.head_nbytes = self._head.size
@@ -108,7 +111,7 @@ class Layout:
         nbytes = self.head_nbytes + sum(map(len, parts))
         if nbytes > _MAX_VALUE_NBYTES:
             raise PackError(f"a record of {nbytes} bytes; LMDB holds at most {_MAX_VALUE_NBYTES}", key=key)
-        table = [number for part in parts for number in (len(part), xxhash.xxh3_64_intdigest(part))]
+        table = [number for part in parts for number in (len(part), _hash(part))]
         return bytearray(b"".join((self._head.pack(self._begin, *table), *parts)))
 
     def stamp(self, value: bytearray, index: int) -> bytes:
@@ -134,27 +137,26 @@ class Layout:
         if begin != self._begin:
             raise ValueError("its header is not one of this format")
         salt = index * _SALT & _MASK
-        at = self.head_nbytes
-        small = value[at : at + nbytes]
-        if xxhash.xxh3_64_intdigest(small) ^ salt != hashed:
+        at = self.head_nbytes + nbytes
+        small = value[self.head_nbytes : at]
+        if _hash(small) ^ salt != hashed:
             raise ValueError("the checksum of its small fields does not hold")
-        at += nbytes
-        blobs = []
+        values = _unpack(small)
         for position, name in enumerate(self._blobs):
-            nbytes = table[2 * position]
-            blob = value[at : at + nbytes]
-            if check and xxhash.xxh3_64_intdigest(blob) ^ salt != table[2 * position + 1]:
+            blob = value[at : at + table[2 * position]]
+            if check and _hash(blob) ^ salt != table[2 * position + 1]:
                 raise ValueError(f"the checksum of its field {name!r} does not hold")
-            blobs.append(blob)
-            at += nbytes
-        if at != len(value):
+            values.append(blob)
+            at += table[2 * position]
+        if at != len(value) or len(values) != len(self._names):
             raise ValueError(f"it has {len(value)} bytes, its header speaks of {at}")
-        key, *rest = msgpack.unpackb(small)
+        fields = dict(zip(self._names, values, strict=False))
+        key = fields.pop("")
         if type(key) is not str:
             raise ValueError("its key is no text")
         if not self._plain:
-            rest = [_unpack_small(field, item) for (_, field), item in zip(self._small, rest, strict=True)]
-        return key, dict(zip(self._names, (*rest, *blobs), strict=True))
+            fields.update({name: _unpack_small(field, fields[name]) for name, field in self._small})
+        return key, fields
 
     def blob_nbytes(self, value: bytes | bytearray | memoryview) -> int:
         """Bytes of a value's blobs, by its header."""

@@ -73,6 +73,11 @@ class Tree:
     entries: int
 
     @classmethod
+    def empty(cls) -> Tree:
+        """A tree without a page."""
+        return cls(_NO_PAGE, 0, 0)
+
+    @classmethod
     def parse(cls, content: bytes | memoryview, at: int = 0) -> Tree:
         """From an MDB_db structure."""
         _, _, depth, _, _, _, entries, root = _TREE.unpack_from(content, at)

@@ -28,7 +28,6 @@ import xxhash
 from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
 from penstock.sample import Schema
 from penstock.stores.base import Progress, Skipped, Writer
-from penstock.stores.lmdb import FILE, read_meta
 from penstock.stores.lmdb_format import (
     COLUMNS,
     KEYS,
@@ -42,6 +41,7 @@ from penstock.stores.lmdb_format import (
     column_dtype,
     record_key,
 )
+from penstock.stores.lmdb_map import FILE, read_meta
 from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, fsync_path, newest_meta
 
 __all__ = ["LOCK", "Limits", "LmdbWriter"]
