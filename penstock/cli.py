@@ -135,6 +135,22 @@ def info(
         print(f"{sheet}: {len(shown)} samples", file=sys.stderr if as_json else sys.stdout)
 
 
+@app.command()
+def demo(
+    *,
+    images: Annotated[
+        Path | None,
+        typer.Option(help="Your photographs, a sub-folder a class; by default crops of those inside scikit-image."),
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Where packs, pictures and the saved state go.")] = Path("demo-output"),
+    quick: Annotated[bool, typer.Option("--quick", help="Seconds instead of minutes; figures that mean less.")] = False,
+) -> None:
+    """Pack photographs, load them next to torch's loader, train on them, stop and resume."""
+    from penstock.demo import run
+
+    run(images, output, quick=quick)
+
+
 def main() -> None:
     """Entry point of the console script and of ``python -m penstock``."""
     try:

@@ -92,7 +92,7 @@ def test_too_few_photographs_are_refused(tmp_path: Path) -> None:
 
 
 def test_crops_of_the_two_parts_share_no_pixel() -> None:
-    """Held-out crops lie right of every training crop of the same photograph."""
+    """Held-out crops lie left of every training crop of the same photograph."""
     size = (451, 300)
 
     left = max(crop.box[2] for crop in photographs._crops(Path("left"), size, 200, (0, 0.7)))

@@ -1,6 +1,6 @@
 """A few thousand JPEG files in classes, cut from the photographs inside scikit-image.
 
-Each photograph is a class. It is divided once: training crops come from its left part, held-out crops from its right
+Each photograph is a class. It is divided once: held-out crops come from its left part, training crops from its right
 part, so that no pixel is in both and accuracy means something. Crops differ in place, scale, shape, JPEG quality and
 chroma subsampling, as files in a real folder do; gray photographs stay gray. The same files on every machine.
 Needs no network, and writes below the one folder it is given.
@@ -39,7 +39,7 @@ CLASSES: Final = {
 }
 """Class name to the photograph's file in ``skimage/data``; ``skimage.data`` documents each one's author and licence."""
 
-_SPLIT: Final = 0.7  # share of a photograph's width that training crops come from
+_SPLIT: Final = 0.3  # share of a photograph's width that held-out crops come from
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def write_photographs(folder: Path, *, train: int, held_out: int) -> None:
     train, held_out : int
         Files per class.
     """
-    made_of = f"{train} + {held_out}"
+    made_of = f"{train} + {held_out}, {_SPLIT}"
     marker = folder / "made-of.txt"
     if marker.is_file() and marker.read_text() == made_of:
         return
@@ -75,8 +75,8 @@ def write_photographs(folder: Path, *, train: int, held_out: int) -> None:
             photograph = _photograph(file)
             for part in ("train", "held-out"):
                 (partial / part / name).mkdir(parents=True)
-            crops = [*_crops(partial / "train" / name, photograph.size, train, (0, _SPLIT))]
-            crops += _crops(partial / "held-out" / name, photograph.size, held_out, (_SPLIT, 1))
+            crops = [*_crops(partial / "train" / name, photograph.size, train, (_SPLIT, 1))]
+            crops += _crops(partial / "held-out" / name, photograph.size, held_out, (0, _SPLIT))
             for _ in pool.map(lambda crop, source=photograph: _save(source, crop), crops):
                 pass  # pool.map raises here what a thread raised there
     (partial / marker.name).write_text(made_of)

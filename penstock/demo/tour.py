@@ -106,6 +106,7 @@ class Tour:
         self.output, self.scale = output, scale
         self.console = console or Console(highlight=False)
         self.start = time.perf_counter()
+        self.epoch_batches = 0
 
     def run(self, images: Path | None) -> None:
         """All steps, on the user's folder or on the photographs that we bring."""
@@ -126,7 +127,7 @@ class Tour:
     # the photographs
 
     def own_photographs(self) -> tuple[Part, Part]:
-        """Crops of the photographs in scikit-image: training from the left of each, held out from the right."""
+        """Crops of the photographs in scikit-image: training from the right of each, held out from the left."""
         self.head("Photographs")
         folder = self.output / "photographs"
         write_photographs(folder, train=self.scale.train, held_out=self.scale.held_out)
@@ -229,6 +230,7 @@ class Tour:
             names = store.schema["label"].classes
         loader = self.loader(some, num_workers=rivals.WORKERS)
         learner = Learner(classes=len(names), steps=self.scale.epochs * len(loader))
+        self.epoch_batches = len(loader)
         stop = (self.scale.epochs // 2, len(loader) // 2)
         for epoch in range(self.scale.epochs):
             if epoch == stop[0]:
@@ -268,7 +270,9 @@ class Tour:
             TextColumn("{task.fields[now]}"),
         )
         with Progress(*columns, console=self.console) as progress:
-            bar = progress.add_task(f"{epoch + 1}/{self.scale.epochs}", total=last, completed=first, now="")
+            bar = progress.add_task(
+                f"{epoch + 1}/{self.scale.epochs}", total=self.epoch_batches, completed=first, now=""
+            )
             for number, (pictures, labels) in zip(range(first, last), batches, strict=False):
                 seen.append(digest((pictures, labels)))
                 now = learner.step(pictures, labels)
