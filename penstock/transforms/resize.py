@@ -84,7 +84,7 @@ class Resize(Op):
     def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
         """Nearest neighbour: the source pixel that holds the centre of each new one."""
         columns, rows = (
-            ((np.arange(new) + 0.5) * (old / new)).astype(np.int64)
+            (2 * np.arange(new) + 1) * old // (2 * new)  # in integers, so that a centre on an edge falls on one side
             for new, old in ((int(params[0]), mask.shape[1]), (int(params[1]), mask.shape[0]))
         )
         nearest: NDArray[Any] = mask[rows[:, None], columns]
