@@ -1,5 +1,6 @@
 //! The calls behind the functions: arguments that are checked against each other, then pixels without the GIL.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use penstock_core::error::Error;
@@ -8,14 +9,34 @@ use penstock_core::jpeg::{self, Color, Header, Limits, Process};
 use penstock_core::resample::Filter;
 use penstock_core::simd::{self, Level};
 use pyo3::exceptions::PyValueError;
+use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use pyo3::{type_hint_identifier, type_hint_subscript};
 
 use crate::arrays::{Array, Batch, Dtype, Encoded, NewArray};
 use crate::errors;
 
 /// `(i, kind, message)` of images that did not become rows.
 pub type Failures = Vec<(usize, &'static str, String)>;
+/// Facts by name.
+pub struct Facts<'py>(Bound<'py, PyDict>);
+
+impl<'py> IntoPyObject<'py> for Facts<'py> {
+    type Target = PyDict;
+    type Output = Bound<'py, PyDict>;
+    type Error = Infallible;
+    const OUTPUT_TYPE: PyStaticExpr = type_hint_subscript!(
+        type_hint_identifier!("builtins", "dict"),
+        type_hint_identifier!("builtins", "str"),
+        type_hint_identifier!("typing", "Any")
+    );
+
+    fn into_pyobject(self, _py: Python<'py>) -> Result<Self::Output, Infallible> {
+        Ok(self.0)
+    }
+}
+
 /// x0, y0, x1, y1.
 pub type Corners = (i32, i32, i32, i32);
 
@@ -73,14 +94,14 @@ impl<'a> Target<'a> {
         offset: Option<[f32; 3]>,
         max_pixels: u64,
     ) -> PyResult<Self> {
-        let (layout, channels, height, width) = match (layout, batch.shape) {
+        let (order, channels, height, width) = match (layout, batch.shape) {
             ("HWC", [_, h, w, c]) => (Layout::Hwc, c, h, w),
             ("CHW", [_, c, h, w]) => (Layout::Chw, c, h, w),
-            (other, _) => return Err(invalid(format!("layout {other:?} is not \"HWC\" or \"CHW\""))),
+            _ => return Err(invalid(format!("layout {layout:?} is not \"HWC\" or \"CHW\""))),
         };
         if channels != 3 || height == 0 || width == 0 {
             return Err(invalid(format!(
-                "out of shape {:?} is not {layout:?} with 3 channels",
+                "out of shape {:?} is not {layout} with 3 channels",
                 batch.shape
             )));
         }
@@ -99,7 +120,7 @@ impl<'a> Target<'a> {
         let limits = Limits { max_pixels };
         let recipe = Recipe {
             filter: filter_named(filter)?,
-            layout,
+            layout: order,
             window: [width, height],
             limits,
         };
@@ -309,7 +330,7 @@ pub fn decode<'py>(
     Ok(pixels)
 }
 
-pub fn inspect<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyDict>> {
+pub fn inspect<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Facts<'py>> {
     let summary = jpeg::inspect(bytes).map_err(|error| errors::refused(&error))?;
     let refused: Option<Error> = Header::parse(bytes, &Limits { max_pixels: u64::MAX }).err();
     let facts = PyDict::new(py);
@@ -337,5 +358,5 @@ pub fn inspect<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyDict
     facts.set_item("restart_interval", summary.restart_interval)?;
     facts.set_item("native", refused.is_none())?;
     facts.set_item("reason", refused.map(|error| error.to_string()))?;
-    Ok(facts)
+    Ok(Facts(facts))
 }

@@ -5,19 +5,19 @@ use pyo3::exceptions::PyValueError;
 use pyo3::{PyErr, create_exception};
 
 create_exception!(
-    _native,
+    penstock._native,
     UnsupportedError,
     PyValueError,
-    "An image, perhaps a valid one, of a kind that the native decoder leaves to Pillow: not a JPEG, progressive, CMYK, 12-bit ..."
+    "An image of a kind that the native decoder leaves to Pillow: not a JPEG, progressive, CMYK, 12-bit ..."
 );
 create_exception!(
-    _native,
+    penstock._native,
     CorruptError,
     PyValueError,
     "Bytes that break the JPEG format; the message says where."
 );
 create_exception!(
-    _native,
+    penstock._native,
     TooLargeError,
     PyValueError,
     "The header declares more pixels than `max_pixels`; nothing was allocated."

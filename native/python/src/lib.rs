@@ -20,10 +20,9 @@ mod _native {
     use penstock_core::{philox, simd};
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
-    use pyo3::types::PyDict;
 
     use crate::arrays::{Array, Batch, Encoded, EncodedImages, NewArray, Word};
-    use crate::call::{self, Failures, LEVEL, Target};
+    use crate::call::{self, Facts, Failures, LEVEL, Target};
     #[pymodule_export]
     use crate::errors::{CorruptError, TooLargeError, UnsupportedError};
 
@@ -86,7 +85,7 @@ mod _native {
     /// ValueError
     ///     The region is not inside the image.
     #[pyfunction]
-    #[pyo3(signature = (image, region=None, max_pixels=1 << 27))]
+    #[pyo3(signature = (image, region=None, max_pixels=134_217_728))]
     fn decode(
         py: Python<'_>,
         image: Encoded,
@@ -133,7 +132,7 @@ mod _native {
     ///     Arguments that do not fit together; nothing was written, except where a region turns out not to lie inside its
     ///     image (the message names ``i``): then other rows may have been.
     #[pyfunction]
-    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=1 << 27))]
+    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn fill(
         py: Python<'_>,
@@ -281,16 +280,15 @@ mod _native {
     /// dict
     ///     ``width``, ``height``, ``components``, ``precision`` (bits), ``sampling`` ("4:2:0" ...), ``color`` ("gray" |
     ///     "ycbcr" | "rgb" | "other"), ``process`` ("sequential" | "progressive" ...), ``progressive`` (bool),
-    ///     ``restart_interval`` (MCUs; 0: none), ``native`` (bool: does the native decoder read it), ``reason`` (str: why not;
-    ///     None if it does).
+    ///     ``restart_interval`` (MCUs; 0: none), ``native`` (bool: does the native decoder read it), ``reason`` (str: why
+    ///     not; None if it does).
     ///
     /// Raises
     /// ------
     /// UnsupportedError, CorruptError
     ///     The markers cannot be followed to the first scan.
     #[pyfunction]
-    #[pyo3(signature = (image) -> "dict[str, typing.Any]")]
-    fn inspect<'py>(py: Python<'py>, image: Encoded) -> PyResult<Bound<'py, PyDict>> {
+    fn inspect(py: Python<'_>, image: Encoded) -> PyResult<Facts<'_>> {
         call::inspect(py, image.bytes())
     }
 

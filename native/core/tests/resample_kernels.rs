@@ -1,0 +1,152 @@
+//! Levels, strips and windows never change a pixel.
+
+use penstock_core::resample::{Axis, Filter, Resampler};
+use penstock_core::simd::{Level, detect};
+
+const FILTERS: [Filter; 4] = [Filter::Box, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos];
+
+/// Levels from a linear congruential generator; every other image black and white only, which rounds and clips hardest.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn image(&mut self, pixels: usize) -> Vec<u8> {
+        let extremes = self.below(2) == 0;
+        (0..3 * pixels)
+            .map(|_| {
+                if extremes {
+                    (self.next() & 1) as u8 * 255
+                } else {
+                    self.next() as u8
+                }
+            })
+            .collect()
+    }
+
+    /// Mostly small, sometimes large.
+    fn side(&mut self) -> usize {
+        let most = [4, 40, 150, 500][self.below(4)];
+        1 + self.below(most)
+    }
+}
+
+/// All rows of all planes, one after another; source rows arrive in strips of up to `strip` rows.
+fn resize(level: Level, image: &[u8], filter: Filter, x: Axis, y: Axis, strip: usize) -> Vec<u8> {
+    let mut resampler = Resampler::with_level(level);
+    let needed = resampler.begin(filter, x, y, 3, strip);
+    let mut arrived = 0;
+    while arrived < needed.height {
+        let end = needed.height.min(arrived + strip);
+        for row in arrived..end {
+            for (plane, out) in resampler.rows_mut(row).into_iter().enumerate() {
+                let start = (plane * y.source + needed.y + row) * x.source + needed.x;
+                // what lies beyond the width is anything
+                out.fill(0xA5);
+                out[..needed.width].copy_from_slice(&image[start..][..needed.width]);
+            }
+        }
+        resampler.done(end);
+        arrived = end;
+    }
+    let picture = resampler.picture();
+    (0..3)
+        .flat_map(|plane| (0..picture.height).map(move |y| (plane, y)))
+        .flat_map(|(p, y)| picture.row(p, y).to_vec())
+        .collect()
+}
+
+#[test]
+fn levels_agree() {
+    let mut noise = Noise(1);
+    for round in 0..400 {
+        let (x, y) = (
+            Axis::whole(noise.side(), noise.side()),
+            Axis::whole(noise.side(), noise.side()),
+        );
+        let image = noise.image(x.source * y.source);
+        for filter in FILTERS {
+            let scalar = resize(Level::Scalar, &image, filter, x, y, 1);
+            let best = resize(detect(), &image, filter, x, y, 1);
+
+            assert!(scalar == best, "round {round}: {filter:?}, {x:?}, {y:?}");
+        }
+    }
+}
+
+#[test]
+fn strips_agree() {
+    let mut noise = Noise(2);
+    for round in 0..200 {
+        let (x, y) = (
+            Axis::whole(noise.side(), noise.side()),
+            Axis::whole(noise.side(), noise.side()),
+        );
+        let image = noise.image(x.source * y.source);
+        let strip = 2 + noise.below(32);
+        for filter in FILTERS {
+            let single = resize(detect(), &image, filter, x, y, 1);
+            let strips = resize(detect(), &image, filter, x, y, strip);
+
+            assert!(
+                single == strips,
+                "round {round}: {filter:?}, {x:?}, {y:?}, strips of {strip}"
+            );
+        }
+    }
+}
+
+#[test]
+fn windows_are_crops() {
+    let mut noise = Noise(3);
+    let window = |axis: Axis, noise: &mut Noise| {
+        let start = noise.below(axis.target);
+        Axis {
+            start,
+            len: 1 + noise.below(axis.target - start),
+            ..axis
+        }
+    };
+    for round in 0..300 {
+        let whole = [
+            Axis::whole(noise.side(), noise.side()),
+            Axis::whole(noise.side(), noise.side()),
+        ];
+        let image = noise.image(whole[0].source * whole[1].source);
+        let [x, y] = whole.map(|axis| window(axis, &mut noise));
+        for filter in FILTERS {
+            let full = resize(detect(), &image, filter, whole[0], whole[1], 1);
+            let part = resize(detect(), &image, filter, x, y, 9);
+
+            let rows = (0..3).flat_map(|plane| (y.start..y.start + y.len).map(move |row| plane * y.target + row));
+            let crop: Vec<u8> = rows
+                .flat_map(|row| &full[row * x.target + x.start..][..x.len])
+                .copied()
+                .collect();
+            assert!(part == crop, "round {round}: {filter:?}, {x:?}, {y:?}");
+        }
+    }
+}
+
+#[test]
+fn extreme_shrinking_stays_exact_on_flat_images() {
+    for source in [4_000, 30_000, 65_500] {
+        let image = vec![255; 3 * source];
+        let (x, y) = (Axis::whole(source, 1), Axis::whole(1, 1));
+        for filter in FILTERS {
+            let pixels = resize(detect(), &image, filter, x, y, 1);
+
+            assert_eq!(pixels, [255; 3], "{filter:?}, {source}");
+        }
+    }
+}

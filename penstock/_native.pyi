@@ -1,0 +1,288 @@
+# Made by native/stubs.py from the native module; do not edit.
+# ruff: noqa: A002  (`filter` is the word for it)
+"""
+Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL and on the calling thread.
+
+Images are HWC uint8 RGB; encoded images are bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every
+function may be called from any number of threads at once; arrays must not be written to while a call reads them,
+and rows of a batch not by two calls at once.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, SupportsFloat, SupportsIndex
+
+from _typeshed import SupportsLenAndGetItem
+from numpy import float16, float32, float64, int32, int64, uint8
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+__all__ = [
+    "GEOMETRY_COLUMNS",
+    "CorruptError",
+    "TooLargeError",
+    "UnsupportedError",
+    "decode",
+    "features",
+    "fill",
+    "fill_pixels",
+    "inspect",
+    "level_override",
+    "resize",
+    "sizes",
+    "uniforms",
+]
+
+class CorruptError(ValueError):
+    """Bytes that break the JPEG format; the message says where."""
+
+class TooLargeError(ValueError):
+    """The header declares more pixels than `max_pixels`; nothing was allocated."""
+
+class UnsupportedError(ValueError):
+    """An image of a kind that the native decoder leaves to Pillow: not a JPEG, progressive, CMYK, 12-bit ..."""
+
+GEOMETRY_COLUMNS: Final[int]
+"""
+Columns of `fill`'s geometry.
+"""
+
+def decode(
+    image: Buffer,
+    region: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | None = None,
+    max_pixels: SupportsIndex = 134217728,
+) -> NDArray[uint8]:
+    """
+    Decodes a JPEG, or a region of it.
+
+    Parameters
+    ----------
+    image : buffer
+        The encoded image.
+    region : tuple of four int, optional
+        x0, y0, x1, y1 in pixels, inside the image; the pixels equal those of the whole image, cropped.
+    max_pixels : int
+        Largest width times height that the header may declare.
+
+    Returns
+    -------
+    ndarray, shape (height, width, 3), uint8
+        RGB, a new array; gray is three equal channels. Bit-exact with libjpeg-turbo's slow integer IDCT and fancy
+        upsampling.
+
+    Raises
+    ------
+    UnsupportedError
+        Left to Pillow.
+    CorruptError
+        The bytes break the format.
+    TooLargeError
+        More than `max_pixels`; nothing was allocated.
+    ValueError
+        The region is not inside the image.
+    """
+
+def features() -> list[str]:
+    """
+    The instruction sets that the kernels use on this processor; empty: portable code.
+
+    Returns
+    -------
+    list of str
+        For instance ``["avx2", "bmi2", "fma", "f16c"]``.
+    """
+
+def fill(
+    images: Sequence[Buffer],
+    geometry: NDArray[int32],
+    out: NDArray[uint8 | float16 | float32],
+    rows: NDArray[int64],
+    *,
+    layout: str,
+    filter: str,
+    scale: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
+    offset: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
+    max_pixels: SupportsIndex = 134217728,
+) -> tuple[list[tuple[int, str, str]], int, int]:
+    """
+    Fills rows of a batch from encoded images: decode, crop, resize, flip, normalise.
+
+    Parameters
+    ----------
+    images : sequence of buffer
+        ``n`` encoded images.
+    geometry : ndarray, shape (n, 9), int32
+        x0, y0, x1, y1 (the region of the image), width, height (what it is resized to), left, top (where the output's
+        H x W window lies in that), flip (bit 0: left and right, bit 1: top and bottom; applied last).
+    out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
+        The batch; C-contiguous.
+    rows : ndarray, shape (n,), int64
+        Image ``i`` goes to ``out[rows[i]]``; no row twice.
+    layout : {"HWC", "CHW"}
+        Which of the two shapes.
+    filter : {"box", "bilinear", "bicubic", "lanczos"}
+        Antialiased, as Pillow's `Image.resize` of the cropped region, within one level (bicubic and lanczos:
+        the same). A region that keeps its size keeps its pixels.
+    scale, offset : sequence of three float, optional
+        Float batches: ``level * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if that is
+        the type. uint8 batches: None.
+    max_pixels : int
+        Largest width times height that a header may declare.
+
+    Returns
+    -------
+    failures : list of (int, str, str)
+        ``i``, "unsupported" | "corrupt" | "too_large", and a message; these rows are untouched.
+    decode_ns, resize_ns : int
+        Time spent decoding, and resizing and writing.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arguments that do not fit together; nothing was written, except where a region turns out not to lie inside its
+        image (the message names ``i``): then other rows may have been.
+    """
+
+def fill_pixels(
+    image: NDArray[uint8],
+    geometry: NDArray[int32],
+    out: NDArray[uint8 | float16 | float32],
+    row: SupportsIndex,
+    *,
+    layout: str,
+    filter: str,
+    scale: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
+    offset: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
+) -> None:
+    """
+    The same as `fill` for one image that is already decoded.
+
+    Parameters
+    ----------
+    image : ndarray, shape (height, width, 3), uint8
+        RGB; C-contiguous.
+    geometry : ndarray, shape (9,), int32
+        As a row of `fill`'s.
+    out, layout, filter, scale, offset
+        As `fill`'s.
+    row : int
+        The row of `out` to be filled.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arguments that do not fit together; nothing was written.
+    """
+
+def inspect(image: Buffer) -> dict[str, Any]:
+    """
+    What a JPEG says about itself.
+
+    Parameters
+    ----------
+    image : buffer
+        The encoded image.
+
+    Returns
+    -------
+    dict
+        ``width``, ``height``, ``components``, ``precision`` (bits), ``sampling`` ("4:2:0" ...), ``color`` ("gray" |
+        "ycbcr" | "rgb" | "other"), ``process`` ("sequential" | "progressive" ...), ``progressive`` (bool),
+        ``restart_interval`` (MCUs; 0: none), ``native`` (bool: does the native decoder read it), ``reason`` (str: why
+        not; None if it does).
+
+    Raises
+    ------
+    UnsupportedError, CorruptError
+        The markers cannot be followed to the first scan.
+    """
+
+def level_override(name: str | None) -> None:
+    """
+    Lets calls that begin from now on, in any thread, run the kernels of a lower level: for tests and measurements.
+
+    Parameters
+    ----------
+    name : {"scalar", "avx2"} or None
+        The level; None: the processor's best. The pixels are the same at every level.
+
+    Raises
+    ------
+    ValueError
+        Not a level, or this processor lacks it.
+    """
+
+def resize(
+    image: NDArray[uint8],
+    width: SupportsIndex,
+    height: SupportsIndex,
+    filter: str,
+    region: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | None = None,
+) -> NDArray[uint8]:
+    """
+    Resizes an image, antialiased, as Pillow's `Image.resize` of the cropped region.
+
+    Parameters
+    ----------
+    image : ndarray, shape (height, width, channels), uint8
+        1 or 3 channels; C-contiguous.
+    width, height : int
+        The new size in pixels.
+    filter : {"box", "bilinear", "bicubic", "lanczos"}
+        Within one level of Pillow's result; bicubic and lanczos: the same.
+    region : tuple of four int, optional
+        x0, y0, x1, y1: only this part of the image.
+
+    Returns
+    -------
+    ndarray, shape (height, width, channels), uint8
+        A new array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arguments that do not fit together.
+    """
+
+def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
+    """
+    Width and height of JPEGs, as far as the native decoder reads them.
+
+    Parameters
+    ----------
+    images : sequence of buffer
+        Encoded images.
+
+    Returns
+    -------
+    ndarray, shape (n, 2), int32
+        Width and height in pixels; (0, 0) where the image must be asked of Pillow (not a JPEG, progressive, CMYK,
+        12-bit, a damaged header ...).
+    """
+
+def uniforms(
+    seed: int, epoch: int, indices: NDArray[int64], stream: SupportsIndex, count: SupportsIndex
+) -> NDArray[float64]:
+    """
+    Uniform numbers in [0, 1) for each sample of a chunk: `penstock.rng.uniforms`, bit for bit.
+
+    Parameters
+    ----------
+    seed, epoch : int
+        The lower 64 and 32 bits count.
+    indices : ndarray, shape (n,), int64
+        The samples.
+    stream : int
+        Which consumer draws, 0..65535.
+    count : int
+        Numbers per sample, at most 65536.
+
+    Returns
+    -------
+    ndarray, shape (n, count), float64
+        A new array.
+
+    Raises
+    ------
+    ValueError
+        Stream or count out of range.
+    """

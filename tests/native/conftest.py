@@ -1,0 +1,41 @@
+"""Pictures for the native core's tests, made here so that they are always there."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from penstock import _native
+
+Jpeg = Callable[..., bytes]
+
+
+@pytest.fixture(scope="session")
+def jpeg() -> Jpeg:
+    """A function that makes a JPEG of a picture with smooth areas, edges and noise."""
+
+    def make(width: int, height: int, seed: int = 0, *, gray: bool = False, **save: object) -> bytes:
+        rng = np.random.default_rng(seed)
+        y, x = np.mgrid[0:height, 0:width]
+        waves = [np.sin(x / a + c) + np.cos(y / b) for a, b, c in rng.uniform(2, 40, (3, 3))]
+        pixels = np.stack(waves, axis=-1) * 50 + 128 + rng.normal(0, 12, (height, width, 3))
+        pixels[height // 3 : height // 2, width // 4 : width // 2] = rng.uniform(0, 255, 3)
+        image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+        file = io.BytesIO()
+        (image.convert("L") if gray else image).save(file, "JPEG", **{"quality": 85, **save})
+        return file.getvalue()
+
+    return make
+
+
+@pytest.fixture
+def scalar_level() -> Iterator[Callable[[], None]]:
+    """A function that switches to the scalar kernels until the test ends; skips where there are no others."""
+    if not _native.features():
+        pytest.skip("this processor has no kernels but the scalar ones")
+    yield lambda: _native.level_override("scalar")
+    _native.level_override(None)
