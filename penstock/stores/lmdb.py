@@ -2,7 +2,7 @@
 
 ::
 
-    LmdbStore ──(per process)──> Environment, one per file ──get──> offset ──> window[offset:] ──check──> views
+    LmdbStore ──(per process)──> PackMap, one per file ──record(i)──> view of the map ──check──> key, fields
 
 A view of a record stays valid as long as someone holds it, also after the store is closed. Never used across a fork,
 never unpickles, writes nothing: :mod:`.lmdb_write` writes, :mod:`.lmdb_map` opens, :mod:`.lmdb_check` verifies.
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
-import lmdb
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.sample import Record, Schema
 from penstock.stores.base import Problem, Skipped, Store, Writer
 from penstock.stores.lmdb_format import Layout, PackMeta, column_dtype, parse_column
-from penstock.stores.lmdb_map import FILE, Environment
+from penstock.stores.lmdb_map import FILE, PackMap
 from penstock.stores.lmdb_pages import looks_like_lmdb
 
 __all__ = ["LmdbStore"]
@@ -52,7 +51,7 @@ class LmdbStore(Store):
 
     Notes
     -----
-    Reading costs about 4 microseconds a record beside its checksum. Layout of the file: :mod:`.lmdb_format`.
+    Reading costs about 3 microseconds a record beside its checksum. Layout of the file: :mod:`.lmdb_format`.
     """
 
     kind: ClassVar[str] = "lmdb"
@@ -61,7 +60,7 @@ class LmdbStore(Store):
     def __init__(self, path: str | os.PathLike[str], *, check: bool = True) -> None:
         super().__init__(path, check=check)
         self._check = check
-        self._environment: Environment | None = None
+        self._map: PackMap | None = None
         meta = self._open().meta
         self._meta = meta
         self._layout = Layout(meta.schema)
@@ -82,21 +81,19 @@ class LmdbStore(Store):
 
     def read(self, indices: Iterable[int] | NDArray[np.int64]) -> list[Record]:
         """The records at ``indices``; blobs are views of the map. See :meth:`Store.read`."""
-        environment = self._open()
-        environment.refuse_changed(self.url)
+        source = self._open()
+        source.refuse_changed(self.url)
         decode, check, count = self._layout.decode, self._check, len(self)
-        locate, window = environment.locate, environment.window
         records = []
-        with environment.begin() as get:
-            for index in indices:
-                number = int(index)
-                if not 0 <= number < count:
-                    self._refuse_outside(number)
-                try:
-                    key, fields = decode(window[locate(get, number)], number, check=check)
-                except (KeyError, ValueError, lmdb.Error) as error:
-                    raise self._unreadable(number, error) from error
-                records.append(Record(number, key, fields))
+        for index in indices:
+            number = int(index)
+            if not 0 <= number < count:
+                self._refuse_outside(number)
+            try:
+                key, fields = decode(source.record(number), number, check=check)
+            except ValueError as error:
+                raise self._unreadable(number, error) from error
+            records.append(Record(number, key, fields))
         return records
 
     def column(self, field: str) -> NDArray[Any]:
@@ -151,43 +148,41 @@ class LmdbStore(Store):
     def close(self) -> None:
         """Let go of the map; it is unmapped when the last store and the last view of it are gone."""
         super().close()
-        self._environment = None
+        self._map = None
 
-    def _open(self) -> Environment:
-        """The environment in this process; opened anew at the first use after a fork."""
+    def _open(self) -> PackMap:
+        """The map in this process; made anew at the first use after a fork."""
         self._refuse_closed()
-        environment = self._environment
-        if environment is None or environment.process != os.getpid():
-            known = environment.meta if environment is not None else None
-            environment = Environment.of(self._path, self.url)
-            if known is not None and known.content != environment.meta.content:
+        found = self._map
+        if found is None or found.process != os.getpid():
+            known = found.meta if found is not None else None
+            found = PackMap.of(self._path, self.url)
+            if known is not None and known.content != found.meta.content:
                 raise StoreError("this store was replaced by another; open it again", store=self.url)
-            self._environment = environment
-        return environment
+            self._map = found
+        return found
 
     def _unreadable(self, index: int, error: Exception) -> CorruptRecordError:
-        if isinstance(error, KeyError):
-            reason = f"record {index} of {len(self)} is missing: the file's structure is damaged"
-        else:
-            reason = f"record {index} is damaged: {error}"
-        key = self._key_elsewhere(index)
         return CorruptRecordError(
-            f"{reason}; `penstock verify` lists all that is", store=self.url, key=key, index=index
+            f"record {index} is damaged: {error}; `penstock verify` lists all that is",
+            store=self.url,
+            key=self._key_elsewhere(index),
+            index=index,
         )
 
     def _key_elsewhere(self, index: int) -> str | None:
         """The key of a record that cannot be decoded, from the database of keys."""
         try:
             return next((key for key, at in self._open().key_entries() if at == index), None)
-        except (lmdb.Error, ValueError):
+        except ValueError:
             return None  # that database is damaged as well; the index names the record
 
     def _stored_column(self, field: str) -> NDArray[Any]:
-        content = self._open().column(field)
         hashed = (self._meta.columns or {}).get(field)
-        if content is None:
-            raise CorruptRecordError(f"the column of field {field!r} is missing", store=self.url)
         try:
+            content = self._open().column(field)
+            if content is None:
+                raise ValueError("it is missing")  # noqa: TRY301  # one end for all that is wrong with it
             if xxhash.xxh3_64_hexdigest(content) != hashed:
                 raise ValueError("its checksum does not hold")  # noqa: TRY301  # one end for all that is wrong with it
             return parse_column(content, len(self), self.schema[field])
@@ -224,11 +219,13 @@ class _Keys(Sequence[str]):
 
     def _gather(self) -> list[str]:
         if self._all is None:
-            found: list[str | None] = [None] * len(self)
-            for key, index in self._store._open().key_entries():  # noqa: SLF001  # the store's own part
-                if index < len(found):
+            found = [""] * len(self)
+            try:
+                for key, index in self._store._open().key_entries():  # noqa: SLF001  # the store's own part
                     found[index] = key
-            if None in found:
-                raise CorruptRecordError("the database of keys is damaged", store=self._store.url)
-            self._all = found  # type: ignore[assignment]  # None was refused above
-        return self._all  # type: ignore[return-value]  # as above
+                if "" in found:
+                    raise ValueError(f"it has none for record {found.index('')}")  # noqa: TRY301  # one end
+            except (ValueError, IndexError) as error:
+                raise CorruptRecordError(f"the database of keys is damaged: {error}", store=self._store.url) from error
+            self._all = found
+        return self._all

@@ -1,21 +1,27 @@
-"""Opens packs: measured before they are mapped, once per process, never across a fork.
+"""Opens packs for reading: measured before they are mapped, and read without trusting their structure.
 
-A truncated file kills the process that maps it, so :mod:`.lmdb_pages` looks at it first. What is opened is read-only,
-without a lock and without a table of readers: finished packs do not change, and one that does is noticed. Called by
-:mod:`.lmdb`; writes nothing.
+::
+
+    branch pages ──> first number of each leaf                at opening
+    leaf page ──sealed? bounds?──> places of its records      once, when one of them is first read
+    place ──> window[begin : begin + nbytes]                  a view of the map, held against its record's checksums
+
+LMDB writes packs and its library could read them; but it trusts what it maps: a flipped bit in a page of the tree makes
+it touch memory that is not there, which kills the process. Here such a page is noticed, and named (decision 0005).
+A finished pack does not change, so places are kept; views stay valid as long as someone holds them. Writes nothing.
 """
 
 from __future__ import annotations
 
+import bisect
 import mmap
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import lmdb
 import numpy as np
 
 from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
@@ -28,59 +34,44 @@ from penstock.stores.lmdb_format import (
     META_HASH,
     RECORDS,
     PackMeta,
-    record_key,
 )
 from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, Tree
 
-__all__ = ["FILE", "Environment", "read_meta"]
+__all__ = ["FILE", "PackMap", "read_meta"]
 
 FILE: Final = "data.mdb"
-_MAX_DATABASES: Final = 8
 
 
-class Environment:
-    """One data file, open in this process and shared by every store on it.
+class PackMap:
+    """One pack's file, mapped in this process and shared by every store on it; use :meth:`of`.
 
-    LMDB must not open a file twice in a process, so :data:`_environments` finds the open one by the file's identity; it
-    closes when the last store lets go. Bytes are not handed out from the map of LMDB, which would vanish under them,
-    but from :attr:`window`, a second map of the same pages of memory, which Python keeps as long as any view of it.
-
-    Use :meth:`of`.
+    Thread-safe. A fork's child maps the file anew (:attr:`process`).
     """
 
     def __init__(self, folder: Path, url: str) -> None:
         self.process = os.getpid()
         self._path = folder / FILE
-        with PageFile(self._path, url) as pages:
-            _refuse_short(folder, pages, url)
-            self.meta = read_meta(pages, url)
-            records = pages.trees().get(RECORDS, Tree.empty())
-            if records.entries != self.meta.count:
-                raise CorruptRecordError(
-                    f"it holds {records.entries} records and should have {self.meta.count}", store=url
-                )
-            first = pages.locate(records)
+        self._pages = PageFile(self._path, url, _usable_seals(folder, url))
+        self.meta = read_meta(self._pages, url)
+        self._trees = self._pages.trees()
+        records = self._trees.get(RECORDS, Tree.empty())
+        if records.entries != self.meta.count:
+            raise CorruptRecordError(f"it holds {records.entries} records and should have {self.meta.count}", store=url)
+        leaves = list(self._pages.leaf_numbers(records))
+        self._firsts = [int.from_bytes(key, "big") for key, _ in leaves]
+        self._leaves = [number for _, number in leaves]
+        self._begins = np.zeros(self.meta.count, np.int64).data
+        self._sizes = np.zeros(self.meta.count, np.int64).data
         self._identity = _identity(self._path)
         with self._path.open("rb") as file:
             self.window = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        self._env = lmdb.open(
-            str(folder),
-            readonly=True,
-            lock=False,
-            create=False,
-            max_dbs=_MAX_DATABASES,
-            readahead=_readahead(len(self.window)),
-        )
-        self._records = self._env.open_db(RECORDS, create=False)
-        with self.begin() as get:
-            self._base = 0 if first is None else _address(get(record_key(0))) - first.offset
 
     @classmethod
-    def of(cls, folder: Path, url: str) -> Environment:
-        """The environment of ``folder``, opened if it is not open in this process."""
+    def of(cls, folder: Path, url: str) -> PackMap:
+        """The map of the pack in ``folder``, made if there is none in this process."""
         with _opening:
             try:
-                seen = (folder / FILE).stat()
+                identity = _identity(folder / FILE)
             except FileNotFoundError as error:
                 raise StoreNotFoundError("there is no LMDB environment here", store=url) from error
             except NotADirectoryError as error:
@@ -89,50 +80,40 @@ class Environment:
                     "is not there yet",
                     store=url,
                 ) from error
-            identity = (seen.st_dev, seen.st_ino)
-            environment = _environments.get(identity)
-            if environment is None or environment.process != os.getpid():
-                if environment is not None:
-                    environment._abandon()  # noqa: SLF001  # our own class
+            found = _maps.get(identity)
+            if found is None or found.process != os.getpid():
                 try:
-                    environment = _environments[identity] = cls(folder, url)
+                    found = _maps[identity] = cls(folder, url)
                 except StoreError:
                     raise
-                except (ValueError, lmdb.Error) as error:
+                except ValueError as error:
                     raise StoreFormatError(f"its structure is damaged: {error}", store=url) from error
-            return environment
+            return found
 
-    def _abandon(self) -> None:
-        """Close what a fork carried into this process, so that LMDB opens the file again; views of it stay valid."""
-        self._env.close()
-
-    def begin(self) -> _Reading:
-        """A read transaction for one call, in any thread."""
-        return _Reading(self._env.begin(db=self._records, buffers=True))
-
-    def locate(self, get: Callable[[bytes], memoryview | None], index: int) -> slice:
-        """Where in the window record ``index`` lies; KeyError if the tree has none."""
-        value = get(record_key(index))
-        if value is None:
-            raise KeyError(index)
-        begin = _address(value) - self._base
-        return slice(begin, begin + len(value))
+    def record(self, index: int) -> memoryview:
+        """The value of record ``index`` (which is one of the pack's); ValueError if the structure there is damaged."""
+        begin = self._begins[index]
+        if not begin:
+            self._load_leaf(index)
+            begin = self._begins[index]
+        return self.window[begin : begin + self._sizes[index]]
 
     def column(self, field: str) -> bytes | None:
         """A column's stored bytes."""
-        columns = self._env.open_db(COLUMNS, create=False)
-        with self._env.begin(db=columns) as transaction:
-            content: bytes | None = transaction.get(field.encode())
-        return content
+        for _, nodes in self._pages.leaves(self._trees.get(COLUMNS, Tree.empty())):
+            for node in nodes:
+                if node.key == field.encode():
+                    return self._pages.value(node.extent)
+        return None
 
     def key_entries(self) -> Iterator[tuple[str, int]]:
-        """All (key, index) pairs, in order of the keys' bytes."""
-        with self._env.begin(db=self._env.open_db(KEYS, create=False)) as transaction:
-            for key, index in transaction.cursor():
-                yield key.decode(), int.from_bytes(index, "big")
+        """All (key, index) pairs, in order of the keys' bytes; ValueError where that database is damaged."""
+        for _, nodes in self._pages.leaves(self._trees.get(KEYS, Tree.empty())):
+            for node in nodes:
+                yield node.key.decode(), int.from_bytes(self._pages.value(node.extent), "big")
 
     def refuse_changed(self, url: str) -> None:
-        """Refuse to go on with a file that was replaced, or written to, under the map."""
+        """Refuse to go on with a file that was replaced, cut or written to under the map."""
         try:
             if _identity(self._path) == self._identity:
                 return
@@ -140,20 +121,16 @@ class Environment:
             pass
         raise StoreError("this store's file was replaced or changed while it was open; open it again", store=url)
 
-
-class _Reading:
-    """A transaction as a context that gives its ``get``."""
-
-    __slots__ = ("_transaction",)
-
-    def __init__(self, transaction: Any) -> None:
-        self._transaction = transaction
-
-    def __enter__(self) -> Callable[[bytes], memoryview | None]:
-        return self._transaction.get  # type: ignore[no-any-return]  # lmdb ships no types
-
-    def __exit__(self, *exc: object) -> None:
-        self._transaction.abort()
+    def _load_leaf(self, index: int) -> None:
+        """Note the places of all records in the leaf page of one."""
+        number = self._leaves[bisect.bisect_right(self._firsts, index) - 1]
+        for node in self._pages.leaf(number):
+            at = int.from_bytes(node.key, "big")
+            if len(node.key) == 8 and at < len(self._begins):
+                self._sizes[at] = node.extent.nbytes  # before the begin: that tells other threads that both are there
+                self._begins[at] = node.extent.offset
+        if not self._begins[index]:
+            raise ValueError(f"it is missing from page {number}, where it must be")
 
 
 def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> PackMeta:
@@ -189,21 +166,20 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
     return meta
 
 
-def _refuse_short(folder: Path, pages: PageFile, url: str) -> None:
+def _usable_seals(folder: Path, url: str) -> Seals | None:
+    """The seals beside the file; none if they are missing or damaged, which `penstock verify` tells."""
     try:
         seals = Seals(folder / SEALS)
     except (FileNotFoundError, ValueError):
-        return  # without seals, or with damaged ones, a pack can be read; `penstock verify` says so
-    want = seals.count * seals.page_nbytes
-    if pages.nbytes < want:
+        return None
+    have, want = (folder / FILE).stat().st_size, seals.count * seals.page_nbytes
+    if have < want:
         raise StoreFormatError(
-            f"{folder / FILE} is truncated: it has {pages.nbytes} bytes of {want}; copy it again", store=url
+            f"{folder / FILE} is truncated: it has {have} bytes of {want} ({want - have} are missing); copy it again, "
+            "or pack the source again",
+            store=url,
         )
-
-
-def _readahead(nbytes: int) -> bool:
-    """Whether the kernel should read ahead: only where the file fits in memory beside everything else."""
-    return nbytes < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return seals
 
 
 def _identity(path: Path) -> tuple[int, int, int, int]:
@@ -211,15 +187,7 @@ def _identity(path: Path) -> tuple[int, int, int, int]:
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
-def _address(view: memoryview | None) -> int:
-    """Where in memory a view begins."""
-    if view is None:
-        raise ValueError("the first record is missing")
-    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
-    return address
-
-
-_environments: weakref.WeakValueDictionary[tuple[int, int], Environment] = weakref.WeakValueDictionary()
+_maps: weakref.WeakValueDictionary[tuple[int, int, int, int], PackMap] = weakref.WeakValueDictionary()
 _opening = threading.Lock()
 
 

@@ -6,8 +6,8 @@
                 │  meta  │  meta  │ branch, leaf, overflow                └─ page size, count, hash of the hashes
 
 LMDB maps its file and trusts it: a truncated one kills the process, a damaged one answers wrongly. So this module
-reads the file on its own terms, bounds-checked and without a map: before it is opened (:func:`measure`), to find a
-record's place (:meth:`PageFile.locate`), and to verify it (:meth:`PageFile.leaves`). It writes the seals only.
+reads the file on its own terms, bounds-checked and without a map: before it is opened (:func:`measure`), to find the
+records' places (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.leaves`). It writes the seals only.
 
 The format is that of LMDB 0.9 on little-endian 64-bit machines: ``mdb.c``, structures MDB_page, MDB_meta, MDB_db,
 MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
@@ -15,8 +15,10 @@ MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,24 +202,28 @@ class PageFile:
         The file ``data.mdb``.
     url : str
         The store, for errors.
+    seals : Seals, optional
+        If given, each branch and leaf page is held against its seal when it is read.
+
+    Notes
+    -----
+    Thread-safe, also across a fork: it reads with ``pread``. The file is closed with the object.
     """
 
-    def __init__(self, path: Path, url: str) -> None:
+    def __init__(self, path: Path, url: str, seals: Seals | None = None) -> None:
         self.meta = measure(path, url)
         self.page_nbytes = self.meta.page_nbytes
+        self._seals = seals
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._close = weakref.finalize(self, os.close, self._file)
         self.nbytes = os.fstat(self._file).st_size
+        self.pages = -(-self.nbytes // self.page_nbytes)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        os.close(self._file)
-
-    @property
-    def pages(self) -> int:
-        """Pages of the file, a last part of one counted."""
-        return -(-self.nbytes // self.page_nbytes)
+        self._close()
 
     def read(self, first: int, count: int = 1) -> bytes:
         """Pages ``first`` and following, whole; ValueError where the file has none."""
@@ -238,10 +244,6 @@ class PageFile:
             if node.is_tree
         }
 
-    def locate(self, tree: Tree) -> Extent | None:
-        """Where the value of a tree's first entry lies; None if the tree is empty."""
-        return next((node.extent for _, nodes in self.leaves(tree) for node in nodes), None)
-
     def leaves(self, tree: Tree, structure: list[int] | None = None) -> Iterator[tuple[int, list[Node]]]:
         """Page number and entries of each leaf, in order of keys.
 
@@ -252,41 +254,64 @@ class PageFile:
         structure : list of int, optional
             Gets the number of each branch and leaf page before it is parsed.
         """
-        if tree.root == _NO_PAGE:
-            return
+        for number, _, page, nodes in self._walk(tree, structure):
+            yield number, [self._leaf_node(number, page, at) for at in nodes]
+
+    def leaf_numbers(self, tree: Tree) -> Iterator[tuple[bytes, int]]:
+        """First possible key and page number of each leaf, in order, by the branch pages alone."""
+        for number, key, _, _ in self._walk(tree, None, branches_only=True):
+            yield key, number
+
+    def leaf(self, number: int) -> list[Node]:
+        """The entries of one leaf page."""
+        page, flags, nodes = self._structure(number)
+        if flags & _BRANCH:
+            raise ValueError(f"page {number}: a branch page where a leaf must be")
+        return [self._leaf_node(number, page, at) for at in nodes]
+
+    def _walk(
+        self, tree: Tree, structure: list[int] | None, *, branches_only: bool = False
+    ) -> Iterator[tuple[int, bytes, bytes, tuple[int, ...]]]:
+        """Leaves in order: number, first possible key; unless ``branches_only``, the page and its entries' places."""
+        waiting = [] if tree.root == _NO_PAGE else [(tree.root, 1, b"")]
         seen = 0
-        waiting = [(tree.root, 1)]
         while waiting:
-            number, depth = waiting.pop()
+            number, depth, key = waiting.pop()
             seen += 1
-            if depth > _MAX_DEPTH or seen > self.pages:
-                raise ValueError(f"page {number}: the tree runs in a circle")
+            if depth > min(tree.depth, _MAX_DEPTH) or seen > self.pages:
+                raise ValueError(f"page {number}: the tree is deeper than it says, or runs in a circle")
+            if branches_only and depth == tree.depth:
+                yield number, key, b"", ()
+                continue
             if structure is not None:
                 structure.append(number)
-            page = self.read(number)
-            flags, nodes = self._nodes(number, page)
+            page, flags, nodes = self._structure(number)
             if flags & _BRANCH:
                 children = [self._child(number, page, at) for at in nodes]
-                waiting.extend((child, depth + 1) for child in reversed(children))
+                waiting.extend((child, depth + 1, first or key) for child, first in reversed(children))
             else:
-                yield number, [self._leaf_node(number, page, at) for at in nodes]
+                yield number, key, page, nodes
 
-    def _nodes(self, number: int, page: bytes) -> tuple[int, tuple[int, ...]]:
+    def _structure(self, number: int) -> tuple[bytes, int, tuple[int, ...]]:
+        """A branch or leaf page, its flags, and where in it its entries lie."""
+        page = self.read(number)
+        if self._seals is not None and not self._seals.fits(number, page):
+            raise ValueError(f"page {number}: not as it was sealed")
         said, _, flags, lower, upper = _PAGE.unpack_from(page)
-        kind = flags & (_BRANCH | _LEAF)
-        if said != number or kind not in {_BRANCH, _LEAF} or not 16 <= lower <= upper <= len(page):
+        if said != number or flags & (_BRANCH | _LEAF) not in {_BRANCH, _LEAF} or not 16 <= lower <= upper <= len(page):
             raise ValueError(f"page {number}: neither a branch nor a leaf page")
         nodes = struct.unpack_from(f"<{(lower - 16) // 2}H", page, 16)
         if any(at + _NODE.size > len(page) for at in nodes):
             raise ValueError(f"page {number}: an entry lies outside its page")
-        return flags, nodes
+        return page, flags, nodes
 
-    def _child(self, number: int, page: bytes, at: int) -> int:
-        low, high, flags, _ = _NODE.unpack_from(page, at)
+    def _child(self, number: int, page: bytes, at: int) -> tuple[int, bytes]:
+        """The page that a branch's entry points to, and the first key that may be there (empty: none is too small)."""
+        low, high, flags, key_nbytes = _NODE.unpack_from(page, at)
         child: int = low | high << 16 | flags << 32
         if not 2 <= child < self.pages:
             raise ValueError(f"page {number}: points to page {child}, outside the file of {self.pages} pages")
-        return child
+        return child, page[at + _NODE.size : at + _NODE.size + key_nbytes]
 
     def _leaf_node(self, number: int, page: bytes, at: int) -> Node:
         low, high, flags, key_nbytes = _NODE.unpack_from(page, at)
@@ -306,7 +331,13 @@ class PageFile:
 
 
 class Seals:
-    """The hashes of a file's pages, as kept beside it in ``pages.xxh3``; read a stretch at a time."""
+    """The hashes of a file's pages, as kept beside it in ``pages.xxh3``.
+
+    Parameters
+    ----------
+    path : Path
+        That file. ValueError if it is not one, or cut short.
+    """
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -314,23 +345,25 @@ class Seals:
             if len(head) < _SEALS.size or not head.startswith(_SEALS_MAGIC):
                 raise ValueError("its header is not one of this format")
             _, self.page_nbytes, _, self.count, self._hashed = _SEALS.unpack(head)
-        self._path = path
+            if os.fstat(file.fileno()).st_size != _SEALS.size + 8 * self.count:
+                raise ValueError(f"its size is not that of {self.count} hashes")
+            self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._hashes = np.frombuffer(self._bytes, "<u8", offset=_SEALS.size)
 
     def broken(self) -> bool:
         """Whether the seals themselves do not hold; reads all of them."""
-        with self._path.open("rb") as file:
-            state = xxhash.xxh3_64(file.read(_SEALS.size)[:-8])
-            nbytes = 0
-            while part := file.read(1 << 20):
-                state.update(part)
-                nbytes += len(part)
-        return nbytes != 8 * self.count or bool(state.digest() != self._hashed)
+        state = xxhash.xxh3_64(self._bytes[: _SEALS.size - 8])
+        for at in range(_SEALS.size, len(self._bytes), 1 << 20):
+            state.update(self._bytes[at : at + (1 << 20)])
+        return bool(state.digest() != self._hashed)
 
     def load(self, first: int, count: int) -> NDArray[np.uint64]:
         """The hashes of pages ``first`` and following."""
-        with self._path.open("rb") as file:
-            file.seek(_SEALS.size + 8 * first)
-            return np.frombuffer(file.read(8 * count), "<u8")
+        return self._hashes[first : first + count]
+
+    def fits(self, number: int, page: bytes) -> bool:
+        """Whether a page is the one that was sealed."""
+        return number < self.count and bool(self._hashes[number] == xxhash.xxh3_64_intdigest(page))
 
     @staticmethod
     def write(folder: Path, file_name: str) -> None:
