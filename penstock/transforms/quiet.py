@@ -18,6 +18,7 @@ from typing import Any
 __all__ = ["quiet"]
 
 _here = threading.local()
+_lock = threading.Lock()
 
 
 class _OnlyHere:
@@ -34,8 +35,11 @@ _FILTER: Any = ("ignore", _OnlyHere(), Warning, None, 0)
 def quiet() -> Iterator[None]:
     """Ignore every warning that this thread raises while the body runs; re-entrant and thread-safe."""
     filters: list[Any] = warnings.filters  # type: ignore[assignment]  # typeshed calls the list a Sequence
-    if not filters or filters[0] is not _FILTER:  # somebody's catch_warnings brought an older list back
-        filters.insert(0, _FILTER)
+    if not filters or filters[0] is not _FILTER:
+        with _lock:  # somebody put a filter before ours, or brought an older list back
+            if _FILTER in filters:
+                filters.remove(_FILTER)
+            filters.insert(0, _FILTER)
     _here.depth = getattr(_here, "depth", 0) + 1
     try:
         yield

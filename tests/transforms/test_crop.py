@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image
 
 from penstock import transforms as T
@@ -81,14 +82,14 @@ def test_random_crop_names_the_image_it_does_not_fit() -> None:
     """An image smaller than the window is an error that says which, unless padding was asked for."""
     sizes = np.array([(30, 30), (30, 9)], np.int32)
 
-    with pytest.raises(ArgumentError, match="30 x 9.*pad_if_needed") as caught:
+    with pytest.raises(ArgumentError, match=r"30 x 9.*pad_if_needed") as caught:
         T.RandomCrop(10).draw(KEYS[:2], sizes, 0)
 
     assert caught.value.where["position"] == 1
 
 
 def torchvisions_algorithm(op: T.RandomResizedCrop, width: int, height: int, numbers: Any) -> tuple[int, int, int, int]:
-    """``torchvision.transforms.RandomResizedCrop.get_params`` line by line, on numbers given: left, top, width, height."""
+    """``torchvision.transforms.RandomResizedCrop.get_params`` line by line, on given numbers; left, top, width, height."""
     area = height * width
     log_ratio = math.log(op.ratio[0]), math.log(op.ratio[1])
     for i in range(10):
@@ -141,17 +142,16 @@ def test_random_resized_crop_has_torchvisions_distribution(size: tuple[int, int]
     ours = windows(T.RandomResizedCrop(224), *size)
 
     limit = 1.95 * math.sqrt(2 / 4000)  # p = 0.001
-    for measure in (
-        lambda w: w[:, 2] * w[:, 3],
-        lambda w: w[:, 2] / w[:, 3],
-        lambda w: w[:, 0] / (size[0] - w[:, 2] + 1),
-        lambda w: w[:, 1] / (size[1] - w[:, 3] + 1),
-    ):
-        both = np.sort(np.concatenate([measure(ours), measure(theirs)]))
-        distance = np.abs(
-            np.searchsorted(np.sort(measure(ours)), both, "right") - np.searchsorted(np.sort(measure(theirs)), both, "right")
-        ).max()
-        assert distance / 4000 < limit
+    for mine, its in zip(measures(ours, size), measures(theirs, size), strict=True):
+        both = np.concatenate([mine, its])
+        below = [np.searchsorted(np.sort(draws), both, side="right") for draws in (mine, its)]
+        assert np.abs(below[0] - below[1]).max() / 4000 < limit
+
+
+def measures(drawn: NDArray[np.int64], size: tuple[int, int]) -> list[NDArray[np.float64]]:
+    """Area, shape and relative place of windows."""
+    left, top, width, height = drawn.T.astype(np.float64)
+    return [width * height, width / height, left / (size[0] - width + 1), top / (size[1] - height + 1)]
 
 
 @pytest.mark.parametrize(

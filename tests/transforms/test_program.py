@@ -70,7 +70,7 @@ FILTER = st.sampled_from(["box", "bilinear", "bicubic", "lanczos"])
 GEOMETRY = st.one_of(
     st.builds(T.Resize, SIZE, FILTER),
     st.builds(T.CenterCrop, SIZE),
-    st.builds(T.RandomCrop, SIZE, st.integers(0, 5), st.just(True)),  # noqa: FBT003  # pad_if_needed
+    st.builds(T.RandomCrop, SIZE, st.integers(0, 5), st.just(True)),  # pad_if_needed
     st.builds(T.RandomResizedCrop, SIZE, st.just((0.2, 1.0)), st.just((0.5, 2.0)), FILTER),
     st.builds(T.HorizontalFlip),
     st.builds(T.VerticalFlip),
@@ -83,7 +83,12 @@ VALUES = st.sampled_from(
         [T.ToLayout("CHW", "float16")],
         [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)],
         [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.ToLayout("CHW", "float32")],
-        [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.HorizontalFlip(), T.CenterCrop(7), T.ToLayout("HWC", "float16")],
+        [
+            T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD),
+            T.HorizontalFlip(),
+            T.CenterCrop(7),
+            T.ToLayout("HWC", "float16"),
+        ],
         [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.Normalize((0, 0, 0), (2, 2, 2)), T.ToLayout("CHW", "float32")],
         [T.ToLayout("HWC", "float32"), T.HorizontalFlip(), T.ToLayout("CHW", "float32")],
     ]

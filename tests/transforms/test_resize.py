@@ -23,7 +23,7 @@ KEY = SampleKeys(0, 0, np.zeros(1, np.int64))
     more=st.one_of(st.none(), st.integers(1, 300)),
 )
 def test_the_size_is_torchvisions(size: tuple[int, int], short: int, more: int | None) -> None:
-    """One int is the shorter side, and the longer one is rounded down as torchvision does, with and without max_size."""
+    """One int is the shorter side; the longer is rounded down as torchvision does, with and without max_size."""
     functional = pytest.importorskip("torchvision.transforms.functional")
     limit = None if more is None else short + more
 
@@ -35,7 +35,7 @@ def test_the_size_is_torchvisions(size: tuple[int, int], short: int, more: int |
 
 @given(size=st.tuples(st.integers(1, 60), st.integers(1, 60)), target=st.tuples(st.integers(1, 60), st.integers(1, 60)))
 def test_masks_take_the_nearest_pixel(size: tuple[int, int], target: tuple[int, int]) -> None:
-    """A mask's values are never mixed: each is that of the pixel Pillow's nearest neighbour takes (Pillow wavers on edges)."""
+    """A mask's values are never mixed: each is what Pillow's nearest neighbour takes (edges apart, where it wavers)."""
     mask = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
 
     moved = T.Resize(target[::-1]).mask(mask, np.array(target))
