@@ -86,7 +86,7 @@ def restart_with_newer_python() -> None:
     """Run this script again with a newer Python from PATH, or say that there is none."""
     for name in ("python3.13", "python3.12", "python3.11"):
         path = shutil.which(name)
-        if path:
+        if path and quiet([path, "-c", ""]):
             os.execv(path, [path, *sys.argv])  # noqa: S606  # a path found on PATH, our own arguments
     raise SetupError(f"Python 3.11 or newer is needed (this is {sys.version.split()[0]}): apt-get install python3.11")
 
