@@ -89,7 +89,7 @@ def test_random_crop_names_the_image_it_does_not_fit() -> None:
 
 
 def torchvisions_algorithm(op: T.RandomResizedCrop, width: int, height: int, numbers: Any) -> tuple[int, int, int, int]:
-    """``torchvision.transforms.RandomResizedCrop.get_params`` line by line, on given numbers; left, top, width, height."""
+    """torchvision's ``RandomResizedCrop.get_params`` line by line, on given numbers; left, top, width, height."""
     area = height * width
     log_ratio = math.log(op.ratio[0]), math.log(op.ratio[1])
     for i in range(10):
