@@ -84,6 +84,7 @@ class Program:
         self._rowwise = alone and not any(isinstance(op, Lambda) and op.on == "sample" for op in self.ops)
         self._fusion = Fusion()
         self.fused = self._fuse() if self._rowwise else 0
+        self._moving = [(i, op) for i, op in enumerate(self.ops[: self.fused]) if type(op).compose is not Op.compose]
         self._prefix = self._spec_behind(self.fused) or ImageSpec()
         last = self._spec_behind(len(self.ops)) if self._rowwise else None
         self._spec: ArraySpec | None = None
@@ -103,7 +104,7 @@ class Program:
             If an op cannot work on an image of such a size; ``position`` says which.
         """
         geometry = Geometry(sizes)
-        for stream, op in enumerate(self.ops[: self.fused]):
+        for stream, op in self._moving:
             op.compose(geometry, op.draw(keys, geometry.size, stream))
         return Plan(geometry.plan, geometry.size, geometry.padded)
 
