@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -14,8 +15,9 @@ from rich.console import Console
 import penstock as ps
 
 pytest.importorskip("torch", reason="the demo compares with torch")
-pytest.importorskip("torchvision", reason="the demo compares with torchvision")
 pytest.importorskip("skimage", reason="the demo's photographs come inside scikit-image")
+if importlib.util.find_spec("torchvision") is None:  # not imported: beside a foreign torch that takes the demo's care
+    pytest.skip("the demo compares with torchvision", allow_module_level=True)
 
 from penstock.demo import photographs, run
 from penstock.demo.tour import QUICK, Tour
