@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError
-from penstock.transforms import fallback
+from penstock.transforms import fallback, markers
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params
 from penstock.transforms.orientation import Region, orient_pixels, raw_region
 
@@ -35,7 +35,8 @@ def decode(
         The whole file: JPEG, PNG, WebP, GIF (first frame), BMP or TIFF, told by its first bytes.
     region : tuple of four int, optional
         ``x0, y0, x1, y1`` in pixels of the full-size image (as oriented, with ``orient=True``); x1 and y1 are outside.
-        A baseline JPEG is decoded no further than its last row: damage below goes unnoticed.
+        A baseline JPEG is decoded no further than its last row: a file that was cut off is refused all the same, but
+        other damage below goes unnoticed.
     scale : {1, 2, 4, 8}
         Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, the rest by averaging scale x scale pixels. The size is
         rounded up, and the region mapped outward: ``x0 // scale`` to ``ceil(x1 / scale)`` (in the file's own rows).
@@ -50,7 +51,7 @@ def decode(
     ndarray, shape (height, width, 3), uint8
         RGB; a new C-contiguous array. The pixels are Pillow's ``convert("RGB")``: gray is repeated, alpha is dropped
         (not blended), palettes are looked up, CMYK is converted without a profile; but 16-bit samples are brought to
-        8 by ``>> 8``, where Pillow would clip.
+        8 by ``>> 8``, where Pillow would clip (32-bit and float samples are clipped).
 
     Raises
     ------
@@ -152,6 +153,8 @@ class Decode(Op):
 
 
 def _decode_jpeg(encoded: bytes, region: Region | None, max_pixels: int) -> NDArray[np.uint8]:
+    if region is not None and markers.is_cut(encoded):
+        return decode_refused(encoded, "the end marker is missing", max_pixels, region)
     try:
         pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels)
     except _native.TooLargeError as error:

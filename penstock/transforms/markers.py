@@ -1,4 +1,4 @@
-"""Walk a JPEG's markers without decoding: how many scans it asks for, whether it carries metadata.
+"""Walk a JPEG's markers without decoding: how many scans it asks for, what it carries, whether its end is there.
 
 Called before Pillow sees a JPEG. A progressive file of 200 kB can ask for thousands of passes over a large
 image, and libjpeg makes every one of them; counting costs a search for FF bytes. Nothing is judged here but
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["count_scans", "frame", "has_metadata"]
+__all__ = ["count_scans", "frame", "has_metadata", "is_cut"]
 
 # In entropy-coded bytes FF is followed by 00 (stuffing), D0..D7 (restart) or FF (fill); all else is a marker.
 _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
@@ -45,6 +45,15 @@ def has_metadata(jpeg: bytes) -> bool:
         if marker == _SOS:
             return False
     return False
+
+
+def is_cut(jpeg: bytes) -> bool:
+    """Whether no end marker follows the last scan: the file was cut off, or its end overwritten.
+
+    A part of an image can be decoded from a file that was cut below it. Whether such a file is refused must not depend
+    on which part was asked for, so it is looked for in any case: one comparison, for nearly every file.
+    """
+    return not jpeg.endswith(b"\xff\xd9") and jpeg.rfind(b"\xff\xd9") < jpeg.rfind(b"\xff\xda")
 
 
 def _segments(jpeg: bytes) -> Iterator[tuple[int, int]]:

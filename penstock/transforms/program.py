@@ -7,7 +7,8 @@
                                      └ padded or oriented rows ──> the general path, row by row
                                                                    then, if any, the ops that did not fuse
 
-Whatever the way, a row equals what the general path makes of the sample, bit for bit. Called by datasets from any
+Whatever the way, a row equals what the general path makes of the sample, bit for bit (damage in the middle of a
+JPEG, below the part that is used, is the one thing that only the general path notices). Called by datasets from any
 number of threads at once; holds no state. Which ops fuse is the ops' own knowledge (:meth:`Op.fuse`).
 """
 
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from penstock import _native, trace
 from penstock.errors import ArgumentError, PenstockError, SampleError
 from penstock.sample import ArraySpec, SampleKeys
-from penstock.transforms import fallback
+from penstock.transforms import fallback, markers
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Sizes
 from penstock.transforms.decode import Decode, as_bytes, decode_refused, fill_sizes, too_large
@@ -54,7 +55,7 @@ class Plan:
     size : ndarray, shape (n, 2)
         Width and height of each image behind the fused ops.
     general : ndarray, shape (n,), bool, or None
-        Rows that no geometry expresses (padding, Exif orientation); None: there are none.
+        Rows that no geometry expresses (padding, Exif orientation) or whose file was cut off; None: there are none.
     """
 
     geometry: NDArray[np.int32]
@@ -214,9 +215,8 @@ class Program:
             chunk.sizes = fill_sizes(chunk.images, chunk.sizes.copy(), decode.max_pixels)
         oriented = _orient_sizes(chunk, decode.max_pixels) if decode.orient else None
         plan = self.plan(chunk.keys, chunk.sizes)
-        if oriented is None:
-            return plan
-        return replace(plan, general=oriented if plan.general is None else oriented | plan.general)
+        general = [mask for mask in (plan.general, oriented, _cut(chunk.images)) if mask is not None]
+        return replace(plan, general=np.any(general, axis=0)) if general else plan
 
     def _fill_planned(
         self, chunk: _Chunk, plan: Plan, out: NDArray[Any], rows: NDArray[np.int64], failed: list[Failure]
@@ -333,6 +333,18 @@ class _Chunk:
     def known_sizes(self) -> NDArray[np.int32]:
         assert self.sizes is not None
         return self.sizes
+
+
+def _cut(images: Sequence[Any]) -> NDArray[np.bool_] | None:
+    """Which images are JPEGs without an end, for the general path to judge; None: none."""
+    suspects = [i for i, image in enumerate(images) if bytes(image[-2:]) != b"\xff\xd9"]
+    if not suspects:
+        return None
+    cut = np.zeros(len(images), np.bool_)
+    for i in suspects:
+        encoded = as_bytes(images[i])
+        cut[i] = encoded.startswith(b"\xff\xd8") and markers.is_cut(encoded)
+    return cut if cut.any() else None
 
 
 def _orient_sizes(chunk: _Chunk, max_pixels: int) -> NDArray[np.bool_] | None:

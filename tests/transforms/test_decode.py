@@ -211,6 +211,13 @@ def test_sixteen_bits_are_shifted_not_clipped() -> None:
         np.testing.assert_array_equal(pixels, np.repeat((deep >> 8).astype(np.uint8)[:, :, None], 3, axis=2))
 
 
+def test_deeper_samples_are_clipped_as_pillow_does() -> None:
+    """32-bit and float samples, which have no scale of their own, come as Pillow converts them."""
+    for mode, value in (("I", 300), ("I", 77), ("F", 7.5)):
+        file = encoded(Image.new(mode, (3, 2), value), "TIFF")
+        np.testing.assert_array_equal(decode(file), np.full((2, 3, 3), min(int(value), 255)))
+
+
 def test_sixteen_bit_rgb_is_shifted() -> None:
     """16-bit RGB PNG keeps the high byte of every sample."""
     deep = np.random.default_rng(1).integers(0, 1 << 16, (5, 7, 3)).astype(">u2")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -364,3 +366,36 @@ def test_real_images_fill_as_the_pipeline_makes_them(imagenet_dir: Any) -> None:
         program.fill(images, out, keys)
         for i, image in enumerate(images):
             np.testing.assert_array_equal(out[i], pipeline(image, keys=keys[i : i + 1]))
+
+
+def test_a_file_that_was_cut_is_refused_whatever_part_is_used() -> None:
+    """A truncated JPEG fails also where the crop lies above the cut; junk behind a whole one does no harm."""
+    whole = encoded(40, 300, seed=3)
+    pipeline = T.Pipeline([T.Decode(), T.CenterCrop(20)])
+    program, keys = pipeline.compile("image"), SampleKeys(0, 0, np.arange(1))
+    behind = encoded(40, 300, seed=3, exif=b"Exif\x00\x00" + encoded(8, 8))
+
+    for image in (whole, behind):
+        for length in (len(image) * 8 // 10, len(image) - 2):
+            with pytest.raises(DecodeError):
+                program.run([image[:length]], keys)
+            with pytest.raises(DecodeError):
+                ps.decode(image[:length], region=(0, 0, 20, 20))
+
+    for junk in (b"\x00", b"junk" * 10, encoded(9, 9)):
+        np.testing.assert_array_equal(program.run([whole + junk], keys)[0], pipeline(whole))
+
+
+def test_pillow_is_not_imported_for_baseline_jpeg() -> None:
+    """A process that fills rows from ordinary JPEGs pays neither for Pillow nor for torch."""
+    script = (
+        "import sys, numpy as np; from penstock import transforms as T; from penstock.sample import SampleKeys\n"
+        "image = sys.stdin.buffer.read()\n"
+        "pipeline = T.Pipeline([T.Decode(), T.RandomResizedCrop(8), T.ToLayout()])\n"
+        "pipeline.compile('image').fill([image], np.zeros((1, 3, 8, 8), np.float32), SampleKeys(0, 0, np.arange(1)))\n"
+        "assert not {'PIL', 'torch'} & set(sys.modules), 'imported'\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], input=IMAGES[0], capture_output=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stderr.decode()
