@@ -59,13 +59,34 @@ class LoaderIterator:
         self._in_flight = 0
         self._plan_ended = self._closed = False
         self._ready: dict[int, Done] = {}
-        if limit > 1:
+        self._eager = loader.num_workers > 0  # serial: a sampler is drawn from when a batch is asked for, not before
+        if self._eager:
             self._top_up()
 
     def __iter__(self) -> LoaderIterator:
         return self
 
     def __next__(self) -> Any:
+        try:
+            done = self._advance()
+            if done is None:
+                raise StopIteration
+            error = done.error
+        except StallError as stalled:
+            done, error = None, stalled.with_traceback(None)
+        if done is not None and error is None:
+            return done.batch
+        # A traceback that somebody keeps (a notebook does) keeps this frame: it must not keep the workers by `self`,
+        # nor the error by itself.
+        del self, done
+        assert error is not None, "a batch that is not there has an error"
+        try:
+            raise error
+        finally:
+            del error
+
+    def _advance(self) -> Done | None:
+        """The next batch or error, counted as delivered; None at the end."""
         if self._pid != os.getpid():
             raise ArgumentError(f"this iterator belongs to process {self._pid}; a forked process calls iter() itself")
         while not self._closed:
@@ -73,14 +94,12 @@ class LoaderIterator:
             done = self._next_done()
             if done is None:
                 self._finish()
-                break
-            if done.batch is END:
+            elif done.batch is END:
                 self._plan_ended = True
-                continue
-            if done.seq in self._delivered_before:
-                continue
-            return self._delivered(done)
-        raise StopIteration
+            elif done.seq not in self._delivered_before:
+                self._count(done)
+                return done
+        return None
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -168,21 +187,15 @@ class LoaderIterator:
     def _place(self) -> dict[str, int]:
         return {"epoch": self._progress.epoch, "batch": self._next_seq}
 
-    def _delivered(self, done: Done) -> Any:
+    def _count(self, done: Done) -> None:
         if done.error is None:
             self._progress.deliver(done)
             self._loader._count(done)  # noqa: SLF001  # the loader's other half
-            if self._limit > 1:  # serial: a sampler is drawn from when a batch is asked for, not before
+            if self._eager:
                 self._top_up()
             self._warn_of_length()
-            return done.batch
-        if done.task is not None and len(done.task.indices):
+        elif done.task is not None and len(done.task.indices):
             self._progress.deliver(done)  # a failed batch counts as drawn; a stream goes on behind what failed
-        error, done.error = done.error, None
-        try:
-            raise error
-        finally:
-            del error, done  # or the traceback would keep this frame, and this frame the error
 
     def _warn_of_length(self) -> None:
         reported = self._loader.reported_length

@@ -228,6 +228,8 @@ class StreamJob(_Job):
             )
             while self._samples < progress.samples:
                 self._next(None)
+        if saved is not None and saved["ended"]:
+            self._iterator = iter(())
         self._samples = progress.samples
 
     def _next(self, default: Any = END) -> Any:
@@ -251,6 +253,8 @@ class StreamJob(_Job):
             try:
                 while len(samples) < self._size and (sample := self._next()) is not END:
                     samples.append(sample)
+                if len(samples) < self._size:
+                    self._iterator = iter(())  # an end is final, also for an iterator that would go on
             except BaseException as error:  # noqa: BLE001  # handed to the build, which raises it
                 self._pending = samples
                 return _Pulled(seq, [], error=located(error, sample=self._samples - 1))
@@ -258,7 +262,8 @@ class StreamJob(_Job):
                 samples = []
             state = None
             if self._owner is not None:
-                state = {"of": self._owned, "state": copy.deepcopy(self._owner.state_dict())}
+                ended = len(samples) < self._size  # what a stream says of itself then may be its start again
+                state = {"of": self._owned, "state": copy.deepcopy(self._owner.state_dict()), "ended": ended}
             return _Pulled(seq, samples, state)
 
 

@@ -7,6 +7,7 @@ seed, epoch counter, slots, statistics. It starts nothing before ``iter()``; an 
 from __future__ import annotations
 
 import copy
+import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
@@ -30,6 +31,7 @@ from penstock.workers import BACKENDS, Backend, Done, Job
 __all__ = ["DataLoader"]
 
 _FIXED: Final = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
+_LEFT_BEHIND: Final = frozenset({"_idle_backend", "_pid", "_pool", "_traces", "_retired", "_progress"})
 
 
 class DataLoader:
@@ -152,6 +154,7 @@ class DataLoader:
         self._resume: Progress | None = None
         self._pool: SlotPool | None = None
         self._idle_backend: Backend | None = None
+        self._pid = os.getpid()
         self._traces: list[Trace] = []
         self._retired = dict.fromkeys(STAGES, (0, 0))
         self._batches = self._samples = 0
@@ -162,6 +165,17 @@ class DataLoader:
         if name in _FIXED and getattr(self, "_initialized", False):
             raise ArgumentError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Arguments and position: workers, slots and statistics stay behind."""
+        kept = {name: value for name, value in self.__dict__.items() if name not in _LEFT_BEHIND}
+        return {**kept, "_resume": parse(self.state_dict(), self._order()), "_initialized": False}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._init_memory()
+        self._initialized = False
+        self.__dict__.update(state)
+        self._initialized = True
 
     def __class_getitem__(cls, item: Any) -> type[Self]:  # DataLoader[T] as torch's subscripts
         return cls
@@ -234,7 +248,8 @@ class DataLoader:
 
     def _backend(self) -> Backend:
         backend, self._idle_backend = self._idle_backend, None
-        if backend is None:
+        if backend is None or self._pid != os.getpid():  # threads stay behind in a fork
+            self._pid = os.getpid()
             backend = BACKENDS.get(self.workers)(self.num_workers, self.chunk_size)
         return backend
 

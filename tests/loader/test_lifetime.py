@@ -1,0 +1,348 @@
+"""Starting late, stopping early: no hang, no leak, no thread left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import ArgumentError, StallError
+from tests.loader.fakes import Blocking, Failing, Rows, Samples, StatefulStream, epoch, workers_alive
+
+
+def test_nothing_starts_before_iteration() -> None:
+    """Constructing a loader starts no thread and reads nothing."""
+    before = threading.active_count()
+    ps.DataLoader(Blocking(8, at=0), 2, num_workers=2)
+
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("dataset", [Samples(), Rows(), StatefulStream()])
+def test_an_exhausted_epoch_leaves_no_thread(dataset: Any) -> None:
+    """After the last batch the workers have ended, not merely been told to."""
+    epoch(ps.DataLoader(dataset, 8, num_workers=2))
+
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("penstock-worker")] == []
+
+
+def test_break_stops_the_workers() -> None:
+    """A loop that is left early frees its iterator, and its threads end."""
+    for _ in ps.DataLoader(Samples(), 2, num_workers=2):
+        break
+
+    assert workers_alive() == []
+
+
+def test_an_iterator_in_a_cycle_is_collected() -> None:
+    """A traceback or a cycle that held the iterator holds no thread after a collection."""
+    walk = iter(ps.DataLoader(Samples(), 2, num_workers=2))
+    next(walk)
+    cycle: list[Any] = [walk]
+    cycle.append(cycle)
+    del walk, cycle
+
+    gc.collect()
+
+    assert workers_alive() == []
+
+
+def test_close_returns_though_a_worker_is_stuck() -> None:
+    """close() gives up on a worker in user code after two seconds; it ends when the user code does."""
+    dataset = Blocking(8, at=0)
+    walk = iter(ps.DataLoader(dataset, 2, num_workers=1))
+    dataset.reached.wait(10)
+
+    walk.close()
+    walk.close()
+    stuck = threading.active_count()
+    dataset.release.set()
+
+    assert stuck > 1
+    assert workers_alive() == []
+    with pytest.raises(StopIteration):
+        next(walk)
+
+
+def test_persistent_workers_persist_and_close() -> None:
+    """The same threads serve every epoch, until close() or until the loader is forgotten."""
+    loader = ps.DataLoader(Samples(), 8, num_workers=2, persistent_workers=True)
+    epoch(loader)
+    first = {thread.ident for thread in threading.enumerate() if thread.name.startswith("penstock-worker")}
+    epoch(loader)
+    second = {thread.ident for thread in threading.enumerate() if thread.name.startswith("penstock-worker")}
+
+    loader.close()
+
+    assert len(first) == 2
+    assert first == second
+    assert workers_alive() == []
+
+
+def test_a_forgotten_loader_ends_its_persistent_workers() -> None:
+    """No reference, no thread."""
+    loader = ps.DataLoader(Samples(), 8, num_workers=2, persistent_workers=True)
+    epoch(loader)
+    del loader
+    gc.collect()
+
+    assert workers_alive() == []
+
+
+@pytest.mark.parametrize(("num_workers", "prefetch_factor"), [(1, 1), (2, 2), (2, 5)])
+def test_prefetching_is_bounded(num_workers: int, prefetch_factor: int) -> None:
+    """A consumer that stops asking: workers begin at most prefetch_factor * num_workers batches beyond what it has."""
+    import time
+
+    dataset = Failing(200, {})
+    begun: list[int] = []
+    get = dataset.__getitem__
+    loader = ps.DataLoader(
+        _Watched(200, begun), 2, num_workers=num_workers, prefetch_factor=prefetch_factor
+    )
+    walk = iter(loader)
+    for _ in range(3):
+        next(walk)
+    limit = (3 + num_workers * prefetch_factor) * 2
+    deadline = time.monotonic() + 10
+    while len(begun) < limit and time.monotonic() < deadline:
+        time.sleep(0.001)
+    time.sleep(0.05)
+
+    assert get(0) == 0
+    assert len(begun) == limit
+
+
+class _Watched(Samples):
+    """Notes each index that is asked for."""
+
+    def __init__(self, n: int, begun: list[int]) -> None:
+        super().__init__(n)
+        self.begun = begun
+
+    def __getitem__(self, index: int) -> Any:
+        self.begun.append(index)
+        return index
+
+
+def test_serial_works_only_when_asked() -> None:
+    """Without workers nothing is built, nor drawn from a sampler, before it is asked for."""
+    begun: list[int] = []
+    drawn: list[int] = []
+
+    def sampler() -> Any:
+        for i in range(10):
+            drawn.append(i)
+            yield i
+
+    walk = iter(ps.DataLoader(_Watched(10, begun), 2, sampler=sampler()))
+    next(walk)
+
+    assert begun == [0, 1]
+    assert drawn == [0, 1]
+
+
+def test_a_slow_batch_holds_the_ones_behind_it() -> None:
+    """In order means in order: batches that are ready wait for the one before them."""
+    dataset = Blocking(12, at=0)
+    walk = iter(ps.DataLoader(dataset, 2, num_workers=2, prefetch_factor=2, chunk_size=2))
+    threading.Timer(0.1, dataset.release.set).start()
+
+    assert [batch.tolist() for batch in walk] == [[i, i + 1] for i in range(0, 12, 2)]
+
+
+@pytest.mark.parametrize(("kwargs", "text"), [({"timeout": 0.05}, "DataLoader timed out after 0.05 seconds"), ({"stall_timeout": 0.05}, "stall_timeout=0.05")])
+def test_a_stall_is_named(kwargs: dict[str, float], text: str) -> None:
+    """Waiting is bounded; the error says which worker, which samples, and where in whose code it stands."""
+    dataset = Blocking(4, at=1)
+    walk = iter(ps.DataLoader(dataset, 2, num_workers=1, **kwargs))
+
+    with pytest.raises(StallError, match=text) as caught:
+        next(walk)
+
+    dataset.release.set()
+    message = str(caught.value)
+    assert "worker 0 has been busy" in message
+    assert "samples 0..1 of batch 0 (indices 0, 1)" in message
+    assert "self.release.wait(60)" in message
+    assert caught.value.where == {"epoch": 0, "batch": 0}
+    assert isinstance(caught.value, TimeoutError)
+    assert [batch.tolist() for batch in walk] == [[0, 1], [2, 3]]  # what was late still comes
+
+
+def test_a_stall_in_collation_names_the_stage() -> None:
+    """The stage that stands still is part of the message."""
+    release = threading.Event()
+
+    def collate(samples: list[Any]) -> Any:
+        release.wait(60)
+        return samples
+
+    walk = iter(ps.DataLoader(Failing(2, {}), 2, num_workers=1, collate_fn=collate, stall_timeout=0.05))
+    with pytest.raises(StallError, match="stage 'collate' of batch 0"):
+        next(walk)
+    release.set()
+
+    assert list(walk) == [[0, 1]]
+
+
+def test_slow_is_not_stuck() -> None:
+    """A batch that takes longer than stall_timeout is waited for as long as its samples keep coming."""
+    import time
+
+    class Slow(Samples):
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(0.02)
+            return index
+
+    loader = ps.DataLoader(Slow(20), 20, num_workers=1, chunk_size=1, stall_timeout=0.2)
+
+    assert next(iter(loader)).tolist() == list(range(20))
+
+
+def test_memory_is_flat_over_epochs() -> None:
+    """Fifty epochs leave no object behind: what the collector tracks does not grow."""
+    loader = ps.DataLoader(Rows(), 8, shuffle=True, seed=0, num_workers=2)
+
+    def run(epochs: int) -> int:
+        for _ in range(epochs):
+            for _ in loader:
+                pass
+        gc.collect()
+        return len(gc.get_objects())
+
+    run(10)
+    before = run(1)
+
+    after = run(50)
+
+    assert after - before < 50
+    assert len(loader._traces) == 0
+
+
+def test_iterators_do_not_pickle() -> None:
+    """A position is saved by state_dict(), not by pickling threads."""
+    import pickle
+
+    with pytest.raises(NotImplementedError, match="state_dict"):
+        pickle.dumps(iter(ps.DataLoader(Samples(), 2)))
+
+
+def test_loaders_pickle() -> None:
+    """A loader travels to another process as its arguments and its position."""
+    import pickle
+
+    loader = ps.DataLoader(Samples(), 8, shuffle=True, num_workers=2, persistent_workers=True)
+    walk = iter(loader)
+    next(walk)
+    copy = pickle.loads(pickle.dumps(loader))
+
+    assert copy.state_dict() == loader.state_dict()
+    walk.close()
+    assert epoch(copy)
+    copy.close()
+
+
+def test_an_iterator_can_finish_in_another_thread() -> None:
+    """Iterating inside a thread, also a daemon, is iterating."""
+    got: list[Any] = []
+    thread = threading.Thread(target=lambda: got.extend(epoch(ps.DataLoader(Samples(), 8, num_workers=2, seed=1))), daemon=True)
+    thread.start()
+    thread.join(30)
+
+    assert got == epoch(ps.DataLoader(Samples(), 8, seed=1))
+
+
+def test_a_loader_inside_a_worker_works() -> None:
+    """A dataset may itself use a loader."""
+
+    class Nested(Samples):
+        def __getitem__(self, index: int) -> Any:
+            return sum(int(batch.sum()) for batch in ps.DataLoader(Failing(4, {}), 2, num_workers=1))
+
+    assert next(iter(ps.DataLoader(Nested(2), 2, num_workers=1))).tolist() == [6, 6]
+
+
+PREAMBLE = """
+import sys, time, threading
+import numpy as np
+import penstock as ps
+class D(ps.Dataset):
+    def __len__(self): return 10_000
+    def __getitem__(self, i):
+        if i == 50: time.sleep(SLEEP)
+        return np.zeros(10)
+"""
+
+ENDINGS = {
+    "end of program": "next(it)",
+    "error": "next(it); raise SystemError('mine')",
+    "sys.exit": "next(it); sys.exit(3)",
+    "iterator in a cycle": "it.me = it; del it",
+    "stuck worker": "time.sleep(0.3)",
+    "inside a thread": "threading.Thread(target=lambda: [None for _ in it], daemon=True).start(); time.sleep(0.1)",
+    "unraisable-free del": "next(it); del it, dl",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_interpreter_exits(ending: str, persistent: bool) -> None:
+    """However a program ends with an iterator alive, it ends, and says nothing that it need not."""
+    sleep = 30 if ending == "stuck worker" else 0
+    code = PREAMBLE.replace("SLEEP", str(sleep)) + textwrap.dedent(f"""
+        dl = ps.DataLoader(D(), 5, num_workers=2, prefetch_factor=20, persistent_workers={persistent})
+        it = iter(dl)
+        {ENDINGS[ending]}
+    """)
+
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=20)
+
+    assert done.returncode == {"error": 1, "sys.exit": 3}.get(ending, 0), done.stderr
+    if ending != "error":
+        assert done.stderr == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_in_the_middle_of_an_epoch_hangs_nobody() -> None:
+    """The child is told that the iterator is not its own, and can begin an epoch itself; the parent goes on."""
+    code = PREAMBLE.replace("SLEEP", "0") + textwrap.dedent("""
+        import os
+        dl = ps.DataLoader(D(), 1000, num_workers=2, persistent_workers=True, seed=0)
+        for _ in dl: pass
+        it = iter(dl)
+        next(it)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                next(it)
+            except ps.ArgumentError as error:
+                assert "forked" in str(error)
+                it.close()
+                n = sum(1 for _ in dl)
+                dl.close()
+                os._exit(0 if n == 10 else 1)
+            os._exit(2)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert sum(1 for _ in it) == 9
+    """)
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_arguments_of_a_forked_iterator_error_are_clear() -> None:
+    """The message says what to do."""
+    walk = iter(ps.DataLoader(Samples(), 2))
+    walk._pid = -1
+
+    with pytest.raises(ArgumentError, match="calls iter"):
+        next(walk)
