@@ -76,14 +76,15 @@ pub mod scalar {
     }
 
     pub fn interleave(planes: [&[u8]; 3], out: &mut [u8]) {
-        for (i, out) in out.iter_mut().enumerate() {
-            *out = planes[i % 3][i / 3];
+        for (i, out) in out.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+            *out = planes.map(|plane| plane[i]);
         }
     }
 
     pub fn deinterleave(line: &[u8], planes: [&mut [u8]; 3]) {
-        for (i, x) in line.iter().enumerate() {
-            planes[i % 3][i / 3] = *x;
+        let [r, g, b] = planes;
+        for (((rgb, r), g), b) in line.as_chunks::<3>().0.iter().zip(r).zip(g).zip(b) {
+            [*r, *g, *b] = *rgb;
         }
     }
 

@@ -1,5 +1,6 @@
 //! The kernels of [`super::scalar`] for x86-64 with AVX2. Same integers: sums of products have no order.
 
+use super::near::{GROUP_REACH, Group, Horizontal};
 use super::taps::Taps;
 use core::arch::x86_64::*;
 
@@ -39,7 +40,9 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
                 *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(q, w));
             }
         }
-        let [a, b, c, d] = sums.map(|s| _mm256_sra_epi32(s, drop));
+        let [a, b, c, d] = sums;
+        let (a, b) = (_mm256_sra_epi32(a, drop), _mm256_sra_epi32(b, drop));
+        let (c, d) = (_mm256_sra_epi32(c, drop), _mm256_sra_epi32(d, drop));
         // pixels 0..8 | 16..24 and 8..16 | 24..32
         let (even, odd) = (_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
         // SAFETY: `out` is 32 values long
@@ -56,60 +59,88 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
 pub fn horizontal_convex(
     line: &[i16],
     line_stride: usize,
-    taps: &Taps<i16>,
+    horizontal: &Horizontal,
     drop: u32,
     out: &mut [u8],
     out_stride: usize,
     planes: usize,
 ) {
+    let taps = &horizontal.taps;
     let n = taps.starts.len();
-    assert!(planes > 0 && taps.reach() <= line_stride && planes * line_stride <= line.len());
+    assert!(planes > 0 && taps.len + taps.stride.max(GROUP_REACH) <= line_stride && planes * line_stride <= line.len());
     assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len() && n * taps.stride == taps.weights.len());
     let half = _mm256_set1_epi32(1 << (drop - 1));
     let drop = _mm_cvtsi32_si128(drop as i32);
-    for (block, starts) in taps.starts.as_chunks::<8>().0.iter().enumerate() {
-        for plane in 0..planes {
-            // SAFETY: taps read at most `reach` values of a line, weights hold `stride` for each of the `n` pixels,
-            // and `out` has room for `n` bytes a plane: asserted above
-            unsafe {
-                let from = line.as_ptr().add(plane * line_stride);
-                let weights = taps.weights.as_ptr().add(block * 8 * taps.stride);
-                let sums = if taps.stride == 4 {
-                    sums_of_4(from, starts, weights)
-                } else {
-                    sums_of_8s(from, starts, weights, taps.stride)
-                };
-                let levels = _mm256_sra_epi32(_mm256_add_epi32(sums, half), drop);
-                store_levels(levels, out.as_mut_ptr().add(plane * out_stride + block * 8));
+    // SAFETY: a plane's line holds all values that its taps, even those with weight zero, may read, weights hold
+    // `stride` for each of the `n` pixels, and `out` has room for `n` bytes a plane: asserted above
+    unsafe {
+        let finish = |sums, plane: usize, block: usize, out: *mut u8| {
+            let levels = _mm256_sra_epi32(_mm256_add_epi32(sums, half), drop);
+            store_levels(levels, out.add(plane * out_stride + block * 8));
+        };
+        for (block, groups) in horizontal.groups.as_chunks().0.iter().enumerate() {
+            let fetch = Fetch::of(groups);
+            for plane in 0..planes {
+                finish(
+                    fetch.sums(line.as_ptr().add(plane * line_stride)),
+                    plane,
+                    block,
+                    out.as_mut_ptr(),
+                );
+            }
+        }
+        if taps.stride == 4 {
+            return;
+        }
+        for (block, starts) in taps.starts.as_chunks().0.iter().enumerate() {
+            let weights = taps.weights.as_ptr().add(block * 8 * taps.stride);
+            for plane in 0..planes {
+                let sums = sums(line.as_ptr().add(plane * line_stride), starts, weights, taps.stride);
+                finish(sums, plane, block, out.as_mut_ptr());
             }
         }
     }
 }
 
-/// Eight pixels of four taps each.
-///
-/// # Safety
-/// Each start has four readable values in `line`; `weights` holds 32.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn sums_of_4(line: *const i16, starts: &[u32; 8], weights: *const i16) -> __m256i {
-    // SAFETY: the caller's promise
-    unsafe {
-        let pair = |i: usize| {
-            let (a, b) = (line.add(starts[i] as usize), line.add(starts[i + 1] as usize));
-            _mm_castpd_si128(_mm_loadh_pd(_mm_loadl_pd(_mm_setzero_pd(), a.cast()), b.cast()))
+/// Two groups, ready to be applied to each plane.
+struct Fetch {
+    bases: [usize; 2],
+    shuffle: __m256i,
+    weights: [__m256i; 2],
+}
+
+impl Fetch {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn of([a, b]: &[Group; 2]) -> Self {
+        // SAFETY: arrays of 16 bytes
+        unsafe {
+            let both = |a: *const __m128i, b: *const __m128i| _mm256_set_m128i(_mm_loadu_si128(b), _mm_loadu_si128(a));
+            let weights = |i: usize| both(a.weights[i].as_ptr().cast(), b.weights[i].as_ptr().cast());
+            Self {
+                bases: [a.base, b.base],
+                shuffle: both(a.shuffle.as_ptr().cast(), b.shuffle.as_ptr().cast()),
+                weights: [weights(0), weights(1)],
+            }
+        }
+    }
+
+    /// Eight pixels of up to four taps each.
+    ///
+    /// # Safety
+    /// `GROUP_REACH` values are readable in `line` from each base on.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn sums(&self, line: *const i16) -> __m256i {
+        let products = |tap: usize, weights| {
+            // SAFETY: the caller's promise: eight values from tap 0 or 2 on
+            let values = unsafe {
+                let at = |base: usize| _mm_loadu_si128(line.add(base + tap).cast());
+                _mm256_set_m128i(at(self.bases[1]), at(self.bases[0]))
+            };
+            _mm256_madd_epi16(_mm256_shuffle_epi8(values, self.shuffle), weights)
         };
-        let weight = |i: usize| _mm_loadu_si128(weights.add(4 * i).cast());
-        // lanes hold pixels 0, 1 | 4, 5 and 2, 3 | 6, 7, so that the horizontal add leaves them in order
-        let a = _mm256_madd_epi16(
-            _mm256_set_m128i(pair(4), pair(0)),
-            _mm256_set_m128i(weight(4), weight(0)),
-        );
-        let b = _mm256_madd_epi16(
-            _mm256_set_m128i(pair(6), pair(2)),
-            _mm256_set_m128i(weight(6), weight(2)),
-        );
-        _mm256_hadd_epi32(a, b)
+        _mm256_add_epi32(products(0, self.weights[0]), products(2, self.weights[1]))
     }
 }
 
@@ -119,7 +150,7 @@ unsafe fn sums_of_4(line: *const i16, starts: &[u32; 8], weights: *const i16) ->
 /// Each start has `stride` readable values in `line`; `weights` holds `8 * stride`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn sums_of_8s(line: *const i16, starts: &[u32; 8], weights: *const i16, stride: usize) -> __m256i {
+unsafe fn sums(line: *const i16, starts: &[u32; 8], weights: *const i16, stride: usize) -> __m256i {
     let mut sums = [_mm256_setzero_si256(); 4];
     for (i, sum) in sums.iter_mut().enumerate() {
         for tap in (0..stride).step_by(8) {

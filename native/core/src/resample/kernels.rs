@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
+use super::near::Horizontal;
 use super::scalar;
 use super::taps::Taps;
 use crate::simd::Level;
@@ -29,7 +30,7 @@ impl Kernels {
         self,
         line: &[i16],
         line_stride: usize,
-        taps: &Taps<i16>,
+        horizontal: &Horizontal,
         drop: u32,
         out: &mut [u8],
         out_stride: usize,
@@ -38,8 +39,11 @@ impl Kernels {
         match self.0 {
             // SAFETY: this level is available
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { avx2::horizontal_convex(line, line_stride, taps, drop, out, out_stride, planes) },
+            Level::Avx2 => unsafe {
+                avx2::horizontal_convex(line, line_stride, horizontal, drop, out, out_stride, planes)
+            },
             _ => {
+                let taps = &horizontal.taps;
                 for plane in 0..planes {
                     let out = &mut out[plane * out_stride..][..taps.starts.len()];
                     scalar::horizontal_convex(&line[plane * line_stride..], taps, drop, out);

@@ -23,6 +23,7 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod kernels;
+mod near;
 mod planar;
 mod scalar;
 mod taps;
@@ -30,6 +31,7 @@ mod taps;
 use crate::rows::{ROW_SPARE, planar_row_len};
 use crate::simd::Level;
 use kernels::Kernels;
+use near::Horizontal;
 pub use planar::Picture;
 use planar::{Ring, grow};
 pub use taps::{Axis, Filter, Taps, Weight};
@@ -94,7 +96,7 @@ pub struct Resampler {
     kernels: Kernels,
     mode: Mode,
     /// Taps of the two axes.
-    convex: [Taps<i16>; 2],
+    convex: (Horizontal, Taps<i16>),
     lobed: [Taps<i32>; 2],
     /// Source rows, and rows after a horizontal pass that comes first.
     source: Ring,
@@ -148,9 +150,10 @@ impl Resampler {
                 height: y.len,
             },
             Mode::Convex => {
-                let [h, v] = &mut self.convex;
+                let (h, v) = &mut self.convex;
                 h.prepare(filter, x);
                 v.prepare(filter, y);
+                let h = &h.taps;
                 self.source.resize(planes, h.len, v.held_rows + open_rows);
                 self.line_stride = planar_row_len(h.reach());
                 grow(&mut self.line, planes * self.line_stride);
@@ -221,9 +224,9 @@ impl Resampler {
     }
 
     fn push_convex(&mut self, y: usize) {
-        let [h, v] = &self.convex;
+        let (h, v) = &self.convex;
         // up to 7 fractional bits between the passes; fewer where fine weights need the room in 32 bits
-        let fraction = 7.min(23 - h.shift);
+        let fraction = 7.min(23 - h.taps.shift);
         while let Some(weights) = v.complete(self.made, y) {
             gather_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for plane in 0..self.picture.planes {
@@ -234,7 +237,7 @@ impl Resampler {
             }
             let (planes, plane_stride) = (self.picture.planes, self.picture.stride * self.picture.height);
             let out = &mut self.picture.pixels[self.made * self.picture.stride..];
-            let drop = h.shift + fraction;
+            let drop = h.taps.shift + fraction;
             self.kernels
                 .horizontal_convex(&self.line, self.line_stride, h, drop, out, plane_stride, planes);
             self.made += 1;

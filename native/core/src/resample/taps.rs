@@ -106,7 +106,7 @@ impl Axis {
 
 /// A fixed-point weight.
 pub trait Weight: Copy + Default + PartialEq + std::fmt::Debug {
-    /// Taps per output are padded to this if they fit, else to a multiple of 8.
+    /// Taps per pixel are padded to this if they fit and neighbours' lie close together, else to a multiple of 8.
     const NARROW: usize;
     /// Fractional bits of the weights of an axis whose filter is stretched `stretch >= 1` times.
     fn shift(stretch: f64) -> u32;
@@ -185,10 +185,10 @@ pub struct Taps<W> {
 }
 
 impl<W: Weight> Taps<W> {
-    /// Computes the taps, unless they are those of the last call.
-    pub fn prepare(&mut self, filter: Filter, axis: Axis) {
+    /// Computes the taps, unless they are those of the last call (`false`).
+    pub fn prepare(&mut self, filter: Filter, axis: Axis) -> bool {
         if self.made_for == Some((filter, axis)) {
-            return;
+            return false;
         }
         let scale = axis.source as f64 / axis.target as f64;
         let stretch = scale.max(1.0);
@@ -206,12 +206,13 @@ impl<W: Weight> Taps<W> {
         }
         self.lay_out(&packed);
         self.made_for = Some((filter, axis));
+        true
     }
 
     /// Spreads the packed weights to `stride` each and makes the starts relative.
     fn lay_out(&mut self, packed: &[W]) {
         let most = self.counts.iter().copied().max().unwrap_or(1) as usize;
-        self.stride = if most <= W::NARROW {
+        self.stride = if most <= W::NARROW && self.is_near() {
             W::NARROW
         } else {
             most.next_multiple_of(8)
@@ -231,7 +232,18 @@ impl<W: Weight> Taps<W> {
             *start -= self.first as u32;
         }
         self.held_rows = self.count_held_rows();
-        self.starts.resize(padded, 0);
+        // padding lies beside the last output: groups of neighbours stay close together
+        self.starts.resize(padded, self.starts.last().copied().unwrap_or(0));
+    }
+
+    /// True if the first taps of four neighbours lie within seven values of each other.
+    fn is_near(&self) -> bool {
+        self.starts.chunks(4).all(|four| {
+            let (least, most) = four
+                .iter()
+                .fold((u32::MAX, 0), |(least, most), s| (least.min(*s), most.max(*s)));
+            most - least <= 6
+        })
     }
 
     /// One past pixel `i`'s last tap.
