@@ -14,6 +14,7 @@ done again. It installs nothing outside `.venv` and downloads only from the pack
 from __future__ import annotations
 
 import argparse
+import configparser
 import fcntl
 import hashlib
 import os
@@ -224,13 +225,20 @@ def uv_install(*arguments: str) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The variables a tool is started with: uv is told what pip is told, and waits for large files."""
+    """The variables a tool is started with: uv is told what pip is told on this machine, and waits for large files."""
     env = {**os.environ, "VIRTUAL_ENV": str(VENV), "PATH": f"{VENV}/bin:{os.environ['PATH']}"}
     env.setdefault("UV_HTTP_TIMEOUT", "300")
-    told = {"PIP_INDEX_URL": "UV_DEFAULT_INDEX", "PIP_EXTRA_INDEX_URL": "UV_INDEX", "PIP_CERT": "SSL_CERT_FILE"}
-    for theirs, ours in told.items():
-        if os.environ.get(theirs):
-            env.setdefault(ours, os.environ[theirs])
+    if Path("/etc/ssl/certs/ca-certificates.crt").exists():
+        env.setdefault("UV_SYSTEM_CERTS", "true")  # a company's own certificate is known there, and not to uv
+    places = ["/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf", os.environ.get("PIP_CONFIG_FILE", "")]
+    config = configparser.RawConfigParser()
+    config.read(Path(place).expanduser() for place in places if place)
+    options = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "cert": "SSL_CERT_FILE"}
+    for option, variable in options.items():
+        written = config.get("global", option, fallback="")
+        told = os.environ.get("PIP_" + option.upper().replace("-", "_"), " ".join(written.split()))
+        if told:
+            env.setdefault(variable, told)
     return env
 
 
