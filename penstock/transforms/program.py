@@ -197,6 +197,7 @@ class Program:
             plan = self._planned(chunk)
         except PenstockError as error:
             if len(chunk.images) == 1:
+                error.where.pop("position", None)  # within this chunk of one
                 failed.append(Failure(0, error))
                 return
             for i in range(len(chunk.images)):  # one of them spoils the plan of all: each for itself

@@ -235,6 +235,7 @@ def test_failures_are_handed_over_on_request() -> None:
 
     assert sorted(failure.position for failure in failures) == [1, 3, 4]
     assert all(isinstance(failure.error, DecodeError) for failure in failures)
+    assert all("position" not in failure.error.where for failure in failures if isinstance(failure.error, DecodeError))
 
 
 def test_an_image_above_the_cap_is_refused() -> None:
