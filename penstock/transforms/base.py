@@ -42,7 +42,9 @@ Sizes = NDArray[np.int32]
 
 def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
     """:func:`penstock.rng.uniforms`, computed by the native core: the same numbers, (n, count) in [0, 1)."""
-    numbers: NDArray[np.float64] = _native.uniforms(keys.seed, keys.epoch, keys.indices, stream, count)
+    numbers: NDArray[np.float64] = _native.uniforms(
+        keys.seed, keys.epoch, np.ascontiguousarray(keys.indices, np.int64), stream, count
+    )
     return numbers
 
 

@@ -147,8 +147,7 @@ class Program:
             raise ArgumentError(f"{self!r} has no rows of one shape to fill; apply the pipeline sample by sample")
         if out.shape[1:] != spec.shape or out.dtype != spec.dtype:
             raise ArgumentError(f"rows are {spec.shape} {spec.dtype}; the batch has {out.shape[1:]} {out.dtype}")
-        if rows is None:
-            rows = np.arange(len(images))
+        rows = np.arange(len(images)) if rows is None else np.ascontiguousarray(rows, np.int64)
         failed: list[Failure] = []
         chunk = _Chunk(images, keys, sizes)
         if self.fused == len(self.ops):

@@ -191,6 +191,19 @@ def test_chunks_and_rows_do_not_matter(chunk: int) -> None:
     assert (out[1::2] == 7).all()
 
 
+def test_rows_and_keys_may_be_slices() -> None:
+    """Every other row, every other key, rows as a list: views and dtypes of the caller's are taken as they are."""
+    program, keys = TRAIN.compile("image"), SampleKeys(1, 2, np.arange(10))
+    expected, sliced, listed = (np.zeros((10, 3, 24, 24), np.float32) for _ in range(3))
+    program.fill(IMAGES[:5], expected, keys[np.arange(0, 10, 2)], np.array([1, 3, 5, 7, 9]))
+
+    program.fill(IMAGES[:5], sliced, keys[::2], np.arange(10)[1::2])
+    program.fill(IMAGES[:5], listed, keys[::2], np.arange(1, 10, 2, dtype=np.int32))
+
+    np.testing.assert_array_equal(sliced, expected)
+    np.testing.assert_array_equal(listed, expected)
+
+
 def test_sizes_that_the_caller_knows_are_used() -> None:
     """With sizes given the result is the same, and what the caller did not know is read from the image."""
     program, keys = TRAIN.compile("image"), SampleKeys(1, 2, np.arange(len(IMAGES)))
