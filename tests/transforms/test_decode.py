@@ -248,6 +248,15 @@ def test_first_frame_of_an_animation() -> None:
         np.testing.assert_array_equal(decode(file), np.asarray(frames[0]) if exact else pillow(file))
 
 
+@pytest.mark.parametrize("progressive", [False, True])
+def test_first_picture_of_an_mpo(progressive: bool) -> None:
+    """A stereo or preview JPEG (MPO) gives its first picture, through either decoder."""
+    first, second = picture(40, 30), picture(40, 30, seed=1)
+    file = encoded(first, "MPO", save_all=True, append_images=[second], progressive=progressive)
+
+    np.testing.assert_array_equal(decode(file), pillow(encoded(first, progressive=progressive)))
+
+
 def test_palette_transparency_does_not_warn() -> None:
     """Pillow's advice about transparent palettes reaches nobody, and the pixels are the palette's."""
     file = encoded(picture(16, 12).quantize(9), "PNG", transparency=b"\x00\x80\xff")
@@ -275,6 +284,15 @@ def patched_jpeg(width: int, height: int, source: bytes = JPEGS["420"]) -> bytes
     return source[: frame + 5] + struct.pack(">HH", height, width) + source[frame + 9 :]
 
 
+def patched_tiff(width: int, height: int) -> bytes:
+    """A TIFF whose tags declare another size."""
+    file = OTHERS["tiff"]
+    for tag, side in ((256, width), (257, height)):
+        at = next(i for kind in (3, 4) if (i := file.find(struct.pack("<HHI", tag, kind, 1))) > 0)
+        file = file[: at + 2] + struct.pack("<HII", 4, 1, side) + file[at + 12 :]
+    return file
+
+
 WEBP_BOMB = (
     b"RIFF\x40\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x00\x00\x00\x00"
     + (16382).to_bytes(3, "little") * 2
@@ -289,6 +307,7 @@ BOMBS = {
     "gif": b"GIF89a" + struct.pack("<HHBBB", 65535, 65535, 0, 0, 0) + b"\x2c" + bytes(4) + b"\xff\xff\xff\xff\x00\x02",
     "bmp": OTHERS["bmp"][:18] + struct.pack("<ii", 40000, 40000) + OTHERS["bmp"][26:],
     "webp": WEBP_BOMB,
+    "tiff": patched_tiff(50000, 50000),
 }
 
 
