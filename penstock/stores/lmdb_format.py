@@ -112,7 +112,7 @@ class Layout:
         if nbytes > _MAX_VALUE_NBYTES:
             raise PackError(f"a record of {nbytes} bytes; LMDB holds at most {_MAX_VALUE_NBYTES}", key=key)
         table = [number for part in parts for number in (len(part), _hash(part))]
-        return bytearray(b"".join((self._head.pack(self._begin, *table), *parts)))
+        return bytearray().join((self._head.pack(self._begin, *table), *parts))
 
     def stamp(self, value: bytearray, index: int) -> bytes:
         """Bind an encoded value to its number, in place; returns the finished head."""

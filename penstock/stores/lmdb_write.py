@@ -57,7 +57,7 @@ class Limits:
     """When a commit is due, and how large the map is at first; part of what determines the file's bytes."""
 
     records: int = 16384
-    nbytes: int = 64 << 20
+    nbytes: int = 16 << 20
     map_nbytes: int = 1 << 30
 
 

@@ -82,7 +82,7 @@ def test_length_is_the_number_of_records(store: Store) -> None:
 
 
 def test_records_come_as_asked(store: Store, contents: dict[str, bytes]) -> None:
-    """read() gives the records at the indices, in their order, repeated where repeated, with index, key, bytes, label."""
+    """read() gives the records at the indices, in their order, repeated where repeated, with key, bytes and label."""
     wanted = [3, 0, 4, 3, 1, 2]
 
     records = store.read(wanted)
@@ -318,14 +318,14 @@ def test_opening_leaks_no_descriptors(path: str) -> None:
     """Opening, reading and closing a hundred times leaves as many descriptors open as before."""
     open_store(path).close()
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
 
     for _ in range(100):
         with open_store(path) as store:
             store.read([0])
 
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_repr_says_what_it_is(store: Store) -> None:

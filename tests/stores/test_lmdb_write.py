@@ -1,0 +1,347 @@
+"""Writing packs: commits, resuming to the same bytes, locks, full disks, and what is refused."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import ArgumentError, IncompleteStoreError, PackError, StoreError, StoreFormatError
+from penstock.sample import Field, Schema
+from penstock.stores.base import Skipped
+from penstock.stores.lmdb import LmdbStore
+from penstock.stores.lmdb_write import Limits, LmdbWriter
+from tests.stores.packs import SCHEMA, SMALL_COMMITS, fields, key, make_pack, write
+
+COUNT = 120
+WRITE = """
+import sys
+from pathlib import Path
+from tests.stores.packs import SMALL_COMMITS, write
+print("ready", flush=True)
+write(Path(sys.argv[1]), range({count}), limits=SMALL_COMMITS).finish()
+"""
+
+
+def contents(pack: Path) -> dict[str, bytes]:
+    """The bytes of each file of a pack."""
+    return {entry.name: entry.read_bytes() for entry in pack.iterdir()}
+
+
+def test_finished_pack_is_two_files(tmp_path: Path) -> None:
+    """Nothing but the data and its seals is left: no lock, no temporary file."""
+    pack = make_pack(tmp_path / "p.lmdb")
+
+    assert set(contents(pack)) == {"data.mdb", "pages.xxh3"}
+
+
+def test_equal_records_make_equal_bytes(tmp_path: Path) -> None:
+    """Two packs of the same records are the same files, whatever their sources were called."""
+    one, two = tmp_path / "one.lmdb", tmp_path / "two.lmdb"
+    write(one, range(COUNT), source="monday").finish()
+    write(two, range(COUNT), source="tuesday").finish()
+
+    assert contents(one) == contents(two)
+
+
+@settings(max_examples=15)
+@given(stops=st.lists(st.integers(0, COUNT), max_size=4).map(sorted))
+def test_interrupted_pack_resumes_to_the_same_bytes(tmp_path_factory: pytest.TempPathFactory, stops: list[int]) -> None:
+    """A pack given up after any records, any number of times, ends with the bytes of one that never stopped."""
+    folder = tmp_path_factory.mktemp("packs")
+    whole = make_pack(folder / "whole.lmdb", COUNT, SMALL_COMMITS)
+    for stop in stops:
+        write(folder / "p.lmdb", range(stop), limits=SMALL_COMMITS).close()
+
+    write(folder / "p.lmdb", range(COUNT), limits=SMALL_COMMITS).finish()
+
+    assert contents(folder / "p.lmdb") == contents(whole)
+
+
+def kill_and_resume(folder: Path, delay_s: float) -> bool:
+    """Kill a packing process after a delay and resume; gives whether it was still at work."""
+    pack = folder / "p.lmdb"
+    shutil.rmtree(pack, ignore_errors=True)
+    program = WRITE.format(count=COUNT)
+    root = Path(__file__).resolve().parent.parent.parent
+    with subprocess.Popen([sys.executable, "-c", program, pack], cwd=root, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(delay_s)
+        child.send_signal(signal.SIGKILL)
+    killed = child.returncode == -signal.SIGKILL
+    if (pack / "pack.lock").exists() or not pack.exists():
+        write(pack, range(COUNT), limits=SMALL_COMMITS).finish()
+    return killed
+
+
+def run_kills(folder: Path, trials: int) -> None:
+    """Kill at random moments; every time the bytes must be those of a pack that was left alone."""
+    whole = contents(make_pack(folder / "whole.lmdb", COUNT, SMALL_COMMITS))
+    draw = random.Random(trials)
+    killed = 0
+    for _ in range(trials):
+        killed += kill_and_resume(folder, draw.uniform(0, 0.12))
+        assert contents(folder / "p.lmdb") == whole
+    assert killed, "no child was caught at work"
+
+
+def test_killed_pack_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    """SIGKILL at a random moment, and resuming gives the bytes of a pack that was never killed."""
+    run_kills(tmp_path, 5)
+
+
+@pytest.mark.slow
+def test_killed_pack_resumes_to_the_same_bytes_twenty_times(tmp_path: Path) -> None:
+    """The same, more often."""
+    run_kills(tmp_path, 20)
+
+
+def test_kill_between_completion_and_seals_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pack whose last commit is there but not its seals is finished by packing again."""
+    whole = contents(make_pack(tmp_path / "whole.lmdb"))
+    writer = write(tmp_path / "p.lmdb", range(40))
+    monkeypatch.setattr(LmdbWriter, "_seal", LmdbWriter.close)
+    writer.finish()
+    monkeypatch.undo()
+
+    again = LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
+    assert again.committed.records == 40
+    again.finish()
+
+    assert contents(tmp_path / "p.lmdb") == whole
+
+
+def test_kill_before_the_first_commit_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    """Whatever stub of a file LMDB had made, packing begins anew."""
+    for stub in (b"", b"\0" * 4096, (make_pack(tmp_path / "whole.lmdb") / "data.mdb").read_bytes()[:4096]):
+        shutil.rmtree(tmp_path / "p.lmdb", ignore_errors=True)
+        write(tmp_path / "p.lmdb", range(1)).close()
+        (tmp_path / "p.lmdb" / "data.mdb").write_bytes(stub)
+
+        write(tmp_path / "p.lmdb", range(40)).finish()
+
+        assert contents(tmp_path / "p.lmdb") == contents(tmp_path / "whole.lmdb")
+
+
+def test_changed_source_is_not_resumed(tmp_path: Path) -> None:
+    """An unfinished pack of another source is refused, and kept, until overwriting is asked for."""
+    write(tmp_path / "p.lmdb", range(30), limits=SMALL_COMMITS).close()
+
+    with pytest.raises(StoreError, match="source was changed"):
+        LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "another source")
+    with pytest.raises(IncompleteStoreError):
+        LmdbStore(tmp_path / "p.lmdb")
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "another source", overwrite=True)
+
+    assert writer.committed.records == 0
+    writer.discard()
+
+
+def test_damaged_unfinished_pack_is_not_resumed(tmp_path: Path) -> None:
+    """What was committed is checked before it is built on."""
+    write(tmp_path / "p.lmdb", range(60), limits=SMALL_COMMITS).close()
+    data = tmp_path / "p.lmdb" / "data.mdb"
+    content = bytearray(data.read_bytes())
+    content[content.index(fields(9)["image"]) + 7] ^= 1
+    data.write_bytes(content)
+
+    with pytest.raises(StoreError, match=r"damaged .*overwrite"):
+        LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source", limits=SMALL_COMMITS)
+
+
+def test_finished_pack_is_not_touched(tmp_path: Path) -> None:
+    """A finished pack is refused unless overwriting is asked for, and stays as it is, without a lock left behind."""
+    pack = make_pack(tmp_path / "p.lmdb")
+    before = contents(pack)
+
+    with pytest.raises(ArgumentError, match="finished pack of 40 records"):
+        LmdbWriter(str(pack), SCHEMA, "source")
+
+    assert contents(pack) == before
+
+
+def test_overwriting_leaves_readers_their_pack(tmp_path: Path) -> None:
+    """Whoever had the old pack open keeps the bytes it has seen: the new one is another file."""
+    pack = make_pack(tmp_path / "p.lmdb")
+    with LmdbStore(pack) as store:
+        blob = store.read([7])[0].fields["image"]
+        writer = LmdbWriter(str(pack), SCHEMA, "source", overwrite=True)
+        writer.append(writer.prepare("other", {"image": b"other", "label": 0}))
+        writer.finish()
+
+        assert bytes(blob) == fields(7)["image"]
+    with LmdbStore(pack) as store:
+        assert list(store.keys()) == ["other"]
+
+
+def test_folder_of_others_is_not_touched(tmp_path: Path) -> None:
+    """A folder with any other file in it is refused, also with overwrite, and nothing in it changes."""
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "chapter1.tex").write_text("precious")
+
+    with pytest.raises(StoreFormatError, match=r"chapter1.tex.*nothing was touched"):
+        LmdbWriter(str(folder), SCHEMA, "source", overwrite=True)
+
+    assert contents(folder) == {"chapter1.tex": b"precious"}
+
+
+def test_data_file_of_others_is_not_touched(tmp_path: Path) -> None:
+    """A data.mdb that is no pack of ours is refused, also with overwrite."""
+    folder = tmp_path / "p.lmdb"
+    folder.mkdir()
+    (folder / "data.mdb").write_bytes(b"someone's database" * 10_000)
+
+    with pytest.raises(StoreFormatError, match="nothing was touched"):
+        LmdbWriter(str(folder), SCHEMA, "source", overwrite=True)
+
+    assert contents(folder) == {"data.mdb": b"someone's database" * 10_000}
+
+
+def test_second_writer_is_refused(tmp_path: Path) -> None:
+    """Two writers on one pack: the second is refused, the first goes on."""
+    first = write(tmp_path / "p.lmdb", range(20))
+
+    with pytest.raises(StoreError, match="another process is packing"):
+        LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
+
+    first.finish()
+    with LmdbStore(tmp_path / "p.lmdb") as store:
+        assert len(store) == 20
+
+
+def test_full_disk_is_said_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the next commit does not fit, the error says so and what is safe; with room, packing goes on."""
+    whole = contents(make_pack(tmp_path / "whole.lmdb", 60, SMALL_COMMITS))
+    writer = write(tmp_path / "p.lmdb", range(30), limits=SMALL_COMMITS)
+    committed = writer.committed.records
+    usage = namedtuple("usage", "total used free")  # noqa: PYI024  # the shape of shutil's own
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 5, 5))
+
+    with pytest.raises(StoreError, match=rf"disk is full.* 5 are free; {committed} records"):
+        writer.finish()
+    writer.close()
+    monkeypatch.undo()
+    write(tmp_path / "p.lmdb", range(60), limits=SMALL_COMMITS).finish()
+
+    assert contents(tmp_path / "p.lmdb") == whole
+
+
+def test_write_error_of_the_system_is_named(tmp_path: Path) -> None:
+    """A write that the system refuses (here: a limit on file sizes) is an error, and what was committed stays."""
+    program = """
+import resource, signal, sys
+from pathlib import Path
+from penstock.errors import StoreError
+from tests.stores.packs import SMALL_COMMITS, write
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+try:
+    write(Path(sys.argv[1]), range(120), limits=SMALL_COMMITS)
+except StoreError as error:
+    print(error.message)
+"""
+    root = Path(__file__).resolve().parent.parent.parent
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "p.lmdb"], cwd=root, capture_output=True, text=True, check=True
+    )
+    write(tmp_path / "p.lmdb", range(120), limits=SMALL_COMMITS).finish()
+
+    assert "could not write" in done.stdout
+    assert contents(tmp_path / "p.lmdb") == contents(make_pack(tmp_path / "whole.lmdb", 120, SMALL_COMMITS))
+
+
+def test_map_grows_as_needed(tmp_path: Path) -> None:
+    """A map that is too small is doubled until the commit fits, without losing or repeating a record."""
+    limits = Limits(records=1000, nbytes=1 << 30, map_nbytes=1 << 16)
+
+    pack = make_pack(tmp_path / "p.lmdb", 200, limits)
+
+    with LmdbStore(pack) as store:
+        assert [record.key for record in store.read(range(200))] == [key(index) for index in range(200)]
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 512, "é" * 256, "\udcff"])
+def test_key_that_lmdb_cannot_hold_is_refused(tmp_path: Path, bad: str) -> None:
+    """An empty key, one of more than 511 bytes, or one that is not Unicode is refused when it is prepared."""
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
+
+    with pytest.raises(PackError, match=r"1 to 511 bytes|not valid UTF-8"):
+        writer.prepare(bad, fields(0))
+    writer.discard()
+
+
+@pytest.mark.parametrize("given", [{"image": b""}, {"label": 1}, {}])
+def test_missing_field_is_refused(tmp_path: Path, given: dict[str, Any]) -> None:
+    """A record that lacks a field of the schema is refused, the field named."""
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
+
+    with pytest.raises(PackError, match=r"no field '(label|image)'"):
+        writer.prepare("key", given)
+    writer.discard()
+
+
+def test_array_of_another_kind_is_refused(tmp_path: Path) -> None:
+    """An array that cannot become the field's kind without loss of meaning is refused."""
+    schema = Schema({"ids": Field("int32[*]")})
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), schema, "source")
+
+    with pytest.raises(PackError, match="'ids' is int32"):
+        writer.prepare("key", {"ids": [0.5]})
+    writer.discard()
+
+
+def test_equal_keys_are_refused(tmp_path: Path) -> None:
+    """Two records under one key cannot be finished."""
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
+    for index in range(2):
+        writer.append(writer.prepare("same", fields(index)))
+
+    with pytest.raises(PackError, match="two records have this key"):
+        writer.finish()
+    writer.discard()
+
+
+def test_skipped_records_are_kept_in_the_pack(tmp_path: Path) -> None:
+    """What was left out is written down, in the order of the source, also over a resume."""
+    pack = tmp_path / "p.lmdb"
+    writer = LmdbWriter(str(pack), SCHEMA, "source", limits=Limits(records=2))
+    writer.append(writer.prepare("a", fields(1)))
+    writer.skip(Skipped("b", "empty"))
+    writer.append(writer.prepare("c", fields(2)))
+    writer.close()
+
+    writer = LmdbWriter(str(pack), SCHEMA, "source", limits=Limits(records=2))
+    assert writer.committed.consumed == 3
+    writer.finish([Skipped("notes.txt", "no image")])
+
+    with LmdbStore(pack) as store:
+        assert list(store.meta.skipped) == [Skipped("b", "empty"), Skipped("notes.txt", "no image")]
+
+
+def test_discarding_removes_everything(tmp_path: Path) -> None:
+    """A pack that is given up for good leaves not even its folder."""
+    write(tmp_path / "p.lmdb", range(30), limits=SMALL_COMMITS).discard()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A destination below a file is an error that names it."""
+    (tmp_path / "file").write_bytes(b"")
+
+    with pytest.raises(StoreError, match="cannot write here") as caught:
+        LmdbWriter(str(tmp_path / "file" / "p.lmdb"), SCHEMA, "source")
+    assert caught.value.where["store"].endswith("file/p.lmdb")
