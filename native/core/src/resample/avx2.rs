@@ -1,6 +1,6 @@
 //! The kernels of [`super::scalar`] for x86-64 with AVX2. Same integers: sums of products have no order.
 
-use super::near::{GROUP_REACH, Group, Horizontal};
+use super::near::{self, ConvexGroup, GROUP_SPARE, LOW_BITS, LobedGroup};
 use super::taps::Taps;
 use core::arch::x86_64::*;
 
@@ -59,7 +59,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
 pub fn horizontal_convex(
     line: &[i16],
     line_stride: usize,
-    horizontal: &Horizontal,
+    horizontal: &near::Convex,
     drop: u32,
     out: &mut [u8],
     out_stride: usize,
@@ -67,7 +67,7 @@ pub fn horizontal_convex(
 ) {
     let taps = &horizontal.taps;
     let n = taps.starts.len();
-    assert!(planes > 0 && taps.len + taps.stride.max(GROUP_REACH) <= line_stride && planes * line_stride <= line.len());
+    assert!(planes > 0 && taps.reach() + GROUP_SPARE <= line_stride && planes * line_stride <= line.len());
     assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len() && n * taps.stride == taps.weights.len());
     let half = _mm256_set1_epi32(1 << (drop - 1));
     let drop = _mm_cvtsi32_si128(drop as i32);
@@ -112,7 +112,7 @@ struct Fetch {
 impl Fetch {
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn of([a, b]: &[Group; 2]) -> Self {
+    fn of([a, b]: &[ConvexGroup; 2]) -> Self {
         // SAFETY: arrays of 16 bytes
         unsafe {
             let both = |a: *const __m128i, b: *const __m128i| _mm256_set_m128i(_mm_loadu_si128(b), _mm_loadu_si128(a));
@@ -128,7 +128,7 @@ impl Fetch {
     /// Eight pixels of up to four taps each.
     ///
     /// # Safety
-    /// `GROUP_REACH` values are readable in `line` from each base on.
+    /// 10 values are readable in `line` from each base on.
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn sums(&self, line: *const i16) -> __m256i {
@@ -203,45 +203,69 @@ pub fn vertical_lobed(rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut
 
 /// See [`super::scalar::horizontal_lobed`].
 #[target_feature(enable = "avx2")]
-pub fn horizontal_lobed(line: &[u8], taps: &Taps<i32>, out: &mut [u8]) {
+pub fn horizontal_lobed(line: &[u8], horizontal: &near::Lobed, out: &mut [u8]) {
+    let (taps, pairs) = (&horizontal.taps, horizontal.pairs);
     let n = taps.starts.len();
-    assert!(taps.reach() <= line.len() && n <= out.len() && n * taps.stride == taps.weights.len());
-    assert!(taps.stride.is_multiple_of(8));
-    for ((starts, weights), out) in taps
-        .starts
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .zip(taps.weights.chunks_exact(8 * taps.stride))
-        .zip(out.as_chunks_mut::<8>().0)
-    {
-        let mut sums = [_mm256_setzero_si256(); 8];
-        for ((sum, &start), weights) in sums.iter_mut().zip(starts).zip(weights.chunks_exact(taps.stride)) {
-            for (tap, w) in weights.as_chunks::<8>().0.iter().enumerate() {
-                // SAFETY: taps read at most `reach` bytes of the line; a chunk of weights is 8 long
-                let (x, w) = unsafe {
-                    let at = line.as_ptr().add(start as usize + tap * 8);
-                    (
-                        _mm256_cvtepu8_epi32(_mm_loadl_epi64(at.cast())),
-                        _mm256_loadu_si256(w.as_ptr().cast()),
-                    )
-                };
-                *sum = _mm256_add_epi32(*sum, _mm256_mullo_epi32(x, w));
-            }
+    assert!(taps.reach() + GROUP_SPARE <= line.len() && n <= out.len() && n * taps.stride == taps.weights.len());
+    if horizontal.groups.is_empty() {
+        return horizontal_lobed_far(line, taps, out);
+    }
+    assert!(horizontal.weights.len() == horizontal.groups.len() * pairs && 2 * pairs <= taps.stride + 1);
+    let weights = horizontal.weights.chunks_exact(pairs);
+    for ((group, weights), out) in horizontal.groups.iter().zip(weights).zip(out.as_chunks_mut::<8>().0) {
+        // SAFETY: a group's bases lie within the line's `len` values, its taps within `reach`; `out` is 8 bytes long
+        unsafe {
+            let sum = _mm256_add_epi32(lobed_sums(line.as_ptr(), group, weights), _mm256_set1_epi32(1 << 21));
+            store_levels(_mm256_srai_epi32::<22>(sum), out.as_mut_ptr());
         }
-        let four = |i: usize| {
-            _mm256_hadd_epi32(
-                _mm256_hadd_epi32(sums[i], sums[i + 1]),
-                _mm256_hadd_epi32(sums[i + 2], sums[i + 3]),
-            )
-        };
-        let (a, b) = (four(0), four(4));
-        let halves = (
-            _mm256_permute2x128_si256::<0x20>(a, b),
-            _mm256_permute2x128_si256::<0x31>(a, b),
-        );
-        let sum = _mm256_add_epi32(_mm256_add_epi32(halves.0, halves.1), _mm256_set1_epi32(1 << 21));
-        // SAFETY: `out` is 8 bytes long
-        unsafe { store_levels(_mm256_srai_epi32::<22>(sum), out.as_mut_ptr()) }
+    }
+}
+
+/// Eight pixels of any number of pairs of taps.
+///
+/// # Safety
+/// From each base on, 16 bytes are readable in `line`, and two more for every pair.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn lobed_sums(line: *const u8, group: &LobedGroup, weights: &[[[i16; 16]; 2]]) -> __m256i {
+    let (mut high, mut low) = (_mm256_setzero_si256(), _mm256_setzero_si256());
+    // SAFETY: arrays of 32 bytes, and the caller's promise
+    unsafe {
+        let shuffle = _mm256_loadu_si256(group.shuffle.as_ptr().cast());
+        for (pair, [high_weights, low_weights]) in weights.iter().enumerate() {
+            let at = |base: usize| _mm_loadu_si128(line.add(base + 2 * pair).cast());
+            let values = _mm256_shuffle_epi8(_mm256_set_m128i(at(group.bases[1]), at(group.bases[0])), shuffle);
+            let high_weights = _mm256_loadu_si256(high_weights.as_ptr().cast());
+            let low_weights = _mm256_loadu_si256(low_weights.as_ptr().cast());
+            high = _mm256_add_epi32(high, _mm256_madd_epi16(values, high_weights));
+            low = _mm256_add_epi32(low, _mm256_madd_epi16(values, low_weights));
+        }
+    }
+    // modulo 2^32, as all of it: only the total need fit
+    _mm256_add_epi32(_mm256_slli_epi32::<{ LOW_BITS as i32 }>(high), low)
+}
+
+/// The same where neighbours' taps lie far apart: each pixel by itself.
+#[target_feature(enable = "avx2")]
+fn horizontal_lobed_far(line: &[u8], taps: &Taps<i32>, out: &mut [u8]) {
+    assert!(taps.reach() <= line.len());
+    let weights = taps.weights.chunks_exact(taps.stride);
+    for ((&start, weights), out) in taps.starts.iter().zip(weights).zip(out) {
+        let mut sums = _mm256_setzero_si256();
+        for (tap, w) in weights.as_chunks::<8>().0.iter().enumerate() {
+            // SAFETY: taps read at most `reach` bytes of the line; a chunk of weights is 8 long
+            let (x, w) = unsafe {
+                let at = line.as_ptr().add(start as usize + tap * 8);
+                (
+                    _mm256_cvtepu8_epi32(_mm_loadl_epi64(at.cast())),
+                    _mm256_loadu_si256(w.as_ptr().cast()),
+                )
+            };
+            sums = _mm256_add_epi32(sums, _mm256_mullo_epi32(x, w));
+        }
+        let fours = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+        let twos = _mm_hadd_epi32(fours, fours);
+        let sum = _mm_cvtsi128_si32(_mm_hadd_epi32(twos, twos));
+        *out = ((sum + (1 << 21)) >> 22).clamp(0, 255) as u8;
     }
 }

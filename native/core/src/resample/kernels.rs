@@ -2,9 +2,8 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
-use super::near::Horizontal;
+use super::near;
 use super::scalar;
-use super::taps::Taps;
 use crate::simd::Level;
 
 /// Made from an available level only.
@@ -30,7 +29,7 @@ impl Kernels {
         self,
         line: &[i16],
         line_stride: usize,
-        horizontal: &Horizontal,
+        horizontal: &near::Convex,
         drop: u32,
         out: &mut [u8],
         out_stride: usize,
@@ -61,12 +60,12 @@ impl Kernels {
         }
     }
 
-    pub fn horizontal_lobed(self, line: &[u8], taps: &Taps<i32>, out: &mut [u8]) {
+    pub fn horizontal_lobed(self, line: &[u8], horizontal: &near::Lobed, out: &mut [u8]) {
         match self.0 {
             // SAFETY: this level is available
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { avx2::horizontal_lobed(line, taps, out) },
-            _ => scalar::horizontal_lobed(line, taps, &mut out[..taps.starts.len()]),
+            Level::Avx2 => unsafe { avx2::horizontal_lobed(line, horizontal, out) },
+            _ => scalar::horizontal_lobed(line, &horizontal.taps, &mut out[..horizontal.taps.starts.len()]),
         }
     }
 }

@@ -31,7 +31,6 @@ mod taps;
 use crate::rows::{ROW_SPARE, planar_row_len};
 use crate::simd::Level;
 use kernels::Kernels;
-use near::Horizontal;
 pub use planar::Picture;
 use planar::{Ring, grow};
 pub use taps::{Axis, Filter, Taps, Weight};
@@ -96,8 +95,8 @@ pub struct Resampler {
     kernels: Kernels,
     mode: Mode,
     /// Taps of the two axes.
-    convex: (Horizontal, Taps<i16>),
-    lobed: [Taps<i32>; 2],
+    convex: (near::Convex, Taps<i16>),
+    lobed: (near::Lobed, Taps<i32>),
     /// Source rows, and rows after a horizontal pass that comes first.
     source: Ring,
     narrowed: Ring,
@@ -160,9 +159,10 @@ impl Resampler {
                 Needed::by(h, v)
             }
             Mode::Lobed | Mode::LobedVerticalFirst => {
-                let [h, v] = &mut self.lobed;
+                let (h, v) = &mut self.lobed;
                 h.prepare(filter, x);
                 v.prepare(filter, y);
+                let h = &h.taps;
                 if self.mode == Mode::Lobed {
                     self.source.resize(planes, h.reach(), open_rows);
                     self.narrowed.resize(planes, x.len, v.held_rows);
@@ -245,7 +245,7 @@ impl Resampler {
     }
 
     fn push_lobed(&mut self, y: usize) {
-        let ([h, v], planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
+        let ((h, v), planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
         for (plane, out) in self.narrowed.rows_mut(y).into_iter().take(planes).enumerate() {
             let line = &self.source.bytes[self.source.offset(y) + plane * stride..][..stride];
             self.kernels.horizontal_lobed(line, h, out);
@@ -263,7 +263,7 @@ impl Resampler {
     }
 
     fn push_lobed_vertical_first(&mut self, y: usize) {
-        let ([h, v], planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
+        let ((h, v), planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
         while let Some(weights) = v.complete(self.made, y) {
             gather_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {

@@ -1,33 +1,34 @@
 //! Horizontal taps rearranged for kernels that fetch several pixels' taps at once.
 //!
-//! While an axis shrinks at most by two, the taps of four neighbouring outputs lie within eight values: one load and
-//! one shuffle bring the first two taps of all four, the same shuffle two values further the next two.
+//! While an axis does not shrink much, the first taps of four neighbouring outputs lie within 16 bytes: one load and one
+//! shuffle bring the first two taps of all four side by side, as one multiply-add wants them; the same shuffle two
+//! values further brings the next two.
 
 use super::taps::{Axis, Filter, Taps};
 
-/// Four neighbouring outputs.
+/// Values that a kernel may read from a group's base on, beyond those of its taps.
+pub const GROUP_SPARE: usize = 16;
+
+/// Four neighbouring outputs of a convex filter over 16-bit values.
 #[derive(Clone, Copy, Debug)]
-pub struct Group {
-    /// First value of the load.
+pub struct ConvexGroup {
+    /// First value of the first load.
     pub base: usize,
-    /// Which bytes of eight 16-bit values are taps 0 and 1 of each output.
+    /// Which bytes of eight values are taps 0 and 1 of each output.
     pub shuffle: [u8; 16],
     /// Weights of taps 0 and 1 of each output, then of 2 and 3.
     pub weights: [[i16; 8]; 2],
 }
 
-/// Values that a kernel may read from a group's base on.
-pub const GROUP_REACH: usize = 10;
-
-/// The taps of a horizontal axis of a convex filter.
+/// The horizontal taps of a convex filter.
 #[derive(Debug, Default)]
-pub struct Horizontal {
+pub struct Convex {
     pub taps: Taps<i16>,
     /// Two groups for every eight outputs, if `taps.stride` is 4; else none.
-    pub groups: Vec<Group>,
+    pub groups: Vec<ConvexGroup>,
 }
 
-impl Horizontal {
+impl Convex {
     pub fn prepare(&mut self, filter: Filter, axis: Axis) {
         if self.taps.prepare(filter, axis) {
             let (starts, weights) = (self.taps.starts.as_chunks().0, self.taps.weights.as_chunks().0);
@@ -37,16 +38,16 @@ impl Horizontal {
                     starts
                         .iter()
                         .zip(weights)
-                        .map(|(starts, weights)| group(starts, weights)),
+                        .map(|(starts, weights)| convex_group(starts, weights)),
                 );
             }
         }
     }
 }
 
-fn group(starts: &[u32; 4], weights: &[i16; 16]) -> Group {
+fn convex_group(starts: &[u32; 4], weights: &[i16; 16]) -> ConvexGroup {
     let base = starts[0].min(starts[1]).min(starts[2]).min(starts[3]);
-    let mut group = Group {
+    let mut group = ConvexGroup {
         base: base as usize,
         shuffle: [0; 16],
         weights: [[0; 8]; 2],
@@ -60,4 +61,75 @@ fn group(starts: &[u32; 4], weights: &[i16; 16]) -> Group {
         }
     }
     group
+}
+
+/// Bits of a lobed weight's lower part.
+pub const LOW_BITS: u32 = 11;
+
+/// Eight neighbouring outputs of a lobed filter over bytes: twice four.
+#[derive(Clone, Copy, Debug)]
+pub struct LobedGroup {
+    /// First byte of the first load of each four.
+    pub bases: [usize; 2],
+    /// Which bytes of 16 are taps 0 and 1 of each output; between them zeros (128), which widens to 16 bits.
+    pub shuffle: [u8; 32],
+}
+
+/// The horizontal taps of a lobed filter.
+#[derive(Debug, Default)]
+pub struct Lobed {
+    pub taps: Taps<i32>,
+    /// A group for every eight outputs; none where neighbours lie too far apart.
+    pub groups: Vec<LobedGroup>,
+    /// Pairs of taps per output.
+    pub pairs: usize,
+    /// For each group and pair the eight outputs' weights in two parts, `high << LOW_BITS` and `low`.
+    pub weights: Vec<[[i16; 16]; 2]>,
+}
+
+impl Lobed {
+    pub fn prepare(&mut self, filter: Filter, axis: Axis) {
+        if self.taps.prepare(filter, axis) {
+            let starts = self.taps.starts.as_chunks().0;
+            self.groups.clear();
+            self.groups.extend(starts.iter().map_while(lobed_group));
+            self.weights.clear();
+            self.pairs = self
+                .taps
+                .counts
+                .iter()
+                .max()
+                .map_or(0, |most| most.div_ceil(2) as usize);
+            if self.groups.len() < starts.len() {
+                self.groups.clear();
+                return;
+            }
+            for weights in self.taps.weights.chunks_exact(8 * self.taps.stride) {
+                for pair in 0..self.pairs {
+                    let weight = |i: usize| weights[i / 2 * self.taps.stride + 2 * pair + i % 2];
+                    let high = std::array::from_fn(|i| (weight(i) >> LOW_BITS) as i16);
+                    let low = std::array::from_fn(|i| (weight(i) & ((1 << LOW_BITS) - 1)) as i16);
+                    self.weights.push([high, low]);
+                }
+            }
+        }
+    }
+}
+
+/// `None` if the outputs lie too far apart.
+fn lobed_group(starts: &[u32; 8]) -> Option<LobedGroup> {
+    let mut group = LobedGroup {
+        bases: [0; 2],
+        shuffle: [128; 32],
+    };
+    for (four, starts) in starts.as_chunks::<4>().0.iter().enumerate() {
+        let base = starts[0].min(starts[1]).min(starts[2]).min(starts[3]);
+        group.bases[four] = base as usize;
+        for (output, start) in starts.iter().enumerate() {
+            let first = u8::try_from(start - base).ok().filter(|first| *first <= 14)?;
+            group.shuffle[16 * four + 4 * output] = first;
+            group.shuffle[16 * four + 4 * output + 2] = first + 1;
+        }
+    }
+    Some(group)
 }
