@@ -1,16 +1,21 @@
 //! Drives a decode: strips of MCUs from the scan to the sink.
 
+use core::ops::Range;
+
 use super::color;
-use super::entropy::{Layout, SLACK};
+use super::entropy::{Layout, PADDING, SLACK, WINDOW, Window};
 use super::header::Header;
 use super::huffman::Tables;
 use super::idct::{self, BlockRow};
 use super::markers::Color;
 use super::planes::{Cover, Part, Plane};
-use super::scan::{Scan, Window};
+use super::scan::Scan;
 use crate::error::Error;
 use crate::rows::RowSink;
 use crate::simd::{self, Level};
+
+/// Blocks decoded before they are transformed: few enough to stay in the first-level cache beside the tables.
+const RUN_BLOCKS: usize = 72;
 
 /// A rectangle of pixels, not empty and inside the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +47,8 @@ pub struct Decoder {
     level: Level,
     tables: Tables,
     window: Window,
-    coefficients: Vec<i16>,
-    used: Vec<u8>,
+    coefficients: Box<[i16; 64 * RUN_BLOCKS + SLACK]>,
+    used: [u8; RUN_BLOCKS],
     planes: [Plane; 3],
 }
 
@@ -64,9 +69,9 @@ impl Decoder {
         Decoder {
             level: level.available(),
             tables: Tables::new(),
-            window: Window::new(),
-            coefficients: Vec::new(),
-            used: Vec::new(),
+            window: Window { bytes: Box::new([0; WINDOW + PADDING]), filled: 0, ended: false },
+            coefficients: Box::new([0; 64 * RUN_BLOCKS + SLACK]),
+            used: [0; RUN_BLOCKS],
             planes: Default::default(),
         }
     }
@@ -82,16 +87,10 @@ impl Decoder {
     pub fn decode<S: RowSink>(&mut self, header: &Header<'_>, region: Region, sink: &mut S) -> Result<(), Error> {
         assert!(region.is_inside(header), "region {region:?} is not inside {} x {}", header.width, header.height);
         for component in header.components() {
-            for (class, id) in [(0, component.dc), (1, component.ac)] {
-                self.tables.set(class, id, header.huffman[class][id].unwrap_or_default())?;
-            }
+            self.tables.set_dc(component.dc, header.huffman[0][component.dc].unwrap_or_default())?;
+            self.tables.set_ac(component.ac, header.huffman[1][component.ac].unwrap_or_default())?;
         }
         let cover = Cover::new(header, region);
-        let blocks = cover.columns.len() * header.blocks_per_mcu;
-        if self.used.len() < blocks {
-            self.used.resize(blocks, 0);
-            self.coefficients.resize(64 * blocks + SLACK, 0);
-        }
         let mut scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);
         let mut strips = Strips {
             level: self.level,
@@ -104,10 +103,15 @@ impl Decoder {
         strips.begin();
         scan.skip(cover.rows.start * header.mcus_x + cover.columns.start)?;
         for row in cover.rows.clone() {
-            let used = &mut self.used[..blocks];
-            let coefficients = &mut self.coefficients[..64 * blocks + SLACK];
-            scan.decode(coefficients, used)?;
-            strips.transform(row, coefficients.as_chunks().0, used);
+            let mut column = cover.columns.start;
+            while column < cover.columns.end {
+                let mcus = (cover.columns.end - column).min(RUN_BLOCKS / header.blocks_per_mcu / 2 * 2);
+                let used = &mut self.used[..mcus * header.blocks_per_mcu];
+                scan.decode(&mut self.coefficients[..], used)?;
+                strips.transform(row, column..column + mcus, self.coefficients.as_chunks().0, used);
+                column += mcus;
+            }
+            strips.finish_row();
             strips.emit(row, sink);
             let rest = header.mcus_x - cover.columns.end;
             if row + 1 < cover.rows.end {
@@ -140,15 +144,16 @@ impl Strips<'_> {
         }
     }
 
-    /// The coefficients of MCU row `row` to samples.
-    fn transform(&mut self, row: usize, blocks: &[[i16; 64]], used: &[u8]) {
+    /// The coefficients of some MCUs of row `row` to samples.
+    fn transform(&mut self, row: usize, mcus: Range<usize>, blocks: &[[i16; 64]], used: &[u8]) {
         let mut first = 0;
         for ((component, part), plane) in self.header.components().iter().zip(parts(self.cover)).zip(&mut *self.planes) {
-            let skipped = self.cover.columns.start * component.h;
+            let (start, end) = (mcus.start * component.h, mcus.end * component.h);
+            let columns = part.columns.start.max(start)..part.columns.end.min(end);
             for v in 0..component.v {
                 let order = BlockRow {
-                    from: part.columns.start - skipped,
-                    to: part.columns.end - skipped,
+                    from: columns.start - start,
+                    to: columns.end.saturating_sub(start),
                     first: first + v * component.h,
                     per_mcu: component.h,
                     stride: self.header.blocks_per_mcu,
@@ -156,11 +161,17 @@ impl Strips<'_> {
                 if part.rows.contains(&(row * component.v + v)) {
                     let pitch = plane.pitch;
                     let quant = &self.header.quant[component.quant];
-                    idct::block_row(self.level, blocks, used, order, quant, plane.strip_from(8 * v), pitch);
+                    let out = plane.strip_from(8 * v, 8 * columns.start);
+                    idct::block_row(self.level, blocks, used, order, quant, out, pitch);
                 }
             }
-            plane.extend_edges(part);
             first += component.h * component.v;
+        }
+    }
+
+    fn finish_row(&mut self) {
+        for (plane, part) in self.planes.iter_mut().zip(parts(self.cover)) {
+            plane.extend_edges(part);
         }
     }
 

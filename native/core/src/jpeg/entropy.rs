@@ -1,23 +1,27 @@
 //! Entropy decoding of unstuffed bytes: a run of whole MCUs, from a bit position and DC predictors, into coefficients
 //! (or past them). Knows nothing of markers, rows or regions; portable and safe.
 
-use super::huffman::{self, Entry, Table, Tables};
-use super::markers::ZIGZAG;
 use super::header::Header;
+use super::huffman::{self, AcTable, DcTable, Entry, Tables};
+use super::markers::ZIGZAG;
 use crate::simd::Level;
 
-/// Zero bytes that must follow the data.
+/// Unstuffed bytes at hand. A power of two, so that a mask replaces the bounds check of every load; valid data never reach
+/// the mask, others end up past the end of the data and are found out by their position.
+pub(crate) const WINDOW: usize = 8 * 1024;
+/// Bytes that must follow the data in a window, zeros at the end of an interval.
 pub(crate) const PADDING: usize = 32;
 /// i16s that must follow the last block of a coefficient buffer: blocks are written through a window of 256, so that an
 /// 8-bit index needs no bounds check.
 pub(crate) const SLACK: usize = 192;
-/// No block takes more bytes: a DC symbol of 27 bits and 63 AC symbols of 26.
-pub(crate) const MAX_BLOCK_BYTES: usize = (27 + 63 * 26usize).div_ceil(8) + 8;
+
+/// Bytes that a block may take, and those loaded ahead: a DC symbol of 27 bits and 63 AC symbols of 26.
+const MAX_BLOCK_BYTES: usize = (27 + 63 * 26usize).div_ceil(8) + 8;
 
 /// Natural position by zigzag position plus one (the position *after* the coefficient is at hand when it is stored).
 /// Past 64 (end of block, invalid symbols) 63, where nothing is stored but the 0 that a valid block has there then.
-static NATURAL_BEFORE: [u8; 256] = {
-    let mut table = [63u8; 256];
+static NATURAL_BEFORE: [u8; 1024] = {
+    let mut table = [63u8; 1024];
     let mut k = 0;
     while k < 64 {
         table[k + 1] = ZIGZAG[k];
@@ -26,6 +30,15 @@ static NATURAL_BEFORE: [u8; 256] = {
     table
 };
 
+/// The bytes that entropy decoding reads.
+pub(crate) struct Window {
+    pub bytes: Box<[u8; WINDOW + PADDING]>,
+    /// Bytes of image data, from the start.
+    pub filled: usize,
+    /// The interval's data end with them.
+    pub ended: bool,
+}
+
 /// Tables and component of each block of an MCU.
 pub(crate) struct Layout<'t> {
     slots: Vec<Slot<'t>>,
@@ -33,8 +46,8 @@ pub(crate) struct Layout<'t> {
 
 #[derive(Clone, Copy)]
 struct Slot<'t> {
-    dc: &'t Table,
-    ac: &'t Table,
+    dc: &'t DcTable,
+    ac: &'t AcTable,
     component: usize,
 }
 
@@ -51,6 +64,11 @@ impl<'t> Layout<'t> {
     pub fn blocks_per_mcu(&self) -> usize {
         self.slots.len()
     }
+
+    /// How far reading may have come for another MCU to be in the window for certain.
+    fn limit(&self, window: &Window) -> usize {
+        if window.ended { usize::MAX } else { window.filled.saturating_sub(MAX_BLOCK_BYTES * self.slots.len()) }
+    }
 }
 
 /// Where entropy decoding stands: a position in the data, and what it has to remember.
@@ -58,9 +76,10 @@ impl<'t> Layout<'t> {
 pub(crate) struct Cursor {
     /// Next byte to be loaded.
     at: usize,
-    /// Loaded bits, left-aligned; the first `count` are known.
+    /// Loaded bits, left-aligned.
     bits: u64,
-    count: u32,
+    /// How many of them are known, in its low 6 bits; the others are not to be relied upon.
+    count: u64,
     /// DC predictor of each component.
     pub predictors: [i32; 3],
 }
@@ -68,7 +87,7 @@ pub(crate) struct Cursor {
 impl Cursor {
     /// Position of the next bit.
     pub fn position(&self) -> isize {
-        8 * self.at as isize - self.count as isize
+        8 * self.at as isize - (self.count & 63) as isize
     }
 
     /// Bytes at the front of the data that are not needed any more.
@@ -81,65 +100,84 @@ impl Cursor {
         self.at -= bytes;
     }
 
+    /// Makes at least 56 bits known.
     #[inline(always)]
-    fn refill(&mut self, data: &[u8]) {
-        let next = match data.get(self.at..).and_then(|rest| rest.first_chunk()) {
-            Some(bytes) => u64::from_be_bytes(*bytes),
-            None => 0, // past the end: only a corrupt stream gets here
-        };
-        self.bits |= next >> self.count;
-        self.at += ((63 - self.count) >> 3) as usize;
+    fn refill(&mut self, window: &[u8; WINDOW + PADDING]) {
+        let start = self.at & (WINDOW - 1);
+        let next = window[start..].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        self.bits |= next >> (self.count & 63);
+        self.at += (!self.count >> 3 & 7) as usize;
         self.count |= 56;
     }
 
     #[inline(always)]
     fn take(&mut self, bits: u8) {
         self.bits <<= bits & 63;
-        self.count -= u32::from(bits);
+        self.count = self.count.wrapping_sub(u64::from(bits));
     }
 
     /// The first symbol's value.
     #[inline(always)]
-    fn value(&self, entry: &Entry) -> i16 {
-        let extra = self.bits.rotate_left(u32::from(entry.total)) & ((1u64 << (entry.extra & 63)) - 1);
-        entry.base.wrapping_add(extra as i16)
+    fn value(&self, total: u8, entry: &Entry) -> i16 {
+        entry.base.wrapping_add((self.bits.rotate_left(u32::from(total)) as u16 & entry.mask) as i16)
+    }
+
+    /// A block's DC symbol; false: invalid.
+    #[inline(always)]
+    fn dc(&mut self, slot: &Slot<'_>) -> bool {
+        let (total, entry) = slot.dc.look(self.bits);
+        let value = i32::from(self.value(total, entry));
+        let predictor = &mut self.predictors[slot.component];
+        *predictor = predictor.wrapping_add(value);
+        self.take(total);
+        entry.advance == huffman::DC
+    }
+
+    /// Consumes the last AC symbols of a block, found at `first` and `second`; gives the position after the block.
+    #[inline(always)]
+    fn end_block(&mut self, table: &AcTable, entry: &Entry, first: usize, second: usize) -> usize {
+        if !(64..128).contains(&first) {
+            self.take(entry.total);
+            return second;
+        }
+        // the first symbol filled the block: the second belongs to the next one
+        self.take(table.first_total(self.bits, entry));
+        first
     }
 }
 
-/// Decodes `used.len()` blocks (whole MCUs) from `data`, which holds all bits they can take and [`PADDING`].
-/// `coefficients` gets 64 each, in natural order, and is [`SLACK`] longer; `used` the number of zigzag positions in use.
-/// False: the data are corrupt.
-#[must_use]
+/// Decodes up to `used.len()` blocks (whole MCUs), as long as the window certainly holds what another MCU may take; tells
+/// how many. `coefficients` gets 64 each, in natural order, and is [`SLACK`] longer; `used` the number of zigzag positions
+/// in use. None: the data are corrupt.
 pub(crate) fn decode_blocks(
     level: Level,
-    data: &[u8],
+    window: &Window,
     layout: &Layout<'_>,
     cursor: &mut Cursor,
     coefficients: &mut [i16],
     used: &mut [u8],
-) -> bool {
+) -> Option<usize> {
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 => unsafe { decode_blocks_bmi2(data, layout, cursor, coefficients, used) },
-        _ => decode_blocks_portable(data, layout, cursor, coefficients, used),
+        Level::Avx2 => unsafe { decode_blocks_bmi2(window, layout, cursor, coefficients, used) },
+        _ => decode_blocks_portable(window, layout, cursor, coefficients, used),
     }
 }
 
-/// Passes over `count` blocks (whole MCUs): only the predictors change.
-#[must_use]
+/// Passes over up to `count` blocks (whole MCUs), likewise: only the predictors change.
 pub(crate) fn skip_blocks(
     level: Level,
-    data: &[u8],
+    window: &Window,
     layout: &Layout<'_>,
     cursor: &mut Cursor,
     count: usize,
-) -> bool {
+) -> Option<usize> {
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 => unsafe { skip_blocks_bmi2(data, layout, cursor, count) },
-        _ => skip_blocks_portable(data, layout, cursor, count),
+        Level::Avx2 => unsafe { skip_blocks_bmi2(window, layout, cursor, count) },
+        _ => skip_blocks_portable(window, layout, cursor, count),
     }
 }
 
@@ -147,138 +185,131 @@ pub(crate) fn skip_blocks(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,movbe")]
 fn decode_blocks_bmi2(
-    data: &[u8],
+    window: &Window,
     layout: &Layout<'_>,
     cursor: &mut Cursor,
     coefficients: &mut [i16],
     used: &mut [u8],
-) -> bool {
-    decode_blocks_portable(data, layout, cursor, coefficients, used)
+) -> Option<usize> {
+    decode_blocks_portable(window, layout, cursor, coefficients, used)
 }
 
 /// The portable code, compiled with the variable shifts of BMI2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,movbe")]
-fn skip_blocks_bmi2(data: &[u8], layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> bool {
-    skip_blocks_portable(data, layout, cursor, count)
+fn skip_blocks_bmi2(window: &Window, layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
+    skip_blocks_portable(window, layout, cursor, count)
 }
 
 /// Zigzag position after a block: 64 (full) or 129 to 191 (ended by a symbol); all else is corrupt.
 #[inline(always)]
-fn ends_well(k: u8) -> bool {
+fn ends_well(k: usize) -> bool {
     k == 64 || (129..192).contains(&k)
-}
-
-/// Consumes the symbols that `entry` holds; true: they end the block.
-#[inline(always)]
-fn advance(cursor: &mut Cursor, entry: &Entry, k: &mut u8) -> bool {
-    let first = k.wrapping_add(entry.advance);
-    *k = first.wrapping_add(entry.advance2);
-    if *k < 64 {
-        cursor.take(entry.total);
-        return false;
-    }
-    if first & 0xc0 == 0x40 {
-        // the first symbol filled the block: the second belongs to the next one
-        cursor.take(entry.total - entry.back);
-        *k = first;
-    } else {
-        cursor.take(entry.total);
-    }
-    true
-}
-
-/// The first DC symbol; false: invalid.
-#[inline(always)]
-fn dc_symbol(cursor: &mut Cursor, slot: &Slot<'_>) -> bool {
-    let entry = slot.dc.look(cursor.bits);
-    cursor.predictors[slot.component] = cursor.predictors[slot.component].wrapping_add(cursor.value(entry) as i32);
-    cursor.take(entry.total);
-    entry.advance == huffman::DC
 }
 
 #[inline(always)]
 fn decode_blocks_portable(
-    data: &[u8],
+    window: &Window,
     layout: &Layout<'_>,
     cursor: &mut Cursor,
     coefficients: &mut [i16],
     used: &mut [u8],
-) -> bool {
+) -> Option<usize> {
+    let (bytes, limit) = (&*window.bytes, layout.limit(window));
     let mut at = *cursor;
     let mut good = true;
-    let slots = &layout.slots[..];
-    let mut start = 0;
-    for mcu in used.chunks_exact_mut(slots.len()) {
-        for (slot, used) in slots.iter().zip(mcu) {
-            let Some(block) = coefficients.get_mut(start..).and_then(|c| c.first_chunk_mut::<256>()) else {
-                return false;
-            };
-            start += 64;
+    let mut done = 0;
+    for mcu in used.chunks_exact_mut(layout.slots.len()) {
+        if at.at > limit {
+            break;
+        }
+        for (slot, used) in layout.slots.iter().zip(mcu) {
+            let block = coefficients.get_mut(64 * done..)?.first_chunk_mut::<256>()?;
+            done += 1;
             block[..64].fill(0);
-            at.refill(data);
-            good &= dc_symbol(&mut at, slot);
+            at.refill(bytes);
+            good &= at.dc(slot);
             block[0] = at.predictors[slot.component] as i16;
-            let mut k = 1u8;
-            macro_rules! symbols {
-                () => {{
-                    let entry = slot.ac.look(at.bits);
-                    let first = k.wrapping_add(entry.advance);
-                    let second = first.wrapping_add(entry.advance2);
-                    let value = at.value(entry);
-                    block[NATURAL_BEFORE[second as usize] as usize] = i16::from(entry.base2);
-                    // stored last: it wins where there is no second symbol
-                    block[NATURAL_BEFORE[first as usize] as usize] = value;
-                    if advance(&mut at, entry, &mut k) {
-                        break;
-                    }
-                }};
-            }
-            // 56 bits are enough for DC (27) and one lookup (26), or for two lookups
-            loop {
-                symbols!();
-                at.refill(data);
-                symbols!();
-                symbols!();
-                at.refill(data);
-                symbols!();
-            }
+            let k = ac_block(bytes, slot.ac, block, &mut at);
             good &= ends_well(k);
-            *used = if k >= 128 { k & 127 } else { 64 };
+            *used = if k >= 128 { k as u8 & 127 } else { 64 };
         }
     }
     *cursor = at;
-    good
+    good.then_some(done)
+}
+
+/// A block's AC symbols, after its DC symbol; gives the position after the block.
+#[inline(always)]
+fn ac_block(bytes: &[u8; WINDOW + PADDING], table: &AcTable, block: &mut [i16; 256], cursor: &mut Cursor) -> usize {
+    let mut at = *cursor;
+    let mut k = 1;
+    macro_rules! symbols {
+        () => {
+            let (total, entry) = table.look(at.bits);
+            let first = k + usize::from(entry.advance);
+            let second = first + usize::from(entry.advance2);
+            let value = at.value(total, entry);
+            block[NATURAL_BEFORE[second] as usize] = i16::from(entry.base2);
+            // stored last: it wins where there is no second symbol
+            block[NATURAL_BEFORE[first] as usize] = value;
+            if second >= 64 {
+                k = at.end_block(table, entry, first, second);
+                break;
+            }
+            k = second;
+            at.take(total);
+        };
+    }
+    // 56 bits are enough for DC (27) and one lookup (26), or for two lookups
+    loop {
+        symbols!();
+        at.refill(bytes);
+        symbols!();
+        symbols!();
+        at.refill(bytes);
+        symbols!();
+    }
+    *cursor = at;
+    k
 }
 
 #[inline(always)]
-fn skip_blocks_portable(data: &[u8], layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> bool {
+fn skip_blocks_portable(window: &Window, layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
+    let (bytes, limit) = (&*window.bytes, layout.limit(window));
     let mut at = *cursor;
     let mut good = true;
-    for _ in 0..count / layout.slots.len() {
+    let mut done = 0;
+    while done < count && at.at <= limit {
         for slot in &layout.slots {
-            at.refill(data);
-            good &= dc_symbol(&mut at, slot);
-            let mut k = 1u8;
+            at.refill(bytes);
+            good &= at.dc(slot);
+            let mut k = 1;
             macro_rules! symbols {
                 () => {
-                    let entry = slot.ac.look(at.bits);
-                    if advance(&mut at, entry, &mut k) {
+                    let (total, entry) = slot.ac.look(at.bits);
+                    let first = k + usize::from(entry.advance);
+                    let second = first + usize::from(entry.advance2);
+                    if second >= 64 {
+                        k = at.end_block(slot.ac, entry, first, second);
                         break;
                     }
+                    k = second;
+                    at.take(total);
                 };
             }
             loop {
                 symbols!();
-                at.refill(data);
+                at.refill(bytes);
                 symbols!();
                 symbols!();
-                at.refill(data);
+                at.refill(bytes);
                 symbols!();
             }
             good &= ends_well(k);
         }
+        done += layout.slots.len();
     }
     *cursor = at;
-    good
+    good.then_some(done)
 }

@@ -1,39 +1,46 @@
-//! Huffman decoding tables: one lookup of [`LOOKUP_BITS`] gives a whole symbol with its value, or two short ones.
+//! Huffman decoding tables: one lookup gives a whole symbol with its value, or two short ones.
 
 use crate::error::Error;
 
-/// Bits of a lookup. Measured: 9 and 11 are slower (fewer pairs, and first-level cache, respectively).
-pub(crate) const LOOKUP_BITS: u32 = 10;
-const SIZE: usize = 1 << LOOKUP_BITS;
+/// Entries of a DC table. Small, because it shares the first-level cache with the AC tables.
+const DC_SIZE: usize = 1 << 8;
+/// Entries of an AC table. Measured: 9 and 11 bits are slower (fewer pairs, and first-level cache, respectively).
+const AC_SIZE: usize = 1 << 10;
 
-/// `advance` of the symbol that ends a block.
-pub(crate) const END_OF_BLOCK: u8 = 128;
-/// `advance` of a DC symbol.
+/// [`Entry::advance`] of the symbol that ends a block.
+const END_OF_BLOCK: u8 = 128;
+/// [`Entry::advance`] of a DC symbol.
 pub(crate) const DC: u8 = 129;
-/// `advance` of what is no symbol: takes any position to 192 or more.
+/// [`Entry::advance`] of what is no symbol: takes any position to 192 or more.
 const INVALID: u8 = 192;
 
-/// What a lookup finds. Consume `total` bits; then
-/// - move `advance` zigzag positions: run + 1, or [`END_OF_BLOCK`];
-/// - the coefficient there is `base` plus the last `extra` of the consumed bits (0: the lookup saw them all);
-/// - if `advance2` is not 0, a second symbol follows: its coefficient is `base2`, and it took `back` of the bits, to be
-///   given back where the first symbol fills the block.
-///
-/// `total` 0: the code is longer than a lookup, or invalid.
+/// What a lookup finds. Fields are bytes in memory, not bits of a word: loads are cheaper here than shifts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(8))]
 pub(crate) struct Entry {
+    /// Bits to consume; 0: the code is longer than a lookup, or invalid.
     pub total: u8,
-    pub extra: u8,
+    /// Zigzag positions to move: run + 1, or [`END_OF_BLOCK`].
     pub advance: u8,
+    /// The same of a second symbol; 0: there is none.
     pub advance2: u8,
-    pub base: i16,
+    /// The second symbol's coefficient.
     pub base2: i8,
-    pub back: u8,
+    /// The first symbol's coefficient, less those of its bits that the lookup did not see.
+    pub base: i16,
+    /// Which of the last consumed bits are to be added to `base`.
+    pub mask: u16,
 }
 
-const NONE: Entry = Entry { total: 0, extra: 0, advance: 0, advance2: 0, base: 0, base2: 0, back: 0 };
-static BAD: Entry = Entry { total: 1, advance: INVALID, ..NONE };
+impl Entry {
+    const NONE: Entry = Entry { total: 0, advance: 0, advance2: 0, base2: 0, base: 0, mask: 0 };
+    const BAD: Entry = Entry { total: 1, advance: INVALID, ..Self::NONE };
+
+    /// A symbol that the lookup sees whole.
+    fn is_whole(&self) -> bool {
+        (self.total > 0) & (self.mask == 0) & (self.advance != INVALID)
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -41,45 +48,72 @@ enum Class {
     Ac,
 }
 
-/// One table, ready for decoding.
+impl Class {
+    fn value_bits(self, symbol: u8) -> u32 {
+        u32::from(if self == Class::Dc { symbol } else { symbol & 15 })
+    }
+}
+
+/// One table of `SIZE` entries, ready for decoding.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct Table<const SIZE: usize> {
     lookup: [Entry; SIZE],
-    /// Codes of `LOOKUP_BITS` or more: per length, the end of its codes (left-aligned to 16 bits) and what to add to
-    /// a code to get its place in `long`.
+    /// `total` of every entry, apart: what one lookup tells the next is in a quarter of a page, and is always in cache.
+    total: [u8; SIZE],
+    /// Bits of the first of two symbols.
+    first: [u8; SIZE],
+    /// Codes as long as a lookup or longer: per length, the end of its codes (left-aligned to 16 bits) and what to add
+    /// to a code to get its place in `long`.
     limit: [u32; 17],
     shift: [i32; 17],
     /// Per symbol, for either sign bit.
     long: Vec<[Entry; 2]>,
 }
 
-impl Table {
+pub(crate) type DcTable = Table<DC_SIZE>;
+pub(crate) type AcTable = Table<AC_SIZE>;
+
+impl<const SIZE: usize> Table<SIZE> {
+    /// Bits of a lookup.
+    const BITS: u32 = SIZE.ilog2();
+
     const fn new() -> Self {
-        Table { lookup: [NONE; SIZE], limit: [0; 17], shift: [0; 17], long: Vec::new() }
+        Table { lookup: [Entry::NONE; SIZE], total: [0; SIZE], first: [0; SIZE], limit: [0; 17], shift: [0; 17], long: Vec::new() }
     }
 
-    /// The entry for the symbol at the front of `bits` (left-aligned).
+    /// The entry for what is at the front of `bits` (left-aligned).
     #[inline(always)]
-    pub fn look(&self, bits: u64) -> &Entry {
-        let entry = &self.lookup[(bits >> (64 - LOOKUP_BITS)) as usize];
-        if entry.total == 0 { self.look_long(bits) } else { entry }
+    pub fn look(&self, bits: u64) -> (u8, &Entry) {
+        let place = (bits >> (64 - Self::BITS)) as usize;
+        let total = self.total[place];
+        if total == 0 {
+            let entry = self.look_long(bits);
+            return (entry.total, entry);
+        }
+        (total, &self.lookup[place])
+    }
+
+    /// Bits of the first symbol alone.
+    #[inline(always)]
+    pub fn first_total(&self, bits: u64, entry: &Entry) -> u8 {
+        if entry.advance2 == 0 { entry.total } else { self.first[(bits >> (64 - Self::BITS)) as usize] }
     }
 
     #[cold]
     #[inline(never)]
     fn look_long(&self, bits: u64) -> &Entry {
         let code = (bits >> 48) as u32;
-        for length in LOOKUP_BITS..=16 {
+        for length in Self::BITS..=16 {
             if code < self.limit[length as usize] {
                 let place = (code >> (16 - length)) as i32 + self.shift[length as usize];
-                return self.long.get(place as usize).map_or(&BAD, |e| &e[(bits << length >> 63) as usize]);
+                return self.long.get(place as usize).map_or(&Entry::BAD, |e| &e[(bits << length >> 63) as usize]);
             }
         }
-        &BAD
+        &Entry::BAD
     }
 
-    /// `raw`: 16 counts, then the symbols (the body of a DHT segment). `singles` is scratch. False: no valid code.
-    fn build(&mut self, class: Class, raw: &[u8], singles: &mut [Entry; SIZE]) -> bool {
+    /// `raw`: 16 counts, then the symbols (the body of a DHT segment). False: they make no valid code.
+    fn build(&mut self, class: Class, raw: &[u8]) -> bool {
         let Some((counts, mut symbols)) = raw.split_first_chunk::<16>() else { return false };
         self.long.clear();
         let (mut code, mut fill) = (0u32, 0usize);
@@ -95,15 +129,15 @@ impl Table {
                 if class == Class::Dc && symbol > 15 {
                     return false;
                 }
-                if length >= LOOKUP_BITS {
-                    self.long.push(long_entries(class, symbol, length));
+                if length >= Self::BITS {
+                    self.long.push([0, 0x8000].map(|sign| entry(class, symbol, length, sign, 1)));
                 }
-                if length <= LOOKUP_BITS {
+                if length <= Self::BITS {
                     // runs of equal entries, one per value of those value bits that the lookup sees
-                    let seen = value_bits(class, symbol).min(LOOKUP_BITS - length);
-                    let run = 1usize << (LOOKUP_BITS - length - seen);
+                    let seen = class.value_bits(symbol).min(Self::BITS - length);
+                    let run = 1usize << (Self::BITS - length - seen);
                     for value in 0..1u32 << seen {
-                        singles[fill..fill + run].fill(entry(class, symbol, length, value << (16 - seen), seen));
+                        self.lookup[fill..fill + run].fill(entry(class, symbol, length, value << (16 - seen), seen));
                         fill += run;
                     }
                 }
@@ -112,48 +146,40 @@ impl Table {
             self.limit[length as usize] = code << (16 - length);
             code <<= 1;
         }
-        singles[fill..].fill(NONE);
-        match class {
-            Class::Dc => self.lookup = *singles,
-            Class::Ac => pair_up(singles, &mut self.lookup),
+        self.lookup[fill..].fill(Entry::NONE);
+        for (total, entry) in self.total.iter_mut().zip(&self.lookup) {
+            *total = entry.total;
         }
         true
     }
-}
 
-/// Joins every symbol with its successor where the lookup sees both whole.
-fn pair_up(singles: &[Entry; SIZE], lookup: &mut [Entry; SIZE]) {
-    for (i, (joined, first)) in lookup.iter_mut().zip(singles).enumerate() {
-        let second = singles[(i << (first.total & 31)) & (SIZE - 1)];
-        let whole = |e: &Entry| (e.total > 0) & (e.extra == 0) & (e.advance != INVALID);
-        *joined = *first;
-        if whole(first)
-            & (first.advance <= 16)
-            & whole(&second)
-            & (u32::from(first.total + second.total) <= LOOKUP_BITS)
-            & (second.base as i8 as i16 == second.base)
-        {
-            *joined = Entry {
-                total: first.total + second.total,
-                advance2: second.advance,
-                base2: second.base as i8,
-                back: second.total,
-                ..*first
-            };
+    /// Joins every symbol with its successor where the lookup sees both whole.
+    fn pair_up(&mut self, singles: &mut [Entry; SIZE]) {
+        singles.copy_from_slice(&self.lookup);
+        self.first = self.total;
+        for (i, (entry, total)) in self.lookup.iter_mut().zip(&mut self.total).enumerate() {
+            let second = singles[(i << (entry.total & 31)) & (SIZE - 1)];
+            if entry.is_whole()
+                & (entry.advance <= 16)
+                & second.is_whole()
+                & (u32::from(entry.total + second.total) <= Self::BITS)
+                & (second.base as i8 as i16 == second.base)
+            {
+                entry.total += second.total;
+                *total = entry.total;
+                entry.advance2 = second.advance;
+                entry.base2 = second.base as i8;
+            }
         }
     }
-}
-
-fn value_bits(class: Class, symbol: u8) -> u32 {
-    u32::from(if class == Class::Dc { symbol } else { symbol & 15 })
 }
 
 /// `value`: the 16 bits after the code, left-aligned, of which the first `seen` are known.
 fn entry(class: Class, symbol: u8, length: u32, value: u32, seen: u32) -> Entry {
-    let bits = value_bits(class, symbol);
+    let bits = class.value_bits(symbol);
     // larger values do not occur in 8-bit files
     if bits > (if class == Class::Dc { 11 } else { 10 }) {
-        return BAD;
+        return Entry::BAD;
     }
     let advance = match (class, bits, symbol >> 4) {
         (Class::Dc, ..) => DC,
@@ -161,61 +187,76 @@ fn entry(class: Class, symbol: u8, length: u32, value: u32, seen: u32) -> Entry 
         (_, 0, _) => END_OF_BLOCK, // libjpeg: a run without a value ends the block, whatever its length
         (_, _, run) => run + 1,
     };
-    let whole = Entry { total: (length + bits) as u8, advance, ..NONE };
+    let whole = Entry { total: (length + bits) as u8, advance, ..Entry::NONE };
     if bits == 0 {
         return whole;
     }
     if seen == 0 {
-        return NONE; // the sign is unknown
+        return Entry::NONE; // the sign is unknown
     }
     let low = if value >> 15 & 1 == 0 { 1 - (1i32 << bits) } else { 0 };
     if seen >= bits {
         return Entry { base: (low + (value >> (16 - bits)) as i32) as i16, ..whole };
     }
-    Entry { extra: bits as u8, base: low as i16, ..whole }
-}
-
-fn long_entries(class: Class, symbol: u8, length: u32) -> [Entry; 2] {
-    [0, 0x8000].map(|sign| entry(class, symbol, length, sign, 1))
+    Entry { base: low as i16, mask: (1 << bits) - 1, ..whole }
 }
 
 /// All tables of a file, kept from one image to the next: equal tables are not built again.
 #[derive(Debug)]
 pub(crate) struct Tables {
-    tables: Box<[[Table; 4]; 2]>,
-    raw: [[Vec<u8>; 4]; 2],
-    singles: Box<[Entry; SIZE]>,
+    dc: Box<[DcTable; 4]>,
+    ac: Box<[AcTable; 4]>,
+    /// What each table was built from.
+    dc_raw: [Vec<u8>; 4],
+    ac_raw: [Vec<u8>; 4],
+    scratch: Box<[Entry; AC_SIZE]>,
 }
 
 impl Tables {
     pub fn new() -> Self {
         Tables {
-            tables: Box::new([const { [const { Table::new() }; 4] }; 2]),
-            raw: Default::default(),
-            singles: Box::new([NONE; SIZE]),
+            dc: Box::new([const { Table::new() }; 4]),
+            ac: Box::new([const { Table::new() }; 4]),
+            dc_raw: Default::default(),
+            ac_raw: Default::default(),
+            scratch: Box::new([Entry::NONE; AC_SIZE]),
         }
     }
 
-    /// Makes table `id` of a class the one that `raw` declares.
-    pub fn set(&mut self, class: usize, id: usize, raw: &[u8]) -> Result<(), Error> {
-        let built = &mut self.raw[class][id];
-        if built == raw {
-            return Ok(());
-        }
-        built.clear();
-        let kind = if class == 0 { Class::Dc } else { Class::Ac };
-        if !self.tables[class][id].build(kind, raw, &mut self.singles) {
-            return Err(Error::Corrupt { what: "bad Huffman table", offset: 0 });
-        }
-        built.extend_from_slice(raw);
-        Ok(())
+    /// Makes DC table `id` the one that `raw` declares.
+    pub fn set_dc(&mut self, id: usize, raw: &[u8]) -> Result<(), Error> {
+        let table = &mut self.dc[id];
+        rebuild(&mut self.dc_raw[id], raw, || table.build(Class::Dc, raw))
     }
 
-    pub fn dc(&self, id: usize) -> &Table {
-        &self.tables[0][id]
+    /// Makes AC table `id` the one that `raw` declares.
+    pub fn set_ac(&mut self, id: usize, raw: &[u8]) -> Result<(), Error> {
+        let (table, scratch) = (&mut self.ac[id], &mut self.scratch);
+        rebuild(&mut self.ac_raw[id], raw, || {
+            let good = table.build(Class::Ac, raw);
+            table.pair_up(scratch);
+            good
+        })
     }
 
-    pub fn ac(&self, id: usize) -> &Table {
-        &self.tables[1][id]
+    pub fn dc(&self, id: usize) -> &DcTable {
+        &self.dc[id]
     }
+
+    pub fn ac(&self, id: usize) -> &AcTable {
+        &self.ac[id]
+    }
+}
+
+/// Builds a table unless it was built from the same bytes before.
+fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> Result<(), Error> {
+    if built == raw {
+        return Ok(());
+    }
+    built.clear();
+    if !build() {
+        return Err(Error::Corrupt { what: "bad Huffman table", offset: 0 });
+    }
+    built.extend_from_slice(raw);
+    Ok(())
 }

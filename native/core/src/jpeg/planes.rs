@@ -61,10 +61,10 @@ pub(crate) struct Cover {
 
 impl Cover {
     pub fn new(header: &Header<'_>, region: Region) -> Self {
-        let mut cover = Cover { parts: [const { None }; 3], columns: usize::MAX..0, rows: usize::MAX..0 };
+        let mut cover = Cover { parts: [const { None }; 3], columns: 0..0, rows: 0..0 };
         let join = |all: &mut Range<usize>, blocks: &Range<usize>, per_mcu: usize| {
-            all.start = all.start.min(blocks.start / per_mcu);
-            all.end = all.end.max(blocks.end.div_ceil(per_mcu));
+            let (start, end) = (blocks.start / per_mcu, blocks.end.div_ceil(per_mcu));
+            *all = if all.is_empty() { start..end } else { all.start.min(start)..all.end.max(end) };
         };
         for (component, slot) in header.components().iter().zip(&mut cover.parts) {
             let part = Part::new(component, header, region);
@@ -108,9 +108,9 @@ impl Plane {
         }
     }
 
-    /// The strip's row `row` and those below.
-    pub fn strip_from(&mut self, row: usize) -> &mut [u8] {
-        &mut self.samples[(CONTEXT + row) * self.pitch + ORIGIN..]
+    /// The strip's row `row` from the component's column `x` on, and the rows below.
+    pub fn strip_from(&mut self, row: usize, x: usize) -> &mut [u8] {
+        &mut self.samples[(CONTEXT + row) * self.pitch + ORIGIN + x - self.left..]
     }
 
     /// Repeats the component's first and last column beyond its edges, which is how the triangle filters see them.

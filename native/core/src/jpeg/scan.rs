@@ -1,24 +1,10 @@
 //! The scan as a sequence of MCUs: restart intervals, their markers, and a small window of unstuffed bytes that moves along.
 
-use super::entropy::{self, Cursor, Layout, MAX_BLOCK_BYTES, PADDING};
+use super::entropy::{self, Cursor, Layout, PADDING, WINDOW, Window};
 use super::header::Header;
 use super::unstuff::{self, find_marker};
 use crate::error::Error;
 use crate::simd::Level;
-
-/// Unstuffed bytes held at most: what a call of the entropy decoder can need, and as much again.
-const WINDOW: usize = 32 * 1024;
-/// Blocks decoded by one call, such that the window holds all they can take.
-const MAX_BLOCKS: usize = WINDOW / 2 / MAX_BLOCK_BYTES;
-
-/// Buffer that scans of one image after another use.
-pub(crate) struct Window(Box<[u8; WINDOW + PADDING + unstuff::SPARE]>);
-
-impl Window {
-    pub fn new() -> Self {
-        Window(Box::new([0; WINDOW + PADDING + unstuff::SPARE]))
-    }
-}
 
 /// Reads MCUs in order.
 pub(crate) struct Scan<'a> {
@@ -27,10 +13,6 @@ pub(crate) struct Scan<'a> {
     /// Next byte of the file to be unstuffed.
     source: usize,
     window: &'a mut Window,
-    /// Unstuffed bytes in the window.
-    filled: usize,
-    /// The current interval's data are in the window to their end.
-    ended: bool,
     cursor: Cursor,
     layout: Layout<'a>,
     interval: usize,
@@ -42,13 +24,13 @@ pub(crate) struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     pub fn new(level: Level, header: &Header<'a>, layout: Layout<'a>, window: &'a mut Window) -> Self {
+        window.filled = 0;
+        window.ended = false;
         Scan {
             level,
             file: header.bytes,
             source: header.scan,
             window,
-            filled: 0,
-            ended: false,
             cursor: Cursor::default(),
             layout,
             interval: header.restart_interval,
@@ -61,17 +43,16 @@ impl<'a> Scan<'a> {
     pub fn decode(&mut self, coefficients: &mut [i16], used: &mut [u8]) -> Result<(), Error> {
         let mut done = 0;
         while done < used.len() {
-            let count = self.prepare(used.len() - done)?;
-            let good = entropy::decode_blocks(
+            let most = self.prepare(used.len() - done)?;
+            let decoded = entropy::decode_blocks(
                 self.level,
-                &self.window.0[..self.filled + PADDING],
+                self.window,
                 &self.layout,
                 &mut self.cursor,
                 &mut coefficients[64 * done..],
-                &mut used[done..done + count],
+                &mut used[done..done + most],
             );
-            self.check(good)?;
-            done += count;
+            done += self.progress(decoded)?;
         }
         Ok(())
     }
@@ -85,18 +66,16 @@ impl<'a> Scan<'a> {
             }
             let rest = self.left.saturating_mul(self.layout.blocks_per_mcu());
             if blocks >= rest {
-                if !self.ended {
+                if !self.window.ended {
                     self.source += find_marker(&self.file[self.source..]);
                 }
                 self.drop_interval();
                 blocks -= rest;
                 continue;
             }
-            let count = self.prepare(blocks)?;
-            let data = &self.window.0[..self.filled + PADDING];
-            let good = entropy::skip_blocks(self.level, data, &self.layout, &mut self.cursor, count);
-            self.check(good)?;
-            blocks -= count;
+            let most = self.prepare(blocks)?;
+            let skipped = entropy::skip_blocks(self.level, self.window, &self.layout, &mut self.cursor, most);
+            blocks -= self.progress(skipped)?;
         }
         Ok(())
     }
@@ -111,49 +90,55 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Gets ready to read up to `blocks` blocks; tells how many of them may be read now.
+    /// Gets ready to read up to `blocks` blocks; tells how many of them the current interval has.
     fn prepare(&mut self, blocks: usize) -> Result<usize, Error> {
         if self.left == 0 {
             self.restart()?;
         }
-        let per_mcu = self.layout.blocks_per_mcu();
-        let mcus = (blocks / per_mcu).min(MAX_BLOCKS / per_mcu).min(self.left);
-        self.left -= if self.interval == 0 { 0 } else { mcus };
-        let count = mcus * per_mcu;
-        if !self.ended && self.filled < self.cursor.spent() + count * MAX_BLOCK_BYTES {
+        if !self.window.ended {
             self.fill_window();
         }
-        Ok(count)
+        Ok(blocks.min(self.left.saturating_mul(self.layout.blocks_per_mcu())))
     }
 
-    fn fill_window(&mut self) {
-        let spent = self.cursor.spent().min(self.filled);
-        self.window.0.copy_within(spent..self.filled, 0);
-        self.cursor.rebase(spent);
-        self.filled -= spent;
-        let progress = unstuff::unstuff(&self.file[self.source..], &mut self.window.0[self.filled..WINDOW + unstuff::SPARE]);
-        self.source += progress.read;
-        self.filled += progress.written;
-        self.ended = progress.ended;
-        self.window.0[self.filled..][..PADDING].fill(0);
-    }
-
-    fn check(&self, good: bool) -> Result<(), Error> {
-        if !good {
+    /// Takes note of what the entropy decoder did.
+    fn progress(&mut self, blocks: Option<usize>) -> Result<usize, Error> {
+        let Some(blocks) = blocks else {
             return self.corrupt("invalid Huffman code or coefficient");
-        }
-        if self.cursor.position() > 8 * self.filled as isize {
+        };
+        if self.cursor.position() > 8 * self.window.filled as isize {
             return self.corrupt("image data end too early");
         }
-        Ok(())
+        if self.interval > 0 {
+            self.left -= blocks / self.layout.blocks_per_mcu();
+        }
+        Ok(blocks)
+    }
+
+    /// Fills the window, unless it is more than half full.
+    fn fill_window(&mut self) {
+        let window = &mut *self.window;
+        let spent = self.cursor.spent().min(window.filled);
+        if window.filled - spent > WINDOW / 2 {
+            return;
+        }
+        window.bytes.copy_within(spent..window.filled, 0);
+        self.cursor.rebase(spent);
+        window.filled -= spent;
+        let room = &mut window.bytes[window.filled..WINDOW];
+        let progress = unstuff::unstuff(self.level, &self.file[self.source..], room);
+        self.source += progress.read;
+        window.filled += progress.written;
+        window.ended = progress.ended;
+        window.bytes[window.filled..][..PADDING].fill(0);
     }
 
     /// Less than a byte may be left of the current interval.
     fn check_spent(&mut self) -> Result<(), Error> {
-        if !self.ended {
+        if !self.window.ended {
             self.fill_window();
         }
-        if !self.ended || 8 * self.filled as isize - self.cursor.position() >= 8 {
+        if !self.window.ended || 8 * self.window.filled as isize - self.cursor.position() >= 8 {
             return self.corrupt("image data longer than the image");
         }
         Ok(())
@@ -162,8 +147,8 @@ impl<'a> Scan<'a> {
     /// Forgets what is left of the current interval; `source` is at its marker.
     fn drop_interval(&mut self) {
         self.left = 0;
-        self.filled = 0;
-        self.ended = true;
+        self.window.filled = 0;
+        self.window.ended = true;
         self.cursor = Cursor::default();
     }
 
@@ -176,7 +161,7 @@ impl<'a> Scan<'a> {
         self.source += 2;
         self.next_restart = (self.next_restart + 1) & 7;
         self.drop_interval();
-        self.ended = false;
+        self.window.ended = false;
         self.left = self.interval;
         Ok(())
     }

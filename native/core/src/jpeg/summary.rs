@@ -48,21 +48,21 @@ fn sampling(factors: &[(u8, u8)]) -> String {
     if factors.len() == 1 {
         return "gray".to_owned();
     }
-    if let &[(h, v), first, second] = factors {
-        if first == second && h % first.0 == 0 && v % first.1 == 0 {
-            let name = match (h / first.0, v / first.1) {
-                (1, 1) => "4:4:4",
-                (2, 1) => "4:2:2",
-                (2, 2) => "4:2:0",
-                (1, 2) => "4:4:0",
-                (4, 1) => "4:1:1",
-                (4, 2) => "4:1:0",
-                _ => "",
-            };
-            if !name.is_empty() {
-                return name.to_owned();
-            }
-        }
+    let ratios = match *factors {
+        [(h, v), first, second] if first == second && h % first.0 == 0 && v % first.1 == 0 => (h / first.0, v / first.1),
+        _ => (0, 0),
+    };
+    let name = match ratios {
+        (1, 1) => "4:4:4",
+        (2, 1) => "4:2:2",
+        (2, 2) => "4:2:0",
+        (1, 2) => "4:4:0",
+        (4, 1) => "4:1:1",
+        (4, 2) => "4:1:0",
+        _ => "",
+    };
+    if !name.is_empty() {
+        return name.to_owned();
     }
     factors.iter().map(|(h, v)| format!("{h}x{v}")).collect::<Vec<_>>().join(",")
 }

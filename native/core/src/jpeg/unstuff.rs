@@ -1,9 +1,9 @@
 //! Byte stuffing: in entropy-coded data FF00 stands for FF, and FF with anything else is a marker.
 
+use crate::simd::Level;
+
 /// Bytes looked at in one step.
 const STEP: usize = 32;
-/// Writable bytes that `unstuff` wants after what it may produce.
-pub(crate) const SPARE: usize = STEP;
 
 /// How far [`unstuff`] came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,22 +15,42 @@ pub(crate) struct Progress {
 }
 
 /// Copies entropy-coded data from `source` to `target` without the stuffing, up to a marker, the end of `source`, or until
-/// `target` has less than [`SPARE`] bytes left.
-#[inline]
-pub(crate) fn unstuff(source: &[u8], target: &mut [u8]) -> Progress {
+/// `target` is full but for a few bytes.
+pub(crate) fn unstuff(level: Level, source: &[u8], target: &mut [u8]) -> Progress {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level is only ever one that the processor has.
+        Level::Avx2 => unsafe { unstuff_avx2(source, target) },
+        _ => unstuff_by(first_ff, source, target),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1")]
+fn unstuff_avx2(source: &[u8], target: &mut [u8]) -> Progress {
+    use core::arch::x86_64::{_mm256_cmpeq_epi8, _mm256_movemask_epi8, _mm256_set1_epi8};
+
+    let first_ff = |chunk: &[u8; STEP]| {
+        let equal = _mm256_cmpeq_epi8(super::vector::load32(chunk), _mm256_set1_epi8(-1));
+        let mask = _mm256_movemask_epi8(equal) as u32;
+        (mask != 0).then(|| mask.trailing_zeros() as usize)
+    };
+    unstuff_by(first_ff, source, target)
+}
+
+/// `first_ff`: the place of the first FF in a chunk.
+#[inline(always)]
+fn unstuff_by(first_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], target: &mut [u8]) -> Progress {
     let (mut read, mut written) = (0, 0);
     while let Some(room) = target.get_mut(written..).and_then(|t| t.first_chunk_mut::<STEP>()) {
         let Some(chunk) = source.get(read..).and_then(|s| s.first_chunk::<STEP>()) else {
             return unstuff_tail(source, target, read, written);
         };
         *room = *chunk;
-        let plain = match first_ff(chunk) {
-            None => {
-                read += STEP;
-                written += STEP;
-                continue;
-            }
-            Some(plain) => plain,
+        let Some(plain) = first_ff(chunk) else {
+            read += STEP;
+            written += STEP;
+            continue;
         };
         read += plain;
         written += plain;
