@@ -43,8 +43,8 @@ def check_image(content: bytes, how: str) -> tuple[int, int]:
     if not content:
         raise DecodeError("the file is empty")
     kind = fallback.sniff(content[:32])
-    size = _jpeg_size(content) if kind == "JPEG" else fallback.image_size(content, MAX_PIXELS)
     _refuse_cut(kind, content)
+    size = _jpeg_size(content) if kind == "JPEG" else fallback.image_size(content, MAX_PIXELS)
     if size[0] * size[1] > MAX_PIXELS:
         raise ImageTooLargeError(f"its header declares {size[0]} x {size[1]} pixels, more than {MAX_PIXELS}")
     if how == "decode":

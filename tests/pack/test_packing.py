@@ -1,0 +1,348 @@
+"""``pack``: what gets in, what is listed, and what is left behind."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.errors import ArgumentError, IncompleteStoreError, PackError, StoreError
+from penstock.pack import PackProgress
+from penstock.stores.lmdb_write import Limits, LmdbWriter
+from tests.pack.images import make_photos, picture
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Twelve pictures in two classes."""
+    return make_photos(tmp_path / "photos")
+
+
+def contents(pack: Path) -> dict[str, bytes]:
+    """The bytes of each file of a pack."""
+    return {entry.name: entry.read_bytes() for entry in pack.iterdir()}
+
+
+def test_every_file_becomes_a_record(photos: Path, tmp_path: Path) -> None:
+    """Keys, bytes, labels and classes are those of the folder; the sizes of the images are added."""
+    report = ps.pack(photos, tmp_path / "p.lmdb")
+
+    with ps.open(photos) as source, ps.open(tmp_path / "p.lmdb") as store:
+        assert list(store.keys()) == list(source.keys())
+        for index in range(len(source)):
+            given, got = source.read([index])[0].fields, store.read([index])[0].fields
+            assert (bytes(got["image"]), got["label"]) == (given["image"], given["label"])
+            height, width, _ = ps.decode(given["image"]).shape
+            assert (got["width"], got["height"]) == (width, height)
+        assert store.schema["label"] == source.schema["label"]
+        nbytes = sum(len(source.read([index])[0].fields["image"]) for index in range(12))
+    assert (report.records, report.nbytes, report.resumed, report.skipped) == (12, nbytes, 0, ())
+    assert report.store == f"lmdb://{tmp_path / 'p.lmdb'}"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_bytes_do_not_depend_on_workers(photos: Path, tmp_path: Path, workers: int) -> None:
+    """However many threads read, the pack is the same, to the byte."""
+    ps.pack(photos, tmp_path / "one.lmdb", workers=3)
+
+    ps.pack(photos, tmp_path / "p.lmdb", workers=workers)
+
+    assert contents(tmp_path / "p.lmdb") == contents(tmp_path / "one.lmdb")
+
+
+def test_bytes_do_not_depend_on_the_folder_s_name_or_times(photos: Path, tmp_path: Path) -> None:
+    """A copy of the folder makes the same pack, to the byte."""
+    shutil.copytree(photos, tmp_path / "copy", copy_function=shutil.copy)
+
+    ps.pack(photos, tmp_path / "one.lmdb")
+    ps.pack(tmp_path / "copy", tmp_path / "two.lmdb")
+
+    assert contents(tmp_path / "one.lmdb") == contents(tmp_path / "two.lmdb")
+
+
+def test_pack_of_a_pack_is_the_same_pack(photos: Path, tmp_path: Path) -> None:
+    """Any store is a source: a pack packed again is the same, to the byte."""
+    ps.pack(photos, tmp_path / "one.lmdb")
+
+    ps.pack(tmp_path / "one.lmdb", tmp_path / "two.lmdb")
+
+    assert contents(tmp_path / "one.lmdb") == contents(tmp_path / "two.lmdb")
+
+
+@pytest.mark.parametrize("form", ["PNG", "WebP", "GIF", "BMP", "TIFF"])
+def test_formats_are_told_by_content(photos: Path, tmp_path: Path, form: str) -> None:
+    """An image of another format under the name .jpg is packed as what it is, with its size."""
+    (photos / "cats" / "0.jpg").write_bytes(picture(99, form))
+
+    ps.pack(photos, tmp_path / "p.lmdb", check="decode")
+
+    with ps.open(tmp_path / "p.lmdb") as store:
+        height, width, _ = ps.decode(picture(99, form)).shape
+        assert (store.column("width")[0], store.column("height")[0]) == (width, height)
+
+
+def spoil(photos: Path) -> dict[str, str]:
+    """Put one file of every kind that cannot be packed into the folder; gives a word of each reason."""
+    whole = picture(50)
+    (photos / "cats" / "empty.jpg").write_bytes(b"")
+    (photos / "cats" / "text.jpg").write_bytes(b"<html>404 Not Found</html>")
+    (photos / "cats" / "half.jpg").write_bytes(whole[: len(whole) // 2])
+    (photos / "cats" / "head.jpg").write_bytes(whole[:100])
+    (photos / "cats" / "half.png").write_bytes(picture(51, "PNG")[:-20])
+    (photos / "cats" / "half.webp").write_bytes(picture(52, "WebP")[:-20])
+    (photos / "cats" / "half.gif").write_bytes(picture(53, "GIF")[:-300])
+    (photos / "cats" / "notes.txt").write_bytes(b"notes")
+    (photos / "dogs" / "1.JPG").write_bytes(picture(54))
+    (photos / "dogs" / unicodedata.normalize("NFC", "é.jpg")).write_bytes(picture(55))
+    (photos / "dogs" / unicodedata.normalize("NFD", "é.jpg")).write_bytes(picture(56))
+    (photos / "dogs" / "gone.jpg").symlink_to("nowhere")
+    (photos / "dogs" / ("x" * 240)).mkdir()
+    (photos / "dogs" / ("x" * 240) / ("y" * 240)).mkdir()
+    (photos / "dogs" / ("x" * 240) / ("y" * 240) / ("z" * 40 + ".jpg")).write_bytes(picture(57))
+    return {
+        "cats/empty.jpg": "empty",
+        "cats/text.jpg": "not an image",
+        "cats/half.jpg": "truncated JPEG",
+        "cats/head.jpg": "truncated JPEG",
+        "cats/half.png": "truncated PNG",
+        "cats/half.webp": "truncated WebP",
+        "cats/half.gif": "truncated GIF",
+        "cats/notes.txt": "not an image by its name",
+        "dogs/1.jpg": "equals that of 'dogs/1.JPG'",
+        unicodedata.normalize("NFC", "dogs/é.jpg"): "equals that of",
+        "dogs/gone.jpg": "leads nowhere",
+        "dogs/" + "x" * 240 + "/" + "y" * 240 + "/" + "z" * 40 + ".jpg": "1 to 511 bytes",
+    }
+
+
+def test_refused_source_lists_every_file_and_leaves_nothing(photos: Path, tmp_path: Path) -> None:
+    """By default all files that cannot be packed are listed by name and reason, and no pack is there."""
+    reasons = spoil(photos)
+
+    with pytest.raises(PackError, match=f"{len(reasons)} of the source's files") as caught:
+        ps.pack(photos, tmp_path / "p.lmdb")
+
+    for key, reason in reasons.items():
+        assert any(key in line and reason in line for line in str(caught.value).splitlines()), key
+    assert not (tmp_path / "p.lmdb").exists()
+
+
+def test_skipped_files_are_in_report_and_pack(photos: Path, tmp_path: Path) -> None:
+    """With on_error="skip" the rest is packed, and both the report and the pack list what was left out."""
+    reasons = spoil(photos)
+
+    report = ps.pack(photos, tmp_path / "p.lmdb", on_error="skip")
+
+    assert {entry.key for entry in report.skipped} == set(reasons)
+    assert all(reasons[entry.key] in entry.reason for entry in report.skipped)
+    with ps.open(tmp_path / "p.lmdb") as store:
+        assert len(store) == report.records == 12 - 1 + 2
+        assert not set(store.keys()) & set(reasons)
+    assert ps.verify(tmp_path / "p.lmdb", photos).ok
+
+
+def test_nothing_that_can_be_packed_is_an_error(tmp_path: Path) -> None:
+    """A source of which every file would be skipped is refused."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(b"")
+
+    with pytest.raises(PackError, match="nothing can be packed"):
+        ps.pack(tmp_path / "photos", tmp_path / "p.lmdb", on_error="skip")
+
+    assert not (tmp_path / "p.lmdb").exists()
+
+
+def test_long_lists_are_bounded_with_their_count(tmp_path: Path) -> None:
+    """Thousands of bad files are counted, a hundred of them named."""
+    photos = make_photos(tmp_path / "photos", 2)
+    for number in range(250):
+        (photos / "cats" / f"bad{number}.jpg").write_bytes(b"")
+
+    with pytest.raises(PackError, match="250 of the source's files") as caught:
+        ps.pack(photos, tmp_path / "p.lmdb")
+
+    assert len(str(caught.value).splitlines()) == 102
+    assert "... and 150 more" in str(caught.value)
+
+
+def test_damage_that_only_decoding_shows(photos: Path, tmp_path: Path) -> None:
+    """A JPEG whose scan lost its middle passes the look at its header, and not its decoding."""
+    whole = bytearray(picture(60))
+    del whole[-200:-2]
+    (photos / "cats" / "0.jpg").write_bytes(whole)
+
+    ps.pack(photos, tmp_path / "header.lmdb", check="header")
+    with pytest.raises(PackError, match=r"cats/0.jpg"):
+        ps.pack(photos, tmp_path / "decode.lmdb", check="decode")
+
+
+def test_junk_after_the_end_is_allowed(photos: Path, tmp_path: Path) -> None:
+    """Bytes after a JPEG's end (cameras and servers leave some) are packed with it."""
+    (photos / "cats" / "0.jpg").write_bytes(picture(0) + b"\r\n<!-- served by -->")
+
+    assert ps.pack(photos, tmp_path / "p.lmdb", check="decode").records == 12
+
+
+def test_thumbnail_s_end_is_not_the_image_s(photos: Path, tmp_path: Path) -> None:
+    """A JPEG cut behind its Exif thumbnail is truncated, though the thumbnail has an end marker."""
+    whole, thumbnail = picture(1), picture(2)
+    exif = b"\xff\xe1" + (len(thumbnail) + 8).to_bytes(2, "big") + b"Exif\0\0" + thumbnail
+    (photos / "cats" / "0.jpg").write_bytes(whole[:2] + exif + whole[2:-40])
+
+    with pytest.raises(PackError, match=r"cats/0.jpg: truncated JPEG"):
+        ps.pack(photos, tmp_path / "p.lmdb")
+
+
+def test_hostile_files_are_packed_or_listed(hostile_dir: Path, tmp_path: Path) -> None:
+    """Each of the malformed files is either packed or listed with a reason; none stops the packing."""
+    total = len(list(hostile_dir.glob("*.jpg")))
+
+    report = ps.pack(hostile_dir, tmp_path / "p.lmdb", on_error="skip", check="header")
+
+    images = [entry for entry in report.skipped if entry.key.endswith(".jpg")]
+    assert report.records + len(images) == total
+    assert all(entry.reason for entry in images)
+
+
+def test_finished_pack_is_kept(photos: Path, tmp_path: Path) -> None:
+    """A pack that is there is refused, and replaced only if told so."""
+    ps.pack(photos, tmp_path / "p.lmdb")
+    before = contents(tmp_path / "p.lmdb")
+    make_photos(photos, 14)
+
+    with pytest.raises(ArgumentError, match="finished pack of 12 records"):
+        ps.pack(photos, tmp_path / "p.lmdb")
+    assert contents(tmp_path / "p.lmdb") == before
+    assert ps.pack(photos, tmp_path / "p.lmdb", overwrite=True).records == 14
+
+
+@pytest.mark.parametrize("place", ["photos/p.lmdb", "photos", "."])
+def test_source_and_destination_must_lie_apart(photos: Path, tmp_path: Path, place: str) -> None:
+    """Packing into the source, onto it, or into a folder around it is refused before anything is written."""
+    with pytest.raises(ArgumentError, match="lie in one another"):
+        ps.pack(photos, tmp_path / place, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"on_error": "ignore"}, "raise, skip"), ({"check": "md5"}, "header, decode"), ({"workers": 0}, "at least one")],
+)
+def test_unknown_arguments_say_what_is_allowed(
+    photos: Path, tmp_path: Path, options: dict[str, object], said: str
+) -> None:
+    """An argument that means nothing is refused with what is allowed."""
+    with pytest.raises(ArgumentError, match=said):
+        ps.pack(photos, tmp_path / "p.lmdb", **options)  # type: ignore[arg-type]  # that is the point
+
+
+def test_files_store_cannot_be_packed_to(photos: Path, tmp_path: Path) -> None:
+    """A destination of a kind that is only read is refused by name."""
+    with pytest.raises(ArgumentError, match="'files' are read"):
+        ps.pack(photos, f"files://{tmp_path / 'p'}")
+
+
+def test_progress_counts_every_record(photos: Path, tmp_path: Path) -> None:
+    """The callable hears of growing counts, and of all records at the end."""
+    heard: list[PackProgress] = []
+    (photos / "cats" / "bad.jpg").write_bytes(b"")
+
+    report = ps.pack(photos, tmp_path / "p.lmdb", on_error="skip", progress=heard.append)
+
+    assert [at.done for at in heard] == sorted(at.done for at in heard)
+    assert heard[-1] == PackProgress(done=13, total=13, nbytes=report.nbytes, skipped=1)
+
+
+def interrupted(photos: Path, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pack with commits of three records, and raise KeyboardInterrupt in the middle."""
+
+    def stop(at: PackProgress) -> None:
+        if at.done >= 16:
+            raise KeyboardInterrupt
+
+    limits = Limits(records=3)
+    real = LmdbWriter.__init__
+    monkeypatch.setattr(LmdbWriter, "__init__", lambda self, *a, **k: real(self, *a, **{**k, "limits": limits}))
+    with pytest.raises(KeyboardInterrupt):
+        ps.pack(photos, pack, progress=stop)
+
+
+def test_interrupted_pack_resumes_to_the_same_bytes(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C leaves what was committed; packing again goes on from there, to the same bytes."""
+    make_photos(photos, 40)
+    interrupted(photos, tmp_path / "p.lmdb", monkeypatch)
+    with pytest.raises(IncompleteStoreError):
+        ps.open(tmp_path / "p.lmdb")
+
+    report = ps.pack(photos, tmp_path / "p.lmdb")
+    ps.pack(photos, tmp_path / "whole.lmdb")
+
+    assert 0 < report.resumed < 40
+    assert report.records == 40
+    assert contents(tmp_path / "p.lmdb") == contents(tmp_path / "whole.lmdb")
+
+
+@pytest.mark.parametrize("change", ["add", "remove", "touch", "grow"])
+def test_changed_source_is_not_resumed(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A source that changed since the interruption is refused, with what to do; overwriting starts anew."""
+    make_photos(photos, 40)
+    interrupted(photos, tmp_path / "p.lmdb", monkeypatch)
+    file = photos / "cats" / "38.jpg"
+    if change == "add":
+        (photos / "cats" / "new.jpg").write_bytes(picture(70))
+    elif change == "remove":
+        file.unlink()
+    elif change == "touch":
+        file.touch()
+    else:
+        file.write_bytes(file.read_bytes() + b"\0")
+
+    with pytest.raises(StoreError, match=r"source was changed.*--overwrite"):
+        ps.pack(photos, tmp_path / "p.lmdb")
+    assert ps.pack(photos, tmp_path / "p.lmdb", overwrite=True).resumed == 0
+    assert ps.verify(tmp_path / "p.lmdb", photos).ok
+
+
+def test_file_that_vanishes_is_named(photos: Path, tmp_path: Path) -> None:
+    """A file that disappears between listing and reading is named like any other that cannot be packed."""
+    with ps.open(photos) as source:
+        (photos / "dogs" / "11.jpg").unlink()
+
+        with pytest.raises(PackError, match=r"dogs/11.jpg: this file vanished"):
+            ps.pack(source, tmp_path / "p.lmdb")
+
+
+def test_given_store_stays_open(photos: Path, tmp_path: Path) -> None:
+    """A store that was handed in is not closed."""
+    with ps.open(photos) as source:
+        ps.pack(source, tmp_path / "p.lmdb")
+
+        assert source.read([0])[0].key == "cats/0.jpg"
+
+
+def test_killed_packing_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    """SIGKILL in the middle of `penstock pack`, and the same command again: the bytes of an undisturbed pack."""
+    photos = make_photos(tmp_path / "photos", 300)
+    ps.pack(photos, tmp_path / "whole.lmdb")
+    command = [sys.executable, "-m", "penstock", "pack", str(photos), str(tmp_path / "p.lmdb")]
+
+    for delay_s in (0.25, 0.4, 0.5, 0.6):
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+            time.sleep(delay_s)
+            child.send_signal(signal.SIGKILL)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode in {0, 2}, done.stderr  # 2: one of the runs was quick enough to finish
+    assert contents(tmp_path / "p.lmdb") == contents(tmp_path / "whole.lmdb")
