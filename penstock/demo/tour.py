@@ -188,17 +188,10 @@ class Tour:
         files = train.files(augment=True)
         count = rivals.enough_images(files, scale.round_s, least=4 * size)
         some = train.first(count)
+        mine = self.loader(some, num_workers=rivals.WORKERS, persistent_workers=True)
         candidates = {
             "torch DataLoader + Pillow + torchvision": rivals.torch_loader(some.files(augment=True), size),
-            "penstock": DataLoader(
-                some.dataset(augment=True),
-                batch_size=size,
-                shuffle=True,
-                drop_last=True,
-                num_workers=rivals.WORKERS,
-                persistent_workers=True,
-                seed=SEED,
-            ),
+            "penstock": mine,
         }
         rates = rivals.in_turns(
             candidates, scale.rounds, lambda name, n, rate: self.say(f"  round {n}  {name:<40}{rate:8,.0f} images/s")
@@ -208,10 +201,12 @@ class Tour:
             self.say(f"{rate.name:<40} median {rate.median:7,.0f} images/s, spread ±{rate.spread:.0%}")
         ratio = ours.median / theirs.median
         self.say(f"[bold green]penstock is {ratio:.1f} times as fast[/bold green] ({count:,} images a round)")
+        self.say(f"where penstock's time went, summed over its workers:\n{mine.stats()}")
+        mine.close()
 
     # training
 
-    def loader(self, part: Part, *, num_workers: int) -> DataLoader:
+    def loader(self, part: Part, *, num_workers: int, persistent_workers: bool = False) -> DataLoader:
         """The training loader; two of them give the same batches, whatever their number of workers."""
         return DataLoader(
             part.dataset(augment=True),
@@ -219,6 +214,7 @@ class Tour:
             shuffle=True,
             drop_last=True,
             num_workers=num_workers,
+            persistent_workers=persistent_workers,
             seed=SEED,
         )
 
