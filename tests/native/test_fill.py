@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -233,6 +234,36 @@ def test_threads_fill_disjoint_rows_of_one_batch(jpeg: Jpeg) -> None:
         thread.join()
 
     assert many.tobytes() == one.tobytes()
+
+
+def test_other_threads_run_meanwhile(jpeg: Jpeg) -> None:
+    """The GIL is released while pixels are made: a thread runs although nobody ever hands over on request."""
+    image = jpeg(640, 480)
+    geometry = np.tile(np.array([0, 0, 640, 480, 32, 32, 0, 0, 0], np.int32), (8, 1))
+    out, gate, ran = batch(8, 32, 32, "HWC", "uint8"), threading.Lock(), threading.Event()
+    interval = sys.getswitchinterval()
+    gate.acquire()
+
+    def work() -> None:
+        with gate:
+            ran.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+
+    sys.setswitchinterval(1000)
+    try:
+        gate.release()
+        calls = 0
+        while not ran.is_set() and calls < 1000:
+            _native.fill([image] * 8, geometry, out, np.arange(8), layout="HWC", filter="box")
+            calls += 1
+        ran_meanwhile = ran.is_set()
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()
+
+    assert ran_meanwhile
 
 
 def test_truncations_never_touch_their_row(jpeg: Jpeg) -> None:

@@ -90,9 +90,9 @@ impl<T: Element> Array<T> {
         if len == 0 {
             return &[];
         }
-        // SAFETY: `extract` checked type, alignment and contiguity; the exported buffer stays in place as long as
-        // `self`. Writing to an array that a running call reads is the caller's mistake, as with any NumPy function
-        // that releases the GIL: the numbers read are then undefined, but bounds never depend on reading twice.
+        // SAFETY: `extract` checked type, alignment and contiguity, and the exported buffer stays in place as long as
+        // `self`. That nobody writes to it during a call is the Python caller's duty, stated in the module's
+        // documentation, as with any NumPy function that releases the GIL.
         unsafe { slice::from_raw_parts(start, len) }
     }
 }
@@ -131,7 +131,7 @@ impl Encoded {
         if self.0.len_bytes() == 0 {
             return &[];
         }
-        // SAFETY: checked in `extract`; see `Array::values`. The decoder reads each byte it decides on once.
+        // SAFETY: checked in `extract`; see `Array::values`
         unsafe { slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }

@@ -110,8 +110,8 @@ pub trait Weight: Copy + Default + PartialEq + std::fmt::Debug {
     const NARROW: usize;
     /// Fractional bits of the weights of an axis whose filter is stretched `stretch >= 1` times.
     fn shift(stretch: f64) -> u32;
-    /// Weights that sum to 1, in fixed point.
-    fn quantise(weights: &[f64], shift: u32, out: &mut Vec<Self>);
+    /// Weights in fixed point, made to sum to 1; as given they sum to `total`.
+    fn quantise(weights: &[f64], total: f64, shift: u32, out: &mut Vec<Self>);
 }
 
 /// Weights of the convex filters: in [0, 1 << 14], summing exactly to `1 << shift`.
@@ -126,10 +126,10 @@ impl Weight for i16 {
     }
 
     /// Rounds the running sum, so that no error accumulates and the total is exact.
-    fn quantise(weights: &[f64], shift: u32, out: &mut Vec<Self>) {
-        let one = f64::from(1u32 << shift);
+    fn quantise(weights: &[f64], total: f64, shift: u32, out: &mut Vec<Self>) {
+        let one = f64::from(1u32 << shift) / total;
         let (mut sum, mut before) = (0.0, 0i32);
-        let (&_, init) = weights.split_last().expect("an output pixel has a tap");
+        let (_, init) = weights.split_last().expect("an output pixel has a tap");
         for w in init {
             sum += w;
             let now = (sum * one + 0.5) as i32;
@@ -148,13 +148,12 @@ impl Weight for i32 {
         22
     }
 
-    fn quantise(weights: &[f64], shift: u32, out: &mut Vec<Self>) {
+    fn quantise(weights: &[f64], total: f64, shift: u32, out: &mut Vec<Self>) {
         let one = f64::from(1u32 << shift);
-        out.extend(
-            weights
-                .iter()
-                .map(|w| (w * one + if *w < 0.0 { -0.5 } else { 0.5 }) as i32),
-        );
+        out.extend(weights.iter().map(|w| {
+            let w = w / total * one;
+            (w + if w < 0.0 { -0.5 } else { 0.5 }) as i32
+        }));
     }
 }
 
@@ -195,11 +194,12 @@ impl<W: Weight> Taps<W> {
         self.shift = W::shift(stretch);
         self.starts.clear();
         self.counts.clear();
-        let (mut exact, mut packed) = (Vec::new(), Vec::new());
+        let most = (2.0 * filter.support() * stretch) as usize + 2;
+        let (mut exact, mut packed) = (Vec::with_capacity(most), Vec::with_capacity(most * axis.len));
         for output in axis.start..axis.start + axis.len {
             let start = contributions(filter, axis, scale, stretch, output, &mut exact);
             let from = packed.len();
-            W::quantise(&exact, self.shift, &mut packed);
+            W::quantise(&exact, exact.iter().sum(), self.shift, &mut packed);
             let skipped = trim(&mut packed, from);
             self.starts.push((start + skipped) as u32);
             self.counts.push((packed.len() - from) as u32);
@@ -284,7 +284,7 @@ impl<W: Weight> Taps<W> {
     }
 }
 
-/// The weights of one output pixel, summing to 1, and its first tap.
+/// The weights of one output pixel, before they are made to sum to 1, and its first tap.
 fn contributions(filter: Filter, axis: Axis, scale: f64, stretch: f64, output: usize, weights: &mut Vec<f64>) -> usize {
     let support = filter.support() * stretch;
     let center = (output as f64 + 0.5) * scale;
@@ -295,10 +295,6 @@ fn contributions(filter: Filter, axis: Axis, scale: f64, stretch: f64, output: u
     let narrow = 1.0 / stretch;
     weights.clear();
     weights.extend((start..end).map(|tap| filter.weight((tap as f64 - center + 0.5) * narrow)));
-    let sum: f64 = weights.iter().sum();
-    if sum != 0.0 {
-        weights.iter_mut().for_each(|w| *w /= sum);
-    }
     start
 }
 
@@ -311,6 +307,8 @@ fn trim<W: Weight>(packed: &mut Vec<W>, from: usize) -> usize {
         .iter()
         .take_while(|w| **w == W::default())
         .count();
-    packed.drain(from..from + zeros);
+    if zeros > 0 {
+        packed.drain(from..from + zeros);
+    }
     zeros
 }
