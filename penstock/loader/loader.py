@@ -21,7 +21,6 @@ from penstock.loader.jobs import FillJob, SampleJob, StreamJob
 from penstock.loader.plan import ForeignPlan, IndexPlan, Plan, StreamPlan
 from penstock.loader.state import Progress, dump, parse
 from penstock.loader.stats import Stats
-from penstock.sample import Tree
 from penstock.samplers import BatchSampler, RandomAccess, RandomSampler, SequentialSampler
 from penstock.samplers.base import checked_count
 from penstock.slots import Layout, SlotPool
@@ -129,6 +128,7 @@ class DataLoader:
 
     _collate = staticmethod(default_collate)
     _convert = staticmethod(default_convert)
+    _deliver = staticmethod(default_convert)  # from a fill's arrays, in the sample's structure, to what the user gets
 
     def _init_order(self, given: Arguments) -> None:
         self._stream = is_iterable(given.dataset)
@@ -242,10 +242,6 @@ class DataLoader:
         rows = self.batch_sampler.batch_size if isinstance(self.batch_sampler, BatchSampler) else 1
         return FillJob(trace, self.worker_init_fn, self.dataset, Layout(spec, rows), self._pool, self._deliver)
 
-    def _deliver(self, arrays: Tree) -> Any:
-        """From a fill's arrays, in the sample's structure, to what the user gets."""
-        return default_convert(arrays)
-
     def _backend(self) -> Backend:
         backend, self._idle_backend = self._idle_backend, None
         if backend is None or self._pid != os.getpid():  # threads stay behind in a fork
@@ -255,6 +251,7 @@ class DataLoader:
 
     def _put_back(self, backend: Backend) -> None:
         if self.persistent_workers and self._idle_backend is None:
+            backend.pause()
             self._idle_backend = backend
         else:
             backend.close()
@@ -285,6 +282,11 @@ class DataLoader:
         progress = parse(copy.deepcopy(state), self._order())
         if self._seed_given and state["seed"] != self.seed:
             raise StateError(f"the state was taken with seed={state['seed']}, this loader was given seed={self.seed}")
+        if isinstance(self._inner_sampler(), RandomAccess):
+            order = self._order()
+            fits = min(progress.batches * (order["batch_size"] or 1), len(self._inner_sampler()))
+            if progress.samples != fits:
+                raise StateError(f"the state's samples={progress.samples} do not fit its batches={progress.batches}")
         self.seed = state["seed"]
         if self._sampler_seed() is not None and state["sampler_seed"] is not None:
             self._inner_sampler().seed = state["sampler_seed"]

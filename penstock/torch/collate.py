@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate, default_convert
 
+from penstock.collate import default_convert as default_structure
 from penstock.sample import Tree, tree_map
 
-__all__ = ["as_tensors", "default_collate", "default_convert"]
+__all__ = ["as_batch", "as_tensors", "default_collate", "default_convert"]
 
 
 def as_tensors(arrays: Tree) -> Tree:
@@ -27,6 +28,11 @@ def as_tensors(arrays: Tree) -> Tree:
         Views: they keep the memory, and see what is written to it.
     """
     return tree_map(_as_tensor, arrays)
+
+
+def as_batch(arrays: Tree) -> Any:
+    """What a loader yields for a fill's arrays: tensors over the same memory, tuples as lists."""
+    return default_structure(as_tensors(arrays))
 
 
 def _as_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:

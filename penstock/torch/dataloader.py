@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.loader import DataLoader as NumpyDataLoader
-from penstock.sample import Tree
-from penstock.torch.collate import as_tensors, default_collate, default_convert
+from penstock.torch.collate import as_batch, default_collate, default_convert
 
 __all__ = ["DataLoader"]
 
@@ -23,5 +20,4 @@ class DataLoader(NumpyDataLoader):
     _collate = staticmethod(default_collate)
     _convert = staticmethod(default_convert)
 
-    def _deliver(self, arrays: Tree) -> Any:
-        return super()._deliver(as_tensors(arrays))
+    _deliver = staticmethod(as_batch)

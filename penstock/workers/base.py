@@ -101,6 +101,10 @@ class Backend(Protocol):
         """The next batch that ends, whichever it is; None if none did within ``timeout_s``."""
         ...
 
+    def pause(self) -> None:
+        """Let go of the job between epochs (everything submitted has been returned); the workers stay."""
+        ...
+
     def progress(self) -> int:
         """A number that grows whenever a worker gets on, for telling slow from stuck."""
         ...

@@ -54,6 +54,10 @@ class SerialBackend:
             return Done(build.seq, error=error, rows=build.rows, state=build.state, task=task)
         return Done(build.seq, batch, rows=build.rows, state=build.state, task=task)
 
+    def pause(self) -> None:
+        """See :class:`~penstock.workers.base.Backend`."""
+        self._job = None
+
     def progress(self) -> int:
         """Batches begun."""
         return self._built

@@ -22,6 +22,7 @@ import time
 import traceback
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.datasets.base import located
@@ -56,6 +57,7 @@ class ThreadBackend:
         shared = self._shared
         shared.job = job
         if not shared.threads:
+            shared.beginnings = dict.fromkeys(range(shared.num_workers), job.start_worker)
             shared.threads = [
                 threading.Thread(target=_serve, args=(shared, i), name=f"penstock-worker-{i}", daemon=True)
                 for i in range(shared.num_workers)
@@ -70,6 +72,10 @@ class ThreadBackend:
     def result(self, timeout_s: float | None = None) -> Done | None:
         """See :class:`~penstock.workers.base.Backend`."""
         return self._shared.result(timeout_s)
+
+    def pause(self) -> None:
+        """See :class:`~penstock.workers.base.Backend`. An idle thread must not keep the loader that it belongs to."""
+        self._shared.job = None
 
     def progress(self) -> int:
         """Chunks ended."""
@@ -94,6 +100,7 @@ class ThreadBackend:
         for thread in self._shared.threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
+        self._shared.drop()
 
 
 _alive: weakref.WeakSet[ThreadBackend] = weakref.WeakSet()
@@ -146,6 +153,9 @@ class _Shared:
         self.num_workers, self.chunk_size = num_workers, chunk_size
         self.job: Job | None = None
         self.threads: list[threading.Thread] = []
+        self.beginnings: dict[
+            int, Callable[[int], None]
+        ] = {}  # taken by each thread when it begins; the job may be gone
         self.busy: list[_Busy | None] = [None] * num_workers
         self.progress = 0
         self._lock = (
@@ -186,6 +196,12 @@ class _Shared:
             self._closed = True  # what is queued goes with the last thread: nothing is taken from under a thread here
             self._work.notify_all()
             self._ready.notify_all()
+
+    def drop(self) -> None:
+        """Forget what was queued and what is done, after :meth:`stop`."""
+        with self._lock:
+            self._queue.clear()
+            self._done.clear()
 
     def take(self) -> tuple[_Batch, int, int] | None:
         """The next chunk; waits for one; None when closed."""
@@ -228,8 +244,7 @@ def _serve(shared: _Shared, worker: int) -> None:
     """A thread's life. Everything about a batch lives in :func:`_work`, so that an idle thread keeps none alive."""
     failure: BaseException | None = None
     try:
-        assert shared.job is not None, "start() comes first"
-        shared.job.start_worker(worker)
+        shared.beginnings.pop(worker)(worker)
     except BaseException as error:  # noqa: BLE001  # raised in the consumer, instead of the first batch of this worker
         failure = located(error, worker=worker)
     while _work(shared, worker, failure):

@@ -76,15 +76,21 @@ class StatefulStream(ps.IterableDataset[int]):
 
 
 class Failing(Samples):
-    """Raises for some indices."""
+    """Raises for some indices: an error, or a new one of a type at each try.
 
-    def __init__(self, n: int, errors: dict[int, BaseException]) -> None:
+    A dataset that keeps the error it raised keeps, by its traceback, whoever waited for the sample.
+    """
+
+    def __init__(self, n: int, errors: dict[int, BaseException | type[BaseException]]) -> None:
         super().__init__(n)
         self.errors = errors
 
     def __getitem__(self, index: int) -> Any:
-        if index in self.errors:
-            raise self.errors[index]
+        error = self.errors.get(index)
+        if isinstance(error, type):
+            raise error(index)
+        if error is not None:
+            raise error
         return index
 
 
@@ -106,7 +112,10 @@ class Blocking(Samples):
 
 def frozen(batch: Any) -> Any:
     """A batch as something that compares by every byte, and that does not keep its memory."""
-    return [(leaf.dtype.str, leaf.shape, leaf.tobytes()) if isinstance(leaf, np.ndarray) else leaf for leaf in tree_leaves(batch)]
+    return [
+        (leaf.dtype.str, leaf.shape, leaf.tobytes()) if isinstance(leaf, np.ndarray) else leaf
+        for leaf in tree_leaves(batch)
+    ]
 
 
 def epoch(loader: Any) -> list[Any]:

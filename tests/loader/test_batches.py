@@ -185,8 +185,12 @@ def test_a_batch_sampler_may_give_batches_of_any_length(num_workers: int) -> Non
     """Longer batches than the first, in rows that are filled too."""
     batches = [[1], [4, 4, 2, 9, 0, 1, 2], [7, 8]]
 
-    rows = [batch["x"][:, 0, 0].tolist() for batch in ps.DataLoader(Rows(), batch_sampler=batches, num_workers=num_workers)]
-    samples = [batch["y"][0].tolist() for batch in ps.DataLoader(Samples(), batch_sampler=batches, num_workers=num_workers)]
+    rows = [
+        batch["x"][:, 0, 0].tolist() for batch in ps.DataLoader(Rows(), batch_sampler=batches, num_workers=num_workers)
+    ]
+    samples = [
+        batch["y"][0].tolist() for batch in ps.DataLoader(Samples(), batch_sampler=batches, num_workers=num_workers)
+    ]
 
     assert rows == samples == batches
 
@@ -277,4 +281,6 @@ def test_state_is_small_whatever_the_size() -> None:
 
     assert peak < 3_000_000
     assert len(json.dumps(loader.state_dict())) < 600
-    assert batch["x"][:, 0, 0].tolist() == loader.sampler.order(5 * 10**8, 5 * 10**8 + 10, 0).astype(np.float32).tolist()
+    assert (
+        batch["x"][:, 0, 0].tolist() == loader.sampler.order(5 * 10**8, 5 * 10**8 + 10, 0).astype(np.float32).tolist()
+    )

@@ -36,7 +36,10 @@ def drain(iterator: Any) -> tuple[list[Any], list[BaseException]]:
 
 
 @WORKERS
-@pytest.mark.parametrize("error", [KeyError("k"), TwoArgumentsError(3, "y"), UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), OSError(2, "no")])
+@pytest.mark.parametrize(
+    "error",
+    [KeyError("k"), TwoArgumentsError(3, "y"), UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), OSError(2, "no")],
+)
 def test_the_original_error_is_raised(num_workers: int, error: Exception) -> None:
     """The very object that the dataset raised, with index and worker noted, after the batches before it."""
     walk = iter(ps.DataLoader(Failing(12, {5: error}), 4, num_workers=num_workers))
@@ -55,7 +58,7 @@ def test_the_original_error_is_raised(num_workers: int, error: Exception) -> Non
 def test_the_first_row_that_fails_is_reported(num_workers: int) -> None:
     """With several bad samples in a batch, the error does not depend on which thread was faster."""
     loader = ps.DataLoader(
-        Failing(16, {i: ValueError(i) for i in (3, 7, 9, 14)}), 16, num_workers=num_workers, chunk_size=1
+        Failing(16, dict.fromkeys((3, 7, 9, 14), ValueError)), 16, num_workers=num_workers, chunk_size=1
     )
 
     for _ in range(20):
@@ -104,7 +107,7 @@ def test_an_error_in_collate_names_the_batch(num_workers: int) -> None:
 @WORKERS
 def test_a_failed_batch_counts_as_drawn(num_workers: int) -> None:
     """A state taken after an error resumes behind the bad batch."""
-    loader = ps.DataLoader(Failing(12, {5: ValueError()}), 4, num_workers=num_workers)
+    loader = ps.DataLoader(Failing(12, {5: ValueError}), 4, num_workers=num_workers)
     walk = iter(loader)
     next(walk)
     with pytest.raises(ValueError):
@@ -252,7 +255,9 @@ def test_worker_init_fn_runs_once_in_each_worker() -> None:
     seen: list[int] = []
     for persistent, expected in ((True, [0, 1]), (False, [0, 0, 1, 1])):
         seen.clear()
-        loader = ps.DataLoader(Failing(64, {}), 1, num_workers=2, worker_init_fn=seen.append, persistent_workers=persistent)
+        loader = ps.DataLoader(
+            Failing(64, {}), 1, num_workers=2, worker_init_fn=seen.append, persistent_workers=persistent
+        )
         for _ in range(2):
             list(loader)
 
@@ -286,7 +291,7 @@ def test_samples_of_unequal_shape_are_named(num_workers: int) -> None:
 
 def test_streams_share_no_state_with_errors_of_others() -> None:
     """A loader goes on to a good epoch after a broken one."""
-    dataset = Failing(4, {1: ValueError()})
+    dataset = Failing(4, {1: ValueError})
     loader = ps.DataLoader(dataset, 2, num_workers=2, persistent_workers=True)
     drain(iter(loader))
     dataset.errors = {}

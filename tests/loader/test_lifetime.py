@@ -104,9 +104,7 @@ def test_prefetching_is_bounded(num_workers: int, prefetch_factor: int) -> None:
     dataset = Failing(200, {})
     begun: list[int] = []
     get = dataset.__getitem__
-    loader = ps.DataLoader(
-        _Watched(200, begun), 2, num_workers=num_workers, prefetch_factor=prefetch_factor
-    )
+    loader = ps.DataLoader(_Watched(200, begun), 2, num_workers=num_workers, prefetch_factor=prefetch_factor)
     walk = iter(loader)
     for _ in range(3):
         next(walk)
@@ -158,7 +156,10 @@ def test_a_slow_batch_holds_the_ones_behind_it() -> None:
     assert [batch.tolist() for batch in walk] == [[i, i + 1] for i in range(0, 12, 2)]
 
 
-@pytest.mark.parametrize(("kwargs", "text"), [({"timeout": 0.05}, "DataLoader timed out after 0.05 seconds"), ({"stall_timeout": 0.05}, "stall_timeout=0.05")])
+@pytest.mark.parametrize(
+    ("kwargs", "text"),
+    [({"timeout": 0.05}, "DataLoader timed out after 0.05 seconds"), ({"stall_timeout": 0.05}, "stall_timeout=0.05")],
+)
 def test_a_stall_is_named(kwargs: dict[str, float], text: str) -> None:
     """Waiting is bounded; the error says which worker, which samples, and where in whose code it stands."""
     dataset = Blocking(4, at=1)
@@ -253,7 +254,9 @@ def test_loaders_pickle() -> None:
 def test_an_iterator_can_finish_in_another_thread() -> None:
     """Iterating inside a thread, also a daemon, is iterating."""
     got: list[Any] = []
-    thread = threading.Thread(target=lambda: got.extend(epoch(ps.DataLoader(Samples(), 8, num_workers=2, seed=1))), daemon=True)
+    thread = threading.Thread(
+        target=lambda: got.extend(epoch(ps.DataLoader(Samples(), 8, num_workers=2, seed=1))), daemon=True
+    )
     thread.start()
     thread.join(30)
 
