@@ -1,7 +1,7 @@
 """The command ``penstock``: what the package does, from a shell. One function per command, no logic of its own.
 
-Exit codes: 0 done, 1 it failed or ``verify`` found problems, 2 wrong usage, 130 interrupted. Results go to standard
-output; progress and errors to standard error, errors as one plain message without a traceback.
+Exit codes: 0 done, 1 it failed or ``verify`` found problems, 2 wrong usage, 130 packing was interrupted. Results go to
+standard output; progress and errors to standard error, errors as one plain message without a traceback.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def pack(
     start = time.monotonic()
     with ExitStack() as stack:
         source = src if isinstance(src, Store) else stack.enter_context(stores.open(src))
-        kind, path = stores.find(dst, missing_ok=True)
+        kind, path = stores.find(dst, to_write=True)
         _refuse_overlap(source.url.partition("://")[2], path)
         report = _reporter(progress, stack)
         writer = kind.writer(path, _packed_schema(source.schema), source.digest(), overwrite=overwrite)

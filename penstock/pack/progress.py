@@ -49,7 +49,7 @@ def _plain(what: str, stream: TextIO) -> Report:
 @contextmanager
 def _live(what: str, stream: TextIO) -> Iterator[Report]:
     from rich.console import Console  # only where there is a terminal
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
     class Rates(ProgressColumn):
@@ -64,7 +64,7 @@ def _live(what: str, stream: TextIO) -> Iterator[Report]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        MofNCompleteColumn(),
         Rates(),
         TimeRemainingColumn(),
     )

@@ -11,7 +11,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import ArgumentError, IncompleteStoreError, StoreFormatError, StoreNotFoundError
+from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
 from penstock.registry import Registry
 
 if TYPE_CHECKING:
@@ -55,15 +55,15 @@ def open(url: str | os.PathLike[str], **options: Any) -> Store:  # noqa: A001  #
     return store
 
 
-def find(url: str | os.PathLike[str], *, missing_ok: bool = False) -> tuple[type[Store], str]:
+def find(url: str | os.PathLike[str], *, to_write: bool = False) -> tuple[type[Store], str]:
     """The class that opens ``url``, and the path in it.
 
     Parameters
     ----------
     url : str or path
         As for :func:`open`.
-    missing_ok : bool
-        Whether to choose by scheme and suffix alone where nothing is there yet (a pack about to be written).
+    to_write : bool
+        Whether a store is to be written there: then scheme and suffix choose, whatever lies there, and LMDB by default.
     """
     text = os.fsdecode(url)
     if not text:
@@ -71,15 +71,11 @@ def find(url: str | os.PathLike[str], *, missing_ok: bool = False) -> tuple[type
     if said := _SCHEME.match(text):
         return STORES.get(said[1]), said[2]
     kinds: list[type[Store]] = [STORES.get(name) for name in STORES]
-    if not os.path.lexists(text):
-        if not missing_ok:
-            raise StoreNotFoundError("there is no store at this path", store=text)
+    if to_write:
         return next((kind for kind in kinds if text.rstrip("/").endswith(kind.suffixes)), kinds[0]), text
+    if not os.path.lexists(text):
+        raise StoreNotFoundError("there is no store at this path", store=text)
     for kind in kinds:
         if kind.recognises(text):
             return kind, text
-    raise _unrecognised(text)
-
-
-def _unrecognised(path: str) -> StoreFormatError | IncompleteStoreError:
-    return StoreFormatError(f"this is no store of a kind known here ({', '.join(STORES)})", store=path)
+    raise StoreFormatError(f"this is no store of a kind known here ({', '.join(STORES)})", store=text)

@@ -23,7 +23,7 @@ from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.sample import Record, Schema
 from penstock.stores.base import Problem, Skipped, Store, Writer
 from penstock.stores.lmdb_format import Layout, PackMeta, column_dtype, parse_column
-from penstock.stores.lmdb_map import FILE, PackMap
+from penstock.stores.lmdb_map import FILE, LOCK, PackMap
 from penstock.stores.lmdb_pages import looks_like_lmdb
 
 __all__ = ["LmdbStore"]
@@ -123,8 +123,9 @@ class LmdbStore(Store):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """A folder with an LMDB data file in it, or such a file."""
-        return os.path.lexists(f"{path}/{FILE}") or (Path(path).is_file() and looks_like_lmdb(path))
+        """A folder with an LMDB data file, or the beginning of a pack, in it; or such a file."""
+        begun = any(os.path.lexists(f"{path}/{name}") for name in (FILE, LOCK))
+        return begun or (Path(path).is_file() and looks_like_lmdb(path))
 
     @classmethod
     def check(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Iterator[Problem]:

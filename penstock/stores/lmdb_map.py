@@ -37,9 +37,11 @@ from penstock.stores.lmdb_format import (
 )
 from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, Tree
 
-__all__ = ["FILE", "PackMap", "read_meta"]
+__all__ = ["FILE", "LOCK", "PackMap", "read_meta"]
 
 FILE: Final = "data.mdb"
+LOCK: Final = "pack.lock"
+"""Lies in the folder while a pack is unfinished, and holds the digest of its source."""
 
 
 class PackMap:
@@ -73,6 +75,7 @@ class PackMap:
             try:
                 identity = _identity(folder / FILE)
             except FileNotFoundError as error:
+                _refuse_unfinished(folder, url)
                 raise StoreNotFoundError("there is no LMDB environment here", store=url) from error
             except NotADirectoryError as error:
                 raise StoreFormatError(
@@ -84,6 +87,9 @@ class PackMap:
             if found is None or found.process != os.getpid():
                 try:
                     found = _maps[identity] = cls(folder, url)
+                except StoreFormatError:
+                    _refuse_unfinished(folder, url)
+                    raise
                 except StoreError:
                     raise
                 except ValueError as error:
@@ -164,6 +170,14 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
             store=url,
         )
     return meta
+
+
+def _refuse_unfinished(folder: Path, url: str) -> None:
+    """Say of what cannot be opened that it is a pack killed before its first commit, where the lock's file tells so."""
+    if (folder / LOCK).exists():
+        raise IncompleteStoreError(
+            "this pack was never finished (no record is there yet); pack the same source again", store=url
+        )
 
 
 def _usable_seals(folder: Path, url: str) -> Seals | None:

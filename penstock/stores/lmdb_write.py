@@ -41,12 +41,11 @@ from penstock.stores.lmdb_format import (
     column_dtype,
     record_key,
 )
-from penstock.stores.lmdb_map import FILE, read_meta
+from penstock.stores.lmdb_map import FILE, LOCK, read_meta
 from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, fsync_path, newest_meta
 
-__all__ = ["LOCK", "Limits", "LmdbWriter"]
+__all__ = ["Limits", "LmdbWriter"]
 
-LOCK: Final = "pack.lock"
 _OURS: Final = (FILE, "lock.mdb", SEALS, f"{SEALS}.tmp", LOCK)
 _EMPTY_NBYTES: Final = 1 << 17  # a file up to two of the largest pages: killed while LMDB made it
 _SLACK_NBYTES: Final = 1 << 20  # what a commit writes beside its records, roughly

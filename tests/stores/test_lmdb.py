@@ -301,8 +301,8 @@ def test_missing_folder_is_not_found(tmp_path: Path) -> None:
 
 def test_ending_chooses_the_kind_of_a_new_store(tmp_path: Path) -> None:
     """A store that is not there yet is LMDB, by its ending or by default."""
-    assert find(tmp_path / "new.lmdb", missing_ok=True) == (LmdbStore, str(tmp_path / "new.lmdb"))
-    assert find(tmp_path / "new", missing_ok=True)[0] is LmdbStore
+    assert find(tmp_path / "new.lmdb", to_write=True) == (LmdbStore, str(tmp_path / "new.lmdb"))
+    assert find(tmp_path / "new", to_write=True)[0] is LmdbStore
 
 
 def test_two_stores_share_one_map(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError, IncompleteStoreError, PackError, StoreError, StoreFormatError
 from penstock.sample import Field, Schema
+from penstock.stores import open as open_store
 from penstock.stores.base import Skipped
 from penstock.stores.lmdb import LmdbStore
 from penstock.stores.lmdb_write import Limits, LmdbWriter
@@ -25,11 +26,15 @@ from tests.stores.packs import SCHEMA, SMALL_COMMITS, fields, key, make_pack, wr
 
 COUNT = 120
 WRITE = """
-import sys
-from pathlib import Path
-from tests.stores.packs import SMALL_COMMITS, write
+import sys, time
+from tests.stores.packs import SCHEMA, SMALL_COMMITS, fields, key
+from penstock.stores.lmdb_write import LmdbWriter
 print("ready", flush=True)
-write(Path(sys.argv[1]), range({count}), limits=SMALL_COMMITS).finish()
+writer = LmdbWriter(sys.argv[1], SCHEMA, "source", limits=SMALL_COMMITS)
+for index in range({count}):
+    writer.append(writer.prepare(key(index), fields(index)))
+    time.sleep(0.001)  # long enough at work to be caught
+writer.finish()
 """
 
 
@@ -91,7 +96,7 @@ def run_kills(folder: Path, trials: int) -> None:
     draw = random.Random(trials)
     killed = 0
     for _ in range(trials):
-        killed += kill_and_resume(folder, draw.uniform(0, 0.12))
+        killed += kill_and_resume(folder, draw.uniform(0, 0.15))
         assert contents(folder / "p.lmdb") == whole
     assert killed, "no child was caught at work"
 
@@ -128,6 +133,8 @@ def test_kill_before_the_first_commit_leaves_nothing_in_the_way(tmp_path: Path) 
         shutil.rmtree(tmp_path / "p.lmdb", ignore_errors=True)
         write(tmp_path / "p.lmdb", range(1)).close()
         (tmp_path / "p.lmdb" / "data.mdb").write_bytes(stub)
+        with pytest.raises(IncompleteStoreError, match="no record is there yet"):
+            open_store(tmp_path / "p.lmdb")
 
         write(tmp_path / "p.lmdb", range(40)).finish()
 

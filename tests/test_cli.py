@@ -1,0 +1,203 @@
+"""The command line: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import penstock as ps
+from tests.pack.images import make_photos
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Twelve pictures in two classes."""
+    return make_photos(tmp_path / "photos")
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m penstock`` as a user would."""
+    command = [sys.executable, "-m", "penstock", *map(str, arguments)]
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_pack_says_what_it_did(photos: Path, tmp_path: Path) -> None:
+    """A pack is one line on standard output, and nothing else where there is no terminal."""
+    done = run("pack", photos, tmp_path / "p.lmdb")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"lmdb://{tmp_path / 'p.lmdb'}: 12 records, ")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_pack_lists_what_it_refuses(photos: Path, tmp_path: Path) -> None:
+    """Files that cannot be packed are named on standard error, with exit code 1 and no traceback."""
+    (photos / "cats" / "empty.jpg").write_bytes(b"")
+
+    done = run("pack", photos, tmp_path / "p.lmdb")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cats/empty.jpg: the file is empty" in done.stderr
+    assert "--on-error skip" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_pack_lists_what_it_skips(photos: Path, tmp_path: Path) -> None:
+    """Skipped files are named on standard output."""
+    (photos / "cats" / "empty.jpg").write_bytes(b"")
+
+    done = run("pack", photos, tmp_path / "p.lmdb", "--on-error", "skip", "--check", "decode", "--workers", 2)
+
+    assert done.returncode == 0
+    assert "1 left out:\n  cats/empty.jpg: the file is empty" in done.stdout
+
+
+def test_pack_keeps_a_finished_pack(photos: Path, tmp_path: Path) -> None:
+    """A finished pack is refused as wrong usage, and replaced with --overwrite."""
+    run("pack", photos, tmp_path / "p.lmdb")
+
+    refused = run("pack", photos, tmp_path / "p.lmdb")
+    replaced = run("pack", photos, tmp_path / "p.lmdb", "--overwrite")
+
+    assert (refused.returncode, replaced.returncode) == (2, 0)
+    assert "finished pack of 12 records" in refused.stderr
+
+
+def test_verify_of_a_whole_pack(photos: Path, tmp_path: Path) -> None:
+    """Nothing wrong: one line, exit code 0."""
+    ps.pack(photos, tmp_path / "p.lmdb")
+
+    done = run("verify", tmp_path / "p.lmdb", "--source", photos)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "12 records, nothing wrong, 12 compared" in done.stdout
+
+
+def test_verify_of_a_damaged_pack(photos: Path, tmp_path: Path) -> None:
+    """A flipped bit: the key on standard output, exit code 1."""
+    ps.pack(photos, tmp_path / "p.lmdb")
+    data = tmp_path / "p.lmdb" / "data.mdb"
+    content = bytearray(data.read_bytes())
+    content[content.index((photos / "cats" / "4.jpg").read_bytes()) + 99] ^= 2
+    data.write_bytes(content)
+
+    done = run("verify", tmp_path / "p.lmdb")
+
+    assert done.returncode == 1
+    assert "'cats/4.jpg'" in done.stdout
+
+
+def test_info_for_people(photos: Path) -> None:
+    """Records, fields, sizes, formats and classes, in plain lines."""
+    done = run("info", photos)
+
+    assert done.returncode == 0
+    for part in ("records  12", "image: image", "JPEG 12", "2 classes of 6 to 6 records", "cats", "dogs"):
+        assert part in done.stdout, part
+
+
+def test_info_for_programs(photos: Path, tmp_path: Path) -> None:
+    """--json prints JSON alone, also with a sheet."""
+    done = run("info", photos, "--json", "--sheet", tmp_path / "sheet.png")
+
+    said = json.loads(done.stdout)
+
+    assert (said["records"], said["classes"]) == (12, {"cats": 6, "dogs": 6})
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.format == "PNG"
+
+
+@pytest.mark.parametrize("command", ["info", "verify"])
+def test_missing_store_is_one_line(command: str, tmp_path: Path) -> None:
+    """A store that is not there is one line on standard error, exit code 1."""
+    done = run(command, tmp_path / "nothing")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert str(tmp_path / "nothing") in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["pack"], ["pack", "a", "b", "--on-error", "ignore"], ["unknown"], ["info"]])
+def test_wrong_usage_is_2(arguments: list[str]) -> None:
+    """Missing arguments, unknown commands and unknown values are usage errors."""
+    assert run(*arguments).returncode == 2
+
+
+@pytest.mark.parametrize("command", ["pack", "verify", "info"])
+def test_help_of_every_command(command: str) -> None:
+    """Each command explains itself."""
+    done = run(command, "--help")
+
+    assert done.returncode == 0
+    assert "Usage: penstock" in done.stdout
+
+
+def test_import_of_the_package_stays_light() -> None:
+    """Asking for help loads neither LMDB, Pillow nor torch."""
+    program = (
+        "import sys; sys.argv = ['penstock', '--help']\n"
+        "from penstock.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print([name for name in ('lmdb', 'PIL', 'torch', 'msgpack') if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_interrupt_keeps_what_is_committed(tmp_path: Path) -> None:
+    """Ctrl-C while packing: exit code 130, one line that says how to go on, and going on works."""
+    photos = make_photos(tmp_path / "photos", 600)
+    command = [sys.executable, "-m", "penstock", "pack", str(photos), str(tmp_path / "p.lmdb"), "--check", "decode"]
+    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while child.poll() is None and not (tmp_path / "p.lmdb" / "pack.lock").exists():
+        time.sleep(0.001)
+
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    again = run("pack", photos, tmp_path / "p.lmdb")
+
+    assert child.returncode == 130
+    assert said.splitlines()[-1].endswith("the same command resumes it")
+    assert "Traceback" not in said
+    assert again.returncode == 0
+    assert ps.verify(tmp_path / "p.lmdb", photos).ok
+
+
+def test_bar_on_a_terminal(photos: Path, tmp_path: Path) -> None:
+    """On a terminal a bar shows records and rates, and is gone at the end."""
+    ours, theirs = pty.openpty()
+    seen = bytearray()
+
+    def listen() -> None:
+        try:
+            while part := os.read(ours, 1 << 16):
+                seen.extend(part)
+        except OSError:
+            return  # the terminal's other end is closed
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    command = [sys.executable, "-m", "penstock", "pack", str(photos), str(tmp_path / "p.lmdb")]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True, check=False)
+    os.close(theirs)
+    thread.join()
+    os.close(ours)
+
+    assert done.returncode == 0
+    assert b"packing" in seen
+    assert b"records/s" in seen

@@ -1,0 +1,104 @@
+"""``info``: the numbers of a store, exact from columns and sampled from images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock import view
+from penstock.sample import Field, Schema
+from penstock.stores.lmdb_write import LmdbWriter
+from penstock.view import SizeRange
+from tests.pack.images import make_photos, picture
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Seven pictures, four of cats and three of dogs, one of them a PNG by its bytes."""
+    photos = make_photos(tmp_path / "photos", 7)
+    (photos / "cats" / "0.jpg").write_bytes(picture(40, "PNG"))
+    return photos
+
+
+def test_pack_and_folder_say_the_same(photos: Path, tmp_path: Path) -> None:
+    """Sizes from the pack's columns are those that the files' headers declare."""
+    ps.pack(photos, tmp_path / "p.lmdb")
+
+    packed, loose = view.info(tmp_path / "p.lmdb"), view.info(photos)
+
+    assert (packed.width, packed.height, packed.nbytes) == (loose.width, loose.height, loose.nbytes)
+    assert (packed.records, packed.classes, packed.formats) == (loose.records, loose.classes, loose.formats)
+
+
+def test_numbers_are_right(photos: Path) -> None:
+    """Counts, classes, formats, smallest, median and largest are those of the files."""
+    files = [picture(40, "PNG"), *(picture(number) for number in range(1, 7))]
+    widths = sorted(ps.decode(file).shape[1] for file in files)
+
+    said = view.info(photos)
+
+    assert said.records == said.measured == said.sizes_measured == 7
+    assert said.classes == {"cats": 4, "dogs": 3}
+    assert said.formats == {"JPEG": 6, "PNG": 1}
+    assert said.width == SizeRange(widths[0], widths[3], widths[-1])
+    assert said.nbytes == SizeRange(*(float(sorted(map(len, files))[at]) for at in (0, 3, 6)))
+
+
+def test_json_is_plain(photos: Path) -> None:
+    """to_json() survives json and keeps every number."""
+    said = view.info(photos)
+
+    plain = json.loads(json.dumps(said.to_json()))
+
+    assert plain["classes"] == {"cats": 4, "dogs": 3}
+    assert plain["width"]["median"] == said.width.median if said.width else False
+    assert plain["schema"]["label"]["classes"] == ["cats", "dogs"]
+
+
+def test_skipped_files_are_counted(photos: Path, tmp_path: Path) -> None:
+    """What packing left out is counted, as are a folder's files that are no images."""
+    (photos / "cats" / "empty.jpg").write_bytes(b"")
+    (photos / "cats" / "notes.txt").write_bytes(b"")
+    ps.pack(photos, tmp_path / "p.lmdb", on_error="skip")
+
+    assert view.info(tmp_path / "p.lmdb").skipped == 2
+    assert view.info(photos).skipped == 1
+
+
+def test_store_without_images_or_labels(tmp_path: Path) -> None:
+    """A store of numbers alone has no classes, sizes or formats."""
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), Schema({"count": Field("int")}), "source")
+    writer.append(writer.prepare("a", {"count": 3}))
+    writer.finish()
+
+    said = view.info(tmp_path / "p.lmdb")
+
+    assert (said.records, said.classes, said.width, said.nbytes, said.formats) == (1, {}, None, None, {})
+
+
+def test_unreadable_images_are_counted_as_such(tmp_path: Path) -> None:
+    """Bytes that are no image count as unreadable, and stop nothing."""
+    photos = make_photos(tmp_path / "photos", 3)
+    (photos / "cats" / "0.jpg").write_bytes(b"no image")
+
+    assert view.info(photos).formats == {"JPEG": 2, "unreadable": 1}
+
+
+@pytest.mark.parametrize(
+    ("labels", "counted"), [([0, 5, 5], {"cat": 1, "dog": 0, "5": 2}), ([-1, 0, -1], {"-1": 2, "0": 1})]
+)
+def test_labels_beyond_the_named_classes_are_counted(
+    tmp_path: Path, labels: list[int], counted: dict[str, int]
+) -> None:
+    """Labels without a name, also negative ones, are counted under their number."""
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), Schema({"label": Field("label", ("cat", "dog"))}), "source")
+    for number, label in enumerate(labels):
+        writer.append(writer.prepare(str(number), {"label": label}))
+    writer.finish()
+
+    said = view.info(tmp_path / "p.lmdb")
+
+    assert {name: count for name, count in said.classes.items() if count or name == "dog"} == counted
