@@ -1,0 +1,53 @@
+"""DistributedSampler: torch's shares of the house's order."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from penstock.errors import ArgumentError
+from penstock.samplers import DistributedSampler, RandomSampler
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("num_replicas", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 8, 9, 24])
+def test_shares_are_those_of_torch(length: int, num_replicas: int, drop_last: bool) -> None:
+    """Unshuffled, each rank has the indices that torch's class of this name gives it: padded, or cut, alike."""
+    distributed = pytest.importorskip("torch.utils.data").DistributedSampler
+    for rank in range(num_replicas):
+        theirs = distributed(range(length), num_replicas, rank, shuffle=False, drop_last=drop_last)
+        ours = DistributedSampler(range(length), num_replicas, rank, shuffle=False, drop_last=drop_last)
+
+        assert list(ours) == list(theirs)
+        assert (ours.num_samples, ours.total_size, len(ours)) == (theirs.num_samples, theirs.total_size, len(theirs))
+
+
+@pytest.mark.parametrize("length", [10, 100_000])
+def test_all_ranks_have_the_order_of_a_random_sampler(length: int) -> None:
+    """Going from one rank to many does not change which samples a step has."""
+    single = RandomSampler(range(length), seed=5).order(0, length, epoch=2)
+
+    ranks = [DistributedSampler(range(length), 5, rank, seed=5).order(0, length, epoch=2) for rank in range(5)]
+
+    for rank, order in enumerate(ranks):
+        assert order.tolist() == single[rank::5].tolist()
+
+
+def test_a_thousand_million_items_cost_nothing() -> None:
+    """Construction and a seek into 10**9 items take kilobytes, whatever the number of ranks."""
+    tracemalloc.start()
+    sampler = DistributedSampler(range(10**9), 1000, 999)
+    found = sampler.order(500_000, 500_010)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert len(set(found.tolist())) == 10
+    assert peak < 200_000
+
+
+def test_shuffle_is_a_boolean() -> None:
+    """Truthy is not enough."""
+    with pytest.raises(ArgumentError, match="shuffle should be a boolean value"):
+        DistributedSampler(range(3), 1, 0, shuffle=1)  # type: ignore[arg-type]  # wrong on purpose

@@ -1,0 +1,148 @@
+"""penstock.torch.DataLoader: the same batches as tensors, over the same memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+
+torch = pytest.importorskip("torch")
+
+import penstock.torch as pt  # noqa: E402  # it needs torch
+from penstock.errors import OptionalPackageError  # noqa: E402  # as above
+
+DTYPES = [np.uint8, np.int8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64, np.bool_, np.complex64]
+
+
+def arrays(dtype: Any) -> ps.ArrayDataset:
+    """Rows of one dtype."""
+    return ps.ArrayDataset(x=(np.arange(60).reshape(20, 3) % 2).astype(dtype), y=np.arange(20))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_tensors_are_the_arrays(dtype: Any, num_workers: int) -> None:
+    """Every dtype that torch has, float16 and bool too: same values, same order, same epochs."""
+    kwargs: dict[str, Any] = {"batch_size": 6, "shuffle": True, "seed": 1, "num_workers": num_workers}
+    numpy, tensors = ps.DataLoader(arrays(dtype), **kwargs), pt.DataLoader(arrays(dtype), **kwargs)
+
+    for _ in range(2):
+        for a, t in zip(numpy, tensors, strict=True):
+            assert isinstance(t["x"], torch.Tensor)
+            assert t["x"].numpy().dtype == dtype
+            assert np.array_equal(a["x"], t["x"].numpy())
+            assert np.array_equal(a["y"], t["y"].numpy())
+
+
+def test_no_copy_is_made_and_memory_waits_for_tensors() -> None:
+    """A tensor lies in the slot itself, and the slot is not used again while a view of the tensor lives."""
+    loader = pt.DataLoader(arrays(np.float32), 5, num_workers=1, prefetch_factor=1)
+    kept, copies = [], []
+    for batch in loader:
+        kept.append(batch["x"][1:3])
+        copies.append(batch["x"][1:3].clone())
+        del batch
+    pool = loader._pool
+    assert pool is not None
+    held = pool.allocated - pool.free
+    same = all(torch.equal(a, b) for a, b in zip(kept, copies, strict=True))
+    addresses = {tensor.untyped_storage().data_ptr() for tensor in kept}
+    kept.clear()
+
+    assert same
+    assert held == len(addresses) == 4
+    assert all(address % 4096 == 0 for address in addresses)
+    assert pool.free == min(pool.keep, 4)
+
+
+def test_samples_are_collated_by_torch() -> None:
+    """The general path is torch.utils.data.default_collate: strings stay, numbers and arrays become tensors."""
+
+    class Samples(ps.Dataset[Any]):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> Any:
+            return {"a": np.float16(index), "b": (torch.ones(2), "s", 1.5), "c": True}
+
+    batch = next(iter(pt.DataLoader(Samples(), 2, num_workers=1)))
+
+    assert batch["a"].dtype == torch.float16
+    assert batch["b"][0].shape == (2, 2)
+    assert list(batch["b"][1]) == ["s", "s"]
+    assert batch["b"][2].dtype == torch.float64
+    assert batch["c"].dtype == torch.bool
+
+
+def test_torchs_own_collation_may_be_named() -> None:
+    """Giving torch's default_collate is giving none: rows are still filled."""
+    loader = pt.DataLoader(arrays(np.float32), 5, collate_fn=torch.utils.data.default_collate)
+    next(iter(loader))
+
+    assert loader._pool is not None
+
+
+def test_without_batches_samples_are_converted() -> None:
+    """batch_size=None: arrays become tensors, tuples lists."""
+    sample = next(iter(pt.DataLoader(ps.ArrayDataset(np.ones((3, 2))), None)))
+
+    assert type(sample) is list
+    assert isinstance(sample[0], torch.Tensor)
+
+
+def test_torchs_datasets_and_samplers_are_welcome() -> None:
+    """Map-style and iterable datasets, Subset, samplers and batch samplers of torch.utils.data."""
+    data = torch.utils.data
+
+    class Numbers(data.IterableDataset):  # type: ignore[misc]  # torch may be untyped here
+        def __iter__(self) -> Any:
+            return iter(range(5))
+
+    tensors = data.TensorDataset(torch.arange(10), torch.arange(10) * 2)
+    subset = data.Subset(tensors, [7, 3, 5])
+    weighted = data.WeightedRandomSampler([0.0, 1.0, 0.0], 6)
+    batches = data.BatchSampler(data.SequentialSampler(tensors), 4, drop_last=False)
+
+    assert [x.tolist() for x, _ in pt.DataLoader(subset, 2, num_workers=2)] == [[7, 3], [5]]
+    assert [x.tolist() for x in pt.DataLoader(Numbers(), 2, num_workers=2)] == [[0, 1], [2, 3], [4]]
+    assert [x.tolist() for x, _ in pt.DataLoader(tensors, 3, sampler=weighted)] == [[1, 1, 1], [1, 1, 1]]
+    assert [len(x) for x, _ in pt.DataLoader(tensors, batch_sampler=batches, num_workers=1)] == [4, 4, 2]
+
+
+def test_states_travel_between_the_two_loaders() -> None:
+    """A run begun with arrays resumes with tensors."""
+    one = ps.DataLoader(arrays(np.int64), 6, shuffle=True, seed=1)
+    walk = iter(one)
+    next(walk)
+    two = pt.DataLoader(arrays(np.int64), 6, shuffle=True, seed=1, num_workers=2)
+    two.load_state_dict(one.state_dict())
+
+    assert [batch["y"].tolist() for batch in two] == [batch["y"].tolist() for batch in walk]
+
+
+def test_importing_penstock_does_not_import_torch() -> None:
+    """Nor does running a loader over arrays."""
+    code = (
+        "import sys, numpy, penstock as ps\n"
+        "for _ in ps.DataLoader(ps.ArrayDataset(numpy.arange(9)), 2, shuffle=True, num_workers=1): pass\n"
+        "assert 'torch' not in sys.modules"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing penstock.torch where torch is absent says what to install."""
+    for name in [name for name in sys.modules if name == "torch" or name.startswith(("torch.", "penstock.torch"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    with pytest.raises((OptionalPackageError, ImportError)):
+        import penstock.torch  # noqa: F401  # the import is the test
