@@ -64,7 +64,7 @@ impl Cover {
         let mut cover = Cover { parts: [const { None }; 3], columns: 0..0, rows: 0..0 };
         let join = |all: &mut Range<usize>, blocks: &Range<usize>, per_mcu: usize| {
             let (start, end) = (blocks.start / per_mcu, blocks.end.div_ceil(per_mcu));
-            *all = if all.is_empty() { start..end } else { all.start.min(start)..all.end.max(end) };
+            *all = if Range::is_empty(all) { start..end } else { all.start.min(start)..all.end.max(end) };
         };
         for (component, slot) in header.components().iter().zip(&mut cover.parts) {
             let part = Part::new(component, header, region);

@@ -54,15 +54,12 @@ fn unstuff_by(first_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], ta
         };
         read += plain;
         written += plain;
-        match source.get(read + 1) {
-            Some(0) => {
-                // the FF is in place already
-                written += 1;
-                read += 2;
-            }
-            Some(0xff) => read += 1, // a fill byte: look again at the second FF
-            _ => return Progress { read, written, ended: true },
+        if source.get(read + 1) != Some(&0) {
+            return Progress { read: skip_fill(source, read), written, ended: true };
         }
+        // the FF is in place already
+        written += 1;
+        read += 2;
     }
     Progress { read, written, ended: false }
 }
@@ -70,18 +67,13 @@ fn unstuff_by(first_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], ta
 /// The last bytes, one by one.
 fn unstuff_tail(source: &[u8], target: &mut [u8], mut read: usize, mut written: usize) -> Progress {
     while let Some(&byte) = source.get(read) {
-        let step = match (byte, source.get(read + 1)) {
-            (0xff, Some(0)) => 2,
-            (0xff, Some(0xff)) => {
-                read += 1;
-                continue;
-            }
-            (0xff, _) => break,
-            _ => 1,
-        };
+        if byte == 0xff && source.get(read + 1) != Some(&0) {
+            read = skip_fill(source, read);
+            break;
+        }
         target[written] = byte;
         written += 1;
-        read += step;
+        read += if byte == 0xff { 2 } else { 1 };
     }
     Progress { read, written, ended: true }
 }
@@ -96,12 +88,21 @@ pub(crate) fn find_marker(source: &[u8]) -> usize {
         }
         match (source[at], source.get(at + 1)) {
             (0xff, Some(0)) => at += 2,
-            (0xff, Some(0xff)) => at += 1,
-            (0xff, _) => return at,
+            (0xff, _) => return skip_fill(source, at),
             _ => at += 1,
         }
     }
     at
+}
+
+/// From the FF at `at` to the last of the FFs before a marker. Where none follows (libjpeg reads FFFF00 in two ways), `at`
+/// itself, which nobody takes for a marker.
+fn skip_fill(source: &[u8], at: usize) -> usize {
+    let fill = source[at..].iter().take_while(|&&byte| byte == 0xff).count();
+    match source.get(at + fill) {
+        Some(0) | None => at,
+        Some(_) => at + fill - 1,
+    }
 }
 
 #[inline(always)]
