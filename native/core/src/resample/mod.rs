@@ -33,7 +33,8 @@ use crate::simd::Level;
 use kernels::Kernels;
 pub use planar::Picture;
 use planar::{Ring, grow};
-pub use taps::{Axis, Filter, Taps, Weight};
+pub use taps::{Axis, Filter};
+use taps::{Taps, Weight};
 
 /// The part of a source image that a resize needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

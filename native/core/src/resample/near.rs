@@ -4,6 +4,9 @@
 //! shuffle bring the first two taps of all four side by side, as one multiply-add wants them; the same shuffle two
 //! values further brings the next two.
 
+// Only kernels that shuffle read the groups.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+
 use super::taps::{Axis, Filter, Taps};
 
 /// Values that a kernel may read from a group's base on, beyond those of its taps.
