@@ -141,6 +141,7 @@ def pack(
             try:
                 job.run(pool, workers or _cores(), report)
             except BaseException:
+                job.stop()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         problems = job.finish()
@@ -185,7 +186,8 @@ class _Job:
         self._images = tuple(name for name in source.schema.blobs if source.schema[name].kind in {"image", "mask"})
         self._sized = "width" in _packed_schema(source.schema) and "width" not in source.schema
         self._skipped = list(writer.committed.skipped)
-        self._failed = self._raise and bool(source.problems or self._refused)
+        self._failed = self._raise and bool(source.problems or self._refused or self._skipped)
+        self._stopped = False
 
     def run(self, pool: ThreadPoolExecutor, workers: int, report: Callable[[PackProgress], None]) -> None:
         """Deal with every record that no earlier run has."""
@@ -202,6 +204,10 @@ class _Job:
             done += len(chunk.records)
             nbytes += chunk.nbytes
             report(PackProgress(done, total, nbytes, len(self._skipped)))
+
+    def stop(self) -> None:
+        """Let the threads end after the record they are at."""
+        self._stopped = True
 
     def finish(self) -> tuple[Skipped, ...]:
         """Complete the pack, or refuse the source; returns what was left out."""
@@ -224,6 +230,8 @@ class _Job:
         chunk = _Chunk([], 0)
         nbytes = 0
         for index in indices:
+            if self._stopped:
+                break
             key = self._source.keys()[index]
             try:
                 if index in self._refused:

@@ -367,7 +367,7 @@ class Seals:
 
     @staticmethod
     def write(folder: Path, file_name: str) -> None:
-        """Seal ``file_name`` in ``folder``: written aside, synced, renamed."""
+        """Seal ``file_name`` in ``folder``: written aside, synced, renamed; the folder is the caller's to sync."""
         aside = folder / f"{SEALS}.tmp"
         with PageFile(folder / file_name, str(folder)) as pages, aside.open("wb") as file:
             head = _SEALS.pack(_SEALS_MAGIC, pages.page_nbytes, 0, pages.pages, bytes(8))[:-8]
@@ -382,7 +382,6 @@ class Seals:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(folder / SEALS)
-        fsync_path(folder)
 
 
 def page_hashes(content: bytes, page_nbytes: int) -> NDArray[np.uint64]:

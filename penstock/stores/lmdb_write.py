@@ -53,11 +53,27 @@ _SLACK_NBYTES: Final = 1 << 20  # what a commit writes beside its records, rough
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a commit is due, and how large the map is at first; part of what determines the file's bytes."""
+    """When a commit is due, and how large the map is at first; part of what determines the file's bytes.
+
+    Parameters
+    ----------
+    records : int
+        Most records of a commit.
+    nbytes : int
+        Bytes that make one due: small at first, so that writing begins while the rest is being read; later an eighth of
+        what is committed, and at most eight times as many, so that a large pack does not wait for thousands of syncs.
+    map_nbytes : int
+        The map's first size.
+    """
 
     records: int = 16384
-    nbytes: int = 16 << 20
+    nbytes: int = 8 << 20
     map_nbytes: int = 1 << 30
+
+    def due(self, records: int, nbytes: int, committed_nbytes: int) -> bool:
+        """Whether waiting records must be committed now."""
+        enough = min(max(self.nbytes, committed_nbytes // 8), 8 * self.nbytes)
+        return records >= self.records or nbytes >= enough
 
 
 class LmdbWriter(Writer):
@@ -128,7 +144,7 @@ class LmdbWriter(Writer):
         self._note(key, value, small, self._layout.stamp(value, self._count))
         self._pending.append(value)
         self._pending_nbytes += len(value)
-        if len(self._pending) >= self._limits.records or self._pending_nbytes >= self._limits.nbytes:
+        if self._limits.due(len(self._pending), self._pending_nbytes, self._meta.nbytes):
             self._commit(self._describe())
 
     def skip(self, skipped: Skipped) -> None:
@@ -272,7 +288,7 @@ class LmdbWriter(Writer):
 
     def _transact(self, meta: PackMeta, columns: Mapping[str, bytes] | None) -> None:
         with (
-            lmdb.open(str(self._path), map_size=self._map_nbytes, lock=False, max_dbs=8) as environment,
+            lmdb.open(str(self._path), map_size=self._map_nbytes, lock=False, max_dbs=8, metasync=False) as environment,
             environment.begin(write=True) as transaction,
         ):
             databases = {name: environment.open_db(name, transaction) for name in (RECORDS, COLUMNS, KEYS, META)}

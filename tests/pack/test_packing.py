@@ -261,7 +261,7 @@ def test_progress_counts_every_record(photos: Path, tmp_path: Path) -> None:
     assert heard[-1] == PackProgress(done=13, total=13, nbytes=report.nbytes, skipped=1)
 
 
-def interrupted(photos: Path, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupted(photos: Path, pack: Path, monkeypatch: pytest.MonkeyPatch, on_error: str = "raise") -> None:
     """Pack with commits of three records, and raise KeyboardInterrupt in the middle."""
 
     def stop(at: PackProgress) -> None:
@@ -272,7 +272,7 @@ def interrupted(photos: Path, pack: Path, monkeypatch: pytest.MonkeyPatch) -> No
     real = LmdbWriter.__init__
     monkeypatch.setattr(LmdbWriter, "__init__", lambda self, *a, **k: real(self, *a, **{**k, "limits": limits}))
     with pytest.raises(KeyboardInterrupt):
-        ps.pack(photos, pack, progress=stop)
+        ps.pack(photos, pack, progress=stop, on_error=on_error)
 
 
 def test_interrupted_pack_resumes_to_the_same_bytes(
@@ -313,6 +313,16 @@ def test_changed_source_is_not_resumed(
         ps.pack(photos, tmp_path / "p.lmdb")
     assert ps.pack(photos, tmp_path / "p.lmdb", overwrite=True).resumed == 0
     assert ps.verify(tmp_path / "p.lmdb", photos).ok
+
+
+def test_resuming_without_skipping_still_refuses(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an interrupted run skipped is not accepted by a run that raises."""
+    make_photos(photos, 40)
+    (photos / "cats" / "1.jpg").write_bytes(b"")
+    interrupted(photos, tmp_path / "p.lmdb", monkeypatch, on_error="skip")
+
+    with pytest.raises(PackError, match=r"cats/1.jpg: the file is empty"):
+        ps.pack(photos, tmp_path / "p.lmdb")
 
 
 def test_file_that_vanishes_is_named(photos: Path, tmp_path: Path) -> None:
