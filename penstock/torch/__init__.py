@@ -17,7 +17,7 @@ from penstock.torch.dataloader import DataLoader  # noqa: E402  # as above
 if TYPE_CHECKING:
     from penstock.torch.vision import ImageFolder, compile  # noqa: A004  # torch.compile's word
 
-__all__ = ["DataLoader", "ImageFolder", "as_batch", "as_tensors", "compile", "default_collate", "default_convert"]
+__all__ = ["DataLoader", "ImageFolder", "as_tensors", "compile", "default_collate", "default_convert"]
 
 
 def __getattr__(name: str) -> Any:
