@@ -21,7 +21,11 @@ impl RowSink for Interleaved {
     const PLANAR: bool = false;
 
     fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        [&mut self.pixels[3 * self.width * y..][..3 * self.width], &mut [], &mut []]
+        [
+            &mut self.pixels[3 * self.width * y..][..3 * self.width],
+            &mut [],
+            &mut [],
+        ]
     }
 
     fn done(&mut self, _end: usize) {}
@@ -44,10 +48,21 @@ impl RowSink for Planar {
 fn centre(header: &Header<'_>, scale: f64) -> Region {
     let side = |size: usize| ((size as f64 * scale.sqrt()) as usize).clamp(1, size);
     let (width, height) = (side(header.width()), side(header.height()));
-    Region { x: (header.width() - width) / 2, y: (header.height() - height) / 2, width, height }
+    Region {
+        x: (header.width() - width) / 2,
+        y: (header.height() - height) / 2,
+        width,
+        height,
+    }
 }
 
-fn decode(decoder: &mut Decoder, bytes: &[u8], scale: f64, planar: bool, sinks: &mut (Interleaved, Planar)) -> Result<(), Error> {
+fn decode(
+    decoder: &mut Decoder,
+    bytes: &[u8],
+    scale: f64,
+    planar: bool,
+    sinks: &mut (Interleaved, Planar),
+) -> Result<(), Error> {
     let header = Header::parse(bytes, &LIMITS)?;
     let region = centre(&header, scale);
     if planar {
@@ -57,7 +72,10 @@ fn decode(decoder: &mut Decoder, bytes: &[u8], scale: f64, planar: bool, sinks: 
         return decoder.decode(&header, region, &mut sinks.1);
     }
     sinks.0.width = region.width;
-    sinks.0.pixels.resize(sinks.0.pixels.len().max(3 * region.width * region.height), 0);
+    sinks
+        .0
+        .pixels
+        .resize(sinks.0.pixels.len().max(3 * region.width * region.height), 0);
     decoder.decode(&header, region, &mut sinks.0)
 }
 
@@ -75,7 +93,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let mut decoder = Decoder::with_level(level);
-    let mut sinks = (Interleaved { width: 0, pixels: vec![] }, Planar(Default::default()));
+    let mut sinks = (
+        Interleaved {
+            width: 0,
+            pixels: vec![],
+        },
+        Planar(Default::default()),
+    );
     files.retain(|bytes| decode(&mut decoder, bytes, scale, planar, &mut sinks).is_ok());
     let mut times: Vec<Duration> = (0..rounds)
         .map(|_| {
@@ -89,7 +113,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .collect();
     times.sort();
     let per_image = |time: Duration| time.as_secs_f64() * 1e3 / files.len().max(1) as f64;
-    let (best, median) = (times.first().copied().unwrap_or_default(), times.get(rounds / 2).copied().unwrap_or_default());
-    println!("{} images, ms per image: best {:.3}, median {:.3}", files.len(), per_image(best), per_image(median));
+    let (best, median) = (
+        times.first().copied().unwrap_or_default(),
+        times.get(rounds / 2).copied().unwrap_or_default(),
+    );
+    println!(
+        "{} images, ms per image: best {:.3}, median {:.3}",
+        files.len(),
+        per_image(best),
+        per_image(median)
+    );
     Ok(())
 }

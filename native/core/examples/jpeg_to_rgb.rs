@@ -14,7 +14,11 @@ impl RowSink for Pixels {
     const PLANAR: bool = false;
 
     fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        [&mut self.bytes[3 * self.width * y..][..3 * self.width], &mut [], &mut []]
+        [
+            &mut self.bytes[3 * self.width * y..][..3 * self.width],
+            &mut [],
+            &mut [],
+        ]
     }
 
     fn done(&mut self, _end: usize) {}
@@ -22,7 +26,9 @@ impl RowSink for Pixels {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (path, numbers) = arguments.split_first().ok_or("usage: jpeg_to_rgb FILE [X Y WIDTH HEIGHT]")?;
+    let (path, numbers) = arguments
+        .split_first()
+        .ok_or("usage: jpeg_to_rgb FILE [X Y WIDTH HEIGHT]")?;
     let bytes = std::fs::read(path)?;
     let header = Header::parse(&bytes, &Limits { max_pixels: 1 << 27 })?;
     let numbers = numbers.iter().map(|n| n.parse()).collect::<Result<Vec<usize>, _>>()?;
@@ -30,7 +36,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         [x, y, width, height] => Region { x, y, width, height },
         _ => Region::whole(&header),
     };
-    let mut pixels = Pixels { width: region.width, bytes: vec![0; 3 * region.width * region.height] };
+    let mut pixels = Pixels {
+        width: region.width,
+        bytes: vec![0; 3 * region.width * region.height],
+    };
     Decoder::new().decode(&header, region, &mut pixels)?;
     std::io::stdout().write_all(&pixels.bytes)?;
     Ok(())

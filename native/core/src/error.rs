@@ -30,7 +30,11 @@ impl fmt::Display for Error {
         match self {
             Error::Unsupported(what) => write!(f, "not decoded natively: {what}"),
             Error::Corrupt { what, offset } => write!(f, "corrupt JPEG: {what}, near byte {offset}"),
-            Error::TooLarge { width, height, max_pixels } => {
+            Error::TooLarge {
+                width,
+                height,
+                max_pixels,
+            } => {
                 write!(f, "{width} x {height} pixels are more than the {max_pixels} allowed")
             }
         }

@@ -86,9 +86,16 @@ fn convert16(y: V, cb: V, cr: V) -> [V; 3] {
     let factors = _mm256_set1_epi32((-22554 & 0xffff) | 18734 << 16);
     let half = _mm256_set1_epi32(1 << 15);
     let green32 = |br: V| _mm256_srai_epi32::<16>(_mm256_add_epi32(_mm256_madd_epi16(br, factors), half));
-    let fraction = _mm256_packs_epi32(green32(_mm256_unpacklo_epi16(b, r)), green32(_mm256_unpackhi_epi16(b, r)));
+    let fraction = _mm256_packs_epi32(
+        green32(_mm256_unpacklo_epi16(b, r)),
+        green32(_mm256_unpackhi_epi16(b, r)),
+    );
     let green = _mm256_sub_epi16(fraction, r);
-    [_mm256_add_epi16(y, red), _mm256_add_epi16(y, green), _mm256_add_epi16(y, blue)]
+    [
+        _mm256_add_epi16(y, red),
+        _mm256_add_epi16(y, green),
+        _mm256_add_epi16(y, blue),
+    ]
 }
 
 /// 32 pixels of three channels to 96 bytes.

@@ -33,7 +33,12 @@ pub struct Region {
 impl Region {
     /// The whole picture.
     pub fn whole(header: &Header<'_>) -> Self {
-        Region { x: 0, y: 0, width: header.width, height: header.height }
+        Region {
+            x: 0,
+            y: 0,
+            width: header.width,
+            height: header.height,
+        }
     }
 
     fn is_inside(&self, header: &Header<'_>) -> bool {
@@ -69,7 +74,11 @@ impl Decoder {
         Decoder {
             level: level.available(),
             tables: Tables::new(),
-            window: Window { bytes: Box::new([0; WINDOW + PADDING]), filled: 0, ended: false },
+            window: Window {
+                bytes: Box::new([0; WINDOW + PADDING]),
+                filled: 0,
+                ended: false,
+            },
             coefficients: Box::new([0; 64 * RUN_BLOCKS + SLACK]),
             used: [0; RUN_BLOCKS],
             planes: Default::default(),
@@ -85,10 +94,17 @@ impl Decoder {
     /// # Panics
     /// If `region` is empty or not inside the picture.
     pub fn decode<S: RowSink>(&mut self, header: &Header<'_>, region: Region, sink: &mut S) -> Result<(), Error> {
-        assert!(region.is_inside(header), "region {region:?} is not inside {} x {}", header.width, header.height);
+        assert!(
+            region.is_inside(header),
+            "region {region:?} is not inside {} x {}",
+            header.width,
+            header.height
+        );
         for component in header.components() {
-            self.tables.set_dc(component.dc, header.huffman[0][component.dc].unwrap_or_default())?;
-            self.tables.set_ac(component.ac, header.huffman[1][component.ac].unwrap_or_default())?;
+            self.tables
+                .set_dc(component.dc, header.huffman[0][component.dc].unwrap_or_default())?;
+            self.tables
+                .set_ac(component.ac, header.huffman[1][component.ac].unwrap_or_default())?;
         }
         let cover = Cover::new(header, region);
         let mut scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);
@@ -138,7 +154,13 @@ struct Strips<'a> {
 
 impl Strips<'_> {
     fn begin(&mut self) {
-        for ((component, part), plane) in self.header.components().iter().zip(parts(self.cover)).zip(&mut *self.planes) {
+        for ((component, part), plane) in self
+            .header
+            .components()
+            .iter()
+            .zip(parts(self.cover))
+            .zip(&mut *self.planes)
+        {
             let strip = 8 * component.v;
             plane.begin(part, strip, self.cover.rows.start * strip);
         }
@@ -147,7 +169,13 @@ impl Strips<'_> {
     /// The coefficients of some MCUs of row `row` to samples.
     fn transform(&mut self, row: usize, mcus: Range<usize>, blocks: &[[i16; 64]], used: &[u8]) {
         let mut first = 0;
-        for ((component, part), plane) in self.header.components().iter().zip(parts(self.cover)).zip(&mut *self.planes) {
+        for ((component, part), plane) in self
+            .header
+            .components()
+            .iter()
+            .zip(parts(self.cover))
+            .zip(&mut *self.planes)
+        {
             let (start, end) = (mcus.start * component.h, mcus.end * component.h);
             let columns = part.columns.start.max(start)..part.columns.end.min(end);
             for v in 0..component.v {
@@ -199,7 +227,9 @@ impl Strips<'_> {
         let level = self.level;
         let mut parts = parts(self.cover);
         let mut sources = self.planes.iter_mut().map(|plane| {
-            parts.next().map_or(&[][..], |part| plane.pixels(level, part, x, y, width))
+            parts
+                .next()
+                .map_or(&[][..], |part| plane.pixels(level, part, x, y, width))
         });
         let mut sources: [&[u8]; 3] = core::array::from_fn(|_| sources.next().unwrap_or_default());
         let color = self.header.color;

@@ -55,7 +55,11 @@ impl<'t> Layout<'t> {
     pub fn new(header: &Header<'_>, tables: &'t Tables) -> Self {
         let mut slots = Vec::with_capacity(header.blocks_per_mcu);
         for (component, c) in header.components().iter().enumerate() {
-            let slot = Slot { dc: tables.dc(c.dc), ac: tables.ac(c.ac), component };
+            let slot = Slot {
+                dc: tables.dc(c.dc),
+                ac: tables.ac(c.ac),
+                component,
+            };
             slots.extend(core::iter::repeat_n(slot, c.h * c.v));
         }
         Layout { slots }
@@ -67,7 +71,11 @@ impl<'t> Layout<'t> {
 
     /// How far reading may have come for another MCU to be in the window for certain.
     fn limit(&self, window: &Window) -> usize {
-        if window.ended { usize::MAX } else { window.filled.saturating_sub(MAX_BLOCK_BYTES * self.slots.len()) }
+        if window.ended {
+            usize::MAX
+        } else {
+            window.filled.saturating_sub(MAX_BLOCK_BYTES * self.slots.len())
+        }
     }
 }
 
@@ -104,7 +112,9 @@ impl Cursor {
     #[inline(always)]
     fn refill(&mut self, window: &[u8; WINDOW + PADDING]) {
         let start = self.at & (WINDOW - 1);
-        let next = window[start..].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let next = window[start..]
+            .first_chunk()
+            .map_or(0, |bytes| u64::from_be_bytes(*bytes));
         self.bits |= next >> (self.count & 63);
         self.at += (!self.count >> 3 & 7) as usize;
         self.count |= 56;
@@ -119,7 +129,9 @@ impl Cursor {
     /// The first symbol's value.
     #[inline(always)]
     fn value(&self, total: u8, entry: &Entry) -> i16 {
-        entry.base.wrapping_add((self.bits.rotate_left(u32::from(total)) as u16 & entry.mask) as i16)
+        entry
+            .base
+            .wrapping_add((self.bits.rotate_left(u32::from(total)) as u16 & entry.mask) as i16)
     }
 
     /// A block's DC symbol; false: invalid.

@@ -88,7 +88,10 @@ impl<'a> Header<'a> {
             component.dc = dc;
             component.ac = ac;
             if markers.quant_seen & 1 << component.quant == 0 {
-                return Err(Error::Corrupt { what: "missing quantisation table", offset: scan.start });
+                return Err(Error::Corrupt {
+                    what: "missing quantisation table",
+                    offset: scan.start,
+                });
             }
             if markers.huffman[0][dc].is_none() || markers.huffman[1][ac].is_none() {
                 return Err(Error::Unsupported("no Huffman table of its own"));
@@ -156,7 +159,10 @@ fn check_frame(frame: &Frame, limits: &Limits) -> Result<(), Error> {
         return Err(Error::Unsupported("height not in the header (DNL)"));
     }
     if frame.width == 0 {
-        return Err(Error::Corrupt { what: "width of 0", offset: frame.offset });
+        return Err(Error::Corrupt {
+            what: "width of 0",
+            offset: frame.offset,
+        });
     }
     if frame.width > markers::MAX_SIDE || frame.height > markers::MAX_SIDE {
         return Err(Error::Unsupported("a side of more than 65500 pixels"));

@@ -33,8 +33,19 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    const NONE: Entry = Entry { total: 0, advance: 0, advance2: 0, base2: 0, base: 0, mask: 0 };
-    const BAD: Entry = Entry { total: 1, advance: INVALID, ..Self::NONE };
+    const NONE: Entry = Entry {
+        total: 0,
+        advance: 0,
+        advance2: 0,
+        base2: 0,
+        base: 0,
+        mask: 0,
+    };
+    const BAD: Entry = Entry {
+        total: 1,
+        advance: INVALID,
+        ..Self::NONE
+    };
 
     /// A symbol that the lookup sees whole.
     fn is_whole(&self) -> bool {
@@ -78,7 +89,14 @@ impl<const SIZE: usize> Table<SIZE> {
     const BITS: u32 = SIZE.ilog2();
 
     const fn new() -> Self {
-        Table { lookup: [Entry::NONE; SIZE], total: [0; SIZE], first: [0; SIZE], limit: [0; 17], shift: [0; 17], long: Vec::new() }
+        Table {
+            lookup: [Entry::NONE; SIZE],
+            total: [0; SIZE],
+            first: [0; SIZE],
+            limit: [0; 17],
+            shift: [0; 17],
+            long: Vec::new(),
+        }
     }
 
     /// The entry for what is at the front of `bits` (left-aligned).
@@ -96,7 +114,11 @@ impl<const SIZE: usize> Table<SIZE> {
     /// Bits of the first symbol alone.
     #[inline(always)]
     pub fn first_total(&self, bits: u64, entry: &Entry) -> u8 {
-        if entry.advance2 == 0 { entry.total } else { self.first[(bits >> (64 - Self::BITS)) as usize] }
+        if entry.advance2 == 0 {
+            entry.total
+        } else {
+            self.first[(bits >> (64 - Self::BITS)) as usize]
+        }
     }
 
     #[cold]
@@ -106,7 +128,10 @@ impl<const SIZE: usize> Table<SIZE> {
         for length in Self::BITS..=16 {
             if code < self.limit[length as usize] {
                 let place = (code >> (16 - length)) as i32 + self.shift[length as usize];
-                return self.long.get(place as usize).map_or(&Entry::BAD, |e| &e[(bits << length >> 63) as usize]);
+                return self
+                    .long
+                    .get(place as usize)
+                    .map_or(&Entry::BAD, |e| &e[(bits << length >> 63) as usize]);
             }
         }
         &Entry::BAD
@@ -114,11 +139,15 @@ impl<const SIZE: usize> Table<SIZE> {
 
     /// `raw`: 16 counts, then the symbols (the body of a DHT segment). False: they make no valid code.
     fn build(&mut self, class: Class, raw: &[u8]) -> bool {
-        let Some((counts, mut symbols)) = raw.split_first_chunk::<16>() else { return false };
+        let Some((counts, mut symbols)) = raw.split_first_chunk::<16>() else {
+            return false;
+        };
         self.long.clear();
         let (mut code, mut fill) = (0u32, 0usize);
         for (length, &count) in (1u32..).zip(counts) {
-            let Some((here, rest)) = symbols.split_at_checked(count as usize) else { return false };
+            let Some((here, rest)) = symbols.split_at_checked(count as usize) else {
+                return false;
+            };
             symbols = rest;
             // as in libjpeg, no code is all ones
             if count > 0 && code + u32::from(count) >= 1 << length {
@@ -130,7 +159,8 @@ impl<const SIZE: usize> Table<SIZE> {
                     return false;
                 }
                 if length >= Self::BITS {
-                    self.long.push([0, 0x8000].map(|sign| entry(class, symbol, length, sign, 1)));
+                    self.long
+                        .push([0, 0x8000].map(|sign| entry(class, symbol, length, sign, 1)));
                 }
                 if length <= Self::BITS {
                     // runs of equal entries, one per value of those value bits that the lookup sees
@@ -187,7 +217,11 @@ fn entry(class: Class, symbol: u8, length: u32, value: u32, seen: u32) -> Entry 
         (_, 0, _) => END_OF_BLOCK, // libjpeg: a run without a value ends the block, whatever its length
         (_, _, run) => run + 1,
     };
-    let whole = Entry { total: (length + bits) as u8, advance, ..Entry::NONE };
+    let whole = Entry {
+        total: (length + bits) as u8,
+        advance,
+        ..Entry::NONE
+    };
     if bits == 0 {
         return whole;
     }
@@ -196,9 +230,16 @@ fn entry(class: Class, symbol: u8, length: u32, value: u32, seen: u32) -> Entry 
     }
     let low = if value >> 15 & 1 == 0 { 1 - (1i32 << bits) } else { 0 };
     if seen >= bits {
-        return Entry { base: (low + (value >> (16 - bits)) as i32) as i16, ..whole };
+        return Entry {
+            base: (low + (value >> (16 - bits)) as i32) as i16,
+            ..whole
+        };
     }
-    Entry { base: low as i16, mask: (1 << bits) - 1, ..whole }
+    Entry {
+        base: low as i16,
+        mask: (1 << bits) - 1,
+        ..whole
+    }
 }
 
 /// All tables of a file, kept from one image to the next: equal tables are not built again.
@@ -255,7 +296,10 @@ fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> Res
     }
     built.clear();
     if !build() {
-        return Err(Error::Corrupt { what: "bad Huffman table", offset: 0 });
+        return Err(Error::Corrupt {
+            what: "bad Huffman table",
+            offset: 0,
+        });
     }
     built.extend_from_slice(raw);
     Ok(())

@@ -107,6 +107,10 @@ fn pass(x: [i16; 8], shift: u32) -> [i16; 8] {
     ];
     let narrow = |v: i32| (v.wrapping_add(1 << (shift - 1)) >> shift).clamp(-32768, 32767) as i16;
     core::array::from_fn(|i| {
-        narrow(if i < 4 { even[i].wrapping_add(odd[i]) } else { even[7 - i].wrapping_sub(odd[7 - i]) })
+        narrow(if i < 4 {
+            even[i].wrapping_add(odd[i])
+        } else {
+            even[7 - i].wrapping_sub(odd[7 - i])
+        })
     })
 }

@@ -44,7 +44,11 @@ fn pair(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8
         return idct::idct(b, quant, &mut out[8..], pitch);
     }
     // zigzag positions up to 10 lie in the top left 4 x 4
-    let samples = if used <= 10 { corner(a, b, top, quant) } else { full(a, b, top, quant) };
+    let samples = if used <= 10 {
+        corner(a, b, top, quant)
+    } else {
+        full(a, b, top, quant)
+    };
     store_transposed(samples, out, pitch);
 }
 
@@ -149,8 +153,14 @@ fn pass<const SHIFT: i32>(x: [V; 8]) -> [V; 8] {
     let zero = _mm256_setzero_si256();
     let (sum, difference) = (_mm256_add_epi16(x[0], x[4]), _mm256_sub_epi16(x[0], x[4]));
     let (a, b) = (_mm256_add_epi16(x[3], x[7]), _mm256_add_epi16(x[1], x[5]));
-    let low = half::<SHIFT>([lo(zero, sum), lo(zero, difference), lo(x[2], x[6])], [lo(a, b), lo(x[7], x[1]), lo(x[5], x[3])]);
-    let high = half::<SHIFT>([hi(zero, sum), hi(zero, difference), hi(x[2], x[6])], [hi(a, b), hi(x[7], x[1]), hi(x[5], x[3])]);
+    let low = half::<SHIFT>(
+        [lo(zero, sum), lo(zero, difference), lo(x[2], x[6])],
+        [lo(a, b), lo(x[7], x[1]), lo(x[5], x[3])],
+    );
+    let high = half::<SHIFT>(
+        [hi(zero, sum), hi(zero, difference), hi(x[2], x[6])],
+        [hi(a, b), hi(x[7], x[1]), hi(x[5], x[3])],
+    );
     pack(low, high)
 }
 

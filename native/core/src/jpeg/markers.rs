@@ -9,9 +9,9 @@ pub(crate) const MAX_BLOCKS_PER_MCU: usize = 10;
 
 /// Natural position of the coefficient at each zigzag position.
 pub(crate) const ZIGZAG: [u8; 64] = [
-    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
-    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55,
-    62, 63,
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
+    28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
+    47, 55, 62, 63,
 ];
 
 /// How the stored components are to be understood.
@@ -132,8 +132,17 @@ impl<'a> Markers<'a> {
                 0xee if body.len() >= 12 && body.starts_with(b"Adobe") => found.adobe = Some(body[11]),
                 0xe1..=0xef | 0xfe | 0xcc => {}
                 0xda => {
-                    let Some(frame) = frame else { return corrupt("scan before the frame header", offset) };
-                    let Tables { quant, quant_seen, huffman, restart_interval, jfif, adobe } = found;
+                    let Some(frame) = frame else {
+                        return corrupt("scan before the frame header", offset);
+                    };
+                    let Tables {
+                        quant,
+                        quant_seen,
+                        huffman,
+                        restart_interval,
+                        jfif,
+                        adobe,
+                    } = found;
                     return Ok(Markers {
                         frame,
                         quant,
@@ -167,7 +176,9 @@ impl<'a> Markers<'a> {
     /// The first scan's header; it must hold all components of `frame`.
     pub fn scan(&self, frame: &Frame) -> Result<Scan, Error> {
         let (body, offset) = (self.sos, self.sos_offset);
-        let Some((&count, rest)) = body.split_first() else { return corrupt("empty scan header", offset) };
+        let Some((&count, rest)) = body.split_first() else {
+            return corrupt("empty scan header", offset);
+        };
         let count = count as usize;
         if count != frame.count {
             return Err(Error::Unsupported("several scans"));
@@ -189,7 +200,10 @@ impl<'a> Markers<'a> {
                 return corrupt("Huffman table number over 3", offset);
             }
         }
-        Ok(Scan { start: offset + body.len(), tables })
+        Ok(Scan {
+            start: offset + body.len(),
+            tables,
+        })
     }
 }
 
@@ -231,8 +245,11 @@ impl<'a> Tables<'a> {
             // Dequantisation keeps 16 bits of the product, as libjpeg-turbo's does, so that the sign of a 16-bit
             // entry does not matter.
             for (k, &natural) in ZIGZAG.iter().enumerate() {
-                self.quant[id][natural as usize] =
-                    if wide { i16::from_be_bytes([values[2 * k], values[2 * k + 1]]) } else { values[k] as i16 };
+                self.quant[id][natural as usize] = if wide {
+                    i16::from_be_bytes([values[2 * k], values[2 * k + 1]])
+                } else {
+                    values[k] as i16
+                };
             }
             self.quant_seen |= 1 << id;
             body = rest;
@@ -275,7 +292,12 @@ fn read_frame(marker: u8, body: &[u8], offset: usize) -> Result<Frame, Error> {
     }
     let mut declared = [Declared::default(); 4];
     for (declared, entry) in declared.iter_mut().zip(list.chunks_exact(3)) {
-        *declared = Declared { id: entry[0], h: entry[1] >> 4, v: entry[1] & 15, quant: entry[2] };
+        *declared = Declared {
+            id: entry[0],
+            h: entry[1] >> 4,
+            v: entry[1] & 15,
+            quant: entry[2],
+        };
         if !(1..=4).contains(&declared.h) || !(1..=4).contains(&declared.v) || declared.quant > 3 {
             return corrupt("component with bad sampling factors or table", offset);
         }

@@ -24,6 +24,8 @@ mod huffman;
 mod idct;
 #[cfg(target_arch = "x86_64")]
 mod idct_avx2;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod kernel_tests;
 mod markers;
 mod planes;
 mod scan;

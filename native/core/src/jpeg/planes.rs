@@ -61,10 +61,18 @@ pub(crate) struct Cover {
 
 impl Cover {
     pub fn new(header: &Header<'_>, region: Region) -> Self {
-        let mut cover = Cover { parts: [const { None }; 3], columns: 0..0, rows: 0..0 };
+        let mut cover = Cover {
+            parts: [const { None }; 3],
+            columns: 0..0,
+            rows: 0..0,
+        };
         let join = |all: &mut Range<usize>, blocks: &Range<usize>, per_mcu: usize| {
             let (start, end) = (blocks.start / per_mcu, blocks.end.div_ceil(per_mcu));
-            *all = if Range::is_empty(all) { start..end } else { all.start.min(start)..all.end.max(end) };
+            *all = if Range::is_empty(all) {
+                start..end
+            } else {
+                all.start.min(start)..all.end.max(end)
+            };
         };
         for (component, slot) in header.components().iter().zip(&mut cover.parts) {
             let part = Part::new(component, header, region);
@@ -104,7 +112,10 @@ impl Plane {
         self.left = 8 * part.columns.start;
         grow(&mut self.samples, (CONTEXT + strip) * self.pitch + upsample::SPARE);
         if part.upsample != Upsample::None {
-            grow(&mut self.upsampled, width * part.across + upsample::SPARE + color::SPARE);
+            grow(
+                &mut self.upsampled,
+                width * part.across + upsample::SPARE + color::SPARE,
+            );
         }
     }
 
@@ -127,7 +138,8 @@ impl Plane {
 
     /// Moves on by a strip, keeping its last row as context.
     pub fn advance(&mut self) {
-        self.samples.copy_within(self.strip * self.pitch..(self.strip + CONTEXT) * self.pitch, 0);
+        self.samples
+            .copy_within(self.strip * self.pitch..(self.strip + CONTEXT) * self.pitch, 0);
         self.top += self.strip;
     }
 

@@ -34,7 +34,11 @@ impl<'a> Scan<'a> {
             cursor: Cursor::default(),
             layout,
             interval: header.restart_interval,
-            left: if header.restart_interval == 0 { usize::MAX } else { header.restart_interval },
+            left: if header.restart_interval == 0 {
+                usize::MAX
+            } else {
+                header.restart_interval
+            },
             next_restart: 0,
         }
     }
@@ -168,6 +172,9 @@ impl<'a> Scan<'a> {
 
     #[cold]
     fn corrupt<T>(&self, what: &'static str) -> Result<T, Error> {
-        Err(Error::Corrupt { what, offset: self.source })
+        Err(Error::Corrupt {
+            what,
+            offset: self.source,
+        })
     }
 }

@@ -49,7 +49,9 @@ fn sampling(factors: &[(u8, u8)]) -> String {
         return "gray".to_owned();
     }
     let ratios = match *factors {
-        [(h, v), first, second] if first == second && h % first.0 == 0 && v % first.1 == 0 => (h / first.0, v / first.1),
+        [(h, v), first, second] if first == second && h % first.0 == 0 && v % first.1 == 0 => {
+            (h / first.0, v / first.1)
+        }
         _ => (0, 0),
     };
     let name = match ratios {
@@ -64,5 +66,9 @@ fn sampling(factors: &[(u8, u8)]) -> String {
     if !name.is_empty() {
         return name.to_owned();
     }
-    factors.iter().map(|(h, v)| format!("{h}x{v}")).collect::<Vec<_>>().join(",")
+    factors
+        .iter()
+        .map(|(h, v)| format!("{h}x{v}"))
+        .collect::<Vec<_>>()
+        .join(",")
 }

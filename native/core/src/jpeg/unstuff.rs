@@ -55,13 +55,21 @@ fn unstuff_by(first_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], ta
         read += plain;
         written += plain;
         if source.get(read + 1) != Some(&0) {
-            return Progress { read: skip_fill(source, read), written, ended: true };
+            return Progress {
+                read: skip_fill(source, read),
+                written,
+                ended: true,
+            };
         }
         // the FF is in place already
         written += 1;
         read += 2;
     }
-    Progress { read, written, ended: false }
+    Progress {
+        read,
+        written,
+        ended: false,
+    }
 }
 
 /// The last bytes, one by one.
@@ -75,7 +83,11 @@ fn unstuff_tail(source: &[u8], target: &mut [u8], mut read: usize, mut written: 
         written += 1;
         read += if byte == 0xff { 2 } else { 1 };
     }
-    Progress { read, written, ended: true }
+    Progress {
+        read,
+        written,
+        ended: true,
+    }
 }
 
 /// Offset of the marker that ends the entropy-coded data at the start of `source`; its length if there is none.

@@ -81,7 +81,12 @@ pub(crate) fn h2v1(near: &[u8], count: usize, out: &mut [u8]) {
 }
 
 pub(crate) fn h2v2(near: &[u8], far: &[u8], count: usize, out: &mut [u8]) {
-    for ((pair, near), far) in out.chunks_exact_mut(2).zip(near.windows(3)).zip(far.windows(3)).take(count) {
+    for ((pair, near), far) in out
+        .chunks_exact_mut(2)
+        .zip(near.windows(3))
+        .zip(far.windows(3))
+        .take(count)
+    {
         let s: [u16; 3] = core::array::from_fn(|i| 3 * u16::from(near[i]) + u16::from(far[i]));
         pair[0] = ((3 * s[1] + s[0] + 8) >> 4) as u8;
         pair[1] = ((3 * s[1] + s[2] + 7) >> 4) as u8;

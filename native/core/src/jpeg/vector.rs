@@ -43,6 +43,11 @@ pub(crate) fn load32(from: &[u8]) -> __m256i {
 #[target_feature(enable = "avx2")]
 pub(crate) fn load_pair(low: &[i16; 8], high: &[i16; 8]) -> __m256i {
     // SAFETY: arrays of 16 bytes.
-    let (low, high) = unsafe { (_mm_loadu_si128(low.as_ptr().cast()), _mm_loadu_si128(high.as_ptr().cast())) };
+    let (low, high) = unsafe {
+        (
+            _mm_loadu_si128(low.as_ptr().cast()),
+            _mm_loadu_si128(high.as_ptr().cast()),
+        )
+    };
     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
 }

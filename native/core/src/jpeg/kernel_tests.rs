@@ -1,0 +1,321 @@
+//! Every AVX2 kernel against the scalar one beside it, and table-driven decoding against one bit at a time.
+
+use super::color;
+use super::huffman::Tables;
+use super::idct::{self, BlockRow};
+use super::markers::Color;
+use super::unstuff::{self, Progress};
+use super::upsample::{self, Upsample};
+use crate::simd::{self, Level};
+
+/// xorshift64*: the same numbers on every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() >> 33) as usize % end
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
+
+fn both() -> [Level; 2] {
+    assert_eq!(
+        simd::detect(),
+        Level::Avx2,
+        "these tests compare with AVX2: run them on a processor that has it"
+    );
+    [Level::Scalar, Level::Avx2]
+}
+
+#[test]
+fn transforms_agree_on_any_coefficients() {
+    let mut numbers = Numbers(1);
+    for round in 0..20_000 {
+        let largest = [8, 200, 2000, 40_000][round % 4];
+        let count = 1 + numbers.below(5);
+        let mut quant = [0i16; 64];
+        quant.fill_with(|| 1 + numbers.below(if round % 3 == 0 { 65_535 } else { 40 }) as i16);
+        let mut used = Vec::new();
+        let blocks: Vec<[i16; 64]> = (0..count)
+            .map(|_| {
+                let kind = numbers.below(3);
+                let end = 1 + numbers.below([1, 10, 64][kind]);
+                used.push(end as u8);
+                let mut block = [0; 64];
+                for &place in &super::markers::ZIGZAG[..end] {
+                    if numbers.below(3) > 0 {
+                        block[place as usize] = (numbers.below(2 * largest) as i64 - largest as i64) as i16;
+                    }
+                }
+                block
+            })
+            .collect();
+        let row = BlockRow {
+            from: numbers.below(count),
+            to: count,
+            first: 0,
+            per_mcu: 1,
+            stride: 1,
+        };
+
+        let out = both().map(|level| {
+            let mut out = vec![0u8; 64 * 9];
+            idct::block_row(level, &blocks, &used, row, &quant, &mut out, 64);
+            let width = 8 * (row.to - row.from);
+            out.chunks_exact(64)
+                .take(8)
+                .flat_map(|row| row[..width].to_vec())
+                .collect::<Vec<u8>>()
+        });
+
+        assert_eq!(out[0], out[1], "round {round}: {blocks:?}, {quant:?}");
+    }
+}
+
+#[test]
+fn flat_blocks_have_one_level() {
+    let mut out = [0u8; 64];
+    let mut block = [0i16; 64];
+    block[0] = -13;
+
+    idct::idct(&block, &[16; 64], &mut out, 8);
+
+    assert_eq!(out, [128 - 26; 64]);
+}
+
+#[test]
+fn colours_agree_on_every_triple() {
+    let (mut luma, mut blue) = (vec![0u8; 256 + 32], vec![0u8; 256 + 32]);
+    for (i, (luma, blue)) in luma.iter_mut().zip(&mut blue).enumerate() {
+        (*luma, *blue) = ((37 * i) as u8, i as u8);
+    }
+    for red in 0..=255u8 {
+        for shift in 0..=255u8 {
+            let shifted: Vec<u8> = luma.iter().map(|l| l.wrapping_add(shift)).collect();
+            let sources = [&shifted[..], &blue[..], &[red; 288][..]];
+
+            let out = both().map(|level| {
+                let mut out = [0u8; 3 * 256];
+                color::interleaved(level, Color::YCbCr, sources, 256, &mut out);
+                out
+            });
+
+            assert_eq!(out[0], out[1], "cr {red}, luma shifted by {shift}");
+        }
+    }
+}
+
+#[test]
+fn planes_and_interleaved_rows_hold_the_same() {
+    let mut numbers = Numbers(2);
+    for width in 1..100 {
+        for color in [Color::YCbCr, Color::Rgb] {
+            let sources = [(); 3].map(|()| numbers.bytes(width + 64));
+            let sources = sources.each_ref().map(Vec::as_slice);
+            for level in both() {
+                let mut row = vec![0u8; 3 * width];
+                let mut planes = [(); 3].map(|()| vec![0u8; crate::rows::planar_row_len(width)]);
+
+                color::interleaved(level, color, sources, width, &mut row);
+                color::planar(level, color, sources, width, planes.each_mut().map(Vec::as_mut_slice));
+
+                let expected: Vec<u8> = (0..width).flat_map(|x| [0, 1, 2].map(|c| planes[c][x])).collect();
+                assert_eq!(row, expected, "{color:?}, width {width}, {level:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn upsampling_agrees() {
+    let mut numbers = Numbers(3);
+    for count in 1..150 {
+        let (near, far) = (numbers.bytes(count + 80), numbers.bytes(count + 80));
+        for kind in [Upsample::H2V1, Upsample::H1V2, Upsample::H2V2] {
+            for lower in [false, true] {
+                let length = if kind == Upsample::H1V2 { count } else { 2 * count };
+
+                let out = both().map(|level| {
+                    let mut out = vec![0u8; 2 * count + upsample::SPARE];
+                    upsample::row(level, kind, &near, &far, lower, count, &mut out);
+                    out.truncate(length);
+                    out
+                });
+
+                assert_eq!(out[0], out[1], "{kind:?}, {count} samples");
+            }
+        }
+    }
+}
+
+/// Byte by byte.
+fn unstuff_plainly(source: &[u8]) -> (Vec<u8>, usize) {
+    let (mut out, mut at) = (vec![], 0);
+    while at < source.len() {
+        if source[at] == 0xff {
+            if source.get(at + 1) != Some(&0) {
+                break;
+            }
+            at += 1;
+        }
+        out.push(if at > 0 && source[at] == 0 && source[at - 1] == 0xff {
+            0xff
+        } else {
+            source[at]
+        });
+        at += 1;
+    }
+    (out, at)
+}
+
+#[test]
+fn unstuffing_agrees_and_stops_at_markers() {
+    let mut numbers = Numbers(4);
+    for round in 0..3000 {
+        let mut source = numbers.bytes(numbers.0 as usize % 300);
+        for _ in 0..numbers.below(12) {
+            if !source.is_empty() {
+                let at = numbers.below(source.len());
+                source[at] = 0xff;
+                if at + 1 < source.len() {
+                    source[at + 1] = 0;
+                }
+            }
+        }
+        for at in 0..source.len().saturating_sub(1) {
+            if source[at] == 0xff && source[at + 1] == 0xff {
+                source[at] = 1;
+            }
+        }
+        let (expected, end) = unstuff_plainly(&source);
+
+        for level in both() {
+            let mut target = vec![0u8; source.len() + 64];
+            let Progress { read, written, ended } = unstuff::unstuff(level, &source, &mut target);
+
+            assert!(ended, "round {round}");
+            assert_eq!(
+                (&target[..written], read),
+                (&expected[..], end),
+                "round {round}, {level:?}"
+            );
+        }
+        assert_eq!(unstuff::find_marker(&source), end, "round {round}");
+    }
+}
+
+#[test]
+fn fill_bytes_belong_to_the_marker_after_them() {
+    let mut target = [0u8; 128];
+
+    let with_marker = unstuff::unstuff(Level::Scalar, &[1, 2, 0xff, 0xff, 0xff, 0xd9], &mut target);
+    let with_none = unstuff::unstuff(Level::Scalar, &[1, 2, 0xff, 0xff, 0, 3], &mut target);
+
+    assert_eq!(
+        with_marker,
+        Progress {
+            read: 4,
+            written: 2,
+            ended: true
+        }
+    );
+    assert_eq!(
+        with_none,
+        Progress {
+            read: 2,
+            written: 2,
+            ended: true
+        }
+    );
+}
+
+/// Reads one symbol of a table bit by bit: symbol and code length.
+fn symbol_plainly(raw: &[u8], bits: u64) -> Option<(u8, u32)> {
+    let (mut code, mut place) = (0u64, 0usize);
+    for length in 1..=16u32 {
+        let count = raw[length as usize - 1] as usize;
+        let found = bits >> (64 - length);
+        if found < code + count as u64 {
+            return Some((raw[16 + place + (found - code) as usize], length));
+        }
+        (code, place) = ((code + count as u64) << 1, place + count);
+    }
+    None
+}
+
+#[test]
+fn lookups_find_what_codes_spell() {
+    let mut numbers = Numbers(5);
+    let mut tables = Tables::new();
+    for round in 0..60 {
+        let mut raw = vec![0u8; 16];
+        let (mut room, mut codes) = (1u32, 0usize);
+        for length in 0..16 {
+            room *= 2;
+            let count = numbers
+                .below(room.min(if length < 6 { 3 } else { 30 }) as usize)
+                .min(160 - codes) as u32;
+            raw[length] = count as u8;
+            room -= count;
+            codes += count as usize;
+        }
+        raw.extend((0..codes).map(|_| (numbers.below(16) << 4 | numbers.below(11)) as u8));
+        tables.set_ac(0, &raw).expect("a valid code");
+        let table = tables.ac(0);
+
+        for _ in 0..5000 {
+            let bits = numbers.next();
+            let (total, entry) = table.look(bits);
+
+            let Some((symbol, length)) = symbol_plainly(&raw, bits) else {
+                assert!(entry.advance >= 192, "round {round}: an invalid code");
+                continue;
+            };
+            let size = u32::from(symbol & 15);
+            let value = bits << length >> (63 - size) >> 1;
+            let low = if size > 0 && value >> (size - 1) == 0 {
+                1 - (1i64 << size)
+            } else {
+                0
+            };
+            let advance = if size > 0 || symbol == 0xf0 {
+                (symbol >> 4) + 1
+            } else {
+                128
+            };
+            assert_eq!(entry.advance, advance, "round {round}, symbol {symbol:02x}");
+            let first = if entry.advance2 > 0 {
+                table.first_total(bits, entry)
+            } else {
+                total
+            };
+            assert_eq!(u32::from(first), length + size);
+            let extra = bits.rotate_left(total.into()) as u16 & entry.mask;
+            assert_eq!(i64::from(entry.base) + i64::from(extra), value as i64 + low);
+        }
+    }
+}
+
+#[test]
+fn codes_of_ones_and_too_many_codes_are_refused() {
+    let mut tables = Tables::new();
+    let mut all_ones = vec![2u8];
+    all_ones.extend([0; 15]);
+    all_ones.extend([1, 2]);
+    let mut too_many = vec![3u8];
+    too_many.extend([0; 15]);
+    too_many.extend([1, 2, 3]);
+
+    assert!(tables.set_ac(0, &all_ones).is_err());
+    assert!(tables.set_ac(0, &too_many).is_err());
+}

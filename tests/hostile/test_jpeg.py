@@ -1,0 +1,143 @@
+"""Damaged JPEG files through the native decoder: Pillow's pixels or one of three errors, never anything else."""
+
+from __future__ import annotations
+
+import io
+import random
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from penstock import _native
+
+REFUSALS = (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError)
+CAP = 1 << 24
+
+
+def native(file: bytes, region: tuple[int, int, int, int] | None = None) -> NDArray[np.uint8] | None:
+    """The native decoder's pixels; None: refused. Any other exception, a panic included, fails the test."""
+    try:
+        return _native.decode(file, region, CAP)
+    except REFUSALS:
+        return None
+
+
+def pillow(file: bytes) -> NDArray[np.uint8] | None:
+    """Pillow's pixels; None: refused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
+        except Exception:  # noqa: BLE001  # whatever it raises, it refuses
+            return None
+
+
+def assert_honest(file: bytes, name: str, rng: random.Random) -> bool:
+    """What decodes is right, with all kernels, whole and in part; tells whether it decoded."""
+    found = native(file)
+    _native.level_override("scalar")
+    try:
+        scalar = native(file)
+    finally:
+        _native.level_override(None)
+    assert (found is None) == (scalar is None), f"{name}: the kernels differ"
+    if found is None or scalar is None:
+        return False
+    np.testing.assert_array_equal(found, scalar, err_msg=f"{name}: the kernels differ")
+    expected = pillow(file)
+    if expected is not None:
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+    height, width = found.shape[:2]
+    x0, y0 = rng.randrange(width), rng.randrange(height)
+    x1, y1 = rng.randint(x0 + 1, width), rng.randint(y0 + 1, height)
+    np.testing.assert_array_equal(native(file, (x0, y0, x1, y1)), found[y0:y1, x0:x1], err_msg=name)
+    return True
+
+
+def mutated(seed: bytes, rng: random.Random) -> bytes:
+    """The file with some bits flipped, bytes set, or pieces moved; half of the time near its start, where headers are."""
+    file = bytearray(seed)
+    for _ in range(rng.choice([1, 1, 1, 2, 5])):
+        place = rng.randrange(len(file) if rng.random() < 0.5 else min(700, len(file)))
+        kind = rng.randrange(3)
+        if kind == 0:
+            file[place] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            file[place] = rng.choice([0, 1, 255, rng.randrange(256)])
+        else:
+            start = rng.randrange(len(file))
+            file[place : place + rng.randrange(10)] = file[start : start + rng.randint(1, 40)]
+    return bytes(file)
+
+
+def seeds() -> list[bytes]:
+    """Small files of all kinds that the native decoder reads."""
+    rng = np.random.default_rng(0)
+    files = []
+    for i in range(40):
+        width, height = rng.integers(1, 120, 2)
+        pixels = (rng.normal(0, 20, (height, width, 3)).cumsum(0) + 128).clip(0, 255).astype(np.uint8)
+        image = Image.fromarray(pixels).convert("L" if i % 4 == 3 else "RGB")
+        file = io.BytesIO()
+        options = {"subsampling": i % 4} if i % 4 < 3 else {}
+        restart = int(rng.integers(1, 20)) if i % 5 == 0 else 0
+        try:
+            image.save(file, "JPEG", quality=int(rng.integers(5, 90)), restart_marker_blocks=restart, **options)
+        except OSError:  # Pillow's buffer is too small for some small pictures with many markers
+            continue
+        files.append(file.getvalue())
+    return files
+
+
+def run(mutations: int, seed: str) -> None:
+    """So many damaged files; among them must be some of either fate, or the damage is of the wrong kind."""
+    rng, files = random.Random(seed), seeds()
+    decoded = sum(assert_honest(mutated(rng.choice(files), rng), f"{seed}, {i}", rng) for i in range(mutations))
+    assert 0 < decoded < mutations
+
+
+def test_the_gallery_is_survived(hostile_dir: Path) -> None:
+    """Files that crashed other decoders: pixels or an error."""
+    for path in sorted(hostile_dir.iterdir()):
+        assert_honest(path.read_bytes(), path.name, random.Random(path.name))
+
+
+def test_what_fuzzing_found_stays_mended() -> None:
+    """Every file kept from fuzzing and mutation: pixels or an error."""
+    kept = sorted((Path(__file__).parent / "files").glob("*.jpg"))
+
+    assert kept
+    for path in kept:
+        assert_honest(path.read_bytes(), path.name, random.Random(path.name))
+
+
+def test_truncated_files_are_refused_wherever_they_end(imagenet_dir: Path) -> None:
+    """Photographs cut at every 1000th byte: never pixels, for Pillow has none either."""
+    for path in sorted(imagenet_dir.rglob("*.jpg"))[::20]:
+        file = path.read_bytes()
+        for end in range(0, len(file), 1000):
+            assert native(file[:end]) is None, f"{path.name} cut at {end}"
+
+
+def test_damaged_files_decode_right_or_not_at_all() -> None:
+    """2,000 files with a few bytes changed."""
+    run(2_000, "few")
+
+
+@pytest.mark.slow
+def test_many_damaged_files_decode_right_or_not_at_all() -> None:
+    """100,000 files with a few bytes changed."""
+    run(100_000, "many")
+
+
+@pytest.mark.slow
+def test_every_photograph_truncated_is_refused(imagenet_dir: Path) -> None:
+    """All photographs cut at every 1000th byte."""
+    for path in sorted(imagenet_dir.rglob("*.jpg")):
+        file = path.read_bytes()
+        for end in range(0, len(file), 1000):
+            assert native(file[:end]) is None, f"{path.name} cut at {end}"
