@@ -54,7 +54,19 @@ if TYPE_CHECKING:
     from penstock.pack import pack, verify
     from penstock.rng import generator as rng
     from penstock.sample import Field, Record, Schema
-    from penstock.samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler
+    from penstock.samplers import (
+        BatchSampler,
+        BucketBatchSampler,
+        ClassBalancedSampler,
+        DistributedSampler,
+        DistributedWeightedSampler,
+        RandomSampler,
+        RepeatFactorSampler,
+        Sampler,
+        SequentialSampler,
+        SubsetRandomSampler,
+        WeightedRandomSampler,
+    )
     from penstock.stores import open  # noqa: A004  # ps.open, as gzip.open
     from penstock.stores.base import Store
     from penstock.transforms.decode import decode
@@ -63,12 +75,16 @@ __all__ = [
     "ArgumentError",
     "ArrayDataset",
     "BatchSampler",
+    "BucketBatchSampler",
     "ChainDataset",
+    "ClassBalancedSampler",
     "ConcatDataset",
     "CorruptRecordError",
     "DataLoader",
     "Dataset",
     "DecodeError",
+    "DistributedSampler",
+    "DistributedWeightedSampler",
     "Field",
     "ImageTooLargeError",
     "IncompleteStoreError",
@@ -79,6 +95,7 @@ __all__ = [
     "RandomSampler",
     "Record",
     "RecordIndexError",
+    "RepeatFactorSampler",
     "SampleError",
     "Sampler",
     "Schema",
@@ -94,6 +111,7 @@ __all__ = [
     "Subset",
     "SubsetRandomSampler",
     "UnsupportedImageError",
+    "WeightedRandomSampler",
     "decode",
     "default_collate",
     "default_convert",
@@ -114,7 +132,9 @@ _HOMES: Final = {
     "penstock.loader": "DataLoader",
     "penstock.pack": "pack verify",
     "penstock.sample": "Field Record Schema",
-    "penstock.samplers": "BatchSampler RandomSampler Sampler SequentialSampler SubsetRandomSampler",
+    "penstock.samplers": "BatchSampler BucketBatchSampler ClassBalancedSampler DistributedSampler "
+    "DistributedWeightedSampler RandomSampler RepeatFactorSampler Sampler SequentialSampler SubsetRandomSampler "
+    "WeightedRandomSampler",
     "penstock.stores": "open",
     "penstock.stores.base": "Store",
     "penstock.transforms.decode": "decode",

@@ -6,22 +6,45 @@ One new sampler is one new file and one line here; the line also enrols it in ``
 from __future__ import annotations
 
 from penstock.registry import Registry
+from penstock.samplers.balanced import ClassBalancedSampler
 from penstock.samplers.base import RandomAccess, Sampler
 from penstock.samplers.batch import BatchSampler
+from penstock.samplers.bucket import BucketBatchSampler
+from penstock.samplers.distributed import DistributedSampler
 from penstock.samplers.random import RandomSampler, SubsetRandomSampler
+from penstock.samplers.ranks import RankSampler
+from penstock.samplers.repeat_factor import RepeatFactorSampler, repeat_factors
 from penstock.samplers.sequential import SequentialSampler
+from penstock.samplers.weighted import DistributedWeightedSampler, WeightedRandomSampler
 
 __all__ = [
+    "BATCH_SAMPLERS",
     "SAMPLERS",
     "BatchSampler",
+    "BucketBatchSampler",
+    "ClassBalancedSampler",
+    "DistributedSampler",
+    "DistributedWeightedSampler",
     "RandomAccess",
     "RandomSampler",
+    "RankSampler",
+    "RepeatFactorSampler",
     "Sampler",
     "SequentialSampler",
     "SubsetRandomSampler",
+    "WeightedRandomSampler",
+    "repeat_factors",
 ]
 
 SAMPLERS = Registry("sampler")
 SAMPLERS.register("sequential", "penstock.samplers.sequential:SequentialSampler")
 SAMPLERS.register("random", "penstock.samplers.random:RandomSampler")
 SAMPLERS.register("subset-random", "penstock.samplers.random:SubsetRandomSampler")
+SAMPLERS.register("weighted-random", "penstock.samplers.weighted:WeightedRandomSampler")
+SAMPLERS.register("distributed", "penstock.samplers.distributed:DistributedSampler")
+SAMPLERS.register("distributed-weighted", "penstock.samplers.weighted:DistributedWeightedSampler")
+SAMPLERS.register("class-balanced", "penstock.samplers.balanced:ClassBalancedSampler")
+SAMPLERS.register("repeat-factor", "penstock.samplers.repeat_factor:RepeatFactorSampler")
+
+BATCH_SAMPLERS = Registry("batch sampler")
+BATCH_SAMPLERS.register("bucket", "penstock.samplers.bucket:BucketBatchSampler")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
+import numpy as np
 import pytest
 
+import penstock as ps
 from penstock.errors import ArgumentError
 from penstock.samplers import DistributedSampler, RandomSampler
 
@@ -51,3 +54,27 @@ def test_shuffle_is_a_boolean() -> None:
     """Truthy is not enough."""
     with pytest.raises(ArgumentError, match="shuffle should be a boolean value"):
         DistributedSampler(range(3), 1, 0, shuffle=1)  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_loaders_of_all_ranks_share_out_each_epoch(num_workers: int) -> None:
+    """Two ranks' loaders have equally many batches, all samples between them, and resume in mid-epoch."""
+
+    def loader(rank: int) -> Any:
+        sampler = DistributedSampler(range(100), 2, rank, seed=1)
+        return ps.DataLoader(ps.ArrayDataset(np.arange(100)), 8, sampler=sampler, num_workers=num_workers)
+
+    ranks = [loader(0), loader(1)]
+    first, second = ([[batch[0].tolist() for batch in rank] for rank in ranks] for _ in range(2))
+    walk = iter(ranks[1])
+    for _ in range(3):
+        next(walk)
+    resumed = loader(1)
+    resumed.load_state_dict(ranks[1].state_dict())
+
+    rest = [batch[0].tolist() for batch in walk]
+    assert [len(batches) for batches in first] == [7, 7]
+    assert sorted(index for batches in first for batch in batches for index in batch) == list(range(100))
+    assert first != second
+    assert [batch[0].tolist() for batch in resumed] == rest
+    assert len(rest) == 4

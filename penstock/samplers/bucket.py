@@ -1,0 +1,349 @@
+"""Batches of samples of like size: by aspect ratio, length or area.
+
+::
+
+    sizes --boundaries--> buckets         each shuffled anew every epoch, then cut into batches
+    bucket 0   [####][####][####][##]     '##': the bucket's short batch
+    bucket 1   [####][####][####][####][####][#]
+                                          with runs of 2 (for 2 ranks, say):
+    epoch      [1 1][0 0][1 1] [0][1] [0'][1']
+               '--- runs, ---' '-----' '----- the short batches
+                 shuffled         full batches that fill no run
+
+A run is that many batches of one bucket in a row. As a step of the job takes ``num_replicas`` batches in a row, one for
+each rank, the ranks work on samples of like size at the same time, and none waits for another's long ones. Which
+samples are in the odd batches at the end is another draw each epoch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from penstock.errors import ArgumentError
+from penstock.samplers.base import Sampler, checked_count
+from penstock.samplers.permutation import permuted
+from penstock.samplers.ranks import RankSampler, Recent
+
+__all__ = ["BucketBatchSampler"]
+
+_RUNS, _SINGLES, _SHORTS, _MEMBERS = 6, 7, 8, 9  # purposes of permutations
+
+_KEPT: Final = 1 << 22
+"""Largest bucket whose order is computed once per epoch and kept (32 MiB); that of a larger one batch by batch."""
+
+_logger = logging.getLogger(__name__)
+
+
+class BucketBatchSampler(Sampler[list[int]]):
+    """Lists of indices of samples of like size; every sample comes once per epoch.
+
+    Parameters
+    ----------
+    sizes : array_like of float, shape (n,)
+        One number per sample: its aspect ratio, length, area, ...
+    batch_size : int
+        Samples per batch.
+    boundaries : sequence of float, optional
+        Increasing; bucket ``b`` has ``boundaries[b - 1] <= size < boundaries[b]``, the first and last are open.
+    num_buckets : int, optional
+        In place of ``boundaries``: quantiles of ``sizes``, so that buckets have about equally many samples. Fewer
+        buckets, where many sizes are equal.
+    shuffle : bool
+        Shuffle within buckets and over batches, anew each epoch; False: buckets in turn, indices rising.
+    drop_last : bool
+        Leave out the short batches, at most one of each bucket; :meth:`dropped` says how many samples that are.
+    uneven : {"pad", "drop"}
+        Where ``num_replicas`` does not divide the number of batches: repeat the epoch's first ones, or leave out its
+        last ones (:meth:`dropped` counts them too). Each rank has equally many batches either way.
+    num_replicas, rank : int
+        Number of ranks, and this rank's number.
+    run_length : int, optional
+        Batches of one bucket in a row; ``num_replicas`` by default. Fixes the order: give the same number to resume on
+        another number of ranks, a multiple of all of them to keep ranks in one bucket.
+    seed : int, optional
+        In [0, 2**64), the same on every rank. None, for one rank only: drawn from the operating system.
+
+    Notes
+    -----
+    State is O(1) and counts batches of the whole job. Memory: 8 bytes per sample, and up to 16 more while iterated.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[float] | ArrayLike,
+        batch_size: int,
+        *,
+        boundaries: Sequence[float] | ArrayLike | None = None,
+        num_buckets: int | None = None,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        uneven: str = "pad",
+        num_replicas: int = 1,
+        rank: int = 0,
+        run_length: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.batch_size = checked_count("batch_size", batch_size, least=1)
+        checked_count("num_replicas", num_replicas, least=1)
+        for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
+            if not isinstance(value, bool):
+                raise ArgumentError(f"{name} should be a boolean value, but got {name}={value!r}")
+        if uneven not in {"pad", "drop"}:
+            raise ArgumentError(f"uneven should be 'pad' or 'drop', but got uneven={uneven!r}")
+        self.shuffle, self.drop_last, self.uneven = shuffle, drop_last, uneven
+        self.run_length = checked_count("run_length", num_replicas if run_length is None else run_length, least=1)
+        checked = _checked_sizes(sizes)
+        self.boundaries = _boundaries(checked, boundaries, num_buckets)
+        bucket = np.searchsorted(self.boundaries, checked, side="right")
+        self._members = np.argsort(bucket, kind="stable").astype(np.int64)
+        counts = np.bincount(bucket, minlength=len(self.boundaries) + 1).astype(np.int64)
+        self._batches = _Batches.of(counts, self.batch_size, self.run_length, drop_last)
+        digest = hashlib.blake2b(bucket.astype("<i8").tobytes(), digest_size=16).hexdigest()
+        self._numbers = _NumberSampler(
+            self._batches, shuffle, (num_replicas, rank, uneven == "drop", seed), self._described(digest)
+        )
+        self._orders: Recent[NDArray[np.int64]] = Recent(2 * len(counts))  # of each bucket, for two epochs
+        if self.dropped():
+            _logger.info("%d of %d samples are left out of each epoch", self.dropped(), len(checked))
+
+    def _described(self, digest: str) -> dict[str, Any]:
+        return {
+            "length": len(self._members),
+            "buckets": digest,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            "uneven": self.uneven,
+            "run_length": self.run_length,
+        }
+
+    @property
+    def seed(self) -> int:
+        """Fixes the order, with the epoch."""
+        return self._numbers.seed
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        self._numbers.seed = seed
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of ranks."""
+        return self._numbers.num_replicas
+
+    @property
+    def rank(self) -> int:
+        """Number of the rank whose batches these are."""
+        return self._numbers.rank
+
+    def dropped(self, epoch: int | None = None) -> int:
+        """Samples that are in no rank's batches of ``epoch``; None: the epoch set last."""
+        left_out = len(self._members) - int(self._batches.counts.sum()) if self.drop_last else 0
+        total, share = self._numbers.job_size, len(self._numbers) * self.num_replicas
+        if share >= total:
+            return left_out
+        cut = self._numbers.at(np.arange(share, total), self.epoch if epoch is None else epoch)
+        return left_out + sum(stop - start for _, start, stop in map(self._batches.place, cut.tolist()))
+
+    def __len__(self) -> int:
+        """Batches of this rank per epoch, the same on each."""
+        return len(self._numbers)
+
+    def batches(self, start: int, stop: int, epoch: int | None = None) -> list[list[int]]:
+        """Batches ``start..stop`` (cut at the end) of this rank in ``epoch``; None: the epoch set last."""
+        epoch = self.epoch if epoch is None else epoch
+        return [self._filled(number, epoch) for number in self._numbers.order(start, stop, epoch).tolist()]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return map(partial(self._filled, epoch=self.epoch), iter(self._numbers))
+
+    def _filled(self, number: int, epoch: int) -> list[int]:
+        """The indices of the batch of this number."""
+        bucket, start, stop = self._batches.place(number)
+        first, count = int(self._batches.starts[bucket]), int(self._batches.members[bucket])
+        places = np.arange(start, stop)
+        if self.shuffle and count <= _KEPT:
+            key = self.seed, epoch, bucket
+            places = self._orders.get(key, lambda: self._shuffled(np.arange(count), bucket, epoch))[start:stop]
+        elif self.shuffle:
+            places = self._shuffled(places, bucket, epoch)
+        found: list[int] = self._members[first + places].tolist()
+        return found
+
+    def _shuffled(self, places: NDArray[np.int64], bucket: int, epoch: int) -> NDArray[np.int64]:
+        return permuted(places, int(self._batches.members[bucket]), (self.seed, epoch, _MEMBERS, bucket))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next ``iter()``, which starts at its beginning."""
+        super().set_epoch(epoch)
+        self._numbers.set_epoch(epoch)
+
+    def signature(self) -> dict[str, Any]:
+        """Parameters that fix the order, without seed and rank; O(1) in size."""
+        return self._numbers.signature()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Signature, seed, epoch and position of the newest iterator, in batches of the whole job: JSON-able, O(1)."""
+        return self._numbers.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Make the next ``iter()`` go on where ``state`` was taken, on whichever rank.
+
+        Raises
+        ------
+        StateError
+            If the state is not one of a sampler with these parameters; the number of ranks alone may differ, and that
+            only where ``run_length`` is the same.
+        """
+        self._numbers.load_state_dict(state)
+        super().set_epoch(self._numbers.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batches:
+    """The batches of an epoch by number: those in runs, then single full ones, then short ones; each by bucket.
+
+    Parameters
+    ----------
+    size, run_length : int
+        Samples per batch, batches per run.
+    members, counts : ndarray of int64, shape (buckets,)
+        Samples of each bucket, and those of them that are in batches.
+    starts : ndarray of int64, shape (buckets,)
+        Where each bucket's samples begin when all are laid end to end.
+    run_ends, single_ends : ndarray of int64, shape (buckets,)
+        Runs, and single full batches, up to each bucket's last.
+    short : ndarray of int64
+        Buckets with a short batch.
+    """
+
+    size: int
+    run_length: int
+    members: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    run_ends: NDArray[np.int64]
+    single_ends: NDArray[np.int64]
+    short: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, members: NDArray[np.int64], size: int, run_length: int, drop_last: bool) -> _Batches:
+        """Cut buckets of so many members."""
+        full, odd = np.divmod(members, size)
+        runs, singles = np.divmod(full, run_length)
+        short = np.flatnonzero(odd) if not drop_last else np.empty(0, np.int64)
+        counts = members - odd if drop_last else members
+        starts = np.cumsum(members) - members
+        return cls(size, run_length, members, counts, starts, np.cumsum(runs), np.cumsum(singles), short)
+
+    @property
+    def zones(self) -> tuple[int, int, int]:
+        """Numbers of runs, of single full batches, and of short batches."""
+        return int(self.run_ends[-1]), int(self.single_ends[-1]), len(self.short)
+
+    def __len__(self) -> int:
+        runs, singles, shorts = self.zones
+        return runs * self.run_length + singles + shorts
+
+    def place(self, number: int) -> tuple[int, int, int]:
+        """Bucket, and start and stop among its members, of the batch of this number."""
+        runs, singles, _ = self.zones
+        single = number - runs * self.run_length
+        if single < 0:
+            run, turn = divmod(number, self.run_length)
+            bucket = int(np.searchsorted(self.run_ends, run, side="right"))
+            batch = (run - self._before(self.run_ends, bucket)) * self.run_length + turn
+        elif single < singles:
+            bucket = int(np.searchsorted(self.single_ends, single, side="right"))
+            in_runs = int(self.run_ends[bucket]) - self._before(self.run_ends, bucket)
+            batch = in_runs * self.run_length + single - self._before(self.single_ends, bucket)
+        else:
+            bucket = int(self.short[single - singles])
+            batch = int(self.members[bucket]) // self.size
+        start = batch * self.size
+        return bucket, start, min(start + self.size, int(self.members[bucket]))
+
+    @staticmethod
+    def _before(ends: NDArray[np.int64], bucket: int) -> int:
+        return int(ends[bucket - 1]) if bucket else 0
+
+
+class _NumberSampler(RankSampler):
+    """Numbers of batches in an epoch's order: runs shuffled as wholes, then single batches, then short ones."""
+
+    def __init__(
+        self, batches: _Batches, shuffle: bool, ranks: tuple[int, int, bool, int | None], described: dict[str, Any]
+    ) -> None:
+        super().__init__(*ranks)
+        self._batches, self._shuffle, self._parameters = batches, shuffle, described
+
+    @property
+    def job_size(self) -> int:
+        return len(self._batches)
+
+    def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        if not self._shuffle:
+            return positions
+        runs, singles, shorts = self._batches.zones
+        length, found = self._batches.run_length, positions.copy()
+        run, turn = np.divmod(positions, length)
+        inside = run < runs
+        found[inside] = permuted(run[inside], runs, self._key(epoch, _RUNS)) * length + turn[inside]
+        for first, count, purpose in (
+            (runs * length, singles, _SINGLES),
+            (runs * length + singles, shorts, _SHORTS),
+        ):
+            inside = (positions >= first) & (positions < first + count)
+            found[inside] = first + permuted(positions[inside] - first, count, self._key(epoch, purpose))
+        return found
+
+    def signature(self) -> dict[str, Any]:
+        return {"type": "BucketBatchSampler", **self._parameters, "num_replicas": self.num_replicas}
+
+
+def _checked_sizes(sizes: Sequence[float] | ArrayLike) -> NDArray[np.float64]:
+    found = _numbers("sizes", sizes)
+    if not len(found):
+        raise ArgumentError("sizes should be those of at least one sample, but got none")
+    if not np.isfinite(found).all():
+        first = int((~np.isfinite(found)).argmax())
+        raise ArgumentError(f"sizes should be finite, but sizes[{first}] is {found[first]}")
+    return found
+
+
+def _boundaries(
+    sizes: NDArray[np.float64], boundaries: Sequence[float] | ArrayLike | None, num_buckets: int | None
+) -> NDArray[np.float64]:
+    if (boundaries is None) == (num_buckets is None):
+        raise ArgumentError(
+            "give one of boundaries and num_buckets, but got "
+            f"boundaries={boundaries!r:.200}, num_buckets={num_buckets!r}"
+        )
+    if boundaries is None:
+        count = checked_count("num_buckets", num_buckets, least=1)
+        # A quantile that is a size itself, so that it means the same on every machine.
+        inner = np.arange(1, count) / count
+        quantiles: NDArray[np.float64] = np.unique(np.quantile(sizes, inner, method="higher")) if count > 1 else inner
+        return np.extract(quantiles > sizes.min(), quantiles)
+    found = _numbers("boundaries", boundaries)
+    if not (np.isfinite(found).all() and (np.diff(found) > 0).all()):
+        raise ArgumentError(f"boundaries should be finite and increasing, but got {boundaries!r:.200}")
+    return found
+
+
+def _numbers(name: str, values: Any) -> NDArray[np.float64]:
+    try:
+        found = np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{name} should be a 1d sequence of numbers, but got {values!r:.200}") from error
+    if found.ndim != 1:
+        raise ArgumentError(f"{name} should be a 1d sequence of numbers, but got one of shape {found.shape}")
+    return found

@@ -1,0 +1,73 @@
+"""Every sample of a dataset once per epoch, shared out among ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.samplers.permutation import permuted
+from penstock.samplers.ranks import RankSampler
+
+__all__ = ["DistributedSampler"]
+
+
+class DistributedSampler(RankSampler):
+    """One rank's share of a dataset, as torch's class of this name shares it out, for programs without torch.
+
+    All ranks together have the order of :class:`~penstock.samplers.RandomSampler` with the same seed and epoch, each
+    every ``num_replicas``-th sample of it.
+
+    Parameters
+    ----------
+    dataset : sized
+        Anything with a length; 10**9 costs as much as 10.
+    num_replicas, rank : int
+        Number of ranks, and this rank's number.
+    shuffle : bool
+        A new order each epoch; False: 0, 1, 2, ...
+    seed : int
+        In [0, 2**64), the same on every rank.
+    drop_last : bool
+        Where the length is no multiple of ``num_replicas``: leave out the tail (True), or repeat the head (False).
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int,
+        rank: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        super().__init__(num_replicas, rank, drop_last, seed)
+        if not isinstance(shuffle, bool):
+            raise ArgumentError(f"shuffle should be a boolean value, but got shuffle={shuffle!r}")
+        self.dataset, self.shuffle = dataset, shuffle
+
+    @property
+    def job_size(self) -> int:
+        """Length of the dataset."""
+        return len(self.dataset)
+
+    @property
+    def num_samples(self) -> int:
+        """Samples per rank and epoch."""
+        return len(self)
+
+    @property
+    def total_size(self) -> int:
+        """Samples of all ranks per epoch, with those repeated and without those left out."""
+        return len(self) * self.num_replicas
+
+    def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Indices at ``positions`` of the whole job's order."""
+        return permuted(positions, self.job_size, self._key(epoch, 0)) if self.shuffle else positions
+
+    def parameters(self) -> dict[str, Any]:
+        """Whether it shuffles."""
+        return {"shuffle": self.shuffle}

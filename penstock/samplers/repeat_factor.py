@@ -1,0 +1,147 @@
+"""Images of rare classes come more often: repeat factors, as made for LVIS.
+
+A. Gupta, P. Dollár, R. Girshick, "LVIS: A dataset for large vocabulary instance segmentation", CVPR 2019, section 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.rng import uniforms
+from penstock.sample import SampleKeys
+from penstock.samplers.labels import Labels, memberships
+from penstock.samplers.permutation import permuted
+from penstock.samplers.ranks import RankSampler, Recent
+
+__all__ = ["RepeatFactorSampler", "repeat_factors"]
+
+_STREAM: Final = 0xFFFB  # of Philox; see penstock.samplers.weighted
+_SLOTS, _IMAGES = 4, 5  # purposes of permutations
+_UNIT: Final = 1 << 30
+"""Repeat factors are counted in these parts: integer sums are exact, and 2**33 samples fit an epoch."""
+
+
+def repeat_factors(labels: Labels, threshold: float = 1e-3, *, field: str = "label") -> NDArray[np.float64]:
+    """How often each image should come per epoch, on average.
+
+    Parameters
+    ----------
+    labels : array_like, sequence of collections, or store
+        Ints of shape (n,): one class per image. Booleans of shape (n, classes), or a sequence of collections of ints:
+        any number of classes per image. A store: its column ``field``.
+    threshold : float
+        Fraction ``t`` of images below which a class is rare, in (0, 1]. LVIS has 0.001.
+    field : str
+        The store's field.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        The largest ``max(1, sqrt(t / f))`` of the image's classes, where ``f`` is the fraction of images that have the
+        class; 1 for an image of no class.
+    """
+    threshold = _checked_fraction(threshold)
+    found = memberships(labels, field)
+    frequency = np.bincount(found.classes, minlength=len(found.values)) / found.length
+    per_class = np.maximum(1.0, np.sqrt(threshold / frequency))
+    factors = np.ones(found.length)
+    np.maximum.at(factors, found.samples, per_class[found.classes])
+    return factors
+
+
+class RepeatFactorSampler(RankSampler):
+    """Each image as often per epoch as its repeat factor says, in a random order.
+
+    A factor of 2.3 is two or three times: three in 30% of the epochs, exactly so in expectation. The draws of an epoch
+    are made together (images in a random order laid end to end, a random ruler of steps of one laid over them:
+    systematic sampling), so that its length is always the sum of factors, rounded up, and loaders of all ranks agree on
+    it. Where a draw comes out one below that, one image comes once more.
+
+    Parameters
+    ----------
+    labels, threshold, field
+        As for :func:`repeat_factors`.
+    num_replicas, rank : int
+        Number of ranks, and this rank's number: all ranks together have the order of one.
+    seed : int, optional
+        In [0, 2**64), the same on every rank. None, for one rank only: drawn from the operating system.
+    drop_last : bool
+        Where ``num_replicas`` does not divide an epoch: leave out the tail (True), or repeat the head (False).
+
+    Attributes
+    ----------
+    factors : ndarray of float64, shape (n,)
+        The repeat factors.
+
+    Notes
+    -----
+    An epoch costs O(n) once. Memory: 16 bytes per image, and 16 for each of the two newest epochs. State is O(1).
+    """
+
+    def __init__(
+        self,
+        labels: Labels,
+        threshold: float = 1e-3,
+        *,
+        field: str = "label",
+        num_replicas: int = 1,
+        rank: int = 0,
+        seed: int | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        super().__init__(num_replicas, rank, drop_last, seed)
+        self.factors = repeat_factors(labels, threshold, field=field)
+        if self.factors.sum() >= 1 << 33:
+            raise ArgumentError(f"an epoch of {self.factors.sum():.3g} samples is too long: lower the threshold")
+        self._parts = np.rint(self.factors * _UNIT).astype(np.int64)
+        self._num_samples = math.ceil(int(self._parts.sum()) / _UNIT)
+        self._digest = hashlib.blake2b(self._parts.astype("<i8").tobytes(), digest_size=16).hexdigest()
+        self._layouts: Recent[_Layout] = Recent(2)
+
+    @property
+    def job_size(self) -> int:
+        """Samples of the whole job per epoch: the sum of factors, rounded up."""
+        return self._num_samples
+
+    def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Indices at ``positions`` of the whole job's order."""
+        layout = self._layouts.get((self.seed, epoch), lambda: self._laid_out(epoch))
+        return layout.images_at(permuted(positions, self.job_size, self._key(epoch, _SLOTS)))
+
+    def _laid_out(self, epoch: int) -> _Layout:
+        images = permuted(np.arange(len(self._parts)), len(self._parts), self._key(epoch, _IMAGES))
+        shift = int(uniforms(SampleKeys(self.seed, epoch, np.zeros(1, np.int64)), _STREAM, 1)[0, 0] * _UNIT)
+        return _Layout(images, np.cumsum(self._parts[images]), shift)
+
+    def parameters(self) -> dict[str, Any]:
+        """Number of images, and a digest of their factors."""
+        return {"length": len(self.factors), "factors": self._digest}
+
+
+def _checked_fraction(threshold: Any) -> float:
+    number = isinstance(threshold, (int, float, np.floating, np.integer)) and not isinstance(threshold, bool)
+    if not (number and 0 < threshold <= 1):
+        raise ArgumentError(f"threshold should be a fraction in (0, 1], but got threshold={threshold!r}")
+    return float(threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Images end to end, ``ends`` in parts, and a ruler whose marks are at ``k * _UNIT - shift``, k = 1, 2, ..."""
+
+    images: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    shift: int
+
+    def images_at(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The images that the marks of these slots are on; a slot past the last mark is the first one again."""
+        made = (int(self.ends[-1]) + self.shift) // _UNIT
+        marks = (slots % made + 1) * _UNIT - self.shift
+        return self.images[np.searchsorted(self.ends, marks, side="left")]
