@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, UserDict, UserList, namedtuple
+from collections import OrderedDict, UserDict, UserList
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +12,12 @@ import pytest
 from penstock.collate import default_collate, default_convert
 from penstock.errors import SampleError
 
-Point = namedtuple("Point", ["x", "y"])
+
+class Point(NamedTuple):
+    """A sample of two parts."""
+
+    x: Any
+    y: Any
 
 
 @pytest.mark.parametrize(
@@ -100,8 +105,8 @@ def test_sequence_types_are_kept(first: Any, kind: type) -> None:
     """A sequence of the user's comes back as its own type; a range, which cannot hold arrays, as a list."""
     out = default_collate([first, first])
 
-    assert type(out) is kind
     assert [column.tolist() for column in out] == [[1, 1], [2, 2]]
+    assert type(out) is kind
 
 
 def test_keys_are_those_of_the_first_sample() -> None:

@@ -41,7 +41,7 @@ def test_a_dead_lease_gives_its_slot_back() -> None:
         lambda a: a[::2][::3],
         lambda a: a.reshape(8, -1).T,
         lambda a: a.view(np.float32),
-        lambda a: memoryview(a),
+        memoryview,
         lambda a: np.frombuffer(a, np.int64),
         lambda a: np.asarray(memoryview(a)[8:]),
     ],

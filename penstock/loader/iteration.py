@@ -203,5 +203,5 @@ class LoaderIterator:
             warnings.warn(
                 f"Length of IterableDataset {type(self._loader.dataset).__name__} was reported to be {reported}, "
                 f"but {self._progress.samples} samples have been fetched.",
-                stacklevel=4,
+                stacklevel=5,
             )

@@ -126,9 +126,10 @@ class DataLoader:
         self._limit = num_workers * (given.prefetch_factor or 0) or 1
         self._init_memory()
 
-    _collate = staticmethod(default_collate)
-    _convert = staticmethod(default_convert)
-    _deliver = staticmethod(default_convert)  # from a fill's arrays, in the sample's structure, to what the user gets
+    _collate: Callable[[Any], Any] = staticmethod(default_collate)
+    _convert: Callable[[Any], Any] = staticmethod(default_convert)
+    # From a fill's arrays, in the sample's structure, to what the user gets.
+    _deliver: Callable[[Any], Any] = staticmethod(default_convert)
 
     def _init_order(self, given: Arguments) -> None:
         self._stream = is_iterable(given.dataset)
@@ -177,7 +178,7 @@ class DataLoader:
         self.__dict__.update(state)
         self._initialized = True
 
-    def __class_getitem__(cls, item: Any) -> type[Self]:  # DataLoader[T] as torch's subscripts
+    def __class_getitem__(cls, item: Any) -> type[Self]:  # DataLoader[T], as torch's subscripts
         return cls
 
     # iteration
@@ -282,15 +283,19 @@ class DataLoader:
         progress = parse(copy.deepcopy(state), self._order())
         if self._seed_given and state["seed"] != self.seed:
             raise StateError(f"the state was taken with seed={state['seed']}, this loader was given seed={self.seed}")
-        if isinstance(self._inner_sampler(), RandomAccess):
-            order = self._order()
-            fits = min(progress.batches * (order["batch_size"] or 1), len(self._inner_sampler()))
-            if progress.samples != fits:
-                raise StateError(f"the state's samples={progress.samples} do not fit its batches={progress.batches}")
+        self._check_position(progress)
         self.seed = state["seed"]
         if self._sampler_seed() is not None and state["sampler_seed"] is not None:
             self._inner_sampler().seed = state["sampler_seed"]
         self._resume, self._epoch, self._progress = progress, progress.epoch, None
+
+    def _check_position(self, progress: Progress) -> None:
+        """Where the order alone says how many samples so many batches have."""
+        sampler, batches = self._inner_sampler(), self.batch_sampler
+        if isinstance(sampler, RandomAccess) and (batches is None or type(batches) is BatchSampler):
+            fits = min(progress.batches * (batches.batch_size if batches is not None else 1), len(sampler))
+            if progress.samples != fits:
+                raise StateError(f"the state's samples={progress.samples} do not fit its batches={progress.batches}")
 
     def _inner_sampler(self) -> Any:
         return (

@@ -108,9 +108,12 @@ def test_the_lowest_failing_row_is_the_error(backend: Backend) -> None:
 
 def test_an_error_at_the_beginning_is_a_result(backend: Backend) -> None:
     """A job that cannot begin a task fails that task."""
-    job = Recorder()
-    job.begin = lambda task: {}["no"]  # type: ignore[method-assign]  # a job whose begin raises
-    backend.start(job)
+
+    class Bad(Recorder):
+        def begin(self, task: Task) -> Any:
+            raise KeyError("no")
+
+    backend.start(Bad())
     backend.submit(task(3))
 
     done = results(backend, 1)[0]
@@ -250,4 +253,5 @@ def test_a_worker_that_fails_to_start_fails_one_task(name: str) -> None:
     backend.close()
 
     assert [type(d.error) for d in done] == [LookupError, type(None), type(None)]
+    assert done[0].error is not None
     assert "worker=0" in done[0].error.__notes__[0]

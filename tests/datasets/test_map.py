@@ -40,9 +40,11 @@ class Noise(ps.Dataset[Any]):
         raise NotImplementedError
 
     def spec(self) -> Any:
+        """As the interface has it."""
         return ArraySpec((2,), np.dtype(np.float64))
 
     def fill(self, indices: Any, out: Any, keys: SampleKeys, rows: Any = None) -> None:
+        """As the interface has it."""
         out[slice(len(indices)) if rows is None else rows] = uniforms(keys, 0, 2) + indices[:, None]
 
 
@@ -76,7 +78,7 @@ FILLERS = {
 def test_filling_is_collating(name: str, indices: list[int], random: Any) -> None:
     """Whatever rows are asked for, filled rows hold what collated samples do, and no other row is touched."""
     dataset = FILLERS[name]
-    if name == "subset" or name == "deep":
+    if name in {"subset", "deep"}:
         indices = [index % 12 for index in indices]
     total = len(indices) + 5
     rows = random.sample(range(total), len(indices))
@@ -104,7 +106,7 @@ def test_loading_is_getting(name: str) -> None:
 
 def test_wrappers_pass_the_drawn_keys_on() -> None:
     """Randomness hangs on the index that the sampler drew, not on the inner one."""
-    wrapped = ps.ConcatDataset([ps.Subset(Noise(), [9, 8]), ps.Subset(Noise(), [7, 6, 5])])
+    wrapped: ps.ConcatDataset[Any] = ps.ConcatDataset([ps.Subset(Noise(), [9, 8]), ps.Subset(Noise(), [7, 6, 5])])
     indices, rows = [4, 0, 3], [2, 0, 1]
 
     out = filled(wrapped, indices, 3, rows)
@@ -122,9 +124,8 @@ def test_wrappers_run_samples_under_the_drawn_keys() -> None:
         def __getitem__(self, index: int) -> Any:
             return index, ps.rng().random()
 
-    wrapped = ps.StackDataset(
-        ps.ConcatDataset([ps.Subset(Draws(), [5]), Draws(), ps.Subset(Draws(), [5] * 9)][:2]), range(11)
-    )
+    inner: ps.ConcatDataset[Any] = ps.ConcatDataset([ps.Subset(Draws(), [5]), Draws()])
+    wrapped = ps.StackDataset(inner, range(11))
     direct = fetch(Draws(), [5], keys_for([0]))
 
     samples = fetch(wrapped, [0, 6], keys_for([0, 6]))
@@ -200,7 +201,8 @@ def test_a_subset_takes_lists_and_other_keys() -> None:
         def __getitem__(self, index: Any) -> Any:
             return index
 
-    subset = ps.Subset(ByName(), ["x", "y", "z"])
+    names: Any = ["x", "y", "z"]
+    subset: ps.Subset[Any] = ps.Subset(ByName(), names)
 
     assert subset[[0, 2]] == ["x", "z"]
     assert fetch(subset, [1, 2], keys_for([1, 2])) == ["y", "z"]

@@ -51,28 +51,34 @@ class MemoryStore(ps.Store):
 
     @property
     def schema(self) -> ps.Schema:
+        """As the interface has it."""
         return self._schema
 
     def __len__(self) -> int:
         return len(self._records)
 
     def read(self, indices: Iterable[int] | NDArray[np.int64]) -> list[ps.Record]:
+        """As the interface has it."""
         self.reads += 1
         for index in indices:
             self._refuse_outside(index)
         return [self._records[i] for i in indices]
 
     def column(self, field: str) -> NDArray[Any]:
+        """As the interface has it."""
         return np.array([record.fields[field] for record in self._records])
 
     def keys(self) -> Sequence[str]:
+        """As the interface has it."""
         return [record.key for record in self._records]
 
     def digest(self) -> str:
+        """As the interface has it."""
         return "memory"
 
     @classmethod
     def recognises(cls, path: str) -> bool:
+        """As the interface has it."""
         return False
 
 
@@ -128,9 +134,9 @@ def test_negative_indices_count_from_the_end() -> None:
 
     assert dataset[-1] == "n11"
     assert fetch(dataset, [-12, 11], EVERY[:2]) == ["n0", "n11"]
-    for index in (12, -13):
+    for outside in (12, -13):
         with pytest.raises(RecordIndexError, match="memory"):
-            dataset[index]
+            dataset[outside]
 
 
 @pytest.mark.parametrize(
@@ -200,11 +206,14 @@ def test_an_undecodable_record_is_named(path: str) -> None:
     indices = np.array([1, 7, 2])
     out = tree_map(lambda leaf: np.zeros((3, *leaf.shape), leaf.dtype), dataset.spec())
 
-    with pytest.raises(DecodeError) as caught:
+    def run() -> None:
         if path == "fill":
             dataset.fill(indices, out, EVERY[[1, 7, 2]])
         else:
             fetch(dataset, indices.tolist(), EVERY[[1, 7, 2]])
+
+    with pytest.raises(DecodeError) as caught:
+        run()
 
     where = {name: caught.value.where[name] for name in ("store", "key", "index")}
     assert where == {"store": dataset.store.url, "key": "class/7.jpg", "index": 7}

@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_threads_of_other_tests() -> None:
-    """A test that catches an error often makes a cycle (error, traceback, frame, iterator): collect it before counting."""
+    """A test that catches an error makes a cycle (error, traceback, frame, iterator): collect it before counting."""
     gc.collect()

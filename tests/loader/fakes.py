@@ -36,9 +36,11 @@ class Rows(Samples):
         raise NotImplementedError("a filler is not asked for samples")
 
     def spec(self) -> Any:
+        """As the interface has it."""
         return {"x": ArraySpec((2, 3), np.dtype(np.float32)), "noise": ArraySpec((2,), np.dtype(np.float64))}
 
     def fill(self, indices: Any, out: Any, keys: SampleKeys, rows: Any = None) -> None:
+        """As the interface has it."""
         out["x"][rows] = indices[:, None, None]
         out["noise"][rows] = uniforms(keys, 0, 2)
 
@@ -69,9 +71,11 @@ class StatefulStream(ps.IterableDataset[int]):
         self.at = 0
 
     def state_dict(self) -> dict[str, int]:
+        """As the interface has it."""
         return {"at": self.at}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
+        """As the interface has it."""
         self.at = state["at"]
 
 

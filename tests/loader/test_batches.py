@@ -52,13 +52,12 @@ def test_workers_and_chunks_change_nothing(kind: str, drop_last: bool) -> None:
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.filterwarnings("ignore")
 def test_resume_at_every_batch_twice(kind: str, persistent: bool) -> None:
-    """A state taken after any batch gives the same tail in a fresh loader with other workers; and so does its own state."""
+    """A state taken after any batch gives the same tail in a fresh loader with other workers; its own state too."""
     whole = make(kind)
     first, second = epoch(whole), epoch(whole)
     loader = make(kind, num_workers=2, persistent_workers=persistent)
     states = [json.loads(json.dumps(loader.state_dict()))]
-    for _ in loader:
-        states.append(json.loads(json.dumps(loader.state_dict())))
+    states.extend(json.loads(json.dumps(loader.state_dict())) for _ in loader)
 
     for done, state in enumerate(states):
         resumed = make(kind, seed=None, num_workers=(0, 1, 2, 7)[done % 4])
@@ -83,7 +82,7 @@ def test_resume_at_every_batch_twice(kind: str, persistent: bool) -> None:
 def test_any_run_that_is_interrupted_is_the_run_that_was_not(
     n: int, batch_size: int, drop_last: bool, num_workers: int, chunk_size: int, stops: list[int], fills: bool
 ) -> None:
-    """Whatever the sizes, and wherever a run is stopped and resumed, the batches of three epochs are those of one run."""
+    """Whatever the sizes, and wherever a run is stopped and resumed, its batches are those of an unbroken one."""
 
     def fresh(workers: int) -> ps.DataLoader:
         return ps.DataLoader(
@@ -92,7 +91,7 @@ def test_any_run_that_is_interrupted_is_the_run_that_was_not(
         )  # fmt: skip
 
     straight = fresh(0)
-    expected = sum((epoch(straight) for _ in range(3)), [])
+    expected = [batch for _ in range(3) for batch in epoch(straight)]
     loader, got, state = fresh(num_workers), [], None
     for stop in stops:
         if state is not None:
@@ -116,7 +115,7 @@ def test_shuffling_is_by_seed_and_epoch() -> None:
     """Another seed and another epoch are other orders; set_epoch chooses; every sample comes once."""
 
     def order(loader: ps.DataLoader) -> list[int]:
-        return np.concatenate([batch["y"][0] for batch in loader]).tolist()
+        return [index for batch in loader for index in batch["y"][0].tolist()]
 
     loader = make("samples")
     first, second = order(loader), order(loader)
@@ -233,9 +232,8 @@ def test_out_of_order_delivers_everything_once() -> None:
     """in_order=False: the same batches, whichever first; and a state taken in between resumes to exactly the rest."""
     expected = epoch(make("samples"))
     loader = make("samples", num_workers=3, in_order=False)
-    walk, got = iter(loader), []
-    for _ in range(3):
-        got.append(frozen(next(walk)))
+    walk = iter(loader)
+    got = [frozen(next(walk)) for _ in range(3)]
     resumed = make("samples", num_workers=3, in_order=False)
     resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
     rest = [frozen(batch) for batch in walk]

@@ -23,9 +23,10 @@ class TwoArgumentsError(Exception):
         self.code = code
 
 
-def drain(iterator: Any) -> tuple[list[Any], list[BaseException]]:
+def drain(iterator: Any) -> tuple[list[Any], list[Any]]:
     """Everything that an iterator gives, and everything it raises on the way."""
-    batches, errors = [], []
+    batches: list[Any] = []
+    errors: list[Any] = []
     while True:
         try:
             batches.append(next(iterator))
@@ -75,7 +76,6 @@ def test_stop_iteration_does_not_end_the_epoch(num_workers: int) -> None:
 
     assert len(batches) == 2
     assert [type(error) for error in errors] == [SampleError]
-    assert isinstance(errors[0], RuntimeError)
     assert errors[0].where["index"] == 5
 
 
@@ -110,7 +110,7 @@ def test_a_failed_batch_counts_as_drawn(num_workers: int) -> None:
     loader = ps.DataLoader(Failing(12, {5: ValueError}), 4, num_workers=num_workers)
     walk = iter(loader)
     next(walk)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="5"):
         next(walk)
     resumed = ps.DataLoader(Failing(12, {}), 4)
     resumed.load_state_dict(loader.state_dict())

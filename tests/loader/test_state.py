@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -104,7 +105,7 @@ def test_set_epoch_does_not_undo_a_resume() -> None:
     assert len(epoch(other)) == 7
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[Callable[[], ps.DataLoader], str]] = {
     "another length": (lambda: ps.DataLoader(Samples(51), 8, shuffle=True), "dataset=50.*51"),
     "another batch size": (lambda: ps.DataLoader(Samples(), 9, shuffle=True), "batch_size=8.*9"),
     "drop_last": (lambda: ps.DataLoader(Samples(), 8, shuffle=True, drop_last=True), "drop_last=False.*True"),

@@ -82,7 +82,7 @@ def test_a_thread_that_is_done_writes_to_no_trace() -> None:
 
 def test_the_table_has_a_line_for_each_stage() -> None:
     """str() is for people: totals first, then stages in the order a sample passes them."""
-    total = {name: (0, 0) for name in STAGES} | {
+    total = dict.fromkeys(STAGES, (0, 0)) | {
         "read": (3_000_000_000, 1000),
         "decode": (1_000_000_000, 1000),
         "wait": (500_000_000, 10),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import namedtuple
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +15,12 @@ from penstock.sample import tree_leaves
 torch = pytest.importorskip("torch")
 data = pytest.importorskip("torch.utils.data")
 
-Point = namedtuple("Point", ["x", "y"])
+
+class Point(NamedTuple):
+    """A sample of two parts."""
+
+    x: Any
+    y: Any
 
 
 class Ten(ps.Dataset[int]):
@@ -29,7 +33,7 @@ class Ten(ps.Dataset[int]):
         return index
 
 
-class Numbers(data.IterableDataset):  # type: ignore[misc]  # torch may be untyped here
+class Numbers(data.IterableDataset):  # type: ignore[name-defined,misc]  # a module found at run time
     """A stream that both libraries know."""
 
     def __iter__(self) -> Any:
@@ -51,17 +55,20 @@ def outcome(call: Any) -> Any:
 
 ARGUMENTS: list[dict[str, Any]] = [
     {"num_workers": -1}, {"timeout": -1}, {"prefetch_factor": 2}, {"prefetch_factor": -1, "num_workers": 1},
-    {"persistent_workers": True}, {"sampler": [1], "shuffle": True}, {"sampler": [1], "shuffle": True, "batch_sampler": [[1]]},
+    {"persistent_workers": True}, {"sampler": [1], "shuffle": True}, {"sampler": [1], "shuffle": True,
+    "batch_sampler": [[1]]},
     {"batch_sampler": [[1]], "batch_size": 2}, {"batch_sampler": [[1]], "batch_size": None}, {"batch_sampler": [[1]]},
-    {"batch_sampler": [[1]], "drop_last": True}, {"batch_sampler": [[1]], "sampler": [1]}, {"batch_size": None, "drop_last": True},
-    {"batch_size": 0}, {"batch_size": -2}, {"batch_size": 2.0}, {"batch_size": True}, {"batch_size": None}, {"batch_size": 3},
+    {"batch_sampler": [[1]], "drop_last": True}, {"batch_sampler": [[1]], "sampler": [1]}, {"batch_size": None,
+    "drop_last": True},
+    {"batch_size": 0}, {"batch_size": -2}, {"batch_size": 2.0}, {"batch_size": True}, {"batch_size": None},
+    {"batch_size": 3},
     {"batch_size": 3, "drop_last": True}, {"drop_last": 3}, {"sampler": [4, 2]}, {"shuffle": 0},
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kwargs", ARGUMENTS, ids=str)
 def test_arguments_mean_the_same(kwargs: dict[str, Any]) -> None:
-    """Refused alike, in the same order of checks, with the same kind of error and beginning of text; or the same batches."""
+    """Refused alike, in the same order of checks, with the same kind and beginning of text; or the same batches."""
 
     def run(kind: Any) -> Any:
         loader = kind(Ten(), **kwargs)
@@ -116,12 +123,16 @@ def test_splits_have_the_same_sizes(lengths: list[float]) -> None:
 
 
 BATCHES: dict[str, list[Any]] = {
-    "ints": [1, 2], "floats": [1.5, 2.5], "float first": [1.5, 2], "bools": [True, False], "strings": ["a", "b"], "bytes": [b"a", b"b"],
-    "scalars": [np.float32(1), np.float32(2)], "uint8": [np.uint8(1), np.uint8(2)], "arrays": [np.ones((2, 3)), np.zeros((2, 3))],
+    "ints": [1, 2], "floats": [1.5, 2.5], "float first": [1.5, 2], "bools": [True, False], "strings": ["a", "b"],
+    "bytes": [b"a", b"b"],
+    "scalars": [np.float32(1), np.float32(2)], "uint8": [np.uint8(1), np.uint8(2)],
+    "arrays": [np.ones((2, 3)), np.zeros((2, 3))],
     "float16": [np.ones(2, np.float16)] * 2, "tuples": [(1, "a"), (2, "b")], "lists": [[1, 2.0], [3, 4.0]],
-    "dicts": [{"a": 1, "b": [2]}, {"a": 3, "b": [4]}], "named": [Point(1, 2), Point(3, 4)], "deep": [{"a": [(1, {"b": 2.0})]}] * 2,
+    "dicts": [{"a": 1, "b": [2]}, {"a": 3, "b": [4]}], "named": [Point(1, 2), Point(3, 4)], "deep": [{"a": [(1,
+    {"b": 2.0})]}] * 2,
     "extra key": [{"a": 1}, {"a": 2, "b": 3}], "empty tuple": [(), ()], "a range": [range(2), range(2)],
-    "missing key": [{"a": 1, "b": 2}, {"a": 1}], "shapes": [np.ones(2), np.ones(3)], "lengths": [[1, 2], [3]], "none": [None, None],
+    "missing key": [{"a": 1, "b": 2}, {"a": 1}], "shapes": [np.ones(2), np.ones(3)], "lengths": [[1, 2], [3]],
+    "none": [None, None],
     "sets": [{1}, {2}], "nothing": [], "object array": [np.array([None])] * 2, "text array": [np.array(["a"])] * 2,
 }  # fmt: skip
 

@@ -50,7 +50,7 @@ def test_set_epoch_reaches_the_inner_sampler() -> None:
 
     batches.set_epoch(1)
 
-    assert sum(batches, []) == inner.order(0, 10, epoch=1).tolist()
+    assert [index for batch in batches for index in batch] == inner.order(0, 10, epoch=1).tolist()
 
 
 def test_a_sequence_follows_its_source() -> None:

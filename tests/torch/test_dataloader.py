@@ -99,7 +99,7 @@ def test_torchs_datasets_and_samplers_are_welcome() -> None:
     """Map-style and iterable datasets, Subset, samplers and batch samplers of torch.utils.data."""
     data = torch.utils.data
 
-    class Numbers(data.IterableDataset):  # type: ignore[misc]  # torch may be untyped here
+    class Numbers(data.IterableDataset):  # type: ignore[name-defined,misc]  # a module found at run time
         def __iter__(self) -> Any:
             return iter(range(5))
 
@@ -133,7 +133,7 @@ def test_importing_penstock_does_not_import_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
 
