@@ -94,6 +94,10 @@ class RandomCrop(_Crop):
         Zeros added around the image first: all sides; left-right, top-bottom; or left, top, right, bottom.
     pad_if_needed : bool
         Whether an image smaller than the window is padded, on both sides by what it lacks; else it is an error.
+    fill : int or (int, int, int)
+        What an image is padded with, 0 to 255, for all channels or for R, G, B; masks get zeros in any case.
+    padding_mode : {"constant", "edge", "reflect", "symmetric"}
+        Or with its own border: repeated, mirrored without its outermost row, mirrored with it (:func:`numpy.pad`).
 
     Notes
     -----
@@ -103,7 +107,12 @@ class RandomCrop(_Crop):
     random: ClassVar[bool] = True
 
     def __init__(
-        self, size: int | tuple[int, int], padding: int | Sequence[int] = 0, pad_if_needed: bool = False
+        self,
+        size: int | tuple[int, int],
+        padding: int | Sequence[int] = 0,
+        pad_if_needed: bool = False,
+        fill: int | tuple[int, int, int] = 0,
+        padding_mode: str = "constant",
     ) -> None:
         super().__init__(size)
         sides = (padding,) if isinstance(padding, int) else tuple(padding)
@@ -111,6 +120,9 @@ class RandomCrop(_Crop):
             raise ArgumentError(f"padding={padding!r}: one, two or four numbers of pixels, none negative")
         self.padding = (sides * 4)[:4]  # left, top, right, bottom
         self.pad_if_needed = pad_if_needed
+        if padding_mode not in _PADDING_MODES:
+            raise ArgumentError(f"padding_mode={padding_mode!r} is not one of {', '.join(_PADDING_MODES)}")
+        self.fill, self.padding_mode = _fill(fill), padding_mode
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
         """The window of each image; raises ArgumentError for an image that is too small."""
@@ -133,8 +145,37 @@ class RandomCrop(_Crop):
         params[:, 2:] = wanted
         return params
 
+    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+        """The window of the padded image; a view where it lies inside the image."""
+        if self.padding_mode == "constant" and self.fill == (0, 0, 0):
+            return _window(image, params)
+        left, top, width, height = (int(v) for v in params)
+        if min(left, top, image.shape[1] - left - width, image.shape[0] - top - height) >= 0:
+            return _window(image, params)
+        (above, below), (before, after) = self._sides(image.shape[0], image.shape[1])
+        top, left = top + above, left + before
+        if self.padding_mode == "constant":
+            padded = np.empty(
+                (above + image.shape[0] + below, before + image.shape[1] + after, *image.shape[2:]), image.dtype
+            )
+            padded[:] = self.fill[: image.shape[2]] if image.ndim == 3 else self.fill[0]
+            padded[above : above + image.shape[0], before : before + image.shape[1]] = image
+        else:
+            rest = [(0, 0)] * (image.ndim - 2)
+            padded = np.pad(image, [(above, below), (before, after), *rest], mode=self.padding_mode)  # type: ignore[call-overload]  # one of four modes
+        return padded[top : top + height, left : left + width]
+
+    def _sides(self, height: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Rows above and below, columns before and after, that an image of such a size is padded with."""
+        left, top, right, bottom = self.padding
+        rows = max(self.size_[0] - height - top - bottom, 0)
+        columns = max(self.size_[1] - width - left - right, 0)
+        return (top + rows, bottom + rows), (left + columns, right + columns)
+
     def __repr__(self) -> str:
-        return f"RandomCrop({self.size_}, padding={self.padding}, pad_if_needed={self.pad_if_needed})"
+        more = "" if self.fill == (0, 0, 0) else f", fill={self.fill}"
+        more += "" if self.padding_mode == "constant" else f", padding_mode={self.padding_mode!r}"
+        return f"RandomCrop({self.size_}, padding={self.padding}, pad_if_needed={self.pad_if_needed}{more})"
 
 
 class RandomResizedCrop(_Crop):
@@ -262,6 +303,7 @@ class RandomResizedCrop(_Crop):
         return np.array(self.size_[::-1], np.int32)
 
 
+_PADDING_MODES: Final = ("constant", "edge", "reflect", "symmetric")
 _TRIES: Final = 10
 _FEW, _ALL = 2 + 2 * 2, 2 + 2 * _TRIES
 
@@ -275,6 +317,13 @@ def _range(bounds: Sequence[float], what: str) -> tuple[float, float]:
     if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1] < math.inf:
         raise ArgumentError(f"{what}={bounds!r} is not a range (low, high) of positive numbers")
     return float(bounds[0]), float(bounds[1])
+
+
+def _fill(fill: int | Sequence[int]) -> tuple[int, ...]:
+    values: tuple[Any, ...] = (fill,) * 3 if isinstance(fill, int | np.integer) else tuple(fill)
+    if len(values) != 3 or not all(isinstance(v, int | np.integer) and 0 <= v <= 255 for v in values):
+        raise ArgumentError(f"fill={fill!r}: one int or three, each 0 to 255")
+    return tuple(int(v) for v in values)
 
 
 def _window(image: NDArray[Any], params: Params) -> NDArray[Any]:

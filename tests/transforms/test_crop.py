@@ -67,6 +67,44 @@ def test_random_crop_is_a_window_of_torchvisions_padded_image(
     np.testing.assert_array_equal(found, np.asarray(functional.crop(padded, top, left, *target)))
 
 
+@given(
+    size=st.tuples(st.integers(1, 30), st.integers(1, 30)),
+    target=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    padding=st.tuples(*[st.integers(0, 9)] * 4),
+    index=st.integers(0, 99),
+)
+@pytest.mark.parametrize(
+    "how", [{"fill": 7}, {"fill": (1, 2, 250)}, *({"padding_mode": mode} for mode in ("edge", "reflect", "symmetric"))]
+)
+def test_random_crop_pads_as_it_is_told(size: Any, target: Any, padding: Any, index: int, how: dict[str, Any]) -> None:
+    """A fill, and every mode of padding, give the pixels of torchvision's image padded at once, as its v2 does."""
+    functional = pytest.importorskip("torchvision.transforms.functional")
+    image = np.random.default_rng(0).integers(1, 256, (size[1], size[0], 3), dtype=np.uint8)
+    op = T.RandomCrop(target, padding, pad_if_needed=True, **how)
+    params = windows(op, size[0], size[1], keys=KEYS[index : index + 1])[0]
+
+    found = op.image(image, params)
+
+    more = [
+        max(target[1] - size[0] - padding[0] - padding[2], 0),
+        max(target[0] - size[1] - padding[1] - padding[3], 0),
+    ]
+    total = [padding[0] + more[0], padding[1] + more[1], padding[2] + more[0], padding[3] + more[1]]
+    padded = functional.pad(Image.fromarray(image), total, **how)
+    expected = functional.crop(padded, int(params[1]) + total[1], int(params[0]) + total[0], *target)
+    np.testing.assert_array_equal(found, np.asarray(expected))
+
+
+def test_random_crop_fills_gray_and_leaves_masks_zero() -> None:
+    """A gray image is filled with the first number; a mask is padded with zeros whatever the image gets."""
+    op = T.RandomCrop(3, 1, fill=9)
+    params = np.array([-1, -1, 3, 3])
+    gray = np.ones((2, 2), np.uint8)
+
+    assert op.image(gray, params).tolist() == [[9, 9, 9], [9, 1, 1], [9, 1, 1]]
+    assert op.mask(gray, params).tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 1]]
+
+
 def test_random_crop_reaches_every_place_alike() -> None:
     """Each of the possible corners is drawn about as often as the others."""
     drawn = windows(T.RandomCrop((6, 5)), 8, 10)
@@ -161,6 +199,9 @@ def measures(drawn: NDArray[np.int64], size: tuple[int, int]) -> list[NDArray[np
         lambda: T.CenterCrop((3, 4, 5)),  # type: ignore[arg-type]  # the mistake under test
         lambda: T.RandomCrop(5, padding=-1),
         lambda: T.RandomCrop(5, padding=(1, 2, 3)),
+        lambda: T.RandomCrop(5, fill=256),
+        lambda: T.RandomCrop(5, fill=(1, 2)),  # type: ignore[arg-type]  # the mistake under test
+        lambda: T.RandomCrop(5, padding_mode="wrap"),
         lambda: T.RandomResizedCrop(5, scale=(1, 0.5)),
         lambda: T.RandomResizedCrop(5, ratio=(0, 1)),
         lambda: T.RandomResizedCrop(5, ratio=(1, math.inf)),
