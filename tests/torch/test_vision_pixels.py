@@ -18,6 +18,7 @@ from torchvision.transforms import functional as F  # noqa: E402
 from torchvision.transforms import transforms as v1  # noqa: E402
 
 import penstock.torch  # noqa: E402
+from penstock import transforms as T  # noqa: E402
 from penstock.sample import SampleKeys  # noqa: E402
 from penstock.torch.vision.recognise import recognise  # noqa: E402
 from tests.torch.vision_gallery import gallery, levels  # noqa: E402
@@ -138,10 +139,11 @@ def test_a_crop_box_gives_torchvisions_pixels(root: Path, transform: Any, on_ten
 
 
 @pytest.mark.parametrize("module", [v1, v2])
-def test_a_padded_crop_is_torchvisions(root: Path, module: Any) -> None:
+@pytest.mark.parametrize("how", [{}, {"fill": (9, 99, 199)}, {"padding_mode": "edge"}])
+def test_a_padded_crop_is_torchvisions(root: Path, module: Any, how: dict[str, Any]) -> None:
     """RandomCrop's window lies in torchvision's padded image, in whatever order v1 and v2 keep the padding."""
     padding = (3, 9, 14, 1)
-    transform = module.Compose([module.RandomCrop((90, 70), padding, pad_if_needed=True), module.PILToTensor()])
+    transform = module.Compose([module.RandomCrop((90, 70), padding, pad_if_needed=True, **how), module.PILToTensor()])
     ours = penstock.torch.ImageFolder(root, transform)
     crop = recognise(transform).ops[0]
     out = (np.zeros((1, 3, 90, 70), np.uint8), np.zeros(1, np.int64))
@@ -151,11 +153,34 @@ def test_a_padded_crop_is_torchvisions(root: Path, module: Any) -> None:
         keys = SampleKeys(1, 0, np.array([index]))
         ours.fill(np.array([index]), out, keys)
         left, top, _, _ = crop.draw(keys, np.array([image.size], np.int32), 1)[0].tolist()
-        padded = F.pad(image, list(padding))
+        padded = F.pad(image, list(padding), **how)
         more = [max(70 - padded.width, 0), max(90 - padded.height, 0)]
-        expected = F.crop(F.pad(padded, more), top + padding[1] + more[1], left + padding[0] + more[0], 90, 70)
+        expected = F.crop(F.pad(padded, more, **how), top + padding[1] + more[1], left + padding[0] + more[0], 90, 70)
 
         np.testing.assert_array_equal(out[0][0], F.pil_to_tensor(expected).numpy())
+
+
+@pytest.mark.parametrize("mode", ["reflect", "symmetric"])
+@pytest.mark.parametrize("on_tensor", [False, True])
+def test_a_mirrored_border_is_torchvisions(root: Path, mode: str, on_tensor: bool) -> None:
+    """A border that mirrors the image holds the pixels of torchvision's, on PIL images and on tensors."""
+    first = [v1.PILToTensor()] if on_tensor else []
+    last = [] if on_tensor else [v1.PILToTensor()]
+    ours = penstock.torch.ImageFolder(root, v1.Compose([*first, v1.RandomCrop(40, 15, padding_mode=mode), *last]))
+    ours.samples = [(path, target) for path, target in ours.samples if min(ours.loader(path).size) > 16]
+    crop = T.RandomCrop(40, 15)
+    out = (np.zeros((1, 3, 40, 40), np.uint8), np.zeros(1, np.int64))
+
+    for index, (path, _) in enumerate(ours.samples):
+        image = ours.loader(path)
+        keys = SampleKeys(1, 0, np.array([index]))
+        ours.fill(np.array([index]), out, keys)
+        left, top, _, _ = crop.draw(keys, np.array([image.size], np.int32), 1)[0].tolist()
+        padded = F.pad(F.pil_to_tensor(image) if on_tensor else image, 15, padding_mode=mode)
+        expected = F.crop(padded, top + 15, left + 15, 40, 40)
+
+        found = torch.from_numpy(out[0][0])
+        assert torch.equal(found, expected if on_tensor else F.pil_to_tensor(expected)), path
 
 
 def distance(a: Any, b: Any) -> float:

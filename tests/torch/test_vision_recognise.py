@@ -35,6 +35,14 @@ RECOGNISED: list[tuple[Any, list[str]]] = [
     (v1.RandomCrop(4, (1, 2, 3, 4), True), ["RandomCrop((4, 4), padding=(1, 2, 3, 4), pad_if_needed=True)"]),
     (v2.RandomCrop(4, (1, 2, 3, 4), True), ["RandomCrop((4, 4), padding=(1, 2, 3, 4), pad_if_needed=True)"]),
     (v2.RandomCrop(4, (1, 2)), ["RandomCrop((4, 4), padding=(1, 2, 1, 2), pad_if_needed=False)"]),
+    (
+        v1.RandomCrop(4, 1, fill=7),
+        ["RandomCrop((4, 4), padding=(1, 1, 1, 1), pad_if_needed=False, fill=(7, 7, 7))"],
+    ),
+    (
+        v2.RandomCrop(4, 1, True, fill=None, padding_mode="reflect"),
+        ["RandomCrop((4, 4), padding=(1, 1, 1, 1), pad_if_needed=True, padding_mode='reflect')"],
+    ),
     (v1.RandomCrop(4, fill=7, padding_mode="edge"), ["RandomCrop((4, 4), padding=(0, 0, 0, 0), pad_if_needed=False)"]),
     (
         v1.RandomResizedCrop(8, (0.2, 0.5), (1.0, 2.0)),
@@ -111,8 +119,11 @@ LEFT: list[tuple[list[Any], Any, str]] = [
     ([], v2.RandomResizedCrop(9, interpolation="hamming"), "interpolation hamming"),
     ([], v2.Resize(None, max_size=9), "size=None"),
     ([], v1.Resize((9, 9), max_size=10), "max_size"),
-    ([], v1.RandomCrop(9, padding=1, padding_mode="reflect"), "padding_mode='reflect'"),
-    ([], v1.RandomCrop(9, pad_if_needed=True, fill=128), "fill=128"),
+    ([], v1.RandomCrop(9, 1, True, padding_mode="reflect"), "mirrored twice"),
+    ([], v1.RandomCrop(9, 1, fill=(0.5, 0.5, 0.5)), "0 to 255"),
+    ([], v2.RandomCrop(9, 1, fill={tv_tensors.Image: 3}), "0 to 255"),
+    (TENSOR, v1.RandomCrop(9, 1, fill=(1, 2, 3)), "fill=(1, 2, 3) of a uint8 tensor"),
+    ([v1.ToTensor()], v1.RandomCrop(9, 1, fill=1), "fill=1 of a float32 tensor"),
     ([], v1.RandomHorizontalFlip(1.5), "probability"),
     ([], v1.Normalize(MEAN, STD), "takes float tensors"),
     ([], v1.ConvertImageDtype(FLOAT), "takes tensors"),

@@ -201,16 +201,24 @@ def _center_crop(step: Any, value: Value) -> _Step:
 
 
 def _random_crop(step: Any, value: Value) -> _Step:
-    padding: Any = step.padding or 0
-    if padding or step.pad_if_needed:
-        if step.padding_mode != "constant":
-            raise _NotRecognisedError(f"padding_mode={step.padding_mode!r}")
-        if step.fill not in (None, 0, (0, 0, 0), [0, 0, 0]):
-            raise _NotRecognisedError(f"fill={step.fill!r}")
-    if type(step) is v2.RandomCrop and padding:
-        left, right, top, bottom = padding
-        padding = (left, top, right, bottom)
-    return (T.RandomCrop(tuple(step.size), padding, step.pad_if_needed),), value
+    size, padding = tuple(step.size), _sides(step)
+    if not (padding or step.pad_if_needed):
+        return (T.RandomCrop(size),), value
+    mode = step.padding_mode
+    fill = (step.fill or 0) if mode == "constant" else 0
+    if fill != 0 and (value.dtype != "uint8" or not (isinstance(fill, int) or value.kind == "pil")):
+        raise _NotRecognisedError(f"fill={fill!r} of a {value.dtype} {value.kind}")
+    if mode in {"reflect", "symmetric"} and padding and step.pad_if_needed and type(step) is v1.RandomCrop:
+        raise _NotRecognisedError("an image that is too small would be mirrored twice")
+    return (T.RandomCrop(size, padding, step.pad_if_needed, fill, mode),), value
+
+
+def _sides(step: Any) -> Any:
+    """Padding as v1 takes it; v2 keeps left, right, top, bottom."""
+    if type(step) is v2.RandomCrop and step.padding:
+        left, right, top, bottom = step.padding
+        return left, top, right, bottom
+    return step.padding or 0
 
 
 def _horizontal_flip(step: Any, value: Value) -> _Step:
