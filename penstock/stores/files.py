@@ -102,7 +102,7 @@ class FilesStore(Store):
         state = xxhash.xxh3_128()
         for key in self._keys:
             try:
-                seen = (self._path / key).stat()
+                seen = os.stat(f"{self._path}/{key}")  # noqa: PTH116  # of a million files: pathlib takes twice as long
                 state.update(f"{key}\0{seen.st_size}\0{seen.st_mtime_ns}\n".encode())
             except FileNotFoundError:
                 state.update(f"{key}\0gone\n".encode())
@@ -141,14 +141,12 @@ def _contents(path: str) -> bytes:
         before = os.fstat(file)
         if not stat.S_ISREG(before.st_mode):
             raise OSError(errno.EINVAL, f"it is {_name_kind(before.st_mode)}, no longer a regular file")
-        parts = []
-        wanted = before.st_size + 1
-        while wanted > 0 and (part := os.read(file, wanted)):
-            parts.append(part)
-            wanted -= len(part)
-        if wanted != 1:
+        content = os.read(file, before.st_size + 1)  # one more than there is: a read that falls short met the end
+        while 0 < len(content) < before.st_size and (part := os.read(file, before.st_size + 1 - len(content))):
+            content += part  # the system gives 2 GiB at most at a time
+        if len(content) != before.st_size:
             raise OSError(errno.EAGAIN, f"it changed while it was read ({before.st_size} bytes when opened)")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return content
     finally:
         os.close(file)
 

@@ -2,7 +2,7 @@
 
 ::
 
-    append, append, ... ──full──> commit: records + progress     one transaction, one fsync
+    append, append, ... ──full──> commit: records + progress     one transaction, one sync (none for the first few)
     finish ───────────────────> commit: last records, columns, keys, "complete"  ──> seals ──> lock removed
 
 Commits fall at fixed counts of records and bytes, and each runs in an environment opened for it alone, so that LMDB
@@ -60,8 +60,9 @@ class Limits:
     records : int
         Most records of a commit.
     nbytes : int
-        Bytes that make one due: small at first, so that writing begins while the rest is being read; later an eighth of
-        what is committed, and at most eight times as many, so that a large pack does not wait for thousands of syncs.
+        Bytes that make one due at first, so that writing begins while the rest is being read. Once eight times as many
+        are committed, commits are eight times as large and each is synced: a kill of the process never costs more than
+        the records that wait, a power failure never more than that and the first 64 MB.
     map_nbytes : int
         The map's first size.
     """
@@ -72,8 +73,12 @@ class Limits:
 
     def due(self, records: int, nbytes: int, committed_nbytes: int) -> bool:
         """Whether waiting records must be committed now."""
-        enough = min(max(self.nbytes, committed_nbytes // 8), 8 * self.nbytes)
+        enough = 8 * self.nbytes if self.synced(committed_nbytes) else self.nbytes
         return records >= self.records or nbytes >= enough
+
+    def synced(self, committed_nbytes: int) -> bool:
+        """Whether a commit that makes this many bytes must reach the disk before packing goes on."""
+        return committed_nbytes >= 8 * self.nbytes
 
 
 class LmdbWriter(Writer):
@@ -288,7 +293,14 @@ class LmdbWriter(Writer):
 
     def _transact(self, meta: PackMeta, columns: Mapping[str, bytes] | None) -> None:
         with (
-            lmdb.open(str(self._path), map_size=self._map_nbytes, lock=False, max_dbs=8, metasync=False) as environment,
+            lmdb.open(
+                str(self._path),
+                map_size=self._map_nbytes,
+                lock=False,
+                max_dbs=8,
+                metasync=False,  # the meta page after the data it speaks of, with the next commit or `_seal`
+                sync=meta.complete or self._limits.synced(meta.nbytes),
+            ) as environment,
             environment.begin(write=True) as transaction,
         ):
             databases = {name: environment.open_db(name, transaction) for name in (RECORDS, COLUMNS, KEYS, META)}
