@@ -111,6 +111,8 @@ class Tour:
     def run(self, images: Path | None) -> None:
         """All steps, on the user's folder or on the photographs that we bring."""
         self.output.mkdir(parents=True, exist_ok=True)
+        if self.scale is QUICK:
+            self.say("quick: a few images, so that figures mean little")
         train, held_out = self.own_photographs() if images is None else self.users_photographs(images)
         self.measure(train, held_out)
         self.train(train, held_out)
@@ -285,11 +287,10 @@ class Tour:
             some.dataset(augment=False), batch_size=self.scale.batch_size, num_workers=rivals.WORKERS, seed=SEED
         )
         right, seen = accuracy(learner.network, loader)
+        if classes == 1:
+            self.say("one class, so there is nothing to tell apart: put the photographs into a sub-folder per class")
+            return
         self.say(
             f"[bold green]{right} of {seen} held-out images right: {right / seen:.1%}[/bold green] "
             f"({classes} classes; guessing gives {1 / classes:.1%})"
         )
-        if classes == 1:
-            self.say(
-                "one class only, so there was nothing to tell apart: put the photographs into a sub-folder per class"
-            )
