@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fuzz the decoder for SECONDS: scripts/fuzz.sh SECONDS. Needs Rust's nightly; brings cargo-fuzz into .venv by itself.
-# A crash is kept in native/fuzz/artifacts/; move its file into tests/hostile/ with the fix.
+# A crash is kept in native/fuzz/artifacts/; native/fuzz/README.md says where its file goes with the fix.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=$1
@@ -12,11 +12,10 @@ if ! .venv/bin/cargo-fuzz --version >/dev/null 2>&1; then
   echo "==> installing cargo-fuzz into .venv"
   cargo install --quiet --locked --root .venv --no-track cargo-fuzz --version 0.13.2
 fi
-corpus=native/fuzz/corpus/decode
-mkdir -p "$corpus"
+# Seeds: the fixtures of the decoder's tests, and the shared hostile files where they are. The first folder is written to.
+folders=(native/fuzz/corpus/decode native/core/tests/data)
 data=${PENSTOCK_DATA:-../shared/data}
-seeds=()
-[ -d "$data/hostile-jpeg" ] && seeds+=("$data/hostile-jpeg")
-[ -d tests/hostile/files ] && seeds+=("tests/hostile/files")
-PATH="$PWD/.venv/bin:$PATH" cargo +nightly fuzz run --fuzz-dir native/fuzz decode "$corpus" "${seeds[@]}" -- \
+[ -d "$data/hostile-jpeg" ] && folders+=("$data/hostile-jpeg")
+mkdir -p "${folders[0]}"
+PATH="$PWD/.venv/bin:$PATH" cargo +nightly fuzz run --fuzz-dir native/fuzz decode "${folders[@]}" -- \
   -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -print_final_stats=1
