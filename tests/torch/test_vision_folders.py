@@ -442,6 +442,7 @@ def test_what_cannot_be_compiled_comes_back(root: Path, caplog: pytest.LogCaptur
     strangers = [
         Mine(root, EVAL),
         datasets.ImageFolder(root),
+        datasets.ImageFolder(root, v1.Resize(9)),
         datasets.ImageFolder(root, v1.Compose([lambda image: image, *EVAL.transforms])),
         datasets.ImageFolder(root, EVAL, loader=Image.open),
         numbers,

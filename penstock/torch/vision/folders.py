@@ -199,7 +199,10 @@ class _Native:
 
     def _compile(self, found: Recognised) -> None:
         self.found, self.what = found, str(found)
-        if not found.taken or (found.value.kind == "pil" and not found.rest):
+        if found.value.kind == "pil" and not found.rest:
+            self.what = "nothing is native: its transform ends in PIL images, which no loader batches"
+            return
+        if not found.taken:
             return
         self.program = Pipeline([Decode(max_pixels=_max_pixels()), *found.ops]).compile("image")
         self.random = any(op.random for op in found.ops)
