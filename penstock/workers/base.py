@@ -119,10 +119,11 @@ class Backend(Protocol):
 
 
 def chunk_rows(rows: int, workers: int, chunk_size: int | None) -> int:
-    """Rows per chunk: ``chunk_size`` if given, else about two chunks per worker, 8 rows at least and 32 at most.
+    """Rows per chunk: ``chunk_size`` if given, else a worker's even share, 8 rows at least and 32 at most.
 
-    Small chunks spread a batch evenly; large ones pay Python's fixed cost per chunk less often.
+    Small chunks spread a batch evenly, large ones pay Python's fixed cost per chunk less often. A worker that is done
+    goes on to the next batch, so that an uneven spread costs latency alone.
     """
     if chunk_size is not None:
         return chunk_size
-    return min(max(-(-rows // (2 * workers)), 8), 32)
+    return min(max(-(-rows // workers), 8), 32)
