@@ -13,9 +13,10 @@ if ! .venv/bin/cargo-fuzz --version >/dev/null 2>&1; then
   cargo install --quiet --locked --root .venv --no-track cargo-fuzz --version 0.13.2
 fi
 # Seeds: the fixtures of the decoder's tests, and the shared hostile files where they are. The first folder is written to.
-folders=(native/fuzz/corpus/decode native/core/tests/data)
-data=${PENSTOCK_DATA:-../shared/data}
-[ -d "$data/hostile-jpeg" ] && folders+=("$data/hostile-jpeg")
+folders=(native/fuzz/corpus/decode)
 mkdir -p "${folders[0]}"
+for seeds in native/core/tests/data tests/hostile/files "${PENSTOCK_DATA:-../shared/data}/hostile-jpeg"; do
+  [ -d "$seeds" ] && folders+=("$seeds")
+done
 PATH="$PWD/.venv/bin:$PATH" cargo +nightly fuzz run --fuzz-dir native/fuzz decode "${folders[@]}" -- \
   -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -print_final_stats=1
