@@ -42,7 +42,7 @@ from penstock.stores.lmdb_format import (
     record_key,
 )
 from penstock.stores.lmdb_map import FILE, LOCK, read_meta
-from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, fsync_path, newest_meta
+from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, Tree, fsync_path, newest_meta
 
 __all__ = ["Limits", "LmdbWriter"]
 
@@ -222,9 +222,13 @@ class LmdbWriter(Writer):
             raise ArgumentError(
                 f"{self._url} is a finished pack of {meta.count} records; overwrite=True (--overwrite) replaces it"
             )
-        elif meta.complete:  # killed between the last commit and the seals
-            self._meta = meta
-        else:
+        else:  # if it is complete, it was killed before it was sealed
+            if not meta.complete and (meta.schema != self._meta.schema or meta.source != self._meta.source):
+                raise StoreError(
+                    f"an unfinished pack of {meta.count} records is here, and its source was changed since, or is "
+                    "another; pack with overwrite=True (--overwrite) to start anew",
+                    store=self._url,
+                )
             self._resume(meta)
 
     def _standing(self, *, overwrite: bool) -> PackMeta | None:
@@ -241,24 +245,15 @@ class LmdbWriter(Writer):
             ours = bool(self._locked_source) or (self._path / SEALS).exists()
             if ours and (overwrite or path.stat().st_size <= _EMPTY_NBYTES):
                 return None
-            if isinstance(error, StoreError):
-                error.add_note("nothing was touched")
-                raise
-            raise StoreFormatError(
-                f"the pack here is damaged: {error}; nothing was touched", store=self._url
-            ) from error
+            said = error.message if isinstance(error, StoreError) else f"the pack here is damaged: {error}"
+            way = "pack with overwrite=True (--overwrite) to start anew" if ours else "nothing was touched"
+            raise StoreFormatError(f"{said}; {way}", store=self._url) from error
 
     def _resume(self, meta: PackMeta) -> None:
-        if meta.schema != self._meta.schema or meta.source != self._meta.source:
-            raise StoreError(
-                f"an unfinished pack of {meta.count} records is here, and its source was changed since, or is another; "
-                "pack with overwrite=True (--overwrite) to start anew",
-                store=self._url,
-            )
         try:
             with PageFile(self._path / FILE, self._url) as pages:
                 self._map_nbytes = max(self._map_nbytes, pages.meta.map_nbytes)  # as it was when the last commit ended
-                for _, nodes in pages.leaves(pages.trees()[RECORDS]):
+                for _, nodes in pages.leaves(pages.trees().get(RECORDS, Tree.empty())):
                     for node in nodes:
                         self._recall(pages.value(node.extent))
             if self._count != meta.count or self._content.hex() != meta.content:
@@ -299,7 +294,7 @@ class LmdbWriter(Writer):
                 lock=False,
                 max_dbs=8,
                 metasync=False,  # the meta page after the data it speaks of, with the next commit or `_seal`
-                sync=meta.complete or self._limits.synced(meta.nbytes),
+                sync=self._limits.synced(meta.nbytes) and not meta.complete,  # `_seal` syncs the last one
             ) as environment,
             environment.begin(write=True) as transaction,
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -165,6 +166,18 @@ def test_damaged_unfinished_pack_is_not_resumed(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match=r"damaged .*overwrite"):
         LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source", limits=SMALL_COMMITS)
+
+
+def test_unfinished_pack_with_damaged_structure_says_what_to_do(tmp_path: Path) -> None:
+    """What a power failure may leave of an unfinished pack is refused with the way out, and the way out works."""
+    write(tmp_path / "p.lmdb", range(200), limits=SMALL_COMMITS).close()
+    os.truncate(tmp_path / "p.lmdb" / "data.mdb", 200_000)
+
+    with pytest.raises(StoreFormatError, match=r"truncated.*--overwrite"):
+        LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source", limits=SMALL_COMMITS)
+    LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source", overwrite=True).discard()
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_finished_pack_is_not_touched(tmp_path: Path) -> None:
