@@ -17,7 +17,7 @@
     │   └── ImageTooLargeError                    declared size above the cap
     ├── SampleError              (RuntimeError)   a sample failed in a dataset or transform
     ├── StateError               (ValueError)     a state_dict that does not belong to this loader
-    └── StallError               (TimeoutError)   nothing arrived within the limit
+    └── StallError               (TimeoutError, RuntimeError)   nothing arrived within the limit
 
 Each class also subclasses the built-in that a user of ``torch.utils.data`` would catch. Errors
 pickle with everything they name. This module raises nothing itself and imports nothing of penstock.
@@ -142,5 +142,5 @@ class StateError(PenstockError, ValueError):
     """A ``state_dict`` that does not belong to this loader; the message says which field differs."""
 
 
-class StallError(PenstockError, TimeoutError):
+class StallError(PenstockError, TimeoutError, RuntimeError):  # RuntimeError: what torch raises for `timeout`
     """No batch arrived within the limit; the stage and worker that stood still are named."""
