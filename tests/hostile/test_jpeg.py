@@ -59,7 +59,7 @@ def assert_honest(file: bytes, name: str, rng: random.Random) -> bool:
 
 
 def mutated(seed: bytes, rng: random.Random) -> bytes:
-    """The file with some bits flipped, bytes set, or pieces moved; half of the time near its start, where headers are."""
+    """The file with some bits flipped, bytes set, or pieces moved; half of the time near its start."""
     file = bytearray(seed)
     for _ in range(rng.choice([1, 1, 1, 2, 5])):
         place = rng.randrange(len(file) if rng.random() < 0.5 else min(700, len(file)))

@@ -109,7 +109,7 @@ def test_pictures_of_one_and_two_columns_are_exact(sampling: str) -> None:
     st.integers(0, 30),
     st.randoms(use_true_random=False),
 )
-def test_what_pillow_writes_is_exact(  # noqa: PLR0917  # what a file is made of
+def test_what_pillow_writes_is_exact(  # what a file is made of
     jpeg: Jpeg,
     width: int,
     height: int,

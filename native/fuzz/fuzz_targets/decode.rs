@@ -7,7 +7,7 @@ use penstock_core::jpeg::{Decoder, Header, Limits, Region, inspect};
 use penstock_core::rows::{RowSink, planar_row_len};
 use penstock_core::simd::Level;
 
-const LIMITS: Limits = Limits { max_pixels: 1 << 20 };
+const LIMITS: Limits = Limits { max_pixels: 1 << 16 };
 
 struct Interleaved {
     width: usize,
