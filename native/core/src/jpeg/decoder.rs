@@ -101,10 +101,14 @@ impl Decoder {
             header.height
         );
         for component in header.components() {
-            self.tables
-                .set_dc(component.dc, header.huffman[0][component.dc].unwrap_or_default())?;
-            self.tables
-                .set_ac(component.ac, header.huffman[1][component.ac].unwrap_or_default())?;
+            let [dc, ac] =
+                [header.huffman[0][component.dc], header.huffman[1][component.ac]].map(Option::unwrap_or_default);
+            if !self.tables.set_dc(component.dc, dc) || !self.tables.set_ac(component.ac, ac) {
+                return Err(Error::Corrupt {
+                    what: "bad Huffman table",
+                    offset: header.scan,
+                });
+            }
         }
         let cover = Cover::new(header, region);
         let mut scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);

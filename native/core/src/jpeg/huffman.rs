@@ -1,7 +1,5 @@
 //! Huffman decoding tables: one lookup gives a whole symbol with its value, or two short ones.
 
-use crate::error::Error;
-
 /// Entries of a DC table. Small, because it shares the first-level cache with the AC tables.
 const DC_SIZE: usize = 1 << 8;
 /// Entries of an AC table. Measured: 9 and 11 bits are slower (fewer pairs, and first-level cache, respectively).
@@ -264,14 +262,16 @@ impl Tables {
         }
     }
 
-    /// Makes DC table `id` the one that `raw` declares.
-    pub fn set_dc(&mut self, id: usize, raw: &[u8]) -> Result<(), Error> {
+    /// Makes DC table `id` the one that `raw` declares; false: it declares no valid one.
+    #[must_use]
+    pub fn set_dc(&mut self, id: usize, raw: &[u8]) -> bool {
         let table = &mut self.dc[id];
         rebuild(&mut self.dc_raw[id], raw, || table.build(Class::Dc, raw))
     }
 
-    /// Makes AC table `id` the one that `raw` declares.
-    pub fn set_ac(&mut self, id: usize, raw: &[u8]) -> Result<(), Error> {
+    /// Makes AC table `id` the one that `raw` declares; false: it declares no valid one.
+    #[must_use]
+    pub fn set_ac(&mut self, id: usize, raw: &[u8]) -> bool {
         let (table, scratch) = (&mut self.ac[id], &mut self.scratch);
         rebuild(&mut self.ac_raw[id], raw, || {
             let good = table.build(Class::Ac, raw);
@@ -290,17 +290,14 @@ impl Tables {
 }
 
 /// Builds a table unless it was built from the same bytes before.
-fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> Result<(), Error> {
+fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> bool {
     if built == raw {
-        return Ok(());
+        return true;
     }
     built.clear();
-    if !build() {
-        return Err(Error::Corrupt {
-            what: "bad Huffman table",
-            offset: 0,
-        });
+    let good = build();
+    if good {
+        built.extend_from_slice(raw);
     }
-    built.extend_from_slice(raw);
-    Ok(())
+    good
 }

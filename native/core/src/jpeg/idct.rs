@@ -58,6 +58,10 @@ pub(crate) fn block_row(
         // SAFETY: the level is only ever one that the processor has.
         Level::Avx2 => unsafe { super::idct_avx2::block_row(blocks, used, row, quant, out, pitch) },
         _ => {
+            debug_assert!(
+                used.len() <= blocks.len(),
+                "which coefficients are in use does not matter here"
+            );
             for (i, block) in (row.from..row.to).enumerate() {
                 idct(&blocks[row.index(block)], quant, &mut out[8 * i..], pitch);
             }

@@ -260,17 +260,17 @@ fn lookups_find_what_codes_spell() {
     for round in 0..60 {
         let mut raw = vec![0u8; 16];
         let (mut room, mut codes) = (1u32, 0usize);
-        for length in 0..16 {
+        for (length, counted) in raw.iter_mut().enumerate() {
             room *= 2;
             let count = numbers
                 .below(room.min(if length < 6 { 3 } else { 30 }) as usize)
                 .min(160 - codes) as u32;
-            raw[length] = count as u8;
+            *counted = count as u8;
             room -= count;
             codes += count as usize;
         }
         raw.extend((0..codes).map(|_| (numbers.below(16) << 4 | numbers.below(11)) as u8));
-        tables.set_ac(0, &raw).expect("a valid code");
+        assert!(tables.set_ac(0, &raw), "a valid code");
         let table = tables.ac(0);
 
         for _ in 0..5000 {
@@ -316,6 +316,6 @@ fn codes_of_ones_and_too_many_codes_are_refused() {
     too_many.extend([0; 15]);
     too_many.extend([1, 2, 3]);
 
-    assert!(tables.set_ac(0, &all_ones).is_err());
-    assert!(tables.set_ac(0, &too_many).is_err());
+    assert!(!tables.set_ac(0, &all_ones));
+    assert!(!tables.set_ac(0, &too_many));
 }
