@@ -44,7 +44,7 @@ fn transforms_agree_on_any_coefficients() {
         let largest = [8, 200, 2000, 40_000][round % 4];
         let count = 1 + numbers.below(5);
         let mut quant = [0i16; 64];
-        quant.fill_with(|| 1 + numbers.below(if round % 3 == 0 { 65_535 } else { 40 }) as i16);
+        quant.fill_with(|| (1 + numbers.below(if round % 3 == 0 { 65_535 } else { 40 })) as i16);
         let mut used = Vec::new();
         let blocks: Vec<[i16; 64]> = (0..count)
             .map(|_| {
