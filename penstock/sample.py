@@ -85,6 +85,11 @@ class Schema:
         """Names of the other fields, in order."""
         return tuple(name for name, f in self.fields.items() if not f.is_blob)
 
+    def refuse_small(self, name: str) -> None:
+        """Raise :class:`ArgumentError` unless field ``name`` is there and stored as encoded bytes."""
+        if not self[name].is_blob:
+            raise ArgumentError(f"field {name!r} is {self[name].kind}, not encoded bytes")
+
     def to_json(self) -> dict[str, Any]:
         """A JSON-able form; :meth:`from_json` is its inverse."""
         return {

@@ -33,6 +33,10 @@ class ConcatDataset(Dataset[T_co]):
         if any(map(is_iterable, self.datasets)):
             raise ArgumentError("ConcatDataset does not support IterableDataset; chain streams by ChainDataset")
         self.cumulative_sizes: list[int] = np.cumsum([len(dataset) for dataset in self.datasets]).tolist()
+        # for filling: where each begins, and the first one that is the very same object (its rows are filled together)
+        self._starts = np.array([0, *self.cumulative_sizes[:-1]], np.int64)
+        first = {id(dataset): place for place, dataset in reversed(list(enumerate(self.datasets)))}
+        self._groups = np.array([first[id(dataset)] for dataset in self.datasets], np.int64)
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
@@ -75,7 +79,8 @@ class ConcatDataset(Dataset[T_co]):
         if len(wrong := np.flatnonzero((at < 0) | (at >= len(self)))):
             raise IndexError(f"index {indices[wrong[0]]} is out of range of {len(self)} samples")
         children = np.searchsorted(self.cumulative_sizes, at, side="right")
-        for child in np.unique(children).tolist():
-            mine = np.flatnonzero(children == child)
-            inner = at[mine] - (self.cumulative_sizes[child - 1] if child else 0)
-            self.datasets[child].fill(inner, out, keys[mine], mine if rows is None else rows[mine])
+        inner = at - self._starts[children]
+        groups = self._groups[children]
+        for group in np.unique(groups).tolist():
+            mine = np.flatnonzero(groups == group)
+            self.datasets[group].fill(inner[mine], out, keys[mine], mine if rows is None else rows[mine])

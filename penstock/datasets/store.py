@@ -108,21 +108,24 @@ class StoreDataset(Dataset[Any]):
         keys: SampleKeys,
         rows: NDArray[np.int64],
     ) -> None:
-        with stage("read", len(indices)):
-            records = self.store.read(indices)
-        for name, field in filling.arrays.items():
-            target = parts[name]
-            for record, row in zip(records, rows.tolist(), strict=True):
-                target[row] = record.fields[field]
+        images: list[Any]
+        if filling.arrays:
+            with stage("read", len(indices)):
+                records = self.store.read(indices)
+            for name, field in filling.arrays.items():
+                target = parts[name]
+                for record, row in zip(records, rows.tolist(), strict=True):
+                    target[row] = record.fields[field]
+            images = [record.fields[filling.image_field] for record in records] if filling.program else []
+        else:
+            with stage("read", len(indices)):
+                images = self.store.blobs(filling.image_field, indices)
         if filling.program is not None:
-            field = filling.image_field
             failures: list[Any] = []
-            filling.program.fill(
-                [record.fields[field] for record in records], parts[filling.image], keys, rows, failures=failures
-            )
+            filling.program.fill(images, parts[filling.image], keys, rows, failures=failures)
             if failures:
                 first = min(failures, key=lambda failure: failure.position)
-                raise self._placed(first.error, records[first.position])
+                raise self._placed(first.error, *self._read([int(indices[first.position])]))
 
     def _read(self, indices: Sequence[int]) -> list[Record]:
         count = len(self)

@@ -81,20 +81,42 @@ class LmdbStore(Store):
 
     def read(self, indices: Iterable[int] | NDArray[np.int64]) -> list[Record]:
         """The records at ``indices``; blobs are views of the map. See :meth:`Store.read`."""
-        source = self._open()
-        source.refuse_changed(self.url)
-        decode, check, count = self._layout.decode, self._check, len(self)
+        decode, check = self._layout.decode, self._check
         records = []
-        for index in indices:
-            number = int(index)
-            if not 0 <= number < count:
-                self._refuse_outside(number)
+        for number, value in self._values(indices):
             try:
-                key, fields = decode(source.record(number), number, check=check)
+                key, fields = decode(value, number, check=check)
             except ValueError as error:
                 raise self._unreadable(number, error) from error
             records.append(Record(number, key, fields))
         return records
+
+    def blobs(self, field: str, indices: Iterable[int] | NDArray[np.int64]) -> list[memoryview]:
+        """One field's views; keys and small fields are left alone. See :meth:`Store.blobs`."""
+        self.schema.refuse_small(field)
+        blob, check = self._layout.blob, self._check
+        views = []
+        for number, value in self._values(indices):
+            try:
+                views.append(blob(value, number, field, check=check))
+            except ValueError as error:
+                raise self._unreadable(number, error) from error
+        return views
+
+    def _values(self, indices: Iterable[int] | NDArray[np.int64]) -> Iterator[tuple[int, memoryview]]:
+        """Index and stored value of each record."""
+        source = self._open()
+        source.refuse_changed(self.url)
+        count = len(self)
+        for index in indices.tolist() if isinstance(indices, np.ndarray) else indices:
+            number = int(index)
+            if not 0 <= number < count:
+                self._refuse_outside(number)
+            try:
+                value = source.record(number)
+            except ValueError as error:
+                raise self._unreadable(number, error) from error
+            yield number, value
 
     def column(self, field: str) -> NDArray[Any]:
         """A small field of all records, from its column; text is gathered record by record at the first call."""

@@ -158,6 +158,23 @@ class Layout:
             fields.update({name: _unpack_small(field, fields[name]) for name, field in self._small})
         return key, fields
 
+    def blob(self, value: memoryview, index: int, name: str, *, check: bool = True) -> memoryview:
+        """One blob of a record as a view; the small fields are not looked at. Raises as :meth:`decode`."""
+        if len(value) < self.head_nbytes:
+            raise ValueError(f"its {len(value)} bytes are fewer than its header needs")
+        begin, *table = self._head.unpack_from(value)
+        lengths = table[::2]
+        if begin != self._begin:
+            raise ValueError("its header is not one of this format")
+        if self.head_nbytes + sum(lengths) != len(value):
+            raise ValueError(f"it has {len(value)} bytes, its header speaks of {self.head_nbytes + sum(lengths)}")
+        place = 1 + self._blobs.index(name)
+        at = self.head_nbytes + sum(lengths[:place])
+        blob = value[at : at + lengths[place]]
+        if check and _hash(blob) ^ (index * _SALT & _MASK) != table[2 * place + 1]:
+            raise ValueError(f"the checksum of its field {name!r} does not hold")
+        return blob
+
     def blob_nbytes(self, value: bytes | bytearray | memoryview) -> int:
         """Bytes of a value's blobs, by its header."""
         return sum(self._head.unpack_from(value)[3::2])

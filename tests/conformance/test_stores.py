@@ -100,6 +100,17 @@ def test_indices_may_be_an_array(store: Store) -> None:
     assert [record.index for record in records] == [2, 0]
 
 
+def test_blobs_are_those_of_the_records(store: Store, contents: dict[str, bytes]) -> None:
+    """blobs() gives one encoded field of the records at the indices, as read() does, and refuses other fields."""
+    blobs = store.blobs("image", np.array([3, 0, 3]))
+
+    assert [bytes(blob) for blob in blobs] == [contents[KEYS[index]] for index in (3, 0, 3)]
+    with pytest.raises(RecordIndexError):
+        store.blobs("image", [len(KEYS)])
+    with pytest.raises(ArgumentError):
+        store.blobs("label", [0])
+
+
 def test_no_indices_give_no_records(store: Store) -> None:
     """Reading nothing gives nothing."""
     assert store.read([]) == []

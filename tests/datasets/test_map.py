@@ -104,6 +104,23 @@ def test_loading_is_getting(name: str) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(tree_leaves(loaded), tree_leaves(expected), strict=True))
 
 
+def test_a_dataset_that_is_concatenated_twice_is_filled_once() -> None:
+    """Repeats of one object share a call: chunks stay large however often a dataset is repeated."""
+    calls = []
+
+    class Counted(Noise):
+        def fill(self, indices: Any, out: Any, keys: SampleKeys, rows: Any = None) -> None:
+            calls.append(np.asarray(indices).tolist())
+            super().fill(indices, out, keys, rows)
+
+    one, other = Counted(), Counted()
+    n = len(one)
+
+    filled(ps.ConcatDataset([one, other, one]), [2 * n + 4, n + 3, 1], 3, [0, 1, 2])
+
+    assert calls == [[4, 1], [3]]
+
+
 def test_wrappers_pass_the_drawn_keys_on() -> None:
     """Randomness hangs on the index that the sampler drew, not on the inner one."""
     wrapped: ps.ConcatDataset[Any] = ps.ConcatDataset([ps.Subset(Noise(), [9, 8]), ps.Subset(Noise(), [7, 6, 5])])
