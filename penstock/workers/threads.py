@@ -47,10 +47,9 @@ class ThreadBackend:
 
     def __init__(self, num_workers: int, chunk_size: int | None = None) -> None:
         self._shared = _Shared(num_workers, chunk_size)
-        self._pid = os.getpid()
         self._finalizer = weakref.finalize(self, _Shared.stop, self._shared)
         self._finalizer.atexit = False  # _stop_all does it, and waits
-        _alive.add(self)
+        _alive.add(self._shared)
 
     def start(self, job: Job) -> None:
         """Start the threads (once); a further call changes the job, between epochs."""
@@ -93,23 +92,24 @@ class ThreadBackend:
 
     def close(self) -> None:
         """Drop what is queued, wake the threads and wait for them, two seconds at most."""
-        if self._pid != os.getpid():
-            return  # a forked child has no threads, and the lock may be held for ever
-        self._finalizer()
-        deadline = time.monotonic() + _JOIN_S
-        for thread in self._shared.threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
-        self._shared.drop()
+        if self._shared.pid == os.getpid():  # a forked child has no threads, and the lock may be held for ever
+            self._finalizer()
+            self._shared.join(time.monotonic() + _JOIN_S)
+            self._shared.drop()
 
 
-_alive: weakref.WeakSet[ThreadBackend] = weakref.WeakSet()
+_alive: weakref.WeakSet[_Shared] = weakref.WeakSet()
+"""What threads still share, also where the backend was collected: a thread keeps its state alive until it ends."""
 
 
 @atexit.register
 def _stop_all() -> None:
-    for backend in list(_alive):
-        backend.close()
+    mine = [shared for shared in _alive if shared.pid == os.getpid()]
+    for shared in mine:
+        shared.stop()
+    deadline = time.monotonic() + _JOIN_S
+    for shared in mine:
+        shared.join(deadline)
 
 
 class _Busy:
@@ -151,16 +151,14 @@ class _Shared:
 
     def __init__(self, num_workers: int, chunk_size: int | None) -> None:
         self.num_workers, self.chunk_size = num_workers, chunk_size
+        self.pid = os.getpid()
         self.job: Job | None = None
         self.threads: list[threading.Thread] = []
-        self.beginnings: dict[
-            int, Callable[[int], None]
-        ] = {}  # taken by each thread when it begins; the job may be gone
+        # taken by each thread when it begins; the job may be gone by then
+        self.beginnings: dict[int, Callable[[int], None]] = {}
         self.busy: list[_Busy | None] = [None] * num_workers
         self.progress = 0
-        self._lock = (
-            threading.RLock()
-        )  # reentrant: the collector may run a finalizer (stop) in the thread that holds it
+        self._lock = threading.RLock()  # the collector may run a finalizer (stop) in the thread that holds it
         self._work = threading.Condition(self._lock)
         self._ready = threading.Condition(self._lock)
         self._queue: deque[_Batch] = deque()
@@ -196,6 +194,12 @@ class _Shared:
             self._closed = True  # what is queued goes with the last thread: nothing is taken from under a thread here
             self._work.notify_all()
             self._ready.notify_all()
+
+    def join(self, deadline: float) -> None:
+        """Wait for the threads, after :meth:`stop`; ``deadline`` is a time of the monotonic clock."""
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def drop(self) -> None:
         """Forget what was queued and what is done, after :meth:`stop`."""

@@ -296,6 +296,21 @@ ENDINGS = {
 }
 
 
+def test_a_forgotten_busy_worker_is_waited_for_at_exit() -> None:
+    """Native code must not wake up in a dead interpreter: a worker of a collected loader ends its sample first."""
+    code = PREAMBLE.replace("time.sleep(SLEEP)", "(time.sleep(1), os.write(1, b'woke'))") + textwrap.dedent("""
+        import os
+        it = iter(ps.DataLoader(D(), 5, num_workers=2, prefetch_factor=20))
+        next(it)
+        time.sleep(0.3)
+        del it
+    """)
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "woke", "")
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_the_interpreter_exits(ending: str, persistent: bool) -> None:
