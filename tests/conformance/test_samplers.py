@@ -135,6 +135,17 @@ def test_seed_and_epoch_fix_the_order(name: str) -> None:
     assert all(orders[i] != orders[j] for i in range(4) for j in range(i))
 
 
+@pytest.mark.parametrize("name", [name for name in (*SAMPLERS, *BATCH_SAMPLERS) if name != "sequential"])
+def test_a_state_brings_its_seed(name: str) -> None:
+    """What a sampler has computed for its own seed does not show after a state of another."""
+    sampler = made(name, seed=4)
+    assert list(sampler) != list(made(name))
+
+    sampler.load_state_dict(made(name).state_dict())
+
+    assert list(sampler) == list(made(name))
+
+
 def test_state_is_small_json_and_resumes(any_sampler: Any) -> None:
     """A state is O(1), passes through JSON, and goes on at the next element."""
     walk = iter(any_sampler)

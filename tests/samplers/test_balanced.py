@@ -78,6 +78,28 @@ def test_classes_are_mixed_evenly_over_the_epoch() -> None:
     assert ((table - 250) ** 2 / 250).sum() < 27.9  # p = 0.001 with 9 degrees of freedom
 
 
+def test_neighbours_are_of_independent_classes() -> None:
+    """Classes do not take turns: the next sample's class is as likely the same as chance has it."""
+    labels = np.arange(4000) % 4
+
+    order = labels[ClassBalancedSampler(labels, seed=4).order(0, 4000)]
+
+    assert 880 < (order[1:] == order[:-1]).sum() < 1120  # 1000 on average, standard deviation 27
+
+
+def test_what_an_epoch_takes_of_a_class_is_spread_over_it() -> None:
+    """Part of a large class is a random part, and not neighbours as they are stored; another seed's is another one."""
+    parts = [
+        set(ClassBalancedSampler([0] * 1000 + [1] * 10, 200, seed=seed)) - set(range(1000, 1010)) for seed in (1, 2)
+    ]
+
+    for part in parts:
+        beside = sum(index + 1 in part for index in part)
+        assert len(part) == 100
+        assert beside < 25  # 10 on average
+    assert len(parts[0] & parts[1]) < 30
+
+
 def test_labels_come_from_a_store_without_reading_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store is asked for its column alone, and gives the order that the array gives."""
     for name, count in (("cat", 5), ("dog", 2)):

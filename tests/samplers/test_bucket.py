@@ -132,6 +132,18 @@ def test_buckets_and_their_members_are_shuffled() -> None:
     assert 40 < sum(a != b for a, b in pairwise(turns)) < 90  # of 96; two thirds on average
 
 
+def test_odd_batches_are_shuffled_too() -> None:
+    """Full batches that fill no run, and short ones, come in another order of buckets each epoch."""
+    sizes = np.repeat(range(6), 5)
+    sampler = BucketBatchSampler(sizes, 3, boundaries=range(1, 6), run_length=2, seed=4)
+
+    epochs = [[int(sizes[batch[0]]) for batch in sampler.batches(0, 99, epoch)] for epoch in range(9)]
+
+    assert all(sorted(zone) == list(range(6)) for turns in epochs for zone in (turns[:6], turns[6:]))
+    assert len({tuple(turns[:6]) for turns in epochs}) > 6
+    assert len({tuple(turns[6:]) for turns in epochs}) > 6
+
+
 def test_unshuffled_is_in_order() -> None:
     """shuffle=False: buckets one after the other, indices rising, short batches last."""
     sampler = BucketBatchSampler([5, 1, 5, 1, 5, 1, 5], 2, boundaries=[3], shuffle=False)

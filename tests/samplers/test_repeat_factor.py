@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError
 from penstock.samplers import RepeatFactorSampler, repeat_factors
+from penstock.samplers.repeat_factor import _Layout
 
 ROWS = st.lists(st.lists(st.integers(0, 6), max_size=4), min_size=1, max_size=30)
 
@@ -88,6 +89,13 @@ def test_extras_of_two_images_are_all_but_independent() -> None:
     assert sampler.factors[-1] == 1.5
     assert abs(together - 0.25) < 0.02
     assert abs(extra.mean() - 0.5) < 0.01
+
+
+def test_a_mark_on_a_border_is_of_the_image_that_ends_there() -> None:
+    """Marks and borders that coincide lose no image and pass none; past the last mark the first one comes again."""
+    layout = _Layout(np.array([5, 7, 9]), np.array([1, 3, 4]) * 2**30, 0)
+
+    assert layout.images_at(np.arange(5)).tolist() == [5, 7, 7, 9, 5]
 
 
 def test_nothing_rare_is_one_permutation() -> None:

@@ -135,6 +135,17 @@ def test_the_largest_draw_is_an_item_with_a_weight(weights: list[float]) -> None
     assert weights[found] > 0
 
 
+def test_a_draw_on_a_border_has_a_weight() -> None:
+    """A draw that equals a sum of weights is of the next item that has one, also where those between have none."""
+    exact = np.array([[0], [0.25], [0.5]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weighted, "uniforms", lambda *_: exact)
+
+        found = WeightedRandomSampler([0, 1, 0, 0, 1, 0, 2, 0], 3).order(0, 3)
+
+    assert found.tolist() == [1, 4, 6]
+
+
 def test_extreme_weights_stay_in_range() -> None:
     """The largest draw is an item, whatever the weights' scale."""
     for weights in ([5e-324, 2.3e-308, 1e-280], [1e300, 1e308, 1e307], [1e-300, 1e300]):
