@@ -132,6 +132,16 @@ def test_buckets_and_their_members_are_shuffled() -> None:
     assert 40 < sum(a != b for a, b in pairwise(turns)) < 90  # of 96; two thirds on average
 
 
+def test_buckets_of_one_size_have_orders_of_their_own() -> None:
+    """Equal buckets are not shuffled alike."""
+    sampler = BucketBatchSampler([0, 1] * 50, 50, boundaries=[1], seed=4)
+
+    even, odd = sorted(sampler, key=lambda batch: batch[0] % 2)
+
+    assert sorted(even) == list(range(0, 100, 2))
+    assert [index + 1 for index in even] != odd
+
+
 def test_odd_batches_are_shuffled_too() -> None:
     """Full batches that fill no run, and short ones, come in another order of buckets each epoch."""
     sizes = np.repeat(range(6), 5)
