@@ -8,32 +8,56 @@ from typing import Final
 
 from penstock.registry import Registry
 from penstock.transforms.base import Lambda, Op
+from penstock.transforms.blur import GaussianBlur, Sharpness
+from penstock.transforms.color import ColorJitter, Grayscale
 from penstock.transforms.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from penstock.transforms.decode import Decode, decode, sizes
+from penstock.transforms.erase import RandomErasing
 from penstock.transforms.flip import HorizontalFlip, VerticalFlip
 from penstock.transforms.layout import ToLayout
 from penstock.transforms.normalize import IMAGENET_MEAN, IMAGENET_STD, Normalize
+from penstock.transforms.pad import Letterbox, Pad
 from penstock.transforms.pipeline import Pipeline
 from penstock.transforms.program import Failure, Plan, Program
+from penstock.transforms.randaugment import RandAugment, TrivialAugmentWide
 from penstock.transforms.resize import Resize
+from penstock.transforms.tone import AutoContrast, Equalize, Invert, Posterize, Solarize
+from penstock.transforms.warp import RandomAffine, RandomPerspective, RandomRotation
 
 __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
+    "AutoContrast",
     "CenterCrop",
+    "ColorJitter",
     "Decode",
+    "Equalize",
     "Failure",
+    "GaussianBlur",
+    "Grayscale",
     "HorizontalFlip",
+    "Invert",
     "Lambda",
+    "Letterbox",
     "Normalize",
     "Op",
+    "Pad",
     "Pipeline",
     "Plan",
+    "Posterize",
     "Program",
+    "RandAugment",
+    "RandomAffine",
     "RandomCrop",
+    "RandomErasing",
+    "RandomPerspective",
     "RandomResizedCrop",
+    "RandomRotation",
     "Resize",
+    "Sharpness",
+    "Solarize",
     "ToLayout",
+    "TrivialAugmentWide",
     "VerticalFlip",
     "decode",
     "ops",
@@ -50,3 +74,20 @@ ops.register("HorizontalFlip", "penstock.transforms.flip:HorizontalFlip")
 ops.register("VerticalFlip", "penstock.transforms.flip:VerticalFlip")
 ops.register("Normalize", "penstock.transforms.normalize:Normalize")
 ops.register("ToLayout", "penstock.transforms.layout:ToLayout")
+ops.register("ColorJitter", "penstock.transforms.color:ColorJitter")
+ops.register("Grayscale", "penstock.transforms.color:Grayscale")
+ops.register("Posterize", "penstock.transforms.tone:Posterize")
+ops.register("Solarize", "penstock.transforms.tone:Solarize")
+ops.register("Equalize", "penstock.transforms.tone:Equalize")
+ops.register("AutoContrast", "penstock.transforms.tone:AutoContrast")
+ops.register("Invert", "penstock.transforms.tone:Invert")
+ops.register("GaussianBlur", "penstock.transforms.blur:GaussianBlur")
+ops.register("Sharpness", "penstock.transforms.blur:Sharpness")
+ops.register("RandomRotation", "penstock.transforms.warp:RandomRotation")
+ops.register("RandomAffine", "penstock.transforms.warp:RandomAffine")
+ops.register("RandomPerspective", "penstock.transforms.warp:RandomPerspective")
+ops.register("RandomErasing", "penstock.transforms.erase:RandomErasing")
+ops.register("Pad", "penstock.transforms.pad:Pad")
+ops.register("Letterbox", "penstock.transforms.pad:Letterbox")
+ops.register("RandAugment", "penstock.transforms.randaugment:RandAugment")
+ops.register("TrivialAugmentWide", "penstock.transforms.randaugment:TrivialAugmentWide")

@@ -46,13 +46,35 @@ EXAMPLES: dict[str, list[T.Op]] = {
     "VerticalFlip": [T.VerticalFlip(), T.VerticalFlip(0.3)],
     "Normalize": [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)],
     "ToLayout": [T.ToLayout(), T.ToLayout("HWC", "uint8"), T.ToLayout("CHW", "float16"), T.ToLayout("CHW", "uint8")],
+    "ColorJitter": [T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.ColorJitter(saturation=(0, 2)), T.ColorJitter(hue=0.5)],
+    "Grayscale": [T.Grayscale(), T.Grayscale(p=0.2), T.Grayscale(1)],
+    "Posterize": [T.Posterize(3), T.Posterize(1, p=0.9)],
+    "Solarize": [T.Solarize(), T.Solarize(70.5, p=1)],
+    "Equalize": [T.Equalize(), T.Equalize(1)],
+    "AutoContrast": [T.AutoContrast(), T.AutoContrast(1)],
+    "Invert": [T.Invert(), T.Invert(1)],
+    "GaussianBlur": [T.GaussianBlur(5), T.GaussianBlur((23, 3), (0.5, 4))],
+    "Sharpness": [T.Sharpness(2), T.Sharpness(0, p=1)],
+    "RandomRotation": [T.RandomRotation(30), T.RandomRotation((80, 100), "bilinear", fill=(10, 20, 30))],
+    "RandomAffine": [
+        T.RandomAffine(20),
+        T.RandomAffine(0, (0.2, 0.1), (0.5, 1.5), (-20, 20, -5, 5), "bilinear", fill=7, mask_fill=255),
+    ],
+    "RandomPerspective": [T.RandomPerspective(), T.RandomPerspective(1, p=1, filter="nearest")],
+    "RandomErasing": [T.RandomErasing(), T.RandomErasing(1, (0.1, 0.2), (1, 1), "random")],
+    "Pad": [T.Pad(3), T.Pad((1, 2, 3, 4), (0, 6, 7)), T.Pad((9, 2), mode="reflect"), T.Pad(4, mode="edge")],
+    "Letterbox": [T.Letterbox(90), T.Letterbox((60, 100), 0, "lanczos"), T.Letterbox(200, enlarge=False)],
+    "RandAugment": [T.RandAugment(), T.RandAugment(5, 3, 11, "bilinear", 128)],
+    "TrivialAugmentWide": [T.TrivialAugmentWide(), T.TrivialAugmentWide(7, "bilinear", (1, 2, 3))],
 }
 """Settings under which each op is tried; an op without an entry fails :func:`test_every_op_has_examples`."""
 
 OPS = [op for examples in EXAMPLES.values() for op in examples]
 ARRAY_OPS = [op for op in OPS if not isinstance(op, T.Decode)]
-RESIZING = (T.Resize, T.RandomResizedCrop)
-MOVING = (*RESIZING, T.CenterCrop, T.RandomCrop, T.HorizontalFlip, T.VerticalFlip)
+RESIZING = (T.Resize, T.RandomResizedCrop, T.Letterbox)
+SHIFTING = (T.CenterCrop, T.RandomCrop, T.HorizontalFlip, T.VerticalFlip, T.Pad)
+WARPING = (T.RandomRotation, T.RandomAffine, T.RandomPerspective, T.RandAugment, T.TrivialAugmentWide)
+MOVING = (*RESIZING, *SHIFTING, *WARPING)
 
 
 def each(*ops: T.Op) -> pytest.MarkDecorator:
@@ -178,7 +200,7 @@ def test_the_fused_path_is_the_general_path(op: T.Op, form: str) -> None:
         assert results[i].dtype == expected.dtype
 
 
-@each(*(op for op in OPS if isinstance(op, MOVING) and not isinstance(op, RESIZING)))
+@each(*(op for op in OPS if isinstance(op, SHIFTING) and getattr(op, "mode", "constant") == "constant"))
 def test_keypoints_and_boxes_follow_a_pixel(op: T.Op) -> None:
     """A marked pixel, its centre as a keypoint and its outline as a box arrive at the same place."""
     for i, (width, height) in enumerate(SIZES.tolist()):

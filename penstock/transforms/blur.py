@@ -1,0 +1,139 @@
+"""Ops on a pixel's neighbours: GaussianBlur and Sharpness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
+from penstock.transforms.chance import Chance
+from penstock.transforms.checks import interval, numbers
+from penstock.transforms.pixels import Pixels, blend
+
+__all__ = ["GaussianBlur", "Sharpness", "sharpen"]
+
+_LIGHTEST: Final = 2.0**-20
+"""Weights below it are left out: all of a kernel's together move a value by less than 0.01 of a level."""
+
+
+class GaussianBlur(Op):
+    """Blur by a Gaussian of random width: ``torchvision.transforms.GaussianBlur``.
+
+    Parameters
+    ----------
+    kernel_size : int or (int, int)
+        Odd numbers of pixels, of a square kernel or (width, height), 255 at most.
+    sigma : float or (float, float)
+        Standard deviation in pixels, or its range.
+
+    Notes
+    -----
+    Draws one number: sigma, uniform in its range. The image is mirrored at its borders without repeating the border
+    (an image smaller than half the kernel as often as it takes, where torchvision refuses). Separable, in float32;
+    uint8 is rounded half to even. Within one level of torchvision, whose kernel is not separated. Any float image
+    gives float32.
+    """
+
+    random: ClassVar[bool] = True
+
+    def __init__(self, kernel_size: int | tuple[int, int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
+        sides = numbers(kernel_size, "kernel_size")
+        sides = sides * 2 if isinstance(kernel_size, int) else sides
+        if len(sides) != 2 or not all(isinstance(v, int | np.integer) and 0 < v < 256 and v % 2 for v in sides):
+            raise ArgumentError(f"kernel_size={kernel_size!r}: one odd number of pixels, or (width, height), below 256")
+        self.kernel_size = (int(sides[0]), int(sides[1]))
+        self.sigma = interval(sigma, "sigma", low=0)
+        if self.sigma[0] <= 0:
+            raise ArgumentError(f"sigma={sigma!r} is positive")
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
+        """Sigma of each image, (n, 1)."""
+        least, most = self.sigma
+        return least + uniforms(keys, stream, 1) * (most - least)
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """As before."""
+        return movable(spec, self)
+
+    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+        """A new array."""
+        blurred = image.astype(np.float32)
+        for axis, length in ((1, self.kernel_size[0]), (0, self.kernel_size[1])):
+            blurred = _convolve(blurred, _gaussian(length, float(params[0])), axis)
+        if image.dtype != np.uint8:
+            return blurred
+        return np.rint(blurred, out=blurred).astype(np.uint8)  # weights sum to 1, and never carry beyond 255.5
+
+
+class Sharpness(Chance):
+    """Blur or sharpen by a factor, with probability ``p``: ``torchvision.transforms.RandomAdjustSharpness`` on PIL.
+
+    Parameters
+    ----------
+    sharpness_factor : float
+        0: blurred (3 x 3, ``PIL.ImageFilter.SMOOTH``); 1: as it is; 2: as much sharper as 0 is blurred.
+    p : float
+        0 to 1.
+    """
+
+    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
+        super().__init__(p)
+        self.sharpness_factor = interval(sharpness_factor, "sharpness_factor", low=0)[0]
+
+    def change(self, image: Pixels) -> Pixels:
+        """Blended with its blurred self."""
+        return sharpen(image, self.sharpness_factor)
+
+
+def sharpen(image: Pixels, factor: float) -> Pixels:
+    """Away from the blurred image by ``factor``, as ``PIL.ImageEnhance.Sharpness``."""
+    return blend(_smooth(image), image, factor)
+
+
+def _smooth(image: Pixels) -> Pixels:
+    """Each inner pixel: five parts itself and one part each of eight neighbours, rounded; the border as it is."""
+    smooth = image.copy()
+    if min(image.shape[:2]) < 3:
+        return smooth
+    rows = image[:-2].astype(np.uint16)
+    rows += image[1:-1]
+    rows += image[2:]
+    total = rows[:, :-2] + rows[:, 1:-1]
+    total += rows[:, 2:]
+    total += image[1:-1, 1:-1] * np.uint16(4)
+    mean = total * np.float32(1 / 13)  # never within 1/26 of a half, so that float32 rounds as exact numbers would
+    mean += np.float32(0.5)
+    smooth[1:-1, 1:-1] = mean.astype(np.uint8)
+    return smooth
+
+
+def _gaussian(length: int, sigma: float) -> NDArray[np.float32]:
+    """Weights that sum to 1, as many as matter: an odd number, symmetric."""
+    distance = np.arange(length) - (length - 1) / 2
+    weights = np.exp(-0.5 * (distance / sigma) ** 2)
+    weights /= weights.sum()
+    weights = weights[weights >= _LIGHTEST]
+    kernel: NDArray[np.float32] = (weights / weights.sum()).astype(np.float32)
+    return kernel
+
+
+def _convolve(image: NDArray[np.float32], weights: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
+    """Along one axis, mirrored at the borders; pairs of equal weight are added first."""
+    half = len(weights) // 2
+    if half == 0:
+        return image
+    padding = [(0, 0)] * image.ndim
+    padding[axis] = (half, half)
+    padded = np.moveaxis(np.pad(image, padding, "reflect"), axis, 0)
+    length = image.shape[axis]
+    total = padded[half : half + length] * weights[half]
+    for reach in range(1, half + 1):
+        both = padded[half - reach : half - reach + length] + padded[half + reach : half + reach + length]
+        both *= weights[half - reach]
+        total += both
+    return np.ascontiguousarray(np.moveaxis(total, 0, axis))

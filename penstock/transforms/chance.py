@@ -1,0 +1,42 @@
+"""What ops share that change an image's values in one fixed way, with some probability."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from penstock.sample import SampleKeys
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
+from penstock.transforms.checks import probability, require_pixels
+from penstock.transforms.pixels import Pixels
+from penstock.transforms.resize import require_uint8
+
+__all__ = ["Chance"]
+
+
+class Chance(Op):
+    """Params are whether each sample is changed; :meth:`change` says how. Draws one number."""
+
+    random: ClassVar[bool] = True
+
+    def __init__(self, p: float) -> None:
+        self.p = probability(p)
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
+        """Whether each image is changed: its number is below ``p``."""
+        return uniforms(keys, stream, 1)[:, 0] < self.p
+
+    def spec(self, spec: ImageSpec) -> ImageSpec | None:
+        """As before."""
+        require_uint8(movable(spec, self).dtype, self)
+        return spec
+
+    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+        """Changed, or the image."""
+        pixels = require_pixels(image, self)
+        return self.change(pixels) if params else pixels
+
+    def change(self, image: Pixels) -> Pixels:
+        """The image changed: a new array."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it changes an image")

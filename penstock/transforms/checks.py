@@ -1,0 +1,105 @@
+"""Checks of arguments that several ops take: probabilities, ranges, colours, and what kind of array an image is.
+
+Each returns the value in one form, or raises an :class:`ArgumentError` that names it. Called by ops when they are made
+and, for :func:`require_pixels` and :func:`colour_in`, for each image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.transforms.base import Op
+
+__all__ = [
+    "Colour",
+    "byte_colour",
+    "colour",
+    "colour_in",
+    "interval",
+    "numbers",
+    "probability",
+    "require_pixels",
+    "whole",
+]
+
+Colour = tuple[float, float, float]
+"""A value for each of R, G, B."""
+
+
+def numbers(values: Any, what: str) -> tuple[Any, ...]:
+    """One number or a sequence of numbers, as a tuple."""
+    listed = (values,) if isinstance(values, int | float | np.number) else values
+    if not isinstance(listed, Sequence | np.ndarray) or not all(isinstance(v, int | float | np.number) for v in listed):
+        raise ArgumentError(f"{what}={values!r} is a number or a sequence of numbers")
+    return tuple(listed)
+
+
+def probability(p: float) -> float:
+    """``p``, 0 to 1."""
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"p={p!r} is a probability, 0 to 1")
+    return float(p)
+
+
+def interval(
+    bounds: float | Sequence[float], what: str, low: float = -math.inf, high: float = math.inf
+) -> tuple[float, float]:
+    """``(least, most)`` of a range within [low, high]; one number is a range of that number alone."""
+    values = numbers(bounds, what)
+    values = values * 2 if isinstance(bounds, int | float | np.number) else values
+    if len(values) != 2 or not low <= values[0] <= values[1] <= high or not all(map(math.isfinite, values)):
+        raise ArgumentError(f"{what}={bounds!r} is not a range (least, most) within {low} to {high}")
+    return float(values[0]), float(values[1])
+
+
+def colour(fill: float | Sequence[float], what: str = "fill") -> Colour:
+    """One finite number for all channels, or one for each of the three."""
+    values = numbers(fill, what)
+    values = values * 3 if isinstance(fill, int | float | np.number) else values
+    if len(values) != 3 or not all(map(math.isfinite, values)):
+        raise ArgumentError(f"{what}={fill!r} is one number, or three: R, G, B")
+    return float(values[0]), float(values[1]), float(values[2])
+
+
+def whole(value: Any, what: str, least: int, most: int) -> int:
+    """A whole number within a range."""
+    if not isinstance(value, int | np.integer) or not least <= value <= most:
+        raise ArgumentError(f"{what}={value!r} is a whole number, {least} to {most}")
+    return int(value)
+
+
+def byte_colour(fill: int | Sequence[int], what: str = "fill") -> tuple[int, int, int]:
+    """A colour of whole numbers, 0 to 255."""
+    values = colour(fill, what)
+    if any(value % 1 or not 0 <= value <= 255 for value in values):
+        raise ArgumentError(f"{what}={fill!r}: values of uint8 images are whole numbers, 0 to 255")
+    return int(values[0]), int(values[1]), int(values[2])
+
+
+def colour_in(fill: Colour, image: NDArray[Any], op: Op) -> NDArray[Any]:
+    """``fill`` in the dtype of ``image``: (3,), or () for an HW image; refused where it would not stay what it is."""
+    values = np.array(fill)
+    if image.ndim == 2:
+        if len(set(fill)) > 1:
+            raise ArgumentError(f"{op!r} has a colour for an image without channels, {image.shape}")
+        values = values[0]
+    limits = np.iinfo(image.dtype) if image.dtype.kind in "iu" else None
+    if limits is not None and (np.any(values < limits.min) or np.any(values > limits.max) or np.any(values % 1)):
+        raise ArgumentError(f"{op!r}: {fill} cannot be a colour of {image.dtype} images")
+    return values.astype(image.dtype)
+
+
+def require_pixels(image: NDArray[Any], op: Op | str) -> NDArray[np.uint8]:
+    """``image``, if it is uint8 and HWC with three channels or HW."""
+    if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)):
+        raise ArgumentError(
+            f"{op!r} works on uint8 images, HWC with three channels or HW, not on {image.dtype} of {image.shape}; "
+            "put it before Normalize and ToLayout"
+        )
+    return image

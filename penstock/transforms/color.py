@@ -1,0 +1,172 @@
+"""Colour: brightness, contrast, saturation and hue in random order, and gray.
+
+The meaning of a factor is torchvision's on PIL images (``torchvision.transforms.functional.adjust_*``), which is
+Pillow's; results are equal on every pixel. torchvision's tensors round otherwise and, in saturation, contrast and hue,
+work in float; they differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
+from penstock.transforms.chance import Chance
+from penstock.transforms.checks import interval, require_pixels
+from penstock.transforms.pixels import IDENTITY, Pixels, blend, blend_table, look_up, luma, spread
+from penstock.transforms.resize import require_uint8
+
+__all__ = ["ColorJitter", "Grayscale", "brighten", "contrast", "rotate_hue", "saturate"]
+
+Range = tuple[float, float]
+
+
+class ColorJitter(Op):
+    """Change brightness, contrast, saturation and hue by random factors, in random order.
+
+    ``torchvision.transforms.ColorJitter`` on a PIL image.
+
+    Parameters
+    ----------
+    brightness, contrast, saturation : float or (float, float)
+        A range of factors, none negative; one number ``x`` is the range ``max(0, 1 - x)`` to ``1 + x``. 0 leaves
+        the step out.
+    hue : float or (float, float)
+        A range of turns of the colour circle, within -0.5 to 0.5; one number ``x`` is the range ``-x`` to ``x``. 0
+        leaves the step out. Costs more than all others together (twice through HSV).
+
+    Notes
+    -----
+    Draws eight numbers: the factors of brightness, contrast, saturation and hue, uniform in their ranges; and four
+    whose order is the steps'. Params of a sample: the four factors, then the numbers of the steps in their order.
+    Works on uint8; gray images (HW) keep their saturation and hue.
+    """
+
+    random: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        brightness: float | Sequence[float] = 0,
+        contrast: float | Sequence[float] = 0,
+        saturation: float | Sequence[float] = 0,
+        hue: float | Sequence[float] = 0,
+    ) -> None:
+        self.brightness = _factors(brightness, "brightness")
+        self.contrast = _factors(contrast, "contrast")
+        self.saturation = _factors(saturation, "saturation")
+        self.hue = _turns(hue)
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
+        """Factors and order of each image, (n, 8)."""
+        params = uniforms(keys, stream, 8)
+        ranges = (self.brightness, self.contrast, self.saturation, self.hue)
+        least = np.array([0.0 if bounds is None else bounds[0] for bounds in ranges])
+        span = np.array([0.0 if bounds is None else bounds[1] - bounds[0] for bounds in ranges])
+        params[:, :4] = least + params[:, :4] * span
+        params[:, 4:] = np.argsort(params[:, 4:], axis=1, kind="stable")
+        return params
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """As before."""
+        require_uint8(movable(spec, self).dtype, self)
+        return spec
+
+    def image(self, image: NDArray[Any], params: Params) -> Pixels:
+        """A new array, or the image where every step is left out."""
+        pixels = require_pixels(image, self)
+        factors: list[float] = params[:4].tolist()
+        for step in params[4:].astype(int).tolist():
+            if step == 0 and self.brightness is not None:
+                pixels = brighten(pixels, factors[0])
+            elif step == 1 and self.contrast is not None:
+                pixels = contrast(pixels, factors[1])
+            elif step == 2 and self.saturation is not None:
+                pixels = saturate(pixels, factors[2])
+            elif step == 3 and self.hue is not None:
+                pixels = rotate_hue(pixels, factors[3])
+        return pixels
+
+
+class Grayscale(Chance):
+    """Make an image gray: ``torchvision.transforms.Grayscale`` and, with ``p``, ``RandomGrayscale``, on PIL images.
+
+    Parameters
+    ----------
+    num_output_channels : {3, 1}
+        3: three equal channels. 1: an HW array, to which :class:`~penstock.transforms.ToLayout` gives its channel;
+        only with ``p=1``.
+    p : float
+        Probability, 0 to 1.
+    """
+
+    def __init__(self, num_output_channels: int = 3, p: float = 1.0) -> None:
+        super().__init__(p)
+        if num_output_channels not in {1, 3}:
+            raise ArgumentError(f"num_output_channels={num_output_channels!r} is neither 1 nor 3")
+        if num_output_channels == 1 and self.p != 1:
+            raise ArgumentError(f"p={p!r} with num_output_channels=1: samples would differ in their channels")
+        self.num_output_channels = num_output_channels
+
+    def spec(self, spec: ImageSpec) -> ImageSpec | None:
+        """As before with three channels; nothing is known with one."""
+        known = super().spec(spec)
+        return known if self.num_output_channels == 3 else None
+
+    def change(self, image: Pixels) -> Pixels:
+        """ITU-R BT.601 luma."""
+        gray = luma(image)
+        return spread(gray) if self.num_output_channels == 3 and image.ndim == 3 else gray
+
+
+def brighten(image: Pixels, factor: float) -> Pixels:
+    """``value * factor``."""
+    return look_up(image, blend_table(0, factor))
+
+
+def contrast(image: Pixels, factor: float) -> Pixels:
+    """Away from the image's mean luma, itself rounded, by ``factor``."""
+    gray = luma(image)
+    mean = int(int(gray.sum(dtype=np.int64)) / gray.size + 0.5)
+    return look_up(image, blend_table(mean, factor))
+
+
+def saturate(image: Pixels, factor: float) -> Pixels:
+    """Away from each pixel's luma by ``factor``."""
+    return blend(luma(image)[:, :, None], image, factor) if image.ndim == 3 else image
+
+
+def rotate_hue(image: Pixels, turns: float) -> Pixels:
+    """Turn the hue by ``int(turns * 255)`` of 256 steps, in Pillow's 8-bit HSV."""
+    if image.ndim == 2:
+        return image
+    from PIL import Image
+
+    turned = IDENTITY + np.uint8(int(turns * 255) % 256)
+    table = [*turned.tolist(), *range(256), *range(256)]
+    return np.array(Image.fromarray(image).convert("HSV").point(table).convert("RGB"))
+
+
+def _factors(bounds: float | Sequence[float], what: str) -> Range | None:
+    """The range of factors; None: leave the step out."""
+    if isinstance(bounds, int | float):
+        if not 0 <= bounds < math.inf:
+            raise ArgumentError(f"{what}={bounds!r}: one number is not negative; or give (least, most)")
+        bounds = (max(0.0, 1 - bounds), 1 + bounds)
+    least, most = interval(bounds, what, low=0)
+    return None if least == most == 1 else (least, most)
+
+
+def _turns(bounds: float | Sequence[float]) -> Range | None:
+    """The range of turns; None: leave the step out."""
+    if isinstance(bounds, int | float):
+        if not 0 <= bounds <= 0.5:
+            raise ArgumentError(f"hue={bounds!r}: one number is 0 to 0.5; or give (least, most)")
+        bounds = (-bounds, bounds)
+    least, most = interval(bounds, "hue", -0.5, 0.5)
+    return None if least == most == 0 else (least, most)

@@ -1,0 +1,111 @@
+"""Erasing a rectangle at random."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
+from penstock.transforms.checks import colour, colour_in, interval, probability
+
+__all__ = ["RandomErasing"]
+
+_TRIES: Final = 10
+_HEAD, _FEW, _ALL = 4, 4 + 2 * 2, 4 + 2 * _TRIES
+
+
+class RandomErasing(Op):
+    """Overwrite a rectangle, with probability ``p``: ``torchvision.transforms.RandomErasing``.
+
+    Parameters
+    ----------
+    p : float
+        0 to 1.
+    scale : (float, float)
+        Range of the rectangle's share of the image's area, within 0 to 1.
+    ratio : (float, float)
+        Range of its height / width, log-uniform.
+    value : float, (float, float, float) or "random"
+        What it is overwritten with, in the image's own scale: whole numbers 0 to 255 in a uint8 image. "random": each
+        value for itself, standard normal in a float image (as torchvision), uniform 0..255 in a uint8 one.
+
+    Notes
+    -----
+    Works on uint8 and on floats, HWC; stands before :class:`~penstock.transforms.ToLayout`, and behind Normalize to
+    erase with 0 as torchvision's users do. Draws whether, the place (top, left), a seed of the noise, and then up to
+    ten tries of two numbers (area, shape); none fits: nothing is erased. Params: left, top, width, height (0, 0:
+    nothing), seed. Boxes, keypoints and masks stay as they are. The loop over samples is Python on purpose, as in
+    RandomResizedCrop.
+
+    Z. Zhong et al., "Random Erasing Data Augmentation", AAAI 2020.
+    """
+
+    random: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        scale: tuple[float, float] = (0.02, 0.33),
+        ratio: tuple[float, float] = (0.3, 3.3),
+        value: float | Sequence[float] | str = 0,
+    ) -> None:
+        self.p = probability(p)
+        self.scale = interval(scale, "scale", 0, 1)
+        self.ratio = interval(ratio, "ratio", low=0)
+        if self.ratio[0] <= 0:
+            raise ArgumentError(f"ratio={ratio!r} is positive")
+        if isinstance(value, str) and value != "random":
+            raise ArgumentError(f"value={value!r}: a number, three numbers, or 'random'")
+        self.value = value if isinstance(value, str) else colour(value, "value")
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
+        """The rectangle and the noise's seed of each image, (n, 5)."""
+        params = np.zeros((len(sizes), 5))
+        few = uniforms(keys, stream, _FEW)
+        params[:, 4] = few[:, 3]
+        for i in np.flatnonzero(few[:, 0] < self.p).tolist():
+            width, height = sizes[i].tolist()
+            rectangle = self._rectangle(width, height, few[i].tolist())
+            if rectangle is None:
+                rectangle = self._rectangle(width, height, uniforms(keys[i : i + 1], stream, _ALL)[0].tolist())
+            params[i, :4] = rectangle or (0, 0, 0, 0)
+        return params
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """As before."""
+        return movable(spec, self)
+
+    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+        """A new array, or the image where nothing is erased."""
+        left, top, width, height = params[:4].astype(int).tolist()
+        if width == 0 or height == 0:
+            return image
+        erased = image.copy()
+        erased[top : top + height, left : left + width] = self._values(image, (height, width), float(params[4]))
+        return erased
+
+    def _values(self, image: NDArray[Any], size: tuple[int, int], seed: float) -> NDArray[Any]:
+        if not isinstance(self.value, str):
+            return colour_in(self.value, image, self)
+        noise = np.random.Generator(np.random.Philox(key=int(seed * 2**53)))
+        shape = (*size, *image.shape[2:])
+        if image.dtype == np.uint8:
+            return noise.integers(0, 256, shape, np.uint8)
+        return noise.standard_normal(shape, np.float32)
+
+    def _rectangle(self, width: int, height: int, numbers: list[float]) -> tuple[int, int, int, int] | None:
+        """The first try that is smaller than the image: left, top, width, height; None if none of ``numbers`` is."""
+        low, high = (math.log(bound) for bound in self.ratio)
+        for i in range(_HEAD, len(numbers), 2):
+            area = width * height * (self.scale[0] + numbers[i] * (self.scale[1] - self.scale[0]))
+            shape = math.exp(low + numbers[i + 1] * (high - low))
+            h, w = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+            if h < height and w < width:
+                return int(numbers[2] * (width - w + 1)), int(numbers[1] * (height - h + 1)), w, h
+        return None

@@ -1,0 +1,204 @@
+"""More room around an image: Pad, and Letterbox, which first resizes it to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, pair
+from penstock.transforms.checks import byte_colour, colour, colour_in, numbers, require_pixels, whole
+from penstock.transforms.pixels import Pixels
+from penstock.transforms.resize import Resize, check_filter, require_uint8, resize_native, resize_pillow
+
+__all__ = ["Letterbox", "Pad"]
+
+_MODES: Final = ("constant", "edge", "reflect")
+
+
+class Pad(Op):
+    """Add rows and columns: ``torchvision.transforms.Pad`` on PIL images.
+
+    Parameters
+    ----------
+    padding : int or sequence of 1, 2 or 4 ints
+        Pixels to add: on all sides; left-right, top-bottom; or left, top, right, bottom. None negative.
+    fill : float or (float, float, float)
+        What is added by "constant", in the image's own scale; whole numbers 0 to 255 to a uint8 image.
+    mode : {"constant", "edge", "reflect"}
+        ``fill``; the border again and again; or the image mirrored without its border (as often as it takes).
+    mask_fill : int
+        What "constant" adds to masks, 0 to 255.
+
+    Notes
+    -----
+    Works on uint8 and on floats. Boxes and keypoints are shifted.
+    """
+
+    def __init__(
+        self,
+        padding: int | Sequence[int],
+        fill: float | Sequence[float] = 0,
+        mode: str = "constant",
+        mask_fill: int = 0,
+    ) -> None:
+        sides = numbers(padding, "padding")
+        if len(sides) not in {1, 2, 4} or not all(isinstance(v, int | np.integer) and 0 <= v < 1 << 16 for v in sides):
+            raise ArgumentError(f"padding={padding!r}: one, two or four numbers of pixels, none negative")
+        if mode not in _MODES:
+            raise ArgumentError(f"mode={mode!r} is not one of {', '.join(_MODES)}")
+        self.padding = tuple(int(side) for side in (sides * 4)[:4])
+        self.fill = colour(fill)
+        self.mode = mode
+        self.mask_fill = whole(mask_fill, "mask_fill", 0, 255)
+
+    def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # nothing drawn
+        """Larger by the padding."""
+        left, top, right, bottom = self.padding
+        return sizes + np.array([left + right, top + bottom], np.int32)
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """Larger by the padding."""
+        left, top, right, bottom = self.padding
+        width = None if movable(spec, self).width is None else (spec.width or 0) + left + right
+        return replace(spec, width=width, height=None if spec.height is None else spec.height + top + bottom)
+
+    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:  # noqa: ARG002  # nothing drawn
+        """A new array."""
+        return self._pad(image, colour_in(self.fill, image, self) if self.mode == "constant" else np.empty(0))
+
+    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:  # noqa: ARG002  # nothing drawn
+        """As the image, with ``mask_fill``."""
+        return self._pad(mask, np.array(self.mask_fill, mask.dtype))
+
+    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
+        """Shifted."""
+        return boxes + np.array(self.padding[:2] * 2, np.float32)
+
+    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
+        """Shifted."""
+        moved = points.copy()
+        moved[:, :2] += np.array(self.padding[:2], np.float32)
+        return moved
+
+    def _pad(self, image: NDArray[Any], fill: NDArray[Any]) -> NDArray[Any]:
+        left, top, right, bottom = self.padding
+        if self.mode == "constant":
+            return _framed(image, left, top, image.shape[1] + left + right, image.shape[0] + top + bottom, fill)
+        channels = [(0, 0)] * (image.ndim - 2)
+        padded: NDArray[Any] = np.pad(image, [(top, bottom), (left, right), *channels], mode=self.mode)  # type: ignore[call-overload]  # one of _MODES
+        return padded
+
+
+class Letterbox(Op):
+    """Resize as large as fits into a size, keeping the shape, and fill what is left on both sides.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        A square's side, or (height, width).
+    fill : int or (int, int, int)
+        Colour of the bars, 0 to 255; 114 is what detectors of the YOLO family are trained with.
+    filter : {"box", "bilinear", "bicubic", "lanczos"}
+        Resampling filter, as :class:`~penstock.transforms.Resize` has it.
+    enlarge : bool
+        Whether an image smaller than the size is enlarged; else it is only framed.
+    mask_fill : int
+        Value of the bars in masks, 0 to 255.
+
+    Notes
+    -----
+    The image becomes ``round(side * min(width / image width, height / image height))`` pixels, 1 at least; of an odd
+    number of spare rows or columns the extra one is at the bottom or right. Boxes and keypoints follow. Params of a
+    sample: left, top, width and height of the image within the result.
+    """
+
+    def __init__(
+        self,
+        size: int | tuple[int, int],
+        fill: int | Sequence[int] = 114,
+        filter: str = "bilinear",  # noqa: A002  # Pillow's word
+        enlarge: bool = True,
+        mask_fill: int = 0,
+    ) -> None:
+        self.size_ = pair(size, "Letterbox")
+        self.fill = byte_colour(fill)
+        self.filter = check_filter(filter)
+        self.enlarge = enlarge
+        self.mask_fill = whole(mask_fill, "mask_fill", 0, 255)
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
+        """Where each image comes to lie, (n, 4)."""
+        room = np.array(self.size_[::-1], np.int32)
+        scale = (room / sizes).min(axis=1, keepdims=True)
+        if not self.enlarge:
+            scale = np.minimum(scale, 1)
+        inner = np.clip(np.rint(sizes * scale), 1, room).astype(np.int32)
+        return np.concatenate([(room - inner) // 2, inner], axis=1)
+
+    def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
+        """The same for all."""
+        result = np.empty((len(params), 2), np.int32)
+        result[:] = self.size_[::-1]
+        return result
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """Fixed."""
+        require_uint8(movable(spec, self).dtype, self)
+        return replace(spec, height=self.size_[0], width=self.size_[1])
+
+    def image(self, image: NDArray[Any], params: Params) -> Pixels:
+        """Resized by Pillow and framed."""
+        return self._frame(
+            resize_pillow(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
+        )
+
+    def native(self, image: NDArray[Any], params: Params) -> Pixels:
+        """Resized by the native core and framed."""
+        return self._frame(
+            resize_native(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
+        )
+
+    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+        """Resized by nearest neighbour and framed."""
+        inner = self._resize(params).mask(mask, params[2:])
+        left, top = params[:2].tolist()
+        return _framed(inner, left, top, self.size_[1], self.size_[0], np.array(self.mask_fill, mask.dtype))
+
+    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """Scaled and shifted."""
+        return self._resize(params).boxes(boxes, params[2:], size) + np.tile(params[:2], 2).astype(np.float32)
+
+    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """Scaled and shifted."""
+        moved = self._resize(params).keypoints(points, params[2:], size)
+        moved[:, :2] += params[:2].astype(np.float32)
+        return moved
+
+    def __repr__(self) -> str:
+        return (
+            f"Letterbox({self.size_}, fill={self.fill}, filter={self.filter!r}, enlarge={self.enlarge}, "
+            f"mask_fill={self.mask_fill})"
+        )
+
+    def _frame(self, inner: Pixels, params: Params) -> Pixels:
+        left, top = params[:2].tolist()
+        return _framed(inner, left, top, self.size_[1], self.size_[0], colour_in(self.fill, inner, self))
+
+    def _resize(self, params: Params) -> Resize:
+        return Resize((int(params[3]), int(params[2])), self.filter)
+
+
+def _framed(image: NDArray[Any], left: int, top: int, width: int, height: int, fill: NDArray[Any]) -> NDArray[Any]:
+    """A new array of ``fill`` with ``image`` at (left, top)."""
+    framed = np.empty((height, width, *image.shape[2:]), image.dtype)
+    bottom, right = top + image.shape[0], left + image.shape[1]
+    framed[:top], framed[bottom:] = fill, fill
+    framed[top:bottom, :left], framed[top:bottom, right:] = fill, fill
+    framed[top:bottom, left:right] = image
+    return framed

@@ -1,0 +1,73 @@
+"""Arithmetic on uint8 pixels that ops share: luma, look-up tables, blends. Pillow's results, number for number.
+
+Every function takes HWC uint8 with three channels, or HW, and returns a new array. Nothing is checked here; ops check.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["IDENTITY", "Pixels", "blend", "blend_table", "look_up", "look_up_channels", "luma", "spread"]
+
+Pixels = NDArray[np.uint8]
+
+IDENTITY: Final = np.arange(256, dtype=np.uint8)
+IDENTITY.setflags(write=False)
+"""The look-up table that changes nothing."""
+
+
+def luma(image: Pixels) -> Pixels:
+    """HW: ITU-R BT.601 luma in 16 fractional bits, rounded, as ``PIL.Image.convert("L")``."""
+    if image.ndim == 2:
+        return image
+    total = image[:, :, 0].astype(np.uint32)
+    total *= np.uint32(19595)
+    total += image[:, :, 1] * np.uint32(38470)
+    total += image[:, :, 2] * np.uint32(7471)
+    total += np.uint32(0x8000)
+    total >>= np.uint32(16)
+    return total.astype(np.uint8)
+
+
+def spread(plane: Pixels) -> Pixels:
+    """HWC with three equal channels from HW."""
+    return np.repeat(plane[:, :, None], 3, axis=2)
+
+
+def look_up(image: Pixels, table: Pixels) -> Pixels:
+    """Each value replaced by the table's, 256 long."""
+    return table.take(image)
+
+
+def look_up_channels(image: Pixels, tables: Pixels) -> Pixels:
+    """Each channel by its own table, (channels, 256)."""
+    if image.ndim == 2:
+        return look_up(image, tables[0])
+    out = np.empty(image.shape, np.uint8)
+    for channel in range(image.shape[2]):
+        out[:, :, channel] = tables[channel].take(image[:, :, channel])
+    return out
+
+
+def blend(first: Pixels | NDArray[np.int16], second: Pixels, factor: float) -> Pixels:
+    """``first + factor * (second - first)`` in float32, cut off to 0..255 and towards zero, as ``PIL.Image.blend``.
+
+    ``first`` is broadcast. A factor outside 0..1 extrapolates.
+    """
+    if factor == 1:
+        return second.copy()
+    start = first.astype(np.float32)
+    mixed = second.astype(np.float32)
+    mixed -= start
+    mixed *= np.float32(factor)
+    mixed += start
+    np.clip(mixed, 0, 255, out=mixed)
+    return mixed.astype(np.uint8)
+
+
+def blend_table(first: int, factor: float) -> Pixels:
+    """The look-up table of :func:`blend` with one value for ``first``."""
+    return blend(np.array([first], np.int16), IDENTITY, factor)

@@ -1,0 +1,261 @@
+"""RandAugment and TrivialAugmentWide: a few ops, chosen at random from a list, each with a magnitude.
+
+The lists, their magnitudes and the pixels are torchvision's on PIL images
+(``torchvision.transforms.RandAugment``, ``TrivialAugmentWide``); only the random numbers are the sample's own. Where a
+chosen op moves pixels, boxes, keypoints and masks follow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.sample import SampleKeys
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
+from penstock.transforms.blur import sharpen
+from penstock.transforms.checks import require_pixels, whole
+from penstock.transforms.color import brighten, contrast, saturate
+from penstock.transforms.pixels import Pixels
+from penstock.transforms.resize import require_uint8
+from penstock.transforms.tone import auto_contrast, equalize, posterize, solarize
+from penstock.transforms.warp import Matrix, Warp, affine_matrix, forward, move_boxes, move_points, rotation_matrix
+
+__all__ = ["SPACE", "RandAugment", "TrivialAugmentWide"]
+
+SPACE: Final = (
+    "Identity",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+    "Rotate",
+    "Brightness",
+    "Color",
+    "Contrast",
+    "Sharpness",
+    "Posterize",
+    "Solarize",
+    "AutoContrast",
+    "Equalize",
+)
+"""The ops, in torchvision's order; params say which by its place here."""
+
+_SIGNED: Final = np.array([1 <= place <= 9 for place in range(len(SPACE))])
+_TRANSLATE_X, _TRANSLATE_Y = SPACE.index("TranslateX"), SPACE.index("TranslateY")
+
+_ON_VALUES: Final[Mapping[str, Callable[[Pixels, float], Pixels]]] = {
+    "Identity": lambda image, _: image,
+    "Brightness": lambda image, magnitude: brighten(image, 1.0 + magnitude),
+    "Color": lambda image, magnitude: saturate(image, 1.0 + magnitude),
+    "Contrast": lambda image, magnitude: contrast(image, 1.0 + magnitude),
+    "Sharpness": lambda image, magnitude: sharpen(image, 1.0 + magnitude),
+    "Posterize": lambda image, magnitude: posterize(image, int(magnitude)),
+    "Solarize": solarize,
+    "AutoContrast": lambda image, _: auto_contrast(image),
+    "Equalize": lambda image, _: equalize(image),
+}
+
+
+class _Move(Warp):
+    """One of the moving ops of :data:`SPACE`; params are its magnitude."""
+
+    def __init__(self, name: str, filter: str, fill: int | Sequence[int], mask_fill: int) -> None:  # noqa: A002
+        super().__init__(filter, fill, mask_fill)
+        self.name = name
+
+    def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
+        """Shears keep the top left corner in place, as in AutoAugment's own code."""
+        magnitude = float(params[0])
+        if self.name == "Rotate":
+            return rotation_matrix(magnitude, size)
+        middle = (size[0] * 0.5, size[1] * 0.5)
+        if self.name == "TranslateX":
+            return affine_matrix(middle, 0.0, (int(magnitude), 0), 1.0, (0.0, 0.0))
+        if self.name == "TranslateY":
+            return affine_matrix(middle, 0.0, (0, int(magnitude)), 1.0, (0.0, 0.0))
+        degrees = math.degrees(math.atan(magnitude))
+        return affine_matrix((0, 0), 0.0, (0, 0), 1.0, (degrees, 0.0) if self.name == "ShearX" else (0.0, degrees))
+
+
+class _Augment(Op):
+    """What both share: params are, for each of the ops in turn, its place in :data:`SPACE` and its magnitude."""
+
+    random: ClassVar[bool] = True
+
+    def __init__(self, num_magnitude_bins: int, filter: str, fill: int | Sequence[int], mask_fill: int) -> None:  # noqa: A002
+        self.num_magnitude_bins = whole(num_magnitude_bins, "num_magnitude_bins", 2, 1 << 15)
+        move = _Move("Rotate", filter, fill, mask_fill)  # checks them
+        self.filter, self.fill, self.mask_fill = move.filter, move.fill, move.mask_fill
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """As before."""
+        require_uint8(movable(spec, self).dtype, self)
+        return spec
+
+    def image(self, image: NDArray[Any], params: Params) -> Pixels:
+        """The chosen ops, one after another; the image itself where they are identities."""
+        pixels = require_pixels(image, self)
+        for place, magnitude in params.reshape(-1, 2).tolist():
+            name = SPACE[int(place)]
+            if name in _ON_VALUES:
+                pixels = _ON_VALUES[name](pixels, magnitude)
+            else:
+                pixels = self._move(name).image(pixels, np.array([magnitude]))
+        return pixels
+
+    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+        """As the chosen ops move it."""
+        for move, magnitude in self._moves(params):
+            mask = move.mask(mask, magnitude)
+        return mask
+
+    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """The upright boxes around the corners, moved by all chosen ops, clipped to the image."""
+        onward = self._onward(params, size)
+        return boxes if onward is None else move_boxes(boxes, onward, size)
+
+    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """As the chosen ops move them."""
+        onward = self._onward(params, size)
+        return points if onward is None else move_points(points, onward)
+
+    def _onward(self, params: Params, size: tuple[int, int]) -> NDArray[np.float64] | None:
+        """Where all chosen ops together move a point; None: nowhere."""
+        matrices = [move.matrix(magnitude, size) for move, magnitude in self._moves(params)]
+        onward = [forward(matrix) for matrix in matrices if matrix is not None]
+        return reduce(lambda first, then: then @ first, onward) if onward else None
+
+    def _moves(self, params: Params) -> Iterator[tuple[_Move, Params]]:
+        """The moving ones of the chosen ops."""
+        for place, magnitude in params.reshape(-1, 2).tolist():
+            if SPACE[int(place)] not in _ON_VALUES:
+                yield self._move(SPACE[int(place)]), np.array([magnitude])
+
+    def _move(self, name: str) -> _Move:
+        return _Move(name, self.filter, self.fill, self.mask_fill)
+
+
+class RandAugment(_Augment):
+    """``num_ops`` ops, each chosen uniformly, all of one magnitude: ``torchvision.transforms.RandAugment``.
+
+    Parameters
+    ----------
+    num_ops : int
+        How many, one after another.
+    magnitude : int
+        How strong, 0 to ``num_magnitude_bins - 1``.
+    num_magnitude_bins : int
+        How many strengths there are.
+    filter : {"nearest", "bilinear"}
+        How moving ops sample the image; a mask always by "nearest".
+    fill : int or (int, int, int)
+        Value, 0 to 255, of pixels from outside the image.
+    mask_fill : int
+        The same for masks.
+
+    Notes
+    -----
+    Draws two numbers an op: which, and the sign of its magnitude. Works on uint8.
+
+    E. Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space", 2019.
+    """
+
+    def __init__(
+        self,
+        num_ops: int = 2,
+        magnitude: int = 9,
+        num_magnitude_bins: int = 31,
+        filter: str = "nearest",  # noqa: A002  # Pillow's word
+        fill: int | Sequence[int] = 0,
+        mask_fill: int = 0,
+    ) -> None:
+        super().__init__(num_magnitude_bins, filter, fill, mask_fill)
+        self.num_ops = whole(num_ops, "num_ops", 1, 1 << 10)
+        self.magnitude = whole(magnitude, "magnitude", 0, self.num_magnitude_bins - 1)
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
+        """Which ops, and how strong, of each image: (n, 2 * num_ops)."""
+        numbers = uniforms(keys, stream, 2 * self.num_ops)
+        places = (numbers[:, 0::2] * len(SPACE)).astype(np.intp)
+        across = 150.0 / 331.0 * sizes
+        strengths = np.tile(_strengths(0.3, 30.0, 0.9, 4, self.num_magnitude_bins)[:, self.magnitude], (len(sizes), 1))
+        strengths[:, _TRANSLATE_X : _TRANSLATE_Y + 1] = _steps(0, across, self.num_magnitude_bins)[..., self.magnitude]
+        params = np.empty((len(sizes), 2 * self.num_ops))
+        params[:, 0::2] = places
+        params[:, 1::2] = _signed(np.take_along_axis(strengths, places, axis=1), places, numbers[:, 1::2])
+        return params
+
+
+class TrivialAugmentWide(_Augment):
+    """One op, chosen uniformly, of a random magnitude: ``torchvision.transforms.TrivialAugmentWide``.
+
+    Parameters
+    ----------
+    num_magnitude_bins : int
+        How many strengths there are.
+    filter : {"nearest", "bilinear"}
+        How moving ops sample the image; a mask always by "nearest".
+    fill : int or (int, int, int)
+        Value, 0 to 255, of pixels from outside the image.
+    mask_fill : int
+        The same for masks.
+
+    Notes
+    -----
+    Draws three numbers: which op, its magnitude, and the magnitude's sign. Works on uint8.
+
+    S. Müller, F. Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation", ICCV 2021.
+    """
+
+    def __init__(
+        self,
+        num_magnitude_bins: int = 31,
+        filter: str = "nearest",  # noqa: A002  # Pillow's word
+        fill: int | Sequence[int] = 0,
+        mask_fill: int = 0,
+    ) -> None:
+        super().__init__(num_magnitude_bins, filter, fill, mask_fill)
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
+        """Which op, and how strong, of each image: (n, 2)."""
+        numbers = uniforms(keys, stream, 3)
+        places = (numbers[:, 0] * len(SPACE)).astype(np.intp)
+        bins = (numbers[:, 1] * self.num_magnitude_bins).astype(np.intp)
+        strengths = _strengths(0.99, 135.0, 0.99, 6, self.num_magnitude_bins)
+        strengths[_TRANSLATE_X : _TRANSLATE_Y + 1] = _steps(0, 32.0, self.num_magnitude_bins)
+        return np.stack([places, _signed(strengths[places, bins], places, numbers[:, 2])], axis=1)
+
+
+def _strengths(shear: float, degrees: float, enhance: float, bits: int, bins: int) -> NDArray[np.float64]:
+    """Each op's magnitudes, (ops, bins), with zeros for translations: those may depend on the image."""
+    strengths = np.zeros((len(SPACE), bins))
+    for name, most in (("ShearX", shear), ("ShearY", shear), ("Rotate", degrees)):
+        strengths[SPACE.index(name)] = _steps(0, most, bins)
+    for name in ("Brightness", "Color", "Contrast", "Sharpness"):
+        strengths[SPACE.index(name)] = _steps(0, enhance, bins)
+    counted = np.arange(bins, dtype=np.float32) / np.float32((bins - 1) / bits)
+    strengths[SPACE.index("Posterize")] = 8 - np.rint(counted)
+    strengths[SPACE.index("Solarize")] = _steps(255.0, 0.0, bins)
+    return strengths
+
+
+def _steps(first: float, last: float | NDArray[Any], bins: int) -> NDArray[np.float64]:
+    """``torch.linspace`` in float32, from both ends to the middle; ``last``: (...), result: (..., bins).
+
+    Rounded once, as by a fused multiply-add; where torch has none, its last bit may differ.
+    """
+    start, end = np.float32(first), np.asarray(last, np.float32)[..., None]
+    step = ((end - start) / np.float32(bins - 1)).astype(np.float64)
+    places = np.arange(bins)
+    exact: NDArray[np.float64] = np.where(places < bins // 2, start + step * places, end - step * places[::-1])
+    return exact.astype(np.float32).astype(np.float64)
+
+
+def _signed(strengths: NDArray[np.float64], places: NDArray[np.intp], coins: NDArray[np.float64]) -> Any:
+    """Half of them negative, of the ops that have a direction."""
+    return np.where(_SIGNED[places] & (coins < 0.5), -strengths, strengths)

@@ -1,0 +1,172 @@
+"""Ops on values alone, by look-up table: Posterize, Solarize, Equalize, AutoContrast, Invert.
+
+Each is Pillow's of that name (``PIL.ImageOps``), equal on every pixel, and so torchvision's on PIL images. ``p`` is 0.5
+as in torchvision's ``RandomPosterize`` and so on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.transforms.chance import Chance
+from penstock.transforms.checks import interval, whole
+from penstock.transforms.pixels import IDENTITY, Pixels, look_up, look_up_channels
+
+__all__ = [
+    "AutoContrast",
+    "Equalize",
+    "Invert",
+    "Posterize",
+    "Solarize",
+    "auto_contrast",
+    "equalize",
+    "invert",
+    "posterize",
+    "solarize",
+]
+
+
+class Posterize(Chance):
+    """Keep the highest bits of each value, with probability ``p``.
+
+    Parameters
+    ----------
+    bits : int
+        How many, 1 to 8 (8 changes nothing).
+    p : float
+        0 to 1.
+    """
+
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        super().__init__(p)
+        self.bits = whole(bits, "bits", 1, 8)
+
+    def change(self, image: Pixels) -> Pixels:
+        """The lower bits are zero."""
+        return posterize(image, self.bits)
+
+
+class Solarize(Chance):
+    """Invert every value at or above a threshold, with probability ``p``.
+
+    Parameters
+    ----------
+    threshold : float
+        0 inverts everything, 256 nothing.
+    p : float
+        0 to 1.
+    """
+
+    def __init__(self, threshold: float = 128, p: float = 0.5) -> None:
+        super().__init__(p)
+        self.threshold = interval(threshold, "threshold")[0]
+
+    def change(self, image: Pixels) -> Pixels:
+        """Bright values turned dark."""
+        return solarize(image, self.threshold)
+
+
+class Equalize(Chance):
+    """Spread each channel's values evenly over 0..255, with probability ``p``.
+
+    Parameters
+    ----------
+    p : float
+        0 to 1.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p)
+
+    def change(self, image: Pixels) -> Pixels:
+        """A flat histogram, as nearly as whole values allow."""
+        return equalize(image)
+
+
+class AutoContrast(Chance):
+    """Stretch each channel so that its darkest value is 0 and its brightest 255, with probability ``p``.
+
+    Parameters
+    ----------
+    p : float
+        0 to 1.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p)
+
+    def change(self, image: Pixels) -> Pixels:
+        """Channels of one value are kept."""
+        return auto_contrast(image)
+
+
+class Invert(Chance):
+    """``255 - value``, with probability ``p``.
+
+    Parameters
+    ----------
+    p : float
+        0 to 1.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p)
+
+    def change(self, image: Pixels) -> Pixels:
+        """The negative."""
+        return invert(image)
+
+
+def posterize(image: Pixels, bits: int) -> Pixels:
+    """The highest ``bits`` bits of each value."""
+    kept: Pixels = image & np.uint8(256 - (1 << (8 - bits)))
+    return kept
+
+
+def solarize(image: Pixels, threshold: float) -> Pixels:
+    """Values at or above ``threshold`` inverted."""
+    return look_up(image, np.where(threshold <= IDENTITY, ~IDENTITY, IDENTITY))
+
+
+def equalize(image: Pixels) -> Pixels:
+    """Each value replaced by its rank in its channel, counted in steps of 1/255 of the pixels."""
+    return look_up_channels(image, np.stack([_equalizing(counts) for counts in _histograms(image)]))
+
+
+def auto_contrast(image: Pixels) -> Pixels:
+    """Each channel stretched over 0..255."""
+    return look_up_channels(image, np.stack([_stretching(counts) for counts in _histograms(image)]))
+
+
+def invert(image: Pixels) -> Pixels:
+    """The negative."""
+    return ~image
+
+
+def _histograms(image: Pixels) -> NDArray[np.int64]:
+    """How many pixels of each channel have each value, (channels, 256). Pillow counts; NumPy would take five times."""
+    from PIL import Image
+
+    return np.array(Image.fromarray(image).histogram(), np.int64).reshape(-1, 256)
+
+
+def _equalizing(counts: NDArray[np.int64]) -> Pixels:
+    used = np.flatnonzero(counts)
+    step = (int(counts.sum()) - int(counts[used[-1]])) // 255
+    if len(used) <= 1 or step == 0:
+        return IDENTITY
+    below = np.cumsum(counts) - counts
+    ranks: Pixels = np.minimum((below + step // 2) // step, 255).astype(np.uint8)
+    return ranks
+
+
+def _stretching(counts: NDArray[np.int64]) -> Pixels:
+    used = np.flatnonzero(counts)
+    low, high = int(used[0]), int(used[-1])
+    if low == high:
+        return IDENTITY
+    scale = 255.0 / (high - low)
+    offset = -low * scale  # two roundings, as Pillow's: it decides what is cut to the level below
+    stretched: Pixels = np.clip(IDENTITY * scale + offset, 0, 255).astype(np.uint8)
+    return stretched

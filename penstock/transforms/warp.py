@@ -1,0 +1,385 @@
+"""Turning, shearing and tilting: RandomRotation, RandomAffine, RandomPerspective.
+
+::
+
+    params ──matrix──> where each pixel of the result lies in the image      (Pillow's direction: result to source)
+              │           └ PIL.Image.transform: image; mask, nearest
+              └ inverse ──> where each point of the image goes               boxes, keypoints
+
+A matrix acts on continuous coordinates, in which pixel (0, 0) has its centre at (0.5, 0.5); results are torchvision's
+on PIL images, on every pixel. Size is kept; what comes from outside the image is filled. Pillow is the specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
+from penstock.transforms.checks import byte_colour, interval, numbers, probability, require_pixels, whole
+from penstock.transforms.pixels import Pixels
+from penstock.transforms.resize import require_uint8
+
+__all__ = [
+    "WARP_FILTERS",
+    "Matrix",
+    "RandomAffine",
+    "RandomPerspective",
+    "RandomRotation",
+    "Warp",
+    "affine_matrix",
+    "forward",
+    "move_boxes",
+    "move_points",
+    "rotation_matrix",
+]
+
+Matrix = tuple[float, ...]
+"""From the result to the image: six numbers of an affine map, row by row, or eight of a projective one."""
+
+WARP_FILTERS: Final = ("nearest", "bilinear")
+"""Of the image's pixels around a place: the one it lies in, or the four nearest. Neither widens where it shrinks."""
+
+_AFFINE = 6
+
+
+class Warp(Op):
+    """What ops share that map an image onto itself: :meth:`matrix` says how.
+
+    Parameters
+    ----------
+    filter : {"nearest", "bilinear"}
+        How the image is sampled; a mask always by "nearest".
+    fill : int or (int, int, int)
+        Value, 0 to 255, of pixels from outside the image.
+    mask_fill : int
+        The same for masks, 0 to 255.
+    """
+
+    random: ClassVar[bool] = True
+
+    def __init__(self, filter: str, fill: int | Sequence[int], mask_fill: int) -> None:  # noqa: A002  # Pillow's word
+        if filter not in WARP_FILTERS:
+            raise ArgumentError(f"filter={filter!r} is not one of {', '.join(WARP_FILTERS)}")
+        self.filter = filter
+        self.fill = byte_colour(fill)
+        self.mask_fill = whole(mask_fill, "mask_fill", 0, 255)
+
+    def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
+        """Where the pixels of an image of ``size`` (width, height) come from; None: from where they are."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it moves an image")
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """As before."""
+        require_uint8(movable(spec, self).dtype, self)
+        return spec
+
+    def image(self, image: NDArray[Any], params: Params) -> Pixels:
+        """A new array, or the image where nothing moves."""
+        pixels = require_pixels(image, self)
+        matrix = self.matrix(params, (image.shape[1], image.shape[0]))
+        return pixels if matrix is None else _transform(pixels, matrix, self.filter, self.fill)
+
+    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+        """Sampled where the image is, by the nearest pixel; any dtype."""
+        height, width = mask.shape
+        matrix = self.matrix(params, (width, height))
+        if matrix is None:
+            return mask
+        if mask.dtype == np.uint8:
+            return _transform(mask, matrix, "nearest", (self.mask_fill,) * 3)
+        places = np.arange(1, mask.size + 1, dtype=np.int32).reshape(mask.shape)
+        padded = np.concatenate([np.array([self.mask_fill], mask.dtype), mask.ravel()])
+        moved: NDArray[Any] = padded[_transform(places, matrix, "nearest", (0, 0, 0))]
+        return moved
+
+    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """The upright box around the moved corners, clipped to the image; one outside is kept with no area."""
+        matrix = self.matrix(params, size)
+        return boxes if matrix is None else move_boxes(boxes, forward(matrix), size)
+
+    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """Moved; those outside stay, outside."""
+        matrix = self.matrix(params, size)
+        if matrix is None:
+            return points
+        return move_points(points, forward(matrix))
+
+
+class RandomRotation(Warp):
+    """Turn about the centre by a random angle: ``torchvision.transforms.RandomRotation``, without ``expand``.
+
+    Parameters
+    ----------
+    degrees : float or (float, float)
+        Range of the angle, counter-clockwise; one number ``x`` is the range ``-x`` to ``x``.
+    filter : {"nearest", "bilinear"}
+        How the image is sampled; a mask always by "nearest".
+    fill : int or (int, int, int)
+        Value, 0 to 255, of pixels from outside the image.
+    mask_fill : int
+        The same for masks.
+
+    Notes
+    -----
+    Draws one number, which is the params of a sample: the angle.
+    """
+
+    def __init__(
+        self,
+        degrees: float | Sequence[float],
+        filter: str = "nearest",  # noqa: A002  # Pillow's word
+        fill: int | Sequence[int] = 0,
+        mask_fill: int = 0,
+    ) -> None:
+        super().__init__(filter, fill, mask_fill)
+        self.degrees = _angles(degrees, "degrees")
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
+        """The angle of each image, (n, 1)."""
+        least, most = self.degrees
+        return least + uniforms(keys, stream, 1) * (most - least)
+
+    def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
+        """About the middle of the image."""
+        return rotation_matrix(float(params[0]), size)
+
+
+class RandomAffine(Warp):
+    """Turn, shift, scale and shear about the centre at random: ``torchvision.transforms.RandomAffine``.
+
+    Parameters
+    ----------
+    degrees : float or (float, float)
+        Range of the angle, clockwise; one number ``x`` is the range ``-x`` to ``x``.
+    translate : (float, float), optional
+        Largest shift, to either side, as a share of width and of height, 0 to 1; rounded to whole pixels.
+    scale : (float, float), optional
+        Range of the factor of size.
+    shear : float, (float, float) or (float, float, float, float), optional
+        Range of the angle along x in degrees (one number ``x``: ``-x`` to ``x``), then along y; within -90 to 90.
+    filter : {"nearest", "bilinear"}
+        How the image is sampled; a mask always by "nearest".
+    fill : int or (int, int, int)
+        Value, 0 to 255, of pixels from outside the image.
+    mask_fill : int
+        The same for masks.
+
+    Notes
+    -----
+    Draws six numbers; params of a sample: angle, shift along x and y, factor, shear along x and y, in degrees
+    and pixels.
+    """
+
+    def __init__(
+        self,
+        degrees: float | Sequence[float],
+        translate: tuple[float, float] | None = None,
+        scale: tuple[float, float] | None = None,
+        shear: float | Sequence[float] | None = None,
+        filter: str = "nearest",  # noqa: A002  # Pillow's word
+        fill: int | Sequence[int] = 0,
+        mask_fill: int = 0,
+    ) -> None:
+        super().__init__(filter, fill, mask_fill)
+        self.degrees = _angles(degrees, "degrees")
+        self.translate = (0.0, 0.0) if translate is None else _shares(translate)
+        self.scale = (1.0, 1.0) if scale is None else interval(scale, "scale", low=0)
+        if self.scale[0] <= 0:
+            raise ArgumentError(f"scale={scale!r} is positive")
+        self.shear = _shears(shear)
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
+        """What happens to each image, (n, 6)."""
+        params = uniforms(keys, stream, 6)
+        across = np.array(self.translate) * sizes
+        ranges = np.array([self.degrees, (0, 0), (0, 0), self.scale, self.shear[:2], self.shear[2:]])
+        shift = np.rint((2 * params[:, 1:3] - 1) * across)
+        drawn: Params = ranges[:, 0] + params * (ranges[:, 1] - ranges[:, 0])
+        drawn[:, 1:3] = shift
+        return drawn
+
+    def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
+        """About the middle of the image."""
+        angle, x, y, scale, shear_x, shear_y = params.tolist()
+        return affine_matrix((size[0] * 0.5, size[1] * 0.5), angle, (x, y), scale, (shear_x, shear_y))
+
+
+class RandomPerspective(Warp):
+    """Tilt with probability ``p``: ``torchvision.transforms.RandomPerspective``.
+
+    Parameters
+    ----------
+    distortion_scale : float
+        How far each corner may go inwards, 0 to 1: 1 is to the middle.
+    p : float
+        0 to 1.
+    filter : {"nearest", "bilinear"}
+        How the image is sampled; a mask always by "nearest".
+    fill : int or (int, int, int)
+        Value, 0 to 255, of pixels from outside the image.
+    mask_fill : int
+        The same for masks.
+
+    Notes
+    -----
+    Draws nine numbers; params of a sample: whether it is tilted, and the whole pixels to which its top left, top right,
+    bottom right and bottom left corner go, x and y. An image is left as it is where those are no convex quadrilateral:
+    where it is one pixel wide or high, and, with a scale near 1, rarely.
+    """
+
+    def __init__(
+        self,
+        distortion_scale: float = 0.5,
+        p: float = 0.5,
+        filter: str = "bilinear",  # noqa: A002  # Pillow's word
+        fill: int | Sequence[int] = 0,
+        mask_fill: int = 0,
+    ) -> None:
+        super().__init__(filter, fill, mask_fill)
+        self.distortion_scale = interval(distortion_scale, "distortion_scale", 0, 1)[0]
+        self.p = probability(p)
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
+        """Whether, and where its corners go, of each image: (n, 9)."""
+        numbers = uniforms(keys, stream, 9)
+        reach = np.floor(self.distortion_scale * (sizes // 2))
+        near = np.floor(numbers[:, 1:].reshape(-1, 4, 2) * (reach + 1)[:, None])
+        far = (sizes - 1)[:, None] - near
+        corners = np.where(np.array([(0, 0), (1, 0), (1, 1), (0, 1)]) == 1, far, near)
+        params = np.empty((len(sizes), 9))
+        params[:, 0] = (numbers[:, 0] < self.p) & _is_convex(corners)
+        params[:, 1:] = corners.reshape(-1, 8)
+        return params
+
+    def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
+        """From the quadrilateral to the image's corners, which are pixels' indices, as torchvision has it."""
+        if not params[0]:
+            return None
+        right, bottom = size[0] - 1, size[1] - 1
+        return _perspective_matrix(params[1:].reshape(4, 2), ((0, 0), (right, 0), (right, bottom), (0, bottom)))
+
+
+def affine_matrix(
+    centre: tuple[float, float],
+    angle: float,
+    translate: tuple[float, float],
+    scale: float,
+    shear: tuple[float, float],
+) -> Matrix:
+    """The inverse of: shear, turn clockwise, scale (all about the centre), shift. torchvision's, to the last bit."""
+    turn, shear_x, shear_y = math.radians(angle), math.radians(shear[0]), math.radians(shear[1])
+    a = math.cos(turn - shear_y) / math.cos(shear_y)
+    b = -math.cos(turn - shear_y) * math.tan(shear_x) / math.cos(shear_y) - math.sin(turn)
+    c = math.sin(turn - shear_y) / math.cos(shear_y)
+    d = -math.sin(turn - shear_y) * math.tan(shear_x) / math.cos(shear_y) + math.cos(turn)
+    m0, m1, m3, m4 = d / scale, -b / scale, -c / scale, a / scale
+    (centre_x, centre_y), (x, y) = centre, translate
+    m2 = m0 * (-centre_x - x) + m1 * (-centre_y - y) + centre_x
+    m5 = m3 * (-centre_x - x) + m4 * (-centre_y - y) + centre_y
+    return m0, m1, m2, m3, m4, m5
+
+
+def rotation_matrix(angle: float, size: tuple[int, int]) -> Matrix | None:
+    """``PIL.Image.rotate``'s, counter-clockwise about the middle; None where nothing turns."""
+    angle %= 360.0
+    if angle == 0:
+        return None
+    turn = -math.radians(angle)
+    cos, sin = round(math.cos(turn), 15), round(math.sin(turn), 15)  # so that right angles are exact
+    x, y = size[0] / 2, size[1] / 2
+    return cos, sin, cos * -x + sin * -y + x, -sin, cos, -sin * -x + cos * -y + y
+
+
+def forward(matrix: Matrix) -> NDArray[np.float64]:
+    """The other direction, from the image to the result: 3 x 3, on homogeneous coordinates."""
+    full = [*matrix, 0.0, 0.0, 1.0] if len(matrix) == _AFFINE else [*matrix, 1.0]
+    return np.asarray(np.linalg.inv(np.array(full, np.float64).reshape(3, 3)), np.float64)
+
+
+def move_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
+    """The upright boxes around moved corners, clipped to the image of ``size``."""
+    limits = np.array(size, np.float64)
+    sides = boxes.reshape(-1, 2, 2).astype(np.float64)
+    if np.any(onward[2, :2]):  # beyond the image, points may come back from behind the horizon
+        sides = np.clip(sides, 0, limits)
+    x, y = sides[:, [0, 1, 1, 0], 0], sides[:, [0, 0, 1, 1], 1]
+    corners = _project(np.stack([x, y], axis=2).reshape(-1, 2), onward).reshape(-1, 4, 2)
+    moved = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    return np.asarray(np.clip(moved, 0, np.tile(limits, 2)), np.float32)
+
+
+def move_points(points: NDArray[np.float32], onward: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Points moved, wherever they come to lie; further columns are kept."""
+    moved = points.copy()
+    moved[:, :2] = _project(points[:, :2].astype(np.float64), onward)
+    return moved
+
+
+def _perspective_matrix(ends: NDArray[np.float64], starts: Sequence[tuple[int, int]]) -> Matrix:
+    """The projective map from four points to four others; rounded to float32, as torchvision's, and to no noise."""
+    rows, values = [], []
+    for (x, y), (u, v) in zip(ends.tolist(), starts, strict=True):
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+        values += [u, v]
+    solution = np.linalg.solve(np.array(rows, np.float64), np.array(values, np.float64))
+    solution[np.abs(solution) < 1e-12] = 0  # what should be nothing would decide between two pixels
+    return tuple(solution.astype(np.float32).tolist())
+
+
+def _transform(image: NDArray[Any], matrix: Matrix, filter: str, fill: tuple[int, int, int]) -> NDArray[Any]:  # noqa: A002
+    from PIL import Image
+
+    method = Image.Transform.AFFINE if len(matrix) == _AFFINE else Image.Transform.PERSPECTIVE
+    resample = Image.Resampling.BILINEAR if filter == "bilinear" else Image.Resampling.NEAREST
+    outside = fill if image.ndim == 3 else fill[0]
+    source = Image.fromarray(image)
+    return np.array(source.transform(source.size, method, matrix, resample, fillcolor=outside))
+
+
+def _project(points: NDArray[np.float64], onward: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Where points of the image, (n, 2), go."""
+    moved = np.column_stack([points, np.ones(len(points))]) @ onward.T
+    projected: NDArray[np.float64] = moved[:, :2] / moved[:, 2:]
+    return projected
+
+
+def _is_convex(corners: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether four corners, (n, 4, 2), in order, turn the same way (right, with y downwards) at each."""
+    edge = np.roll(corners, -1, axis=1) - corners
+    following = np.roll(edge, -1, axis=1)
+    turn = edge[:, :, 0] * following[:, :, 1] - edge[:, :, 1] * following[:, :, 0]
+    convex: NDArray[np.bool_] = np.all(turn > 0, axis=1)
+    return convex
+
+
+def _angles(degrees: float | Sequence[float], what: str, limit: float = math.inf) -> tuple[float, float]:
+    if isinstance(degrees, int | float):
+        if degrees < 0:
+            raise ArgumentError(f"{what}={degrees!r}: one number is not negative; or give (least, most)")
+        degrees = (-degrees, degrees)
+    return interval(degrees, what, -limit, limit)
+
+
+def _shares(translate: Sequence[float]) -> tuple[float, float]:
+    if len(numbers(translate, "translate")) != 2 or not all(0 <= share <= 1 for share in translate):
+        raise ArgumentError(f"translate={translate!r}: two shares, of width and of height, 0 to 1")
+    return float(translate[0]), float(translate[1])
+
+
+def _shears(shear: float | Sequence[float] | None) -> tuple[float, float, float, float]:
+    """Least and most along x, least and most along y."""
+    if shear is None:
+        return 0.0, 0.0, 0.0, 0.0
+    given = numbers(shear, "shear")
+    both = (given[:2], given[2:]) if len(given) == 4 else (shear, (0.0, 0.0))
+    (low_x, high_x), (low_y, high_y) = (_angles(bounds, "shear", 90) for bounds in both)
+    if max(abs(low_x), abs(high_x), abs(low_y), abs(high_y)) >= 90:
+        raise ArgumentError(f"shear={shear!r}: angles are within -90 to 90 degrees, not at them")
+    return low_x, high_x, low_y, high_y
