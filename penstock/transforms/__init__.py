@@ -8,6 +8,7 @@ from typing import Final
 
 from penstock.registry import Registry
 from penstock.transforms.base import Lambda, Op
+from penstock.transforms.batch import CutMix, MixUp
 from penstock.transforms.blur import GaussianBlur, Sharpness
 from penstock.transforms.color import ColorJitter, Grayscale
 from penstock.transforms.crop import CenterCrop, RandomCrop, RandomResizedCrop
@@ -30,6 +31,7 @@ __all__ = [
     "AutoContrast",
     "CenterCrop",
     "ColorJitter",
+    "CutMix",
     "Decode",
     "Equalize",
     "Failure",
@@ -39,6 +41,7 @@ __all__ = [
     "Invert",
     "Lambda",
     "Letterbox",
+    "MixUp",
     "Normalize",
     "Op",
     "Pad",

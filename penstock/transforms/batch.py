@@ -1,0 +1,182 @@
+"""MixUp and CutMix: whole batches of images mixed with their neighbours in the batch, labels alike.
+
+Called between the loader and the model, on NumPy arrays and on torch tensors of any device: everything is done by the
+arrays' own operators, and torch is not imported. They are not ops, which see one sample. Their randomness belongs to
+the batch: ``(seed, epoch, batch)``, so that a run resumed at batch 117 mixes it as the first run did.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.errors import ArgumentError
+from penstock.transforms.checks import whole
+
+__all__ = ["CutMix", "MixUp"]
+
+_MOST: Final = (1 << 64) - 1
+_KEY: Final = 2
+"""Second word of the Philox key; :func:`penstock.rng.generator` has 1, so that a batch's numbers are no sample's."""
+
+
+class _Mix:
+    """What both share: arguments, randomness, and labels."""
+
+    def __init__(self, alpha: float = 1.0, num_classes: int | None = None, seed: int = 0) -> None:
+        if not 0 < alpha < math.inf:
+            raise ArgumentError(f"alpha={alpha!r} is a positive number")
+        self.alpha = float(alpha)
+        self.num_classes = None if num_classes is None else whole(num_classes, "num_classes", 1, 1 << 31)
+        self.seed = whole(seed, "seed", 0, _MOST)
+
+    def __call__(self, images: Any, labels: Any, *, batch: int, epoch: int = 0) -> tuple[Any, Any]:
+        """Mix one batch.
+
+        Parameters
+        ----------
+        images : array or tensor, shape (n, ...)
+            Left as they are.
+        labels : array or tensor, shape (n,) or (n, num_classes)
+            Class numbers, or a share for each class.
+        batch, epoch : int
+            Which one; the same numbers give the same result.
+
+        Returns
+        -------
+        images, targets
+            New ones; targets are (n, num_classes) shares that sum to 1 (float32 from class numbers).
+        """
+        if len(images) != len(labels) or labels.ndim not in {1, 2}:
+            raise ArgumentError(
+                f"{tuple(images.shape)} images and {tuple(labels.shape)} labels: one label, or row of shares, an image"
+            )
+        mixed, share = self._mixed(images, self._generator(batch, epoch))
+        targets = self._shares(labels)
+        return mixed, targets * share + targets[_partners(len(labels))] * (1 - share)
+
+    def _generator(self, batch: int, epoch: int) -> np.random.Generator:
+        counter = np.array([0, 0, whole(batch, "batch", 0, _MOST), whole(epoch, "epoch", 0, _MOST)], np.uint64)
+        return np.random.Generator(np.random.Philox(counter=counter, key=np.array([self.seed, _KEY], np.uint64)))
+
+    def _mixed(self, images: Any, draw: np.random.Generator) -> tuple[Any, float]:
+        """The mixed images, and how much of each is its own."""
+        raise NotImplementedError
+
+    def _shares(self, labels: Any) -> Any:
+        """One row of shares for each label."""
+        if labels.ndim == 2:
+            if self.num_classes not in {None, labels.shape[1]}:
+                raise ArgumentError(f"labels have {labels.shape[1]} classes, not num_classes={self.num_classes}")
+            return labels
+        if self.num_classes is None:
+            raise ArgumentError(f"{type(self).__name__} of class numbers needs num_classes")
+        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_classes:
+            raise ArgumentError(
+                f"labels from {labels.min()} to {labels.max()} are not within 0 to {self.num_classes - 1}"
+            )
+        if isinstance(labels, np.ndarray):
+            shares: Any = np.zeros((len(labels), self.num_classes), np.float32)
+        else:
+            shares = labels.new_zeros((len(labels), self.num_classes)).float()  # a tensor, where the labels are
+        shares[list(range(len(labels))), labels] = 1
+        return shares
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+class MixUp(_Mix):
+    """Each image and label mixed with the one before it in the batch: ``share * own + (1 - share) * neighbour``.
+
+    ``torchvision.transforms.v2.MixUp``: one share for the batch, Beta(alpha, alpha).
+
+    Parameters
+    ----------
+    alpha : float
+        Positive. 1: any share is as likely; below 1: mostly near 0 or 1.
+    num_classes : int, optional
+        Of labels that are class numbers.
+    seed : int
+        Together with the epoch and the number of the batch, fixes the randomness.
+
+    Notes
+    -----
+    Images are floats, of any layout. Batches are taken to be shuffled: neighbours are strangers. Thread-safe; pickles.
+
+    H. Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from penstock.transforms import MixUp
+    >>> images, labels = np.zeros((4, 3, 8, 8), np.float32), np.array([0, 1, 2, 1])
+    >>> mixed, targets = MixUp(alpha=0.2, num_classes=3, seed=7)(images, labels, batch=0)
+    >>> targets.shape, targets.sum(axis=1).round(6).tolist()
+    ((4, 3), [1.0, 1.0, 1.0, 1.0])
+    """
+
+    def _mixed(self, images: Any, draw: np.random.Generator) -> tuple[Any, float]:
+        if "float" not in str(images.dtype):
+            raise ArgumentError(f"MixUp mixes floats, not {images.dtype}; put it behind Normalize and ToLayout")
+        share = float(draw.beta(self.alpha, self.alpha))
+        return images[_partners(len(images))] * (1 - share) + images * share, share
+
+
+class CutMix(_Mix):
+    """A rectangle of each image replaced by the same one of the image before it; labels by area.
+
+    ``torchvision.transforms.v2.CutMix``: one rectangle for the batch; its area is ``1 - Beta(alpha, alpha)`` of an
+    image's before it is clipped.
+
+    Parameters
+    ----------
+    alpha : float
+        Positive. 1: any area is as likely; below 1: mostly near nothing or everything.
+    num_classes : int, optional
+        Of labels that are class numbers.
+    seed : int
+        Together with the epoch and the number of the batch, fixes the randomness.
+    layout : {"CHW", "HWC"}
+        Order of an image's axes.
+
+    Notes
+    -----
+    Images of any dtype. Batches are taken to be shuffled: neighbours are strangers. Thread-safe; pickles.
+
+    S. Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", ICCV 2019.
+    """
+
+    def __init__(self, alpha: float = 1.0, num_classes: int | None = None, seed: int = 0, layout: str = "CHW") -> None:
+        super().__init__(alpha, num_classes, seed)
+        if layout not in {"CHW", "HWC"}:
+            raise ArgumentError(f"layout={layout!r} is neither 'CHW' nor 'HWC'")
+        self.layout = layout
+
+    def _mixed(self, images: Any, draw: np.random.Generator) -> tuple[Any, float]:
+        if images.ndim != 4:
+            raise ArgumentError(
+                f"CutMix takes batches of images, (n, {', '.join(self.layout)}), not {tuple(images.shape)}"
+            )
+        height, width = images.shape[2:] if self.layout == "CHW" else images.shape[1:3]
+        x0, y0, x1, y1 = self._rectangle(int(width), int(height), draw)
+        place: tuple[slice, ...] = (slice(None), slice(y0, y1), slice(x0, x1))
+        if self.layout == "CHW":
+            place = (slice(None), *place)
+        mixed = images[list(range(len(images)))]  # by a list: a copy, of an array and of a tensor
+        mixed[place] = images[place][_partners(len(images))]
+        return mixed, 1 - (x1 - x0) * (y1 - y0) / (width * height)
+
+    def _rectangle(self, width: int, height: int, draw: np.random.Generator) -> tuple[int, int, int, int]:
+        """x0, y0, x1, y1."""
+        reach = 0.5 * math.sqrt(1 - draw.beta(self.alpha, self.alpha))
+        x, y = int(draw.integers(width)), int(draw.integers(height))
+        across, down = int(reach * width), int(reach * height)
+        return max(x - across, 0), max(y - down, 0), min(x + across, width), min(y + down, height)
+
+
+def _partners(count: int) -> list[int]:
+    """Whom each is mixed with: the one before it, the first with the last."""
+    return [(i - 1) % count for i in range(count)]
