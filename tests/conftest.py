@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -36,6 +37,13 @@ def imagenet_dir(data_dir: Path) -> Path:
 def hostile_dir(data_dir: Path) -> Path:
     """Damaged and malicious JPEG files."""
     return _inside(data_dir, "hostile-jpeg")
+
+
+def pytest_unconfigure() -> None:
+    """Let torch's handles on its workers' shared memory die before torch does: at exit each would print an error."""
+    reductions = sys.modules.get("torch.multiprocessing.reductions")
+    if reductions is not None:
+        reductions.shared_cache.clear()
 
 
 def _inside(data_dir: Path, name: str) -> Path:
