@@ -138,7 +138,7 @@ def contrast(image: Pixels, factor: float) -> Pixels:
 
 def saturate(image: Pixels, factor: float) -> Pixels:
     """Away from each pixel's luma by ``factor``."""
-    return blend(luma(image)[:, :, None], image, factor) if image.ndim == 3 else image
+    return blend(spread(luma(image)), image, factor) if image.ndim == 3 else image
 
 
 def rotate_hue(image: Pixels, turns: float) -> Pixels:

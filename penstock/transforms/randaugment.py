@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -183,8 +183,9 @@ class RandAugment(_Augment):
         numbers = uniforms(keys, stream, 2 * self.num_ops)
         places = (numbers[:, 0::2] * len(SPACE)).astype(np.intp)
         across = 150.0 / 331.0 * sizes
-        strengths = np.tile(_strengths(0.3, 30.0, 0.9, 4, self.num_magnitude_bins)[:, self.magnitude], (len(sizes), 1))
-        strengths[:, _TRANSLATE_X : _TRANSLATE_Y + 1] = _steps(0, across, self.num_magnitude_bins)[..., self.magnitude]
+        strengths = np.empty((len(sizes), len(SPACE)))
+        strengths[:] = _strengths(0.3, 30.0, 0.9, 0.0, 4, self.num_magnitude_bins)[:, self.magnitude]
+        strengths[:, _TRANSLATE_X : _TRANSLATE_Y + 1] = _step(0, across, self.num_magnitude_bins, self.magnitude)
         params = np.empty((len(sizes), 2 * self.num_ops))
         params[:, 0::2] = places
         params[:, 1::2] = _signed(np.take_along_axis(strengths, places, axis=1), places, numbers[:, 1::2])
@@ -226,34 +227,38 @@ class TrivialAugmentWide(_Augment):
         numbers = uniforms(keys, stream, 3)
         places = (numbers[:, 0] * len(SPACE)).astype(np.intp)
         bins = (numbers[:, 1] * self.num_magnitude_bins).astype(np.intp)
-        strengths = _strengths(0.99, 135.0, 0.99, 6, self.num_magnitude_bins)
-        strengths[_TRANSLATE_X : _TRANSLATE_Y + 1] = _steps(0, 32.0, self.num_magnitude_bins)
+        strengths = _strengths(0.99, 135.0, 0.99, 32.0, 6, self.num_magnitude_bins)
         return np.stack([places, _signed(strengths[places, bins], places, numbers[:, 2])], axis=1)
 
 
-def _strengths(shear: float, degrees: float, enhance: float, bits: int, bins: int) -> NDArray[np.float64]:
-    """Each op's magnitudes, (ops, bins), with zeros for translations: those may depend on the image."""
+@cache
+def _strengths(
+    shear: float, degrees: float, enhance: float, pixels: float, bits: int, bins: int
+) -> NDArray[np.float64]:
+    """Each op's magnitudes, (ops, bins), read-only; RandAugment's translations depend on the image instead."""
     strengths = np.zeros((len(SPACE), bins))
-    for name, most in (("ShearX", shear), ("ShearY", shear), ("Rotate", degrees)):
-        strengths[SPACE.index(name)] = _steps(0, most, bins)
-    for name in ("Brightness", "Color", "Contrast", "Sharpness"):
-        strengths[SPACE.index(name)] = _steps(0, enhance, bins)
-    counted = np.arange(bins, dtype=np.float32) / np.float32((bins - 1) / bits)
+    places = np.arange(bins)
+    most = {"Shear": shear, "Translate": pixels, "Rotate": degrees}
+    most |= dict.fromkeys(("Brightness", "Color", "Contrast", "Sharpness"), enhance)
+    for place, name in enumerate(SPACE):
+        if (kind := name.rstrip("XY")) in most:
+            strengths[place] = _step(0, most[kind], bins, places)
+    counted = places.astype(np.float32) / np.float32((bins - 1) / bits)
     strengths[SPACE.index("Posterize")] = 8 - np.rint(counted)
-    strengths[SPACE.index("Solarize")] = _steps(255.0, 0.0, bins)
+    strengths[SPACE.index("Solarize")] = _step(255.0, 0.0, bins, places)
+    strengths.setflags(write=False)
     return strengths
 
 
-def _steps(first: float, last: float | NDArray[Any], bins: int) -> NDArray[np.float64]:
-    """``torch.linspace`` in float32, from both ends to the middle; ``last``: (...), result: (..., bins).
+def _step(first: float, last: float | NDArray[Any], bins: int, place: int | NDArray[np.intp]) -> Any:
+    """Elements of ``torch.linspace(first, last, bins)`` in float32, counted from the nearer end.
 
     Rounded once, as by a fused multiply-add; where torch has none, its last bit may differ.
     """
-    start, end = np.float32(first), np.asarray(last, np.float32)[..., None]
+    start, end = np.float32(first), np.asarray(last, np.float32)
     step = ((end - start) / np.float32(bins - 1)).astype(np.float64)
-    places = np.arange(bins)
-    exact: NDArray[np.float64] = np.where(places < bins // 2, start + step * places, end - step * places[::-1])
-    return exact.astype(np.float32).astype(np.float64)
+    exact = np.where(np.less(place, bins // 2), start + step * place, end - step * (bins - 1 - place))
+    return exact.astype(np.float32)
 
 
 def _signed(strengths: NDArray[np.float64], places: NDArray[np.intp], coins: NDArray[np.float64]) -> Any:

@@ -118,6 +118,21 @@ def test_ops_are_equally_likely(op: T.Op) -> None:
         assert np.abs(np.corrcoef(params[:, 0::2], rowvar=False) - np.eye(params.shape[1] // 2)).max() < 0.05
 
 
+@pytest.mark.parametrize("name", SPACE)
+def test_photographs_are_torchvisions(name: str, imagenet_dir: Any) -> None:
+    """On photographs, each op at a weak and at a strong magnitude gives torchvision's value in every pixel."""
+    module = torchvision("torchvision.transforms.autoaugment")
+    strengths = (
+        module.TrivialAugmentWide()._augmentation_space(31)[name][0].reshape(-1)[[3, -2][: 2 * (name in SIGNED)]]
+    )
+    op = T.TrivialAugmentWide(filter="bilinear")
+    for path in sorted(imagenet_dir.glob("*/*.jpg"))[7::80]:
+        image = T.decode(path.read_bytes())
+        for strength in strengths.tolist() or [4.0]:
+            expected = module._apply_op(Image.fromarray(image), name, strength, module.InterpolationMode.BILINEAR, None)
+            same(op.image(image, np.array([SPACE.index(name), strength])), expected)
+
+
 def test_gray_images_are_augmented_too() -> None:
     """An HW image passes through every op and stays HW."""
     op, image = T.RandAugment(3), np.random.default_rng(0).integers(0, 256, (20, 30), dtype=np.uint8)
