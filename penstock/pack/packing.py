@@ -99,7 +99,7 @@ def pack(
         ``"raise"``: all are listed, nothing is written. ``"skip"``: they are left out, and listed in the report and
         in the pack.
     workers : int, optional
-        Threads that read and check; by default one per core.
+        Threads that read and check; by default one per core, less one for the writer where only headers are checked.
     overwrite : bool
         Whether to replace a pack that is there, finished or not.
     check : {"header", "decode"}
@@ -137,9 +137,10 @@ def pack(
         stack.callback(writer.close)
         job = _Job(source, writer, on_error, check)
         resumed = writer.committed.records
-        with ThreadPoolExecutor(workers or _cores(), thread_name_prefix="penstock-pack") as pool:
+        readers = workers or _readers(check)
+        with ThreadPoolExecutor(readers, thread_name_prefix="penstock-pack") as pool:
             try:
-                job.run(pool, workers or _cores(), report)
+                job.run(pool, readers, report)
             except BaseException:
                 job.stop()
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -301,5 +302,6 @@ def _reporter(
     return lambda at: show(at.done, at.total, at.nbytes)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _readers(check: str) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if check == "decode" else max(1, cores - 1)

@@ -366,8 +366,8 @@ class Seals:
         return number < self.count and bool(self._hashes[number] == xxhash.xxh3_64_intdigest(page))
 
     @staticmethod
-    def write(folder: Path, file_name: str) -> None:
-        """Seal ``file_name`` in ``folder``: written aside, synced, renamed; the folder is the caller's to sync."""
+    def write(folder: Path, file_name: str) -> Path:
+        """Seal ``file_name`` in ``folder``: written aside and synced; the caller renames it to ``SEALS``."""
         aside = folder / f"{SEALS}.tmp"
         with PageFile(folder / file_name, str(folder)) as pages, aside.open("wb") as file:
             head = _SEALS.pack(_SEALS_MAGIC, pages.page_nbytes, 0, pages.pages, bytes(8))[:-8]
@@ -381,7 +381,7 @@ class Seals:
             file.write(state.digest())
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(folder / SEALS)
+        return aside
 
 
 def page_hashes(content: bytes, page_nbytes: int) -> NDArray[np.uint64]:

@@ -17,6 +17,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -318,11 +319,13 @@ class LmdbWriter(Writer):
         path = self._path / FILE
         try:
             want = newest_meta(path, self._url).nbytes
-            with path.open("r+b") as file:
+            with path.open("r+b") as file, ThreadPoolExecutor(1, thread_name_prefix="penstock-sync") as beside:
                 if os.fstat(file.fileno()).st_size < want:  # LMDB leaves free pages at the end unwritten
                     file.truncate(want)
-                os.fsync(file.fileno())
-            Seals.write(self._path, FILE)
+                synced = beside.submit(os.fsync, file.fileno())
+                seals = Seals.write(self._path, FILE)  # hashes what the disk is being given
+                synced.result()
+            seals.replace(self._path / SEALS)
             self._remove("lock.mdb", LOCK)
             fsync_path(self._path)
         except StoreError:
