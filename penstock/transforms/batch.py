@@ -1,8 +1,8 @@
 """MixUp and CutMix: whole batches of images mixed with their neighbours in the batch, labels alike.
 
-Called between the loader and the model, on NumPy arrays and on torch tensors of any device: everything is done by the
-arrays' own operators, and torch is not imported. They are not ops, which see one sample. Their randomness belongs to
-the batch: ``(seed, epoch, batch)``, so that a run resumed at batch 117 mixes it as the first run did.
+Called between the loader and the model, on NumPy arrays and on torch tensors: everything is done by the arrays' own
+operators, where they are, and torch is not imported. They are not ops, which see one sample. Their randomness belongs
+to the batch: ``(seed, epoch, batch)``, so that a run resumed at batch 117 mixes it as the first run did.
 """
 
 from __future__ import annotations

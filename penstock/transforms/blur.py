@@ -12,7 +12,7 @@ from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
 from penstock.transforms.chance import Chance
-from penstock.transforms.checks import interval, numbers
+from penstock.transforms.checks import interval, is_number, numbers
 from penstock.transforms.pixels import Pixels, blend
 
 __all__ = ["GaussianBlur", "Sharpness", "sharpen"]
@@ -46,7 +46,7 @@ class GaussianBlur(Op):
 
     def __init__(self, kernel_size: int | tuple[int, int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
         sides = numbers(kernel_size, "kernel_size")
-        sides = sides * 2 if isinstance(kernel_size, int) else sides
+        sides = sides * 2 if is_number(kernel_size) else sides
         if len(sides) != 2 or not all(isinstance(v, int | np.integer) and 0 < v < 256 and v % 2 for v in sides):
             raise ArgumentError(f"kernel_size={kernel_size!r}: one odd number of pixels, or (width, height), below 256")
         self.kernel_size = (int(sides[0]), int(sides[1]))

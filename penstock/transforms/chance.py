@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from penstock.sample import SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
-from penstock.transforms.checks import probability, require_pixels
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
+from penstock.transforms.checks import pixel_spec, probability, require_pixels
 from penstock.transforms.pixels import Pixels
-from penstock.transforms.resize import require_uint8
 
 __all__ = ["Chance"]
 
@@ -29,8 +28,7 @@ class Chance(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
         """As before."""
-        require_uint8(movable(spec, self).dtype, self)
-        return spec
+        return pixel_spec(spec, self)
 
     def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
         """Changed, or the image."""

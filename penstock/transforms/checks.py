@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.transforms.base import Op
+from penstock.transforms.base import ImageSpec, Op, movable
 
 __all__ = [
     "Colour",
@@ -22,7 +23,9 @@ __all__ = [
     "colour",
     "colour_in",
     "interval",
+    "is_number",
     "numbers",
+    "pixel_spec",
     "probability",
     "require_pixels",
     "whole",
@@ -32,10 +35,15 @@ Colour = tuple[float, float, float]
 """A value for each of R, G, B."""
 
 
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether it is one number, Python's or NumPy's."""
+    return isinstance(value, int | float | np.number)
+
+
 def numbers(values: Any, what: str) -> tuple[Any, ...]:
     """One number or a sequence of numbers, as a tuple."""
-    listed = (values,) if isinstance(values, int | float | np.number) else values
-    if not isinstance(listed, Sequence | np.ndarray) or not all(isinstance(v, int | float | np.number) for v in listed):
+    listed = (values,) if is_number(values) else values
+    if not isinstance(listed, Sequence | np.ndarray) or not all(map(is_number, listed)):
         raise ArgumentError(f"{what}={values!r} is a number or a sequence of numbers")
     return tuple(listed)
 
@@ -52,7 +60,7 @@ def interval(
 ) -> tuple[float, float]:
     """``(least, most)`` of a range within [low, high]; one number is a range of that number alone."""
     values = numbers(bounds, what)
-    values = values * 2 if isinstance(bounds, int | float | np.number) else values
+    values = values * 2 if is_number(bounds) else values
     if len(values) != 2 or not low <= values[0] <= values[1] <= high or not all(map(math.isfinite, values)):
         raise ArgumentError(f"{what}={bounds!r} is not a range (least, most) within {low} to {high}")
     return float(values[0]), float(values[1])
@@ -61,7 +69,7 @@ def interval(
 def colour(fill: float | Sequence[float], what: str = "fill") -> Colour:
     """One finite number for all channels, or one for each of the three."""
     values = numbers(fill, what)
-    values = values * 3 if isinstance(fill, int | float | np.number) else values
+    values = values * 3 if is_number(fill) else values
     if len(values) != 3 or not all(map(math.isfinite, values)):
         raise ArgumentError(f"{what}={fill!r} is one number, or three: R, G, B")
     return float(values[0]), float(values[1]), float(values[2])
@@ -93,6 +101,13 @@ def colour_in(fill: Colour, image: NDArray[Any], op: Op) -> NDArray[Any]:
     if limits is not None and (np.any(values < limits.min) or np.any(values > limits.max) or np.any(values % 1)):
         raise ArgumentError(f"{op!r}: {fill} cannot be a colour of {image.dtype} images")
     return values.astype(image.dtype)
+
+
+def pixel_spec(spec: ImageSpec, op: Op) -> ImageSpec:
+    """``spec``, checked to be one of images that :func:`require_pixels` takes, and known to be uint8."""
+    if movable(spec, op).dtype not in {"uint8", None}:
+        raise ArgumentError(f"{op!r} works on uint8 images, not {spec.dtype}; put it before Normalize and ToLayout")
+    return replace(spec, dtype="uint8")
 
 
 def require_pixels(image: NDArray[Any], op: Op | str) -> NDArray[np.uint8]:

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.chance import Chance
-from penstock.transforms.checks import interval, require_pixels
+from penstock.transforms.checks import interval, is_number, pixel_spec, require_pixels
 from penstock.transforms.pixels import IDENTITY, Pixels, blend, blend_table, look_up, luma, spread
-from penstock.transforms.resize import require_uint8
 
 __all__ = ["ColorJitter", "Grayscale", "brighten", "contrast", "rotate_hue", "saturate"]
 
@@ -74,8 +73,7 @@ class ColorJitter(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """As before."""
-        require_uint8(movable(spec, self).dtype, self)
-        return spec
+        return pixel_spec(spec, self)
 
     def image(self, image: NDArray[Any], params: Params) -> Pixels:
         """A new array, or the image where every step is left out."""
@@ -154,7 +152,7 @@ def rotate_hue(image: Pixels, turns: float) -> Pixels:
 
 def _factors(bounds: float | Sequence[float], what: str) -> Range | None:
     """The range of factors; None: leave the step out."""
-    if isinstance(bounds, int | float):
+    if is_number(bounds):
         if not 0 <= bounds < math.inf:
             raise ArgumentError(f"{what}={bounds!r}: one number is not negative; or give (least, most)")
         bounds = (max(0.0, 1 - bounds), 1 + bounds)
@@ -164,7 +162,7 @@ def _factors(bounds: float | Sequence[float], what: str) -> Range | None:
 
 def _turns(bounds: float | Sequence[float]) -> Range | None:
     """The range of turns; None: leave the step out."""
-    if isinstance(bounds, int | float):
+    if is_number(bounds):
         if not 0 <= bounds <= 0.5:
             raise ArgumentError(f"hue={bounds!r}: one number is 0 to 0.5; or give (least, most)")
         bounds = (-bounds, bounds)

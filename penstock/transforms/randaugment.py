@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.sample import SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.blur import sharpen
-from penstock.transforms.checks import require_pixels, whole
+from penstock.transforms.checks import pixel_spec, require_pixels, whole
 from penstock.transforms.color import brighten, contrast, saturate
 from penstock.transforms.pixels import Pixels
-from penstock.transforms.resize import require_uint8
 from penstock.transforms.tone import auto_contrast, equalize, posterize, solarize
 from penstock.transforms.warp import Matrix, Warp, affine_matrix, forward, move_boxes, move_points, rotation_matrix
 
@@ -94,8 +93,7 @@ class _Augment(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """As before."""
-        require_uint8(movable(spec, self).dtype, self)
-        return spec
+        return pixel_spec(spec, self)
 
     def image(self, image: NDArray[Any], params: Params) -> Pixels:
         """The chosen ops, one after another; the image itself where they are identities."""

@@ -21,10 +21,18 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
-from penstock.transforms.checks import byte_colour, interval, numbers, probability, require_pixels, whole
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
+from penstock.transforms.checks import (
+    byte_colour,
+    interval,
+    is_number,
+    numbers,
+    pixel_spec,
+    probability,
+    require_pixels,
+    whole,
+)
 from penstock.transforms.pixels import Pixels
-from penstock.transforms.resize import require_uint8
 
 __all__ = [
     "WARP_FILTERS",
@@ -77,8 +85,7 @@ class Warp(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """As before."""
-        require_uint8(movable(spec, self).dtype, self)
-        return spec
+        return pixel_spec(spec, self)
 
     def image(self, image: NDArray[Any], params: Params) -> Pixels:
         """A new array, or the image where nothing moves."""
@@ -360,7 +367,7 @@ def _is_convex(corners: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _angles(degrees: float | Sequence[float], what: str, limit: float = math.inf) -> tuple[float, float]:
-    if isinstance(degrees, int | float):
+    if is_number(degrees):
         if degrees < 0:
             raise ArgumentError(f"{what}={degrees!r}: one number is not negative; or give (least, most)")
         degrees = (-degrees, degrees)

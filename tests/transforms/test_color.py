@@ -86,6 +86,18 @@ def test_ranges_are_torchvisions() -> None:
             assert getattr(ours, name) == getattr(theirs, name)
 
 
+def test_numpys_numbers_are_numbers() -> None:
+    """One number of NumPy's means what one of Python's does, in every op that takes ranges."""
+    scalars: Any = (np.int64(1), np.float32(0.5), np.uint8(3))
+    one, half, three = scalars
+
+    assert repr(T.ColorJitter(one, half, half, half)) == repr(T.ColorJitter(1, 0.5, 0.5, 0.5))
+    assert repr(T.RandomRotation(one)) == repr(T.RandomRotation(1))
+    assert repr(T.RandomAffine(half, shear=one, fill=three)) == repr(T.RandomAffine(0.5, shear=1, fill=3))
+    assert repr(T.GaussianBlur(three, half)) == repr(T.GaussianBlur(3, 0.5))
+    assert repr(T.Pad(three)) == repr(T.Pad(3))
+
+
 def test_steps_left_out_leave_the_image() -> None:
     """A jitter of nothing returns the image; without hue nothing passes through HSV."""
     image = next(pictures())
