@@ -6,9 +6,12 @@ import pickle
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock import transforms as T
 from penstock.errors import ArgumentError
@@ -62,8 +65,48 @@ def test_cutmix_is_torchvisions(layout: str, dtype: Any) -> None:
         assert share_of(targets) == pytest.approx(1 - len(rows) * len(columns) / (20 * 31), abs=1e-6)
 
 
-def test_rectangles_are_torchvisions() -> None:
-    """The rectangle's shape, for a share, and the clipping are torchvision's: so is the distribution of areas."""
+class Dealt:
+    """A generator that deals what it was given."""
+
+    def __init__(self, share: float, x: int, y: int) -> None:
+        self.share, self.places = share, [x, y]
+
+    def beta(self, a: float, b: float) -> float:
+        """The share."""
+        return self.share
+
+    def integers(self, bound: int) -> int:
+        """The next place."""
+        return self.places.pop(0) % bound
+
+
+@settings(max_examples=60)
+@given(
+    share=st.floats(0, 1, width=32),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    place=st.tuples(st.integers(0, 999), st.integers(0, 999)),
+)
+def test_each_rectangle_is_torchvisions(share: float, size: tuple[int, int], place: tuple[int, int]) -> None:
+    """For the same share and centre, the rectangle and the share left are torchvision's."""
+    torch, v2 = pytest.importorskip("torch"), torchvision("torchvision.transforms.v2")
+    theirs, (height, width) = v2.CutMix(num_classes=5), size
+    images = np.zeros((2, 3, height, width), np.float32)
+    centre = [torch.tensor([place[0] % width]), torch.tensor([place[1] % height])]
+    with (
+        mock.patch.object(torch, "randint", side_effect=centre),
+        mock.patch.object(theirs._dist, "sample", return_value=torch.tensor([share])),
+    ):
+        expected = theirs.make_params([torch.from_numpy(images)])
+
+    draw: Any = Dealt(share, *place)
+    _, left = T.CutMix()._mixed(images, draw)
+
+    assert T.CutMix()._rectangle(width, height, Dealt(share, *place)) == expected["box"]  # type: ignore[arg-type]  # a fake
+    assert left == pytest.approx(expected["lam_adjusted"])
+
+
+def test_areas_are_torchvisions() -> None:
+    """Areas are distributed as torchvision's are."""
     torch, v2 = pytest.importorskip("torch"), torchvision("torchvision.transforms.v2")
     torch.manual_seed(0)
     theirs = v2.CutMix(alpha=1.0, num_classes=5)

@@ -127,7 +127,7 @@ MOVING: list[tuple[Warp | T.RandAugment | T.TrivialAugmentWide, str]] = [
     (T.RandomAffine(40, (0.1, 0.1), (0.8, 1.6), 15), "nearest"),
     (T.RandomAffine(0, (0.3, 0.3)), "nearest"),
     (T.RandomPerspective(0.4, p=1), "bilinear"),
-    (T.RandAugment(3, 5), "nearest"),
+    (T.RandAugment(2, 14), "nearest"),
     (T.TrivialAugmentWide(), "nearest"),
 ]
 
