@@ -70,7 +70,7 @@ def pack(
         Check, typer.Option(help="Look at each image's header and end, or decode it besides.")
     ] = Check.HEADER,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Threads that read and check; one per core by default.")
+        int | None, typer.Option(min=1, help="Threads that read and check; by default one per core, less the writer's.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a pack that is there.")] = False,
 ) -> None:
