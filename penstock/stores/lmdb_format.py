@@ -82,6 +82,7 @@ class Layout:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self._blobs = schema.blobs
+        self._places = {name: 1 + i for i, name in enumerate(self._blobs)}  # behind the small fields
         self._small = tuple((name, schema[name]) for name in schema.small)
         self._plain = all(field.kind in {"label", "int", "float", "text"} for _, field in self._small)
         self._names = ("", *schema.small, *schema.blobs)  # the key comes first, under a name no field has
@@ -131,25 +132,21 @@ class Layout:
             If a length or checksum does not hold; the message says which part. Not a penstock error: the caller knows
             the store.
         """
-        if len(value) < self.head_nbytes:
-            raise ValueError(f"its {len(value)} bytes are fewer than its header needs")
-        begin, nbytes, hashed, *table = self._head.unpack_from(value)
-        if begin != self._begin:
-            raise ValueError("its header is not one of this format")
+        (nbytes, *lengths), (hashed, *hashes) = self._table(value)
         salt = index * _SALT & _MASK
         at = self.head_nbytes + nbytes
         small = value[self.head_nbytes : at]
         if _hash(small) ^ salt != hashed:
             raise ValueError("the checksum of its small fields does not hold")
         values = _unpack(small)
-        for position, name in enumerate(self._blobs):
-            blob = value[at : at + table[2 * position]]
-            if check and _hash(blob) ^ salt != table[2 * position + 1]:
+        for name, length, want in zip(self._blobs, lengths, hashes, strict=True):
+            blob = value[at : at + length]
+            if check and _hash(blob) ^ salt != want:
                 raise ValueError(f"the checksum of its field {name!r} does not hold")
             values.append(blob)
-            at += table[2 * position]
-        if at != len(value) or len(values) != len(self._names):
-            raise ValueError(f"it has {len(value)} bytes, its header speaks of {at}")
+            at += length
+        if len(values) != len(self._names):
+            raise ValueError(f"it has {len(values)} fields, its schema {len(self._names)}")
         fields = dict(zip(self._names, values, strict=False))
         key = fields.pop("")
         if type(key) is not str:
@@ -160,20 +157,25 @@ class Layout:
 
     def blob(self, value: memoryview, index: int, name: str, *, check: bool = True) -> memoryview:
         """One blob of a record as a view; the small fields are not looked at. Raises as :meth:`decode`."""
+        lengths, hashes = self._table(value)
+        place = self._places[name]
+        at = self.head_nbytes + sum(lengths[:place])
+        blob = value[at : at + lengths[place]]
+        if check and _hash(blob) ^ (index * _SALT & _MASK) != hashes[place]:
+            raise ValueError(f"the checksum of its field {name!r} does not hold")
+        return blob
+
+    def _table(self, value: memoryview) -> tuple[list[int], list[int]]:
+        """Lengths and hashes of a value's parts, the small fields first; ValueError if it is no record."""
         if len(value) < self.head_nbytes:
             raise ValueError(f"its {len(value)} bytes are fewer than its header needs")
         begin, *table = self._head.unpack_from(value)
-        lengths = table[::2]
         if begin != self._begin:
             raise ValueError("its header is not one of this format")
+        lengths = table[::2]
         if self.head_nbytes + sum(lengths) != len(value):
             raise ValueError(f"it has {len(value)} bytes, its header speaks of {self.head_nbytes + sum(lengths)}")
-        place = 1 + self._blobs.index(name)
-        at = self.head_nbytes + sum(lengths[:place])
-        blob = value[at : at + lengths[place]]
-        if check and _hash(blob) ^ (index * _SALT & _MASK) != table[2 * place + 1]:
-            raise ValueError(f"the checksum of its field {name!r} does not hold")
-        return blob
+        return lengths, table[1::2]
 
     def blob_nbytes(self, value: bytes | bytearray | memoryview) -> int:
         """Bytes of a value's blobs, by its header."""

@@ -19,7 +19,7 @@ class Chance(Op):
 
     random: ClassVar[bool] = True
 
-    def __init__(self, p: float) -> None:
+    def __init__(self, p: float = 0.5) -> None:
         self.p = probability(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size

@@ -76,9 +76,6 @@ class Equalize(Chance):
         0 to 1.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        super().__init__(p)
-
     def change(self, image: Pixels) -> Pixels:
         """A flat histogram, as nearly as whole values allow."""
         return equalize(image)
@@ -93,9 +90,6 @@ class AutoContrast(Chance):
         0 to 1.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
-        super().__init__(p)
-
     def change(self, image: Pixels) -> Pixels:
         """Channels of one value are kept."""
         return auto_contrast(image)
@@ -109,9 +103,6 @@ class Invert(Chance):
     p : float
         0 to 1.
     """
-
-    def __init__(self, p: float = 0.5) -> None:
-        super().__init__(p)
 
     def change(self, image: Pixels) -> Pixels:
         """The negative."""
