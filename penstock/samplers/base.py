@@ -119,13 +119,20 @@ class IndexSampler(Sampler[int]):
             theirs, seed, epoch, position = (state[name] for name in ("sampler", "seed", "epoch", "position"))
         except (KeyError, TypeError) as error:
             raise StateError(f"not a sampler's state: {error} is missing") from error
+        if not isinstance(theirs, Mapping):
+            raise StateError(f"not a sampler's state: sampler={theirs!r:.200} should be a mapping")
         ours = dict(self.signature())
         for name in {**ours, **theirs}:
             if ours.get(name) != theirs.get(name):
                 raise StateError(f"the state's sampler has {name}={theirs.get(name)!r}, this one {ours.get(name)!r}")
-        self.set_epoch(epoch)
+        try:
+            seed = None if seed is None else checked_seed(seed)
+            position = checked_count("position", position, least=0)
+            self.set_epoch(epoch)  # the last thing that can be refused: a bad state changes nothing
+        except ArgumentError as error:
+            raise StateError(f"not a sampler's state: {error}") from error
         self.seed = seed
-        self._position = self._resume = checked_count("position", position, least=0)
+        self._position = self._resume = position
 
 
 def checked_count(name: str, value: Any, *, least: int) -> int:

@@ -17,7 +17,7 @@ in ``penstock/transforms/__init__.py``. This module knows no op and no pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -160,7 +160,8 @@ class Lambda(Op):
 
 def pair(size: int | tuple[int, int], what: str) -> tuple[int, int]:
     """``(height, width)`` of a size given as torchvision takes it: one int for a square, or (height, width)."""
-    values: tuple[Any, ...] = (size, size) if isinstance(size, int | np.integer) else tuple(size)
+    given: Any = size
+    values: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else (given, given)
     if len(values) != 2 or not all(isinstance(v, int | np.integer) and 0 < v <= 1 << 16 for v in values):
         raise ArgumentError(f"{what} {size!r}: a size is one int or (height, width), each in 1..65536 pixels")
     return int(values[0]), int(values[1])

@@ -160,6 +160,18 @@ def test_state_is_small_json_and_resumes(any_sampler: Any) -> None:
     assert list(any_sampler) == rest
 
 
+@pytest.mark.parametrize("name", ["sampler", "seed", "epoch", "position"])
+@pytest.mark.parametrize("damage", ["5", -1, 2.5, [1]])
+def test_a_damaged_state_is_refused_and_changes_nothing(any_sampler: Any, name: str, damage: Any) -> None:
+    """Whatever field holds what it cannot, the error is a StateError and the sampler goes on as it was."""
+    whole = list(any_sampler)
+
+    with pytest.raises(StateError):
+        any_sampler.load_state_dict({**any_sampler.state_dict(), name: damage})
+
+    assert list(any_sampler) == whole
+
+
 def test_signature_is_json(any_sampler: Any) -> None:
     """What fixes the order passes through JSON unchanged."""
     assert json.loads(json.dumps(any_sampler.signature())) == any_sampler.signature()

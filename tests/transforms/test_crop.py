@@ -220,3 +220,10 @@ def test_crops_work_on_gray_and_float_arrays() -> None:
 
     np.testing.assert_array_equal(T.CenterCrop(3).image(gray, np.array([1, 2, 3, 3])), gray[2:5, 1:4])
     assert T.CenterCrop(9).image(gray, np.array([-1, -2, 9, 9])).dtype == np.float32
+
+
+@pytest.mark.parametrize("size", [1.5, "ab", (1,), (3, 4, 5), 0, (8, -1), None])
+def test_a_size_that_is_none_is_refused(size: object) -> None:
+    """A size is one int or two, positive; anything else is named in an ArgumentError."""
+    with pytest.raises(ArgumentError, match="a size is one int"):
+        T.CenterCrop(size)  # type: ignore[arg-type]  # as a user may get it wrong
