@@ -9,7 +9,7 @@ the index on errors. This module starts no thread and keeps no state.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import PenstockError, SampleError
@@ -92,11 +92,14 @@ def is_iterable(dataset: Any) -> bool:
     )
 
 
-def fetch(dataset: Any, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
+def fetch(
+    dataset: Any, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None = None
+) -> list[Any]:
     """Samples ``indices`` of ``dataset``, each built under its own key.
 
     Uses ``load_samples`` if the dataset has it, else torch's ``__getitems__``, else ``__getitem__`` for each; inside
-    ``__getitems__`` there is no current sample, so ``penstock.rng()`` refuses to guess one.
+    ``__getitems__`` there is no current sample, so ``penstock.rng()`` refuses to guess one. ``watch`` is told the place
+    of each sample before it is built one by one.
 
     Raises
     ------
@@ -109,7 +112,9 @@ def fetch(dataset: Any, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
     if getattr(dataset, "__getitems__", None):
         return _get_many(dataset, indices)
     samples = []
-    for index, drawn in zip(indices, keys.indices.tolist(), strict=True):
+    for place, (index, drawn) in enumerate(zip(indices, keys.indices.tolist(), strict=True)):
+        if watch is not None:
+            watch(place)
         try:
             with sample_scope(keys.seed, keys.epoch, drawn):
                 samples.append(dataset[index])

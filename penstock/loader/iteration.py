@@ -16,9 +16,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ArgumentError, StallError
-from penstock.loader.jobs import END
 from penstock.trace import Trace
-from penstock.workers.base import Backend, Done
+from penstock.workers.base import END, Backend, Done
 
 if TYPE_CHECKING:
     from penstock.loader.loader import DataLoader

@@ -6,7 +6,8 @@
     SampleJob   samples[i] = dataset[index]; collate_fn(samples)          the general path
     StreamJob   next(iterator) under one lock; collate_fn(samples)        iterable datasets
 
-Jobs are shared by threads; a build's rows never overlap. Every job works under its own trace.
+Jobs are shared by threads; a build's rows never overlap. Every job works under its own trace. A worker process has a
+copy of the job, which leaves trace, slots and delivery behind and finds its own there (:meth:`_Job.move_in`).
 """
 
 from __future__ import annotations
@@ -16,26 +17,51 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from penstock.datasets.base import Filler, fetch, located
-from penstock.loader.state import Progress
 from penstock.rng import sample_scope
 from penstock.sample import SampleKeys, Tree
 from penstock.slots import Layout, SlotPool
 from penstock.trace import Trace
-from penstock.workers.base import Task
+from penstock.workers.base import END, Done, Task
 
-__all__ = ["END", "FillJob", "SampleJob", "StreamJob"]
-
-END = object()
-"""The batch of a task that found its stream at an end."""
+__all__ = ["FillJob", "Opening", "SampleJob", "StreamJob"]
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Opening:
+    """How a worker begins an epoch.
+
+    Parameters
+    ----------
+    epoch : int
+        Which one.
+    worker : int
+        Whose opening it is.
+    samples : int
+        How many samples it gave in this epoch before.
+    state : dict, optional
+        :attr:`Build.state` after these: ``dataset`` and ``iterator`` (their own states, or None), ``ended``.
+    resumed : bool
+        Whether ``state`` is one of this epoch; else only what the dataset itself remembers is taken from it.
+    """
+
+    epoch: int = 0
+    worker: int = 0
+    samples: int = 0
+    state: Mapping[str, Any] | None = None
+    resumed: bool = True
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
 
 
 class _Job:
@@ -47,16 +73,51 @@ class _Job:
         Where time is kept; current while a build runs.
     worker_init_fn : callable, optional
         Called with the worker's number in each worker.
+    deliver : callable, optional
+        The last step, taken where the consumer is.
+    openings : mapping, optional
+        By worker, how it begins an epoch that is resumed, or whose number matters.
     """
 
-    def __init__(self, trace: Trace, worker_init_fn: Callable[[int], None] | None) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        worker_init_fn: Callable[[int], None] | None,
+        deliver: Callable[[Any], Any] | None = None,
+        openings: Mapping[int, Opening] | None = None,
+    ) -> None:
         self.trace = trace
         self._worker_init_fn = worker_init_fn
+        self._deliver: Callable[[Any], Any] = deliver or _as_it_is
+        self._openings = openings or {}
+        self.watch: Callable[[int], None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "trace": None, "_deliver": _as_it_is, "_openings": {}}
+
+    def move_in(self, memory: Any, trace: Trace, watch: Callable[[int], None]) -> None:  # noqa: ARG002  # memory is FillJob's
+        """See :class:`~penstock.workers.base.Job`."""
+        self.trace, self._deliver, self.watch = trace, _as_it_is, watch
 
     def start_worker(self, worker: int) -> None:
         """See :class:`~penstock.workers.base.Job`."""
         if self._worker_init_fn is not None:
             self._worker_init_fn(worker)
+
+    def opening(self, worker: int, last: Done | None = None, samples: int = 0) -> Opening:
+        """See :class:`~penstock.workers.base.Job`."""
+        given = self._openings.get(worker) or Opening(worker=worker)
+        if last is None:
+            return given
+        return Opening(given.epoch, worker, given.samples + samples, last.state)
+
+    def open(self, opening: Opening) -> Any:  # noqa: ARG002  # a stream's
+        """See :class:`~penstock.workers.base.Job`."""
+        return None
+
+    def deliver(self, batch: Any) -> Any:
+        """See :class:`~penstock.workers.base.Job`."""
+        return self._deliver(batch)
 
 
 class FillJob(_Job):
@@ -83,9 +144,17 @@ class FillJob(_Job):
         pool: SlotPool,
         deliver: Callable[[Tree], Any],
     ) -> None:
-        super().__init__(trace, worker_init_fn)
-        self.dataset, self.layout, self.pool, self.deliver = dataset, layout, pool, deliver
+        super().__init__(trace, worker_init_fn, deliver)
+        self.dataset, self.layout, self.pool = dataset, layout, pool
         self.rows = np.arange(layout.rows, dtype=np.int64)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "pool": None}
+
+    def move_in(self, memory: Any, trace: Trace, watch: Callable[[int], None]) -> None:
+        """See :class:`~penstock.workers.base.Job`."""
+        super().move_in(memory, trace, watch)
+        self.pool = memory
 
     def begin(self, task: Task) -> _FillBuild:
         """Lease a slot; see :class:`~penstock.workers.base.Job`."""
@@ -136,13 +205,37 @@ class SampleJob(_Job):
         From the list of samples to the batch; from the one sample without auto-batching.
     batched : bool
         Whether samples come in batches.
+    deliver, openings
+        As for all jobs.
+    stateful : bool
+        Whether the dataset's own ``state_dict`` is kept with each batch, if it has one.
     """
 
     def __init__(
-        self, trace: Trace, worker_init_fn: Any, dataset: Any, collate: Callable[[Any], Any], *, batched: bool
+        self,
+        trace: Trace,
+        worker_init_fn: Any,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        *,
+        batched: bool,
+        deliver: Callable[[Any], Any] | None = None,
+        openings: Mapping[int, Opening] | None = None,
+        stateful: bool = False,
     ) -> None:
-        super().__init__(trace, worker_init_fn)
+        super().__init__(trace, worker_init_fn, deliver, openings)
         self.dataset, self.collate, self.batched = dataset, collate, batched
+        self._stateful = stateful and _is_stateful(dataset)
+
+    def open(self, opening: Opening) -> Any:
+        """See :class:`~penstock.workers.base.Job`."""
+        if self._stateful and opening.state is not None and opening.state["dataset"] is not None:
+            self.dataset.load_state_dict(copy.deepcopy(opening.state["dataset"]))
+        return self.snapshot()
+
+    def snapshot(self) -> Any:
+        """What the dataset says of itself; None if it does not."""
+        return _snapshot(self.dataset, None, ended=False) if self._stateful else None
 
     def begin(self, task: Task) -> _SampleBuild:
         """See :class:`~penstock.workers.base.Job`."""
@@ -164,23 +257,29 @@ class _SampleBuild:
             indices = indices.tolist()
         with _Reading(job.trace, len(indices)):
             try:
-                self._samples[start:stop] = fetch(job.dataset, indices, task.keys[start:stop])
+                self._samples[start:stop] = fetch(job.dataset, indices, task.keys[start:stop], job.watch)
             except IndexError as error:
                 _note_length(error, job.dataset)
                 raise
 
     def finish(self) -> Any:
         samples, self._samples = self._samples, []
+        if self._task.snapshot:
+            self.state = self._job.snapshot()
         return _collated(self._job, samples, self._task)
 
 
 class StreamJob(_Job):
     """Batches of what an iterator yields, in its order, whichever worker pulls.
 
+    Threads pull from one iterator; each process has a replica of its own, which
+    :func:`~penstock.workers.get_worker_info` tells its part.
+
     Parameters
     ----------
     dataset : iterable
-        Iterated once, from the start of the epoch or from where ``progress`` stands.
+        Iterated once per epoch, from its start or from where an opening says: the dataset's own state is restored, or
+        the stream is run forward.
     batch_size : int, optional
         Samples per batch; None without auto-batching.
     drop_last : bool
@@ -189,8 +288,10 @@ class StreamJob(_Job):
         As for :class:`SampleJob`.
     seed : int
         Part of the samples' keys, with the epoch and each sample's number in the stream.
-    progress : Progress
-        Where the epoch stands. The dataset's own state is restored, or the stream is run forward.
+    first : int, optional
+        Number of the epoch's first batch, where batches are numbered as they are pulled; None: by their tasks.
+    deliver, openings
+        As for all jobs.
     """
 
     def __init__(
@@ -202,39 +303,52 @@ class StreamJob(_Job):
         drop_last: bool,
         collate: Callable[[Any], Any],
         seed: int,
-        progress: Progress,
+        *,
+        first: int | None = None,
+        deliver: Callable[[Any], Any] | None = None,
+        openings: Mapping[int, Opening] | None = None,
     ) -> None:
-        super().__init__(trace, worker_init_fn)
-        self.collate, self.batched = collate, batch_size is not None
-        self._size, self._drop_last = batch_size or 1, drop_last
-        self._seed, self._epoch = seed, progress.epoch
-        self._lock = threading.Lock()
-        self._batches, self._samples = itertools.count(progress.batches), 0
+        super().__init__(trace, worker_init_fn, deliver, openings)
+        self.dataset, self.collate, self.batched = dataset, collate, batch_size is not None
+        self._size, self._drop_last, self._seed = batch_size or 1, drop_last, seed
+        self._numbers = None if first is None else itertools.count(first)
+        self._epoch = self._samples = self._first_key = 0
+        self._lock: Any = None
+        self._iterator: Any = None
         self._pending: list[Any] = []
-        saved = progress.dataset
-        if saved is not None and saved["of"] == "dataset":
-            dataset.load_state_dict(copy.deepcopy(saved["state"]))
-        self._iterator: Any = iter(dataset)
-        if saved is not None and saved["of"] == "iterator":
-            self._iterator.load_state_dict(copy.deepcopy(saved["state"]))
-        self._owner, self._owned = (
-            (self._iterator, "iterator") if _is_stateful(self._iterator) else (dataset, "dataset")
-        )
-        if not _is_stateful(self._owner):
-            self._owner = None
-        if saved is None and progress.samples:
+
+    def open(self, opening: Opening) -> Any:
+        """Iterate the dataset, from where ``opening`` says; see :class:`~penstock.workers.base.Job`."""
+        self._lock, self._pending = threading.Lock(), []
+        self._epoch, self._first_key, self._samples = opening.epoch, opening.worker << 48, 0
+        dataset, saved = self.dataset, opening.state
+        if saved is not None and saved["dataset"] is not None:
+            dataset.load_state_dict(copy.deepcopy(saved["dataset"]))
+        self._iterator = iter(dataset)
+        if not opening.resumed:
+            return self._snapshot(ended=False)
+        restored = saved is not None and (saved["dataset"] is not None or saved["iterator"] is not None)
+        if saved is not None and saved["iterator"] is not None:
+            self._iterator.load_state_dict(copy.deepcopy(saved["iterator"]))
+        if not restored and opening.samples:
             _logger.warning(
-                "%s has no state_dict: running it forward over %d samples", type(dataset).__name__, progress.samples
+                "%s has no state_dict: running it forward over %d samples", type(dataset).__name__, opening.samples
             )
-            while self._samples < progress.samples:
+            while self._samples < opening.samples:
                 self._next(None)
         if saved is not None and saved["ended"]:
             self._iterator = iter(())
-        self._samples = progress.samples
+        self._samples = opening.samples
+        return self._snapshot(ended=False)
+
+    def _snapshot(self, *, ended: bool) -> Any:
+        return _snapshot(self.dataset, self._iterator, ended=ended)
 
     def _next(self, default: Any = END) -> Any:
         """The stream's next sample, built under its own key; ``default`` past the end."""
-        with sample_scope(self._seed, self._epoch, self._samples):
+        with sample_scope(self._seed, self._epoch, self._first_key + self._samples):
+            if self.watch is not None:
+                self.watch(self._samples)
             self._samples += 1
             return next(self._iterator, default)
 
@@ -242,28 +356,28 @@ class StreamJob(_Job):
         """See :class:`~penstock.workers.base.Job`."""
         return _StreamBuild(self, task)
 
-    def pull(self) -> _Pulled:
-        """The next batch's samples and the owner's state after it.
+    def pull(self, task: Task) -> _Pulled:
+        """The next batch's samples and the stream's state after it.
 
         If the iterator raises, what it gave before waits for the next batch: only what failed is missing.
         """
         with self._lock:
-            seq = next(self._batches)
+            seq = task.seq if self._numbers is None else next(self._numbers)
             samples, self._pending = self._pending, []
+            ended = False
             try:
                 while len(samples) < self._size and (sample := self._next()) is not END:
                     samples.append(sample)
-                if len(samples) < self._size:
-                    self._iterator = iter(())  # an end is final, also for an iterator that would go on
+                ended = len(samples) < self._size
             except BaseException as error:  # noqa: BLE001  # handed to the build, which raises it
                 self._pending = samples
                 return _Pulled(seq, [], error=located(error, sample=self._samples - 1))
-            if self._drop_last and len(samples) < self._size:
+            # what a stream says of itself at its end may be its start again
+            state = self._snapshot(ended=ended) if task.snapshot or ended else None
+            if ended:
+                self._iterator = iter(())  # an end is final, also for an iterator that would go on
+            if self._drop_last and ended:
                 samples = []
-            state = None
-            if self._owner is not None:
-                ended = len(samples) < self._size  # what a stream says of itself then may be its start again
-                state = {"of": self._owned, "state": copy.deepcopy(self._owner.state_dict()), "ended": ended}
             return _Pulled(seq, samples, state)
 
 
@@ -285,7 +399,7 @@ class _StreamBuild:
 
     def run(self, start: int, stop: int) -> None:  # noqa: ARG002  # one row: the pull
         with _Reading(self._job.trace, 0) as reading:
-            pulled = self._job.pull()
+            pulled = self._job.pull(self._task)
             reading.items = len(pulled.samples)
         self.seq, self._samples, self.state = pulled.seq, pulled.samples, pulled.state
         if pulled.error is not None:
@@ -321,10 +435,23 @@ def _is_stateful(what: Any) -> bool:
     return hasattr(what, "state_dict") and hasattr(what, "load_state_dict")
 
 
+def _snapshot(dataset: Any, iterator: Any, *, ended: bool) -> dict[str, Any] | None:
+    """What dataset and iterator say of themselves (once, if they are the same object); None if neither does."""
+    own = _is_stateful(dataset) and iterator is not dataset
+    its = iterator is not None and _is_stateful(iterator)
+    if not own and not its:
+        return None
+    return {
+        "dataset": copy.deepcopy(dataset.state_dict()) if own else None,
+        "iterator": copy.deepcopy(iterator.state_dict()) if its else None,
+        "ended": ended,
+    }
+
+
 def _collated(job: SampleJob | StreamJob, samples: list[Any], task: Task) -> Any:
     start = time.perf_counter_ns()
     try:
-        return job.collate(samples if job.batched else samples[0])
+        return job.deliver(job.collate(samples if job.batched else samples[0]))
     except BaseException as error:  # noqa: BLE001  # raised again, with its place
         raise located(error, batch=task.seq, **_between(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
     finally:

@@ -17,7 +17,7 @@ from penstock.datasets.base import is_iterable, spec_of
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.arguments import Arguments, checked
 from penstock.loader.iteration import LoaderIterator
-from penstock.loader.jobs import FillJob, SampleJob, StreamJob
+from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.loader.plan import ForeignPlan, IndexPlan, Plan, StreamPlan
 from penstock.loader.state import Progress, dump, parse
 from penstock.loader.stats import Stats
@@ -216,8 +216,7 @@ class DataLoader:
 
     def _plan_and_job(self, progress: Progress, trace: Trace) -> tuple[Plan, Job]:
         if self._stream:
-            args = self.dataset, self.batch_size, self.drop_last, self.collate_fn, self.seed, progress
-            return StreamPlan(self.seed, progress.epoch, progress.batches), StreamJob(trace, self.worker_init_fn, *args)
+            return StreamPlan(self.seed, progress.epoch, progress.batches), self._stream_job(trace, progress)
         return self._plan(progress), self._map_job(trace)
 
     def _plan(self, progress: Progress) -> Plan:
@@ -233,6 +232,19 @@ class DataLoader:
         if type(batches) is BatchSampler:
             return ForeignPlan(batches.sampler, batches.batch_size, batches.drop_last, seed, epoch, start, state)
         return ForeignPlan(batches, None, False, seed, epoch, start, state)
+
+    def _stream_job(self, trace: Trace, progress: Progress) -> Job:
+        return StreamJob(
+            trace,
+            self.worker_init_fn,
+            self.dataset,
+            self.batch_size,
+            self.drop_last,
+            self.collate_fn,
+            self.seed,
+            first=progress.batches,
+            openings={0: Opening(progress.epoch, 0, progress.samples, progress.dataset)},
+        )
 
     def _map_job(self, trace: Trace) -> Job:
         spec = spec_of(self.dataset) if self._auto_collation and self._default_collate else None

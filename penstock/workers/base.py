@@ -12,12 +12,25 @@ A backend keeps the order in which tasks are *begun*; it returns them as they en
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.sample import SampleKeys
+from penstock.trace import Trace
 
-__all__ = ["Backend", "Build", "Done", "Job", "Task", "chunk_rows"]
+__all__ = ["END", "Backend", "Build", "Done", "Job", "Task", "chunk_rows"]
+
+
+class _End:
+    """Pickles as itself."""
+
+    def __reduce__(self) -> str:
+        return "END"
+
+
+END = _End()
+"""The batch of a task that found its stream at an end."""
 
 
 @dataclass(slots=True)
@@ -34,12 +47,18 @@ class Task:
         Where each sample's randomness hangs; one for each index.
     sampler_state : object
         State of a foreign sampler after this draw; carried along for the loader's ``state_dict``.
+    worker : int, optional
+        Who must build it, where workers are processes; None: worker ``seq`` modulo their number.
+    snapshot : bool
+        Whether :attr:`Done.state` and :attr:`Done.rng` are wanted.
     """
 
     seq: int
     indices: Any
     keys: SampleKeys
     sampler_state: Any = None
+    worker: int | None = None
+    snapshot: bool = True
 
 
 @dataclass(slots=True)
@@ -47,7 +66,8 @@ class Done:
     """One batch that is built, or why it is not.
 
     ``seq`` is the task's, or the one that the job gave it (a stream's tasks are numbered as they are pulled). ``state``
-    is what :attr:`Build.state` was at the end.
+    is what :attr:`Build.state` was at the end. ``worker`` and ``rng`` (the state of the worker's random generators
+    after this batch; None: as before) are known where workers are processes.
     """
 
     seq: int
@@ -56,6 +76,8 @@ class Done:
     rows: int = 0
     state: Any = None
     task: Task | None = field(default=None, repr=False)
+    worker: int | None = None
+    rng: bytes | None = None
 
 
 class Build(Protocol):
@@ -75,14 +97,40 @@ class Build(Protocol):
 
 
 class Job(Protocol):
-    """What is done with tasks; shared by all workers, so that everything it calls must be thread-safe."""
+    """What is done with tasks; shared by all threads that work, so that everything it calls must be thread-safe.
+
+    A process works on its own copy: pickled or forked, without what belongs to the parent (trace, slots, delivery).
+    """
+
+    def opening(self, worker: int, last: Done | None = None, samples: int = 0) -> Any:
+        """What ``worker`` needs to know to begin the epoch; picklable, small.
+
+        ``last`` and ``samples``: the last batch that came from a worker which died, and how many samples came from it
+        in this epoch; its successor goes on behind them.
+        """
+        ...
+
+    def open(self, opening: Any) -> Any:
+        """Begin an epoch where the work is done, before any :meth:`begin`; may raise the user's error.
+
+        Returns :attr:`Build.state` as it is before the first batch.
+        """
+        ...
+
+    def start_worker(self, worker: int) -> None:
+        """Called once in each worker before it works; may raise the user's error."""
+        ...
 
     def begin(self, task: Task) -> Build:
         """Start a batch: take its memory, decide its rows. Called in the order of submission."""
         ...
 
-    def start_worker(self, worker: int) -> None:
-        """Called once in each worker before it works; may raise the user's error."""
+    def deliver(self, batch: Any) -> Any:
+        """The last step, where the consumer is: from what was built to what the user gets."""
+        ...
+
+    def move_in(self, memory: Any, trace: Trace, watch: Callable[[int], None]) -> None:
+        """Make a worker process's copy at home: where slots come from, where time is kept, who is told of each row."""
         ...
 
 

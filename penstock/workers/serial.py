@@ -29,6 +29,7 @@ class SerialBackend:
     def start(self, job: Job) -> None:
         """See :class:`~penstock.workers.base.Backend`."""
         self._job = job
+        job.open(job.opening(0))
 
     def submit(self, task: Task) -> None:
         """See :class:`~penstock.workers.base.Backend`."""

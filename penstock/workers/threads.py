@@ -55,6 +55,7 @@ class ThreadBackend:
         """Start the threads (once); a further call changes the job, between epochs."""
         shared = self._shared
         shared.job = job
+        job.open(job.opening(0))
         if not shared.threads:
             shared.beginnings = dict.fromkeys(range(shared.num_workers), job.start_worker)
             shared.threads = [

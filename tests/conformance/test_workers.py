@@ -25,6 +25,19 @@ class Recorder:
         self.gate = threading.Event()
         self.gate.set()
 
+    def opening(self, worker: int, last: Done | None = None, samples: int = 0) -> Any:
+        """Nothing to say."""
+
+    def open(self, opening: Any) -> Any:
+        """Nothing to open."""
+
+    def deliver(self, batch: Any) -> Any:
+        """As it is."""
+        return batch
+
+    def move_in(self, memory: Any, trace: Any, watch: Any) -> None:
+        """Nothing to bring."""
+
     def begin(self, task: Task) -> Any:
         """A build that collects rows."""
         self.begun.append(task.seq)
