@@ -8,17 +8,22 @@
 
 A lease is the ``base`` of every array made from it, so it lives exactly as long as the longest-lived view (slices
 and torch tensors included) and gives its slot back when it dies. A pool never waits: it allocates another slot if
-every one is in use, and lets go of what it holds beyond ``keep`` free ones. This module knows no loader and no
-thread; giving back and taking are atomic, so any thread may do either, also the garbage collector in the middle
-of ``take``.
+every one is in use, and lets go of what it holds beyond ``keep`` free ones. Slots that a device copies from are
+page-locked by a hook, and wait in quarantine until the device has read them too. This module knows no loader, no
+device and no thread; giving back and taking are atomic, so any thread may do either, also the garbage collector in the
+middle of ``take``. A forked process shares the pages, but not the slots: there a pool begins anew.
 """
 
 from __future__ import annotations
 
 import mmap
+import os
+import threading
+import weakref
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +31,63 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.sample import ArraySpec, Tree, tree_leaves, tree_map
 
-__all__ = ["Layout", "Lease", "SlotPool"]
+__all__ = ["Layout", "Lease", "PageLock", "Quarantine", "SlotPool"]
 
 _ALIGNMENT = 4096
 """Every array begins on a page: whole pages can be page-locked, and no two fields share a cache line."""
+
+_LATER_DEATHS: Final = 2
+"""How many more leases die before a page-locked slot is used again; see :class:`Quarantine`."""
+
+
+class PageLock(Protocol):
+    """Makes memory fit for a device's asynchronous copies, and says when the device is done with it."""
+
+    def __call__(self, address: int, nbytes: int) -> Callable[[], None]:
+        """Lock the pages, from ``address`` on; the undo is called once, before they are unmapped."""
+        ...
+
+    def fence(self) -> Callable[[], bool]:
+        """A question: has the device done all that it was told up to now? Asked by any thread; must not raise."""
+        ...
+
+
+class Quarantine:
+    """Slots that no tensor views any more, but that a device may still be reading.
+
+    A consumer writes ``batch.to(device, non_blocking=True)`` and drops the batch at once: the copy is queued, and not
+    done. So a slot that comes back gets a fence, and is used again only when its fence and those of the next two that
+    come back are open. The two more are for who copies on a side stream one or two batches ahead, and joins it later
+    than dropping the batch: the fence knows only what the thread's current streams had been told.
+
+    Parameters
+    ----------
+    fence : callable
+        :meth:`PageLock.fence`.
+    """
+
+    def __init__(self, fence: Callable[[], Callable[[], bool]]) -> None:
+        self._fence = fence
+        self._waiting: deque[tuple[Any, Callable[[], bool]]] = deque()
+        self._one_at_a_time = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, slot: Any) -> None:
+        """Fence a slot in; from any thread, also out of ``__del__``."""
+        self._waiting.append((slot, self._fence()))
+
+    def get(self) -> Any:
+        """The slot that waited longest, if the device is done with it; else None."""
+        if not self._one_at_a_time.acquire(blocking=False):  # or the collector, inside get(), would wait for itself
+            return None
+        try:
+            if len(self._waiting) <= _LATER_DEATHS or not all(self._waiting[i][1]() for i in range(_LATER_DEATHS + 1)):
+                return None
+            return self._waiting.popleft()[0]
+        finally:
+            self._one_at_a_time.release()
 
 
 class SlotPool:
@@ -41,23 +99,35 @@ class SlotPool:
         Free slots to hold on to; surplus ones are unmapped.
     huge_pages : bool
         Advise the kernel to back slots by huge pages, where it can.
+    page_lock : PageLock, optional
+        Called once for each slot that is allocated; what it returns, when the slot is let go (not at exit: the system
+        unlocks what is left). Slots come back through a :class:`Quarantine`.
     """
 
-    def __init__(self, keep: int = 4, *, huge_pages: bool = False) -> None:
+    def __init__(self, keep: int = 4, *, huge_pages: bool = False, page_lock: PageLock | None = None) -> None:
         if keep < 0:
             raise ArgumentError(f"keep should be non-negative, but got {keep}")
         self.keep = keep
         self.allocated = 0
         self._huge_pages = huge_pages
+        self._page_lock = page_lock
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._quarantine = Quarantine(self._page_lock.fence) if self._page_lock is not None else None
         self._free: deque[NDArray[np.uint8]] = deque()  # append and pop are atomic: no lock that __del__ could meet
 
     @property
     def free(self) -> int:
-        """Slots that wait for use; the others are leased."""
+        """Slots that wait for use; the others are leased, or in quarantine."""
         return len(self._free)
 
     def take(self, nbytes: int) -> Lease:
         """A lease on a slot of at least ``nbytes``; its content is arbitrary."""
+        if self._pid != os.getpid():
+            self._begin()  # the slots that were free at the fork are the parent's
+        self._release()
         while True:
             try:
                 memory = self._free.pop()  # the one used last: its pages are warm
@@ -73,9 +143,25 @@ class SlotPool:
         if self._huge_pages and hasattr(mmap, "MADV_HUGEPAGE"):
             pages.madvise(mmap.MADV_HUGEPAGE)
         self.allocated += 1
-        return np.frombuffer(pages, np.uint8)
+        memory = np.frombuffer(pages, np.uint8)
+        if self._page_lock is not None:
+            # An array's weak references die before what it views: the undo comes before the unmapping.
+            undo = self._page_lock(memory.__array_interface__["data"][0], memory.nbytes)
+            weakref.finalize(memory, undo).atexit = False
+        return memory
 
     def _give_back(self, memory: NDArray[np.uint8]) -> None:
+        if self._quarantine is None:
+            self._keep(memory)
+        else:
+            self._quarantine.put(memory)
+            self._release()
+
+    def _release(self) -> None:
+        while self._quarantine is not None and (memory := self._quarantine.get()) is not None:
+            self._keep(memory)
+
+    def _keep(self, memory: NDArray[np.uint8]) -> None:
         if len(self._free) < self.keep:
             self._free.append(memory)
 
@@ -83,10 +169,10 @@ class SlotPool:
 class Lease:
     """The right to one slot; made by :meth:`SlotPool.take`, ended by its own death."""
 
-    __slots__ = ("__array_interface__", "__weakref__", "_memory", "_pool")
+    __slots__ = ("__array_interface__", "__weakref__", "_memory", "_pid", "_pool")
 
     def __init__(self, pool: SlotPool, memory: NDArray[np.uint8]) -> None:
-        self._pool, self._memory = pool, memory
+        self._pool, self._memory, self._pid = pool, memory, os.getpid()
         self.__array_interface__ = memory.__array_interface__
 
     def bytes(self) -> NDArray[np.uint8]:
@@ -94,7 +180,8 @@ class Lease:
         return np.asarray(self)
 
     def __del__(self) -> None:
-        self._pool._give_back(self._memory)  # noqa: SLF001  # a lease is its pool's other half
+        if self._pid == os.getpid():  # a fork's copy of a lease has nothing to give back
+            self._pool._give_back(self._memory)  # noqa: SLF001  # a lease is its pool's other half
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +15,36 @@ import pytest
 
 from penstock.errors import ArgumentError
 from penstock.sample import ArraySpec
-from penstock.slots import Layout, SlotPool
+from penstock.slots import Layout, Quarantine, SlotPool
 
 SPEC = (ArraySpec((3, 5), np.dtype(np.float32)), {"label": ArraySpec((), np.dtype(np.int64))})
+
+
+class Device:
+    """Stands for an accelerator: remembers what was locked, and opens the fences that it is told to."""
+
+    def __init__(self) -> None:
+        self.locked: dict[int, int] = {}
+        self.mapped_when_unlocked: list[bool] = []
+        self.fences = 0
+        self.open = 0
+
+    def __call__(self, address: int, nbytes: int) -> Callable[[], None]:
+        """Lock."""
+        assert address not in self.locked
+        self.locked[address] = nbytes
+
+        def undo() -> None:
+            del self.locked[address]
+            maps = Path("/proc/self/maps").read_text().splitlines()
+            self.mapped_when_unlocked.append(any(line.startswith(f"{address:x}-") for line in maps))
+
+        return undo
+
+    def fence(self) -> Callable[[], bool]:
+        """Fences are numbered from 1."""
+        number = self.fences = self.fences + 1
+        return lambda: number <= self.open
 
 
 def address(array: Any) -> int:
@@ -189,3 +220,144 @@ def test_a_negative_reserve_is_refused() -> None:
     """keep counts slots."""
     with pytest.raises(ArgumentError, match="non-negative"):
         SlotPool(keep=-1)
+
+
+def test_a_forked_child_leaves_the_parents_slots_alone() -> None:
+    """Pages are shared with a forked child, slots are not: neither free ones nor those whose lease dies there."""
+    code = (  # in a process of its own, which has no threads
+        "import os\n"
+        "from penstock.slots import SlotPool\n"
+        "pool = SlotPool()\n"
+        "free, kept = pool.take(100).bytes(), pool.take(100).bytes()\n"
+        "free[:] = kept[:] = 1\n"
+        "del free\n"
+        "if os.fork() == 0:\n"
+        "    for _ in range(3):\n"
+        "        kept = pool.take(100).bytes()\n"  # the child's copy of the parent's lease dies here
+        "        kept[:] = 9\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "print(set(kept.tolist()), set(pool.take(100).bytes().tolist()))\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{1} {1}\n", "")
+
+
+def test_a_slot_is_locked_when_allocated_and_unlocked_before_it_is_unmapped() -> None:
+    """The hook hears of each slot once, and its undo runs while the memory is still there."""
+    device = Device()
+    pool = SlotPool(keep=1, page_lock=device)
+    device.open = 99
+    for _ in range(5):
+        leases = [pool.take(5000) for _ in range(4)]
+        del leases
+    locked = dict(device.locked)
+
+    allocated = pool.allocated
+    del pool
+
+    assert set(locked.values()) == {8192}
+    assert len(device.mapped_when_unlocked) == allocated
+    assert all(device.mapped_when_unlocked)
+    assert device.locked == {}
+
+
+def test_a_tensor_that_outlives_its_pool_stays_locked() -> None:
+    """Memory is unlocked when nobody can copy from it any more, not when its pool goes."""
+    device = Device()
+    pool = SlotPool(page_lock=device)
+    array = pool.take(100).bytes()
+    del pool
+
+    held = len(device.locked)
+    del array
+
+    assert held == 1
+    assert device.locked == {}
+
+
+def test_a_locked_slot_waits_for_the_device() -> None:
+    """What the consumer dropped may still be read by a copy: no slot is used again while its fence is closed."""
+    device = Device()
+    pool = SlotPool(page_lock=device)
+
+    def use() -> int:
+        return address(pool.take(100).bytes())
+
+    busy = [use() for _ in range(6)]
+    device.open = 6
+    idle = [use() for _ in range(2)]
+
+    assert len(set(busy)) == 6
+    assert set(idle) <= set(busy)
+    assert pool.allocated == 6
+
+
+@pytest.mark.parametrize(("open_", "out"), [(0, []), (1, []), (2, []), (3, ["a"]), (4, ["a", "b"])])
+def test_quarantine_ends_with_the_fences_of_two_later_deaths(open_: int, out: list[str]) -> None:
+    """A copy on a side stream may be joined up to two batches after its source was dropped."""
+    device = Device()
+    quarantine = Quarantine(device.fence)
+    for slot in "abcd":
+        quarantine.put(slot)
+    device.open = open_
+
+    got = []
+    while (slot := quarantine.get()) is not None:
+        got.append(slot)
+
+    assert got == out
+    assert len(quarantine) == 4 - len(out)
+
+
+def test_fences_in_any_order_count() -> None:
+    """Streams finish in their own order: one closed fence among the three is enough to wait."""
+    states = {0: True, 1: False, 2: True}
+    numbers = iter(range(3))
+
+    def fence() -> Callable[[], bool]:
+        number = next(numbers)
+        return lambda: states[number]
+
+    quarantine = Quarantine(fence)
+    for slot in "abc":
+        quarantine.put(slot)
+    closed = quarantine.get()
+    states[1] = True
+
+    assert closed is None
+    assert quarantine.get() == "a"
+
+
+def test_quarantine_is_no_lock_to_wait_for_oneself() -> None:
+    """The garbage collector may give a slot back in the middle of asking a fence: nothing waits, nothing comes twice."""
+    nested: list[Any] = []
+
+    def ask() -> bool:
+        quarantine.put("found by the collector")
+        nested.append(quarantine.get())
+        return True
+
+    quarantine = Quarantine(lambda: ask)
+    for slot in "abc":
+        quarantine.put(slot)
+
+    assert quarantine.get() == "a"
+    assert nested == [None, None, None]
+
+
+def test_nothing_is_unlocked_at_exit() -> None:
+    """At exit the device's driver may be gone: the operating system unlocks what is left."""
+    code = (
+        "from penstock.slots import SlotPool\n"
+        "class Device:\n"
+        "    def __call__(self, address, nbytes): return lambda: print('unlocked')\n"
+        "    def fence(self): return lambda: True\n"
+        "pool = SlotPool(page_lock=Device()); kept = pool.take(9).bytes(); pool.take(9); pool.take(9)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
