@@ -332,7 +332,7 @@ def test_fences_in_any_order_count() -> None:
 
 
 def test_quarantine_is_no_lock_to_wait_for_oneself() -> None:
-    """The garbage collector may give a slot back in the middle of asking a fence: nothing waits, nothing comes twice."""
+    """The garbage collector may give a slot back while a fence is asked: nothing waits, nothing comes twice."""
     nested: list[Any] = []
 
     def ask() -> bool:
