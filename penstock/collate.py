@@ -8,15 +8,43 @@ other tuples become lists, as in torch. A dataset that fills rows never comes he
 from __future__ import annotations
 
 import copy
+import importlib
+import logging
+import sys
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from penstock.errors import SampleError
 
-__all__ = ["default_collate", "default_convert", "rebuilt_mapping", "rebuilt_sequence"]
+__all__ = [
+    "TorchCollate",
+    "Untorched",
+    "allocate_by",
+    "allocated",
+    "default_collate",
+    "default_convert",
+    "rebuilt_mapping",
+    "rebuilt_sequence",
+]
+
+_logger = logging.getLogger(__name__)
+
+_allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty
+
+
+def allocate_by(allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]]) -> None:
+    """Have batches of this process stacked into arrays from ``allocate(shape, dtype)`` instead of ``numpy.empty``."""
+    global _allocate  # noqa: PLW0603  # a worker process collates for one loader
+    _allocate = allocate
+
+
+def allocated(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """An array with arbitrary content from where this process's batches are to lie."""
+    return _allocate(shape, dtype)
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
@@ -54,6 +82,41 @@ def default_convert(sample: Any) -> Any:
     if isinstance(sample, Sequence) and not isinstance(sample, (str, bytes)):
         return rebuilt_sequence(sample, [default_convert(value) for value in sample])
     return sample
+
+
+@dataclass(slots=True)
+class Untorched:
+    """A batch by torch's rules that was collated without torch: ``default_convert`` makes tensors of its arrays."""
+
+    batch: Any
+
+
+class TorchCollate:
+    """``torch.utils.data``'s own collation for processes in which torch may not be there; picklable without it.
+
+    Without torch, the rules of this module (which are torch's) give an :class:`Untorched` batch; what they refuse is
+    put to torch, so that torch's own error is raised.
+
+    Parameters
+    ----------
+    batched : bool
+        Whether samples are stacked (``default_collate``) or one sample is converted (``default_convert``).
+    """
+
+    def __init__(self, *, batched: bool = True) -> None:
+        self.batched = batched
+
+    def __call__(self, samples: Any) -> Any:
+        """The batch of ``samples``; of one sample, without batches."""
+        if "torch" not in sys.modules:
+            if not self.batched:
+                return Untorched(samples)
+            try:
+                return Untorched(_collate(samples, ""))
+            except Exception:  # noqa: BLE001  # torch says what is wrong, in its words
+                _logger.debug("collation is put to torch")
+        torch_data = importlib.import_module("torch.utils.data")
+        return torch_data.default_collate(samples) if self.batched else torch_data.default_convert(samples)
 
 
 def rebuilt_mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
@@ -127,7 +190,9 @@ def _stack(batch: Sequence[NDArray[Any]], at: str) -> NDArray[Any]:
                 f"stack expects each array to be equal size, but got {shape} at entry 0 and {np.shape(array)} "
                 f"at entry {i}{_field(at)}; crop, resize or pad the samples, or give the loader a collate_fn"
             )
-    return np.stack(batch)
+    if any(array.dtype != batch[0].dtype for array in batch):
+        return np.stack(batch)
+    return np.stack(batch, out=_allocate((len(batch), *shape), batch[0].dtype))
 
 
 def _field(at: str) -> str:

@@ -16,6 +16,7 @@
     │   ├── UnsupportedImageError                 a valid image of a kind nobody here reads
     │   └── ImageTooLargeError                    declared size above the cap
     ├── SampleError              (RuntimeError)   a sample failed in a dataset or transform
+    ├── WorkerError              (RuntimeError)   a worker process died, or could not be started
     ├── StateError               (ValueError)     a state_dict that does not belong to this loader
     └── StallError               (TimeoutError, RuntimeError)   nothing arrived within the limit
 
@@ -44,6 +45,7 @@ __all__ = [
     "StoreFormatError",
     "StoreNotFoundError",
     "UnsupportedImageError",
+    "WorkerError",
 ]
 
 
@@ -136,6 +138,10 @@ class ImageTooLargeError(DecodeError):
 
 class SampleError(PenstockError, RuntimeError):
     """A sample failed in a dataset, a transform or collation; the original is the ``__cause__``."""
+
+
+class WorkerError(PenstockError, RuntimeError):
+    """A worker process died, or could not be started; how, and the sample it was at, are named."""
 
 
 class StateError(PenstockError, ValueError):

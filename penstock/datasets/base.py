@@ -3,7 +3,8 @@
 Any object with ``__getitem__`` is a dataset for the loader; :class:`Dataset` adds the operators. A dataset that can
 write samples straight into a batch's arrays says so by :class:`Filler`; one that reads many samples cheaper than
 one by one defines ``load_samples``. :func:`fetch` runs whichever there is, each sample under its own key, and puts
-the index on errors. This module starts no thread and keeps no state.
+the index on errors. A subclass that overrides ``__getitem__`` alone has the last word: it is asked sample by sample.
+This module starts no thread and keeps no state.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.datasets.concat import ConcatDataset
     from penstock.sample import SampleKeys, Tree
 
-__all__ = ["Dataset", "Filler", "IterableDataset", "fetch", "is_iterable", "located", "spec_of"]
+__all__ = ["Dataset", "Filler", "IterableDataset", "LoadsSamples", "fetch", "is_iterable", "located", "spec_of"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -60,6 +61,17 @@ class IterableDataset(Dataset[T_co], Iterable[T_co]):
         return ChainDataset([self, other])
 
 
+class LoadsSamples:
+    """Marks a dataset of another family whose ``load_samples`` is the one that :class:`Dataset` tells of.
+
+    The name alone says too little: a user's class may have a method of this name for something else.
+    """
+
+    def load_samples(self, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
+        """Samples ``indices``, each built under its own key."""
+        raise NotImplementedError(f"{type(self).__name__} must define load_samples")
+
+
 @runtime_checkable
 class Filler(Protocol):
     """A dataset that writes samples into the rows of a batch, in place of returning them."""
@@ -81,7 +93,20 @@ class Filler(Protocol):
 
 def spec_of(dataset: Any) -> Tree | None:
     """The spec of one sample if ``dataset`` fills rows, else None."""
-    return dataset.spec() if isinstance(dataset, Filler) else None
+    return dataset.spec() if isinstance(dataset, Filler) and _is_last_word(dataset, "fill") else None
+
+
+def _is_last_word(dataset: Any, method: str) -> bool:
+    """Whether ``method`` gives what ``dataset[index]`` does.
+
+    Not where a subclass of who defines it redefines ``__getitem__`` alone, or a proxy finds it in what it wraps.
+    """
+    for cls in type(dataset).__mro__:
+        if method in vars(cls):
+            return "__getitems__" not in getattr(dataset, "__dict__", ())
+        if "__getitem__" in vars(cls) or "__getitems__" in vars(cls):
+            return False
+    return True
 
 
 def is_iterable(dataset: Any) -> bool:
@@ -107,7 +132,8 @@ def fetch(
         What the dataset raised, of its own type, with the index noted. A ``StopIteration`` (which would end the epoch
         silently) becomes a :class:`SampleError`.
     """
-    if isinstance(dataset, Dataset) and hasattr(dataset, "load_samples"):
+    keyed = isinstance(dataset, (Dataset, LoadsSamples)) and hasattr(dataset, "load_samples")
+    if keyed and _is_last_word(dataset, "load_samples"):
         return list(dataset.load_samples(indices, keys))
     if getattr(dataset, "__getitems__", None):
         return _get_many(dataset, indices)

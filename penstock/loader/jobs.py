@@ -51,6 +51,8 @@ class Opening:
         :attr:`Build.state` after these: ``dataset`` and ``iterator`` (their own states, or None), ``ended``.
     resumed : bool
         Whether ``state`` is one of this epoch; else only what the dataset itself remembers is taken from it.
+    rng : bytes, optional
+        State of a worker process's generators (:func:`penstock.workers.info.rng_state`) to begin with.
     """
 
     epoch: int = 0
@@ -58,6 +60,7 @@ class Opening:
     samples: int = 0
     state: Mapping[str, Any] | None = None
     resumed: bool = True
+    rng: bytes | None = None
 
 
 def _as_it_is(batch: Any) -> Any:
@@ -109,7 +112,7 @@ class _Job:
         given = self._openings.get(worker) or Opening(worker=worker)
         if last is None:
             return given
-        return Opening(given.epoch, worker, given.samples + samples, last.state)
+        return Opening(given.epoch, worker, given.samples + samples, last.state, rng=last.rng)
 
     def open(self, opening: Opening) -> Any:  # noqa: ARG002  # a stream's
         """See :class:`~penstock.workers.base.Job`."""
@@ -243,6 +246,7 @@ class SampleJob(_Job):
 
 
 class _SampleBuild:
+    whole = True  # to a worker that builds alone: a dataset's __getitems__ is asked for the batch at once
     __slots__ = ("_job", "_samples", "_task", "rows", "seq", "state")
 
     def __init__(self, job: SampleJob, task: Task) -> None:

@@ -102,6 +102,8 @@ class Job(Protocol):
     A process works on its own copy: pickled or forked, without what belongs to the parent (trace, slots, delivery).
     """
 
+    trace: Trace
+
     def opening(self, worker: int, last: Done | None = None, samples: int = 0) -> Any:
         """What ``worker`` needs to know to begin the epoch; picklable, small.
 

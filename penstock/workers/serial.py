@@ -46,7 +46,7 @@ class SerialBackend:
             build = self._job.begin(task)
         except Exception as error:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
             return Done(task.seq, error=error, task=task)
-        chunk = chunk_rows(build.rows, 1, self._chunk_size)
+        chunk = max(build.rows, 1) if getattr(build, "whole", False) else chunk_rows(build.rows, 1, self._chunk_size)
         try:
             for start in range(0, build.rows, chunk):
                 build.run(start, min(start + chunk, build.rows))

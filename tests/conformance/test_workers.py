@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from penstock.sample import SampleKeys
+from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Done, Task
 
 
@@ -20,6 +21,7 @@ class Recorder:
 
     def __init__(self, rows: int = 10, fail: dict[int, BaseException] | None = None) -> None:
         self.rows, self.fail = rows, fail or {}
+        self.trace = Trace()
         self.begun: list[int] = []
         self.started: list[int] = []
         self.gate = threading.Event()

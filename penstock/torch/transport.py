@@ -1,0 +1,75 @@
+"""Tensors between processes: collated where the parent will read them, sent as places in a slot.
+
+Installed in worker processes as soon as torch is there, and by the loader in the parent, which rebuilds. What is not a
+plain dense tensor in main memory is left to torch's own reductions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data._utils import collate as torch_collate
+
+from penstock import collate
+from penstock.workers.processes.packing import REDUCERS
+
+__all__ = ["install"]
+
+_SMALL: Final = 4096
+_plain_collate: Callable[..., Any] = torch_collate.default_collate_fn_map[torch.Tensor]
+
+
+def install() -> None:
+    """Teach this worker process."""
+    importlib.import_module("torch.multiprocessing")  # its reductions, for what is not plain
+
+    REDUCERS[torch.Tensor] = _reduce
+    torch_collate.default_collate_fn_map[torch.Tensor] = _collate
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        and not tensor.__dict__
+    )
+
+
+def _reduce(tensor: torch.Tensor) -> Any:
+    if not _is_plain(tensor) or (tensor.requires_grad and not tensor.is_leaf):
+        return NotImplemented
+    content = tensor.detach().contiguous()
+    array = content.view(-1).view(torch.uint8).numpy() if content.numel() else np.empty(0, np.uint8)
+    return _rebuild, (array, tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
+
+
+def _rebuild(array: Any, dtype: torch.dtype, shape: tuple[int, ...], requires_grad: bool) -> torch.Tensor:
+    if not array.nbytes:
+        return torch.empty(shape, dtype=dtype, requires_grad=requires_grad)
+    tensor = torch.from_numpy(array).view(dtype).view(shape)
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
+def _collate(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
+    """torch's stacking of tensors, into the batch's own memory; what torch would refuse or treat otherwise is its own."""
+    first = batch[0]
+    rows = len(batch)
+    if (
+        rows * first.nbytes < _SMALL
+        or not all(_is_plain(tensor) and not tensor.requires_grad for tensor in batch)
+        or any(tensor.shape != first.shape or tensor.dtype != first.dtype for tensor in batch)
+    ):
+        if rows * first.nbytes < _SMALL and all(map(_is_plain, batch)):
+            return torch.stack(list(batch))
+        other: torch.Tensor = _plain_collate(batch, collate_fn_map=collate_fn_map)
+        return other
+    shape = (rows, *first.shape)
+    memory = collate.allocated((math.prod(shape) * first.element_size(),), np.uint8)
+    return torch.stack(list(batch), out=torch.from_numpy(memory).view(first.dtype).view(shape))

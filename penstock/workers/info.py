@@ -1,0 +1,146 @@
+"""Who am I: what code that runs in a worker process may ask, and the seeds it starts from.
+
+The seeds are torch's: ``random`` and torch from ``base_seed + worker``, NumPy from a mix of both, so that whoever
+changes the import alone draws the same numbers. torch is told only where it is there: a worker that never imports it
+is not made to, and one that imports it later is seeded then. Used inside worker processes; threads share a process
+and have no number.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import pickle
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+__all__ = ["WorkerInfo", "become", "get_worker_info", "restore_rng", "rng_state", "when_torch"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker process.
+
+    Parameters
+    ----------
+    id : int
+        0 to ``num_workers - 1``.
+    num_workers : int
+        How many there are.
+    seed : int
+        ``base_seed + id``: what ``random`` and torch were seeded with.
+    dataset : object
+        This process's copy of the dataset.
+    """
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+
+_info: WorkerInfo | None = None
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """The worker process that the caller runs in; None in the main process and in threads.
+
+    ``torch.utils.data.get_worker_info()`` says the same there.
+    """
+    return _info
+
+
+def become(info: WorkerInfo, base_seed: int) -> None:
+    """Make this process worker ``info``: told to whoever asks, and seeded as torch seeds its workers."""
+    global _info  # noqa: PLW0603  # a process is one worker
+    _info = info
+    random.seed(info.seed)
+    np.random.seed(_numpy_seed(base_seed, info.id))  # noqa: NPY002  # user code's own generator, as torch seeds it
+    when_torch(_tell_torch)
+
+
+def _numpy_seed(base_seed: int, worker: int) -> Any:
+    """Four words mixed by NumPy's SeedSequence from the worker's number and the two halves of the seed."""
+    return np.random.SeedSequence([worker, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]).generate_state(4)
+
+
+def _tell_torch(torch: Any) -> None:
+    assert _info is not None, "become() comes first"
+    torch.set_num_threads(1)
+    torch.default_generator.manual_seed(_info.seed)
+    from_torch = torch.utils.data._utils.worker  # noqa: SLF001  # where torch's own get_worker_info looks
+    from_torch._worker_info = from_torch.WorkerInfo(  # noqa: SLF001  # as above
+        id=_info.id, num_workers=_info.num_workers, seed=_info.seed, dataset=_info.dataset
+    )
+
+
+def rng_state() -> bytes:
+    """State of the generators that user code may draw from: ``random``, NumPy's global one, torch's if it is there."""
+    torch = sys.modules.get("torch")
+    return pickle.dumps(
+        (
+            random.getstate(),
+            np.random.get_state(),  # noqa: NPY002  # the global one is what is asked for
+            torch.default_generator.get_state().numpy().tobytes() if torch is not None else None,
+        )
+    )
+
+
+def restore_rng(state: bytes) -> None:
+    """Undo what was drawn since ``state`` was taken by :func:`rng_state`."""
+    of_random, of_numpy, of_torch = pickle.loads(state)  # noqa: S301  # made by rng_state, in a worker of this program
+    random.setstate(of_random)
+    np.random.set_state(of_numpy)  # noqa: NPY002  # as above
+    if of_torch is not None:
+        when_torch(
+            lambda torch: torch.default_generator.set_state(torch.frombuffer(bytearray(of_torch), dtype=torch.uint8))
+        )
+
+
+_waiting: list[Callable[[Any], None]] = []
+
+
+def when_torch(act: Callable[[Any], None]) -> None:
+    """Call ``act(torch)`` now if torch is imported, else as soon as it is."""
+    torch = sys.modules.get("torch")
+    if torch is not None and not _waiting:
+        act(torch)
+        return
+    if not _waiting:
+        sys.meta_path.insert(0, _WhenTorch())
+    _waiting.append(act)
+
+
+class _WhenTorch(importlib.abc.MetaPathFinder):
+    """Finds torch once, by those who find it anyway, and has what waits for it done after its import."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002  # the protocol's
+        target: ModuleType | None = None,  # noqa: ARG002  # the protocol's
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_tell(module: ModuleType) -> None:
+            execute(module)
+            acts = _waiting[:]
+            _waiting.clear()
+            for act in acts:
+                act(module)
+
+        spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]  # this spec's own loader
+        return spec

@@ -1,0 +1,119 @@
+"""What a worker is at, written by it into memory that the parent can read whatever the worker does.
+
+::
+
+    page 0    int64: progress, batch, row, since (ns of the monotonic clock), stop
+    page 1..  the stack that the worker's fault handler writes when it is asked (a signal) or when it crashes
+
+No message and no lock: a worker that hangs, spins in C or was killed has still said where.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import mmap
+import os
+import signal
+import time
+from typing import Final
+
+from penstock.workers.processes.memory import memory_file
+
+__all__ = ["Board"]
+
+_PROGRESS, _BATCH, _ROW, _SINCE, _STOP = range(5)
+_PAGE: Final = 4096
+_SIZE: Final = _PAGE + (1 << 16)
+_ASK: Final = signal.SIGUSR1
+
+
+class StopWork(BaseException):
+    """Raised between two samples when the parent wants no more."""
+
+
+class Board:
+    """One worker's board.
+
+    Parameters
+    ----------
+    fd : int, optional
+        Of a board made by the parent; None: a new one.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        self.fd = memory_file("penstock-board", _SIZE) if fd is None else fd
+        self._memory = mmap.mmap(self.fd, _SIZE)
+        self._words = memoryview(self._memory)[:_PAGE].cast("q")
+
+    # the worker's side
+
+    def answer(self) -> None:
+        """Write this process's stacks here when asked, and when it crashes."""
+        os.lseek(self.fd, _PAGE, os.SEEK_SET)
+        faulthandler.enable(self.fd, all_threads=True)
+        faulthandler.register(_ASK, self.fd, all_threads=True, chain=False)
+
+    def begin(self, batch: int) -> None:
+        """Say that work on a batch begins."""
+        words = self._words
+        words[_BATCH], words[_ROW], words[_SINCE] = batch, -1, time.monotonic_ns()
+        words[_PROGRESS] += 1
+
+    def watch(self, row: int) -> None:
+        """Say that work on a row of the batch begins."""
+        words = self._words
+        if words[_STOP]:
+            raise StopWork
+        words[_ROW] = row
+        words[_SINCE] = time.monotonic_ns()
+        words[_PROGRESS] += 1
+
+    def end(self) -> None:
+        """Say that the batch is done."""
+        self._words[_PROGRESS] += 1
+        self._words[_BATCH] = -1
+
+    # the parent's side
+
+    @property
+    def progress(self) -> int:
+        """Grows whenever the worker gets on."""
+        return self._words[_PROGRESS]
+
+    @property
+    def row(self) -> int:
+        """The row that is, or was, worked on; -1 if none is known."""
+        return self._words[_ROW]
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds since the worker last said that it got on."""
+        return (time.monotonic_ns() - self._words[_SINCE]) / 1e9
+
+    def stop(self) -> None:
+        """Ask the worker to end before the next sample."""
+        self._words[_STOP] = 1
+
+    def clear(self) -> None:
+        """Forget an earlier stack."""
+        self._memory[_PAGE:] = bytes(_SIZE - _PAGE)
+
+    def stack(self) -> str:
+        """What the fault handler has written."""
+        return self._memory[_PAGE:].split(b"\0", 1)[0].decode("utf-8", "replace").strip()
+
+    def ask(self, pid: int, patience_s: float = 0.5) -> str:
+        """Ask the process for its stacks; what it wrote within ``patience_s``, or that it did not answer."""
+        self.clear()
+        try:
+            os.kill(pid, _ASK)
+        except ProcessLookupError:
+            return "(the process is gone)"
+        deadline, seen = time.monotonic() + patience_s, ""
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+            stack = self.stack()
+            if stack and stack == seen:
+                return stack
+            seen = stack
+        return seen or "(no answer: the process is stopped)"

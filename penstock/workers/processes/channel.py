@@ -1,0 +1,116 @@
+"""Messages between a parent and one worker: a socket pair, whole messages, file descriptors beside them.
+
+::
+
+    message = u32 length of head | u32 length of body | head (pickle) | body (bytes)
+
+Every worker has a socket of its own: one that is killed in the middle of a message spoils nobody else's. The worker
+blocks; the parent never does: what a full socket does not take waits in :class:`Channel` until it does. Pickles come
+only from the other end of a socket pair of this program.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+from collections import deque
+from typing import Any, Final
+
+__all__ = ["Channel", "Message"]
+
+_LENGTHS: Final = struct.Struct("=IQ")
+_READ: Final = 1 << 18
+_FDS: Final = 16
+"""Most descriptors beside one message; Linux takes 253."""
+
+Message = tuple[Any, bytes, list[int]]
+"""Head, body, descriptors (the receiver's to close)."""
+
+
+class Channel:
+    """One end of a socket pair.
+
+    Parameters
+    ----------
+    end : socket
+        Connected, of type stream; owned from now on.
+    blocking : bool
+        Whether sending and receiving wait.
+    """
+
+    def __init__(self, end: socket.socket, *, blocking: bool) -> None:
+        self._socket = end
+        end.setblocking(blocking)
+        self._unsent: deque[tuple[memoryview, list[int]]] = deque()
+        self._received = bytearray()
+        self._fds: deque[int] = deque()
+        self.ended = False
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._socket.fileno()
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._unsent)
+
+    def send(self, head: Any, body: bytes = b"", fds: list[int] | None = None) -> None:
+        """Send one message, or as much as the socket takes now; the rest by :meth:`flush`."""
+        pickled = pickle.dumps((head, len(fds or ())), pickle.HIGHEST_PROTOCOL)
+        self._unsent.append((memoryview(b"".join((_LENGTHS.pack(len(pickled), len(body)), pickled, body))), fds or []))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as the socket takes it."""
+        while self._unsent and not self.ended:
+            left, fds = self._unsent.popleft()
+            try:
+                sent = socket.send_fds(self._socket, [left], fds) if fds else self._socket.send(left)
+            except BlockingIOError:
+                self._unsent.appendleft((left, fds))
+                return
+            except (BrokenPipeError, ConnectionResetError):
+                self.ended = True
+                return
+            if sent < len(left):
+                self._unsent.appendleft((left[sent:], []))
+
+    def receive(self) -> Message | None:
+        """The next whole message; waits for it if blocking, else None if there is none yet. None at the end."""
+        while (message := self._whole()) is None:
+            if self.ended or not self._read():
+                return None
+        return message
+
+    def close(self) -> None:
+        """Close the socket; the other end reads an end."""
+        self._socket.close()
+
+    def _read(self) -> bool:
+        """Take what is there; False if there is nothing yet, or no more."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self._socket, _READ, _FDS)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            data, fds = b"", []
+        self._fds.extend(fds)
+        self.ended = not data
+        self._received += data
+        return bool(data)
+
+    def _whole(self) -> Message | None:
+        received = self._received
+        if len(received) < _LENGTHS.size:
+            return None
+        head_size, body_size = _LENGTHS.unpack_from(received)
+        start = _LENGTHS.size + head_size
+        if len(received) < start + body_size:
+            return None
+        with memoryview(received) as view:
+            head, fds = pickle.loads(view[_LENGTHS.size : start])  # noqa: S301  # from the other end of our own socket pair
+            body = bytes(view[start : start + body_size])
+        del received[: start + body_size]
+        return head, body, [self._fds.popleft() for _ in range(min(fds, len(self._fds)))]

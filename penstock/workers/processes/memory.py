@@ -1,0 +1,260 @@
+"""Batches in memory that a worker writes and the parent reads: slots without a name, used again and again.
+
+::
+
+    worker: reserve -> write ----- message: slot, offset (first time: its descriptor) ----> parent: map, lease
+              ^                                                                                   |
+              '----------------- next task: slots whose last array died -------------------------'
+
+A slot belongs to the worker that made it. Both sides close the descriptor once it is mapped, so that their number
+stays constant however many batches are kept; memory goes when the last mapping does, whoever is killed. Where no
+memory can be had (a limit, a full tmpfs), batches travel through the socket instead, with one warning.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from penstock.slots import Lease
+
+__all__ = ["ParentSlots", "WorkerMemory", "memory_file"]
+
+ALIGNMENT: Final = 4096
+_KEEP: Final = 4
+"""Free slots that a worker holds on to; with more, the smallest goes."""
+
+
+def memory_file(name: str, nbytes: int) -> int:
+    """A descriptor of ``nbytes`` of zeroed memory without a name in any file system; its pages are reserved.
+
+    Raises
+    ------
+    OSError
+        If there is not so much: now, not by a signal when it is written.
+    """
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    try:
+        os.ftruncate(fd, nbytes)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, nbytes)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+class _Slot:
+    """A worker's slot: who uses it, on both sides."""
+
+    __slots__ = ("array", "fd", "lease", "number")
+
+    def __init__(self, number: int, nbytes: int) -> None:
+        self.number = number
+        self.fd: int | None = memory_file("penstock-slot", nbytes)
+        self.array = np.frombuffer(mmap.mmap(self.fd, nbytes), np.uint8)
+        self.lease: weakref.ref[Lease] | None = None
+
+    def take(self) -> Lease:
+        lease = Lease(_NOBODY, self.array)
+        self.lease = weakref.ref(lease)
+        return lease
+
+    @property
+    def in_use(self) -> bool:
+        """Whether code in this process still looks at it (a dataset that keeps what it collated)."""
+        return self.lease is not None and self.lease() is not None
+
+
+class _Nobody:
+    """A worker's leases give nothing back: the parent says when a slot is free."""
+
+    def _give_back(self, memory: NDArray[np.uint8]) -> None:
+        pass
+
+
+_NOBODY: Any = _Nobody()
+
+
+class WorkerMemory:
+    """The slots of one worker process, as the place where its batches are built.
+
+    ``take`` makes it a slot pool to a job that fills; ``allocate`` gives collation its arrays.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[_Slot] = []
+        self._lent: dict[int, _Slot] = {}
+        self._count = 0
+        self._hint = 0
+        self._slots: list[_Slot] = []
+        self._leases: list[Lease] = []
+        self._used = 0
+        self._reserved = 0
+        self.dropped: list[int] = []
+        self.refused: OSError | None = None
+
+    def begin(self) -> None:
+        """Start a batch; what an unsuccessful one reserved is free again."""
+        self._free += self._slots
+        self._slots, self._leases, self._used, self._reserved = [], [], 0, 0
+
+    def reserve(self, nbytes: int) -> NDArray[np.uint8] | None:
+        """``nbytes`` of the batch's memory; None if there is none to be had."""
+        start = -(-self._used // ALIGNMENT) * ALIGNMENT
+        if not self._slots or start + nbytes > self._slots[-1].array.nbytes:
+            slot = self._take(max(nbytes, self._hint - self._reserved))
+            if slot is None:
+                return None
+            self._slots.append(slot)
+            self._leases.append(slot.take())
+            start = 0
+        self._used = start + nbytes
+        self._reserved += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return self._leases[-1].bytes()[start : start + nbytes]
+
+    def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """Like ``numpy.empty``, in the batch's memory where there is some."""
+        wanted = np.dtype(dtype)
+        nbytes = wanted.itemsize * int(np.prod(shape, dtype=np.int64))
+        memory = self.reserve(nbytes) if nbytes >= ALIGNMENT else None
+        return np.empty(shape, wanted) if memory is None else memory.view(wanted).reshape(shape)
+
+    def take(self, nbytes: int) -> Any:
+        """See :meth:`penstock.slots.SlotPool.take`."""
+        memory = self.reserve(nbytes)
+        return _Plain(np.empty(nbytes, np.uint8) if memory is None else memory)
+
+    def place(self, buffer: NDArray[np.uint8]) -> tuple[int, int, int] | None:
+        """Slot, offset and size of bytes that lie in the batch's memory, or are copied there; None: there is none."""
+        address = buffer.__array_interface__["data"][0]
+        for slot in self._slots:
+            start = address - slot.array.__array_interface__["data"][0]
+            if start >= 0 and start + buffer.nbytes <= slot.array.nbytes:
+                return slot.number, start, buffer.nbytes
+        memory = self.reserve(buffer.nbytes)
+        if memory is None:
+            return None
+        memory[:] = buffer
+        return self.place(memory)
+
+    def finish(self) -> tuple[list[tuple[int, int]], list[int]]:
+        """The batch's new slots (number, size) and their descriptors, to be closed by :meth:`sent`."""
+        self._hint = max(self._reserved, self._hint // 2)
+        new = [slot for slot in self._slots if slot.fd is not None]
+        return [(slot.number, slot.array.nbytes) for slot in new], [slot.fd for slot in new if slot.fd is not None]
+
+    def sent(self) -> None:
+        """The batch is the parent's."""
+        for slot in self._slots:
+            if slot.fd is not None:
+                os.close(slot.fd)
+                slot.fd = None
+            self._lent[slot.number] = slot
+        self._slots, self._leases = [], []
+
+    def give_back(self, numbers: list[int]) -> None:
+        """The parent looks at these no longer."""
+        self._free += [self._lent.pop(number) for number in numbers]
+        while len(self._free) > _KEEP:
+            self._drop(min(self._free, key=lambda slot: slot.array.nbytes))
+
+    def _take(self, nbytes: int) -> _Slot | None:
+        fitting = [slot for slot in self._free if slot.array.nbytes >= nbytes and not slot.in_use]
+        if fitting:
+            slot = min(fitting, key=lambda slot: slot.array.nbytes)
+            self._free.remove(slot)
+            return slot
+        for slot in [slot for slot in self._free if not slot.in_use]:
+            self._drop(slot)  # too small for what comes now
+        if self.refused is not None:
+            return None
+        self._count += 1
+        rounded = -(-(nbytes + nbytes // 16) // ALIGNMENT) * ALIGNMENT
+        try:
+            return _Slot(self._count, rounded)
+        except OSError as error:
+            self.refused = error
+            return None
+
+    def _drop(self, slot: _Slot) -> None:
+        self._free.remove(slot)
+        if slot.fd is None:
+            self.dropped.append(slot.number)
+        else:
+            os.close(slot.fd)
+
+
+class _Plain:
+    """A piece of a slot, as a job that fills expects it."""
+
+    __slots__ = ("_memory",)
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self._memory = memory
+
+    def bytes(self) -> NDArray[np.uint8]:
+        return self._memory
+
+
+class ParentSlots:
+    """The parent's view of one worker's slots.
+
+    Parameters
+    ----------
+    page_lock : callable, optional
+        Called with address and size of each mapping; what it returns is called when the mapping goes.
+    """
+
+    def __init__(self, page_lock: Callable[[int, int], Callable[[], None]] | None = None) -> None:
+        self._mapped: dict[int, Any] = {}  # of _Mapping, which is a pool to its leases
+        self._page_lock = page_lock
+        self.freed: deque[int] = deque()
+
+    def add(self, number: int, nbytes: int, fd: int) -> None:
+        """Map a new slot; closes ``fd``."""
+        try:
+            self._mapped[number] = _Mapping(number, mmap.mmap(fd, nbytes), self.freed, self._page_lock)
+        finally:
+            os.close(fd)
+
+    def drop(self, numbers: list[int]) -> None:
+        """Forget slots that the worker has let go."""
+        for number in numbers:
+            self._mapped.pop(number, None)
+
+    def buffers(self, places: list[tuple[int, int, int]]) -> list[NDArray[np.uint8]]:
+        """Views of slots; each slot comes back (into :attr:`freed`) when the last view of it dies."""
+        leases = {number: Lease(self._mapped[number], self._mapped[number].array) for number, _, _ in places}
+        return [leases[number].bytes()[start : start + nbytes] for number, start, nbytes in places]
+
+    def take_freed(self) -> list[int]:
+        """Numbers of slots that came back since the last call."""
+        return [self.freed.popleft() for _ in range(len(self.freed))]
+
+
+class _Mapping:
+    """One mapped slot; a lease's pool."""
+
+    def __init__(self, number: int, memory: mmap.mmap, freed: deque[int], page_lock: Any) -> None:
+        self.number, self._freed = number, freed
+        self.array = np.frombuffer(memory, np.uint8)
+        self.keep = 0
+        if page_lock is not None:
+            unlock = page_lock(self.array.__array_interface__["data"][0], self.array.nbytes)
+            weakref.finalize(self, unlock)
+
+    def _give_back(self, memory: NDArray[np.uint8]) -> None:  # noqa: ARG002  # a lease's other half
+        self._freed.append(self.number)

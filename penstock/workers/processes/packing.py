@@ -1,0 +1,67 @@
+"""Any batch as a pickle and a list of places in slots: arrays and tensors are not in the pickle.
+
+Pickle protocol 5 hands out the buffers of arrays; one that lies in the batch's memory already (collation put it
+there) is named, another is copied there once. Small ones stay in the pickle. Objects travel as pickles do, torch's
+own kinds as torch reduces them (:mod:`penstock.torch.transport`, if torch is there).
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory
+
+__all__ = ["REDUCERS", "Places", "pack", "unpack"]
+
+Places = list[tuple[int, int, int]]
+"""Slot, offset, size of each buffer, in the pickle's order."""
+
+_SMALL: Final = ALIGNMENT
+
+_REDUCTIONS = ForkingPickler(io.BytesIO()).dispatch_table  # live: what is registered later is in it
+
+REDUCERS: dict[type, Callable[[Any], Any]] = {}
+"""How values of exactly a type are taken apart into buffers; ``NotImplemented``: as pickle would."""
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles with buffers in a worker's memory, and all else as multiprocessing does."""
+
+    def __init__(self, file: io.BytesIO, memory: WorkerMemory) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=self._buffer)
+        self.dispatch_table = _REDUCTIONS
+        self.places: Places = []
+        self._memory = memory
+
+    def _buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        """Whether the buffer stays in the pickle."""
+        raw = buffer.raw()
+        if raw.nbytes < _SMALL:
+            return True
+        place = self._memory.place(np.frombuffer(raw, np.uint8))
+        if place is not None:
+            self.places.append(place)
+        return place is None
+
+    def reducer_override(self, value: Any) -> Any:
+        reduce = REDUCERS.get(type(value))
+        return NotImplemented if reduce is None else reduce(value)
+
+
+def pack(batch: Any, memory: WorkerMemory) -> tuple[bytes, Places]:
+    """``batch`` as a pickle and the places of its buffers in ``memory``."""
+    file = io.BytesIO()
+    pickler = _Pickler(file, memory)
+    pickler.dump(batch)
+    return file.getvalue(), pickler.places
+
+
+def unpack(pickled: bytes, places: Places, slots: ParentSlots) -> Any:
+    """The batch again; its arrays are views of ``slots``, the consumer's until the last of them dies."""
+    return pickle.loads(pickled, buffers=slots.buffers(places) if places else ())  # noqa: S301  # from a worker of this program

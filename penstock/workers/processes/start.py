@@ -1,0 +1,217 @@
+"""How worker processes are started: which method, and what they import.
+
+The method is the one asked for; else Python's default. Where that is fork and other threads run (one of them may hold
+a lock that the child would wait for for ever), it is forkserver, if what the workers need can be pickled, is not large,
+and does not live in a script that would start all over again; a line of the log says which and why.
+
+A worker that starts afresh imports what its job names. The main script is imported only if the job names it: a script
+that imports torch at its top does not make every worker of a NumPy dataset do so.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import multiprocessing
+import multiprocessing.spawn
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from types import FrameType
+from typing import Any, Final
+
+__all__ = ["Launcher"]
+
+_logger = logging.getLogger(__name__)
+
+_LARGE: Final = 64 << 20
+"""Bytes of a pickled job above which copying it to each worker costs more than the danger of a fork."""
+
+_STANDARD_WAITS: Final = ("threading.py", "queue.py", "thread.py", "selectors.py", "socketserver.py", "_monitor.py")
+"""Files of the standard library (and of tqdm) in which service threads sleep: one that is nowhere else holds no lock of
+the program's."""
+
+_lock = threading.Lock()
+
+
+@dataclass(slots=True)
+class Launcher:
+    """Starts the processes of one pool, all in the same way.
+
+    Parameters
+    ----------
+    context : BaseContext
+        Whose processes are started.
+    needs_main : bool
+        Whether a process that starts afresh must import the main script.
+    """
+
+    context: BaseContext
+    needs_main: bool
+
+    @classmethod
+    def choose(cls, context: BaseContext | None, job: Any) -> Launcher:
+        """The launcher for ``job`` in ``context``; None: chosen as the module says."""
+        if context is None:
+            context = multiprocessing.get_context()
+            if _method(context) == "fork" and (names := _other_threads()):
+                context = _instead_of_fork(context, job, names)
+        if _method(context) == "fork":
+            return cls(context, needs_main=True)
+        return cls(context, needs_main=_Probe.of(job).names_main)
+
+    @property
+    def forks(self) -> bool:
+        """Whether a process begins as a copy of this one."""
+        return _method(self.context) == "fork"
+
+    def start(self, target: Callable[..., None], args: tuple[Any, ...], name: str) -> Any:
+        """A process that runs ``target(*args)``; daemonic, started."""
+        process = self.context.Process(target=target, args=args, name=name, daemon=True)  # type: ignore[attr-defined]  # every context has it
+        with _lock:
+            if self.needs_main:
+                process.start()
+            else:
+                with _without_main():
+                    process.start()
+        return process
+
+
+def _method(context: BaseContext) -> str:
+    return str(context.get_start_method())
+
+
+def _instead_of_fork(fork: BaseContext, job: Any, names: list[str]) -> BaseContext:
+    probe = _Probe.of(job, limit=_LARGE)
+    reason = (
+        "the dataset cannot be pickled"
+        if probe.failed
+        else "the dataset is large"
+        if probe.nbytes > _LARGE
+        else "the main script has no `if __name__ == '__main__':`"
+        if probe.names_main and not _main_is_guarded()
+        else ""
+    )
+    if reason:
+        _logger.info(
+            "threads are running (%s) and workers are forked all the same, since %s: a lock that a thread holds now "
+            "stays locked in the workers", ", ".join(names), reason,
+        )  # fmt: skip
+        return fork
+    _logger.info(
+        "threads are running (%s): workers are started by forkserver, not by fork, so that no lock held now is "
+        "copied; give multiprocessing_context to choose", ", ".join(names),
+    )  # fmt: skip
+    return multiprocessing.get_context("forkserver")
+
+
+def _other_threads() -> list[str]:
+    """Names of threads that may hold a lock of the program's: all but this one and those that sleep in a service loop."""
+    frames = sys._current_frames()  # noqa: SLF001  # the only way to another thread's stack
+    mine = threading.get_ident()
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return [
+        names.get(ident, f"thread {ident}")
+        for ident, frame in frames.items()
+        if ident != mine and not _is_asleep(frame)
+    ]
+
+
+def _is_asleep(frame: FrameType | None) -> bool:
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.endswith(_STANDARD_WAITS) and not path.startswith("<frozen") and "penstock" not in path:
+            return False
+        frame = frame.f_back
+    return True
+
+
+def _main_is_guarded() -> bool:
+    """Whether the main script can be imported without starting again; modules run by ``-m`` are looked at likewise."""
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    if path is None:
+        return False  # a notebook, -c: nothing that another process could import
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  # a path of the interpreter's, str or None
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    tests = [node.test for node in tree.body if isinstance(node, ast.If)]
+    return any(isinstance(part, ast.Name) and part.id == "__name__" for test in tests for part in ast.walk(test))
+
+
+class _TooLarge(Exception):  # noqa: N818  # a signal to ourselves
+    pass
+
+
+class _Probe:
+    """Pickles a job into nothing, to learn whether it can be, how large it is, and whether it names the main script."""
+
+    def __init__(self, limit: int | None) -> None:
+        self.names_main = self.failed = False
+        self.nbytes = 0
+        self._limit = limit
+
+    @classmethod
+    def of(cls, job: Any, limit: int | None = None) -> _Probe:
+        probe = cls(limit)
+        try:
+            _Weigher(probe, pickle.HIGHEST_PROTOCOL, buffer_callback=probe.count).dump(job)
+        except _TooLarge:
+            probe.names_main = True
+        except Exception:  # noqa: BLE001  # whatever a user's object raises: it cannot be pickled, or not by this pickler
+            probe.failed = probe.names_main = True
+        return probe
+
+    def write(self, data: Any) -> int:
+        content = bytes(data)
+        self.names_main = self.names_main or b"__main__" in content
+        self._add(len(content))
+        return len(content)
+
+    def count(self, buffer: pickle.PickleBuffer) -> bool:
+        self._add(buffer.raw().nbytes)
+        return False
+
+    def _add(self, nbytes: int) -> None:
+        self.nbytes += nbytes
+        if self._limit is not None and self.nbytes > self._limit:
+            raise _TooLarge
+
+
+class _Weigher(pickle.Pickler):
+    """A tensor is weighed, not copied: torch moves it into shared memory when it is sent."""
+
+    def __init__(self, probe: _Probe, *args: Any, **kwargs: Any) -> None:
+        super().__init__(probe, *args, **kwargs)
+        self._probe = probe
+
+    def persistent_id(self, value: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(value, torch.Tensor):
+            return None
+        self._probe._add(value.nbytes)  # noqa: SLF001  # its other half
+        return id(value)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes started inside do not import the main script."""
+    prepare: Any = multiprocessing.spawn.get_preparation_data
+
+    def prepared(name: str) -> dict[str, Any]:
+        return {
+            key: value
+            for key, value in prepare(name).items()
+            if key not in {"init_main_from_name", "init_main_from_path", "main_path"}
+        }
+
+    multiprocessing.spawn.get_preparation_data = prepared
+    try:
+        yield
+    finally:
+        multiprocessing.spawn.get_preparation_data = prepare
