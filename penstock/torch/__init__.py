@@ -1,6 +1,8 @@
-"""The loader with torch tensors: the same engine, the same batches, the same memory.
+"""``torch.utils.data`` on penstock: its names, arguments and semantics; batches are torch tensors.
 
-The only part of penstock that imports torch.
+Where torch's own class is right as it is, it is the one here; what fills batches, keeps a position or moves memory is
+penstock's, and an instance of torch's. The deprecated DataPipes are left out. The only part of penstock that imports
+torch.
 """
 
 from __future__ import annotations
@@ -11,13 +13,67 @@ from penstock.registry import require
 
 require("torch", extra="torch", purpose="for penstock.torch")
 
-from penstock.torch.collate import as_tensors, default_collate, default_convert  # noqa: E402  # torch is there now
+from torch.utils.data import (  # noqa: E402  # torch is there now
+    BatchSampler,
+    ChainDataset,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
+
+from penstock.datasets import StoreDataset  # noqa: E402  # as above
+from penstock.samplers import (  # noqa: E402  # as above
+    BucketBatchSampler,
+    ClassBalancedSampler,
+    DistributedWeightedSampler,
+    RepeatFactorSampler,
+)
+from penstock.torch.collate import as_tensors, default_collate, default_convert  # noqa: E402  # as above
 from penstock.torch.dataloader import DataLoader  # noqa: E402  # as above
+from penstock.torch.datasets import ConcatDataset, StackDataset, Subset, TensorDataset, random_split  # noqa: E402  # as above
+from penstock.torch.samplers import StatefulDistributedSampler  # noqa: E402  # as above
+from penstock.torch.stateful import Stateful  # noqa: E402  # as above
 
 if TYPE_CHECKING:
     from penstock.torch.vision import ImageFolder, compile  # noqa: A004  # torch.compile's word
 
-__all__ = ["DataLoader", "ImageFolder", "as_tensors", "compile", "default_collate", "default_convert"]
+__all__ = [
+    "BatchSampler",
+    "BucketBatchSampler",
+    "ChainDataset",
+    "ClassBalancedSampler",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "DistributedSampler",
+    "DistributedWeightedSampler",
+    "ImageFolder",
+    "IterableDataset",
+    "RandomSampler",
+    "RepeatFactorSampler",
+    "Sampler",
+    "SequentialSampler",
+    "StackDataset",
+    "Stateful",
+    "StatefulDistributedSampler",
+    "StoreDataset",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "as_tensors",
+    "compile",
+    "default_collate",
+    "default_convert",
+    "get_worker_info",
+    "random_split",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from typing import Any
+from typing import Any, Final
 
-import torch
+from torch.utils import data
 
-from penstock.datasets import ConcatDataset, Subset
+from penstock import datasets
 from penstock.datasets.base import spec_of
+from penstock.torch.datasets import ConcatDataset, Subset, native
 from penstock.torch.vision.folders import NATIVE, NativeFolder
 
 __all__ = ["compile"]
 
 _logger = logging.getLogger(__name__)
+
+_SUBSETS: Final = {data.Subset, Subset, datasets.Subset}
+_CONCATENATIONS: Final = {data.ConcatDataset, ConcatDataset, datasets.ConcatDataset}
 
 
 def compile(dataset: Any) -> Any:  # noqa: A001  # torch.compile's word
@@ -28,9 +33,10 @@ def compile(dataset: Any) -> Any:  # noqa: A001  # torch.compile's word
     Returns
     -------
     dataset
-        With the same length, order and targets; a folder stays an instance of its class and shares its ``samples``.
-        ``dataset`` itself, where nothing of it can be compiled: a subclass, another loader, a transform that begins
-        with one that is not recognised. A line of the log says so.
+        With the same length, order and targets; a folder stays an instance of its class and shares its ``samples``,
+        torch's wrappers become :mod:`penstock.torch`'s, which are instances of them. ``dataset`` itself, where nothing
+        of it can be compiled: a subclass, another loader, a transform that begins with one that is not recognised. A
+        line of the log says so.
 
     Notes
     -----
@@ -45,12 +51,12 @@ def compile(dataset: Any) -> Any:  # noqa: A001  # torch.compile's word
     kind = type(dataset)
     if kind in NATIVE:
         return _compiled_folder(dataset, NATIVE[kind])
-    if kind in {torch.utils.data.Subset, Subset}:
+    if kind in _SUBSETS:
         inner = compile(dataset.dataset)
-        return Subset(inner, dataset.indices) if _gains(kind, [dataset.dataset], [inner]) else dataset
-    if kind in {torch.utils.data.ConcatDataset, ConcatDataset}:
+        return _with(dataset, dataset=inner) if _gains(kind, [dataset.dataset], [inner]) else dataset
+    if kind in _CONCATENATIONS:
         parts = [compile(part) for part in dataset.datasets]
-        return ConcatDataset(parts) if _gains(kind, dataset.datasets, parts) else dataset
+        return _with(dataset, datasets=parts) if _gains(kind, dataset.datasets, parts) else dataset
     if not isinstance(dataset, NativeFolder):
         _logger.info("%s: nothing is native: it is no dataset that penstock knows", kind.__qualname__)
     return dataset
@@ -62,8 +68,17 @@ def _compiled_folder(dataset: Any, native: type[NativeFolder]) -> Any:
     return compiled if compiled._current() is not None else dataset  # noqa: SLF001  # a neighbour in this package
 
 
+def _with(wrapper: Any, **inside: Any) -> Any:
+    """``wrapper``, or penstock.torch's in place of torch's, with other datasets inside."""
+    if type(wrapper) is datasets.ConcatDataset:
+        return datasets.ConcatDataset(**inside)
+    found = copy.copy(native(wrapper))
+    vars(found).update(inside)
+    return found
+
+
 def _gains(kind: type, before: list[Any], after: list[Any]) -> bool:
     """Whether a wrapper of our own is of use: something inside was compiled, or torch's wrapper hides what fills."""
     if any(new is not old for new, old in zip(after, before, strict=True)):
         return True
-    return kind not in {Subset, ConcatDataset} and any(spec_of(part) is not None for part in after)
+    return kind in {data.Subset, data.ConcatDataset} and any(spec_of(part) is not None for part in after)
