@@ -37,6 +37,8 @@ from penstock.samplers import (  # noqa: E402  # as above
 from penstock.torch.collate import as_tensors, default_collate, default_convert  # noqa: E402  # as above
 from penstock.torch.dataloader import DataLoader  # noqa: E402  # as above
 from penstock.torch.datasets import ConcatDataset, StackDataset, Subset, TensorDataset, random_split  # noqa: E402  # as above
+from penstock.torch.normalizing import normalize_on_device  # noqa: E402  # as above
+from penstock.torch.prefetching import prefetch  # noqa: E402  # as above
 from penstock.torch.samplers import StatefulDistributedSampler  # noqa: E402  # as above
 from penstock.torch.stateful import Stateful  # noqa: E402  # as above
 
@@ -72,6 +74,8 @@ __all__ = [
     "default_collate",
     "default_convert",
     "get_worker_info",
+    "normalize_on_device",
+    "prefetch",
     "random_split",
 ]
 
