@@ -1,0 +1,180 @@
+"""What all jobs share: a trace, a beginning in each worker, and how an error says where it happened."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from penstock.datasets.base import located
+from penstock.trace import Trace
+from penstock.workers.base import Done, Task
+
+__all__ = ["Job", "Opening", "Reading", "between", "collated", "is_stateful", "note_length", "place", "snapshot"]
+
+
+@dataclass(slots=True)
+class Opening:
+    """How a worker begins an epoch.
+
+    Parameters
+    ----------
+    epoch : int
+        Which one.
+    worker : int
+        Whose opening it is.
+    samples : int
+        How many samples it gave in this epoch before.
+    state : dict, optional
+        :attr:`Build.state` after these: ``dataset`` and ``iterator`` (their own states, or None), ``ended``.
+    resumed : bool
+        Whether ``state`` is one of this epoch; else only what the dataset itself remembers is taken from it.
+    rng : bytes, optional
+        State of a worker process's generators (:func:`penstock.workers.info.rng_state`) to begin with.
+    """
+
+    epoch: int = 0
+    worker: int = 0
+    samples: int = 0
+    state: Mapping[str, Any] | None = None
+    resumed: bool = True
+    rng: bytes | None = None
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+class Job:
+    """What all jobs share.
+
+    Parameters
+    ----------
+    trace : Trace
+        Where time is kept; current while a build runs.
+    worker_init_fn : callable, optional
+        Called with the worker's number in each worker.
+    deliver : callable, optional
+        The last step, taken where the consumer is.
+    openings : mapping, optional
+        By worker, how it begins an epoch that is resumed, or whose number matters.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        worker_init_fn: Callable[[int], None] | None,
+        deliver: Callable[[Any], Any] | None = None,
+        openings: Mapping[int, Opening] | None = None,
+    ) -> None:
+        self.trace = trace
+        self._worker_init_fn = worker_init_fn
+        self._deliver: Callable[[Any], Any] = deliver or _as_it_is
+        self._openings = openings or {}
+        self.watch: Callable[[int], None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "trace": None, "_deliver": _as_it_is, "_openings": {}}
+
+    def move_in(self, memory: Any, trace: Trace, watch: Callable[[int], None]) -> None:  # noqa: ARG002  # memory is FillJob's
+        """See :class:`~penstock.workers.base.Job`."""
+        self.trace, self._deliver, self.watch = trace, _as_it_is, watch
+
+    def start_worker(self, worker: int) -> None:
+        """See :class:`~penstock.workers.base.Job`."""
+        if self._worker_init_fn is not None:
+            self._worker_init_fn(worker)
+
+    def opening(self, worker: int, last: Done | None = None, samples: int = 0) -> Opening:
+        """See :class:`~penstock.workers.base.Job`."""
+        given = self._openings.get(worker) or Opening(worker=worker)
+        if last is None:
+            return given
+        return Opening(given.epoch, worker, given.samples + samples, last.state, rng=last.rng)
+
+    def open(self, opening: Opening) -> Any:  # noqa: ARG002  # a stream's
+        """See :class:`~penstock.workers.base.Job`."""
+        return None
+
+    def deliver(self, batch: Any) -> Any:
+        """See :class:`~penstock.workers.base.Job`."""
+        return self._deliver(batch)
+
+
+class Reading:
+    """Times the making of samples as stage ``read``, less what the dataset itself has put under a stage."""
+
+    __slots__ = ("_start", "_traced", "items", "trace")
+
+    def __init__(self, trace: Trace, items: int) -> None:
+        self.trace, self.items = trace, items
+
+    def __enter__(self) -> Self:
+        self.trace.activate()
+        self._traced = self.trace.thread_ns()
+        self._start = time.perf_counter_ns()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        spent, traced = time.perf_counter_ns() - self._start, self.trace.thread_ns() - self._traced
+        self.trace.add("read", max(0, spent - traced), 0 if traced else self.items)
+        self.trace.deactivate()
+
+
+def is_stateful(what: Any) -> bool:
+    """Whether a dataset or iterator keeps a state of its own."""
+    return hasattr(what, "state_dict") and hasattr(what, "load_state_dict")
+
+
+def snapshot(dataset: Any, iterator: Any, *, ended: bool) -> dict[str, Any] | None:
+    """What dataset and iterator say of themselves (once, if they are the same object); None if neither does."""
+    own = is_stateful(dataset) and iterator is not dataset
+    its = iterator is not None and is_stateful(iterator)
+    if not own and not its:
+        return None
+    return {
+        "dataset": copy.deepcopy(dataset.state_dict()) if own else None,
+        "iterator": copy.deepcopy(iterator.state_dict()) if its else None,
+        "ended": ended,
+    }
+
+
+def collated(job: Any, samples: list[Any], task: Task) -> Any:
+    """The batch of ``samples``; an error names the batch and its indices."""
+    start = time.perf_counter_ns()
+    try:
+        return job.deliver(job.collate(samples if job.batched else samples[0]))
+    except BaseException as error:  # noqa: BLE001  # raised again, with its place
+        raise located(error, batch=task.seq, **between(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
+    finally:
+        job.trace.add("collate", time.perf_counter_ns() - start, len(samples))
+
+
+def place(error: BaseException, task: Task, start: int, stop: int) -> dict[str, Any]:
+    """Where a chunk failed; the sample itself if the error says which row of the chunk it was."""
+    where = getattr(error, "where", {})
+    return {} if "index" in where else between(task, start, stop)
+
+
+def between(task: Task, start: int, stop: int) -> dict[str, Any]:
+    """Rows ``start..stop`` of a task in words: their index, or indices."""
+    indices = list(task.indices[start:stop])
+    shown = [int(i) if isinstance(i, np.integer) else i for i in indices]
+    if len(shown) == 1:
+        return {"index": shown[0]}
+    return (
+        {"indices": shown if len(shown) <= 16 else f"{shown[0]} to {shown[-1]} ({len(shown)} in all)"} if shown else {}
+    )
+
+
+def note_length(error: IndexError, dataset: Any) -> None:
+    """An index that the dataset itself promised: say both numbers."""
+    try:
+        count = len(dataset)
+    except (TypeError, NotImplementedError):
+        return
+    error.add_note(f"len(dataset) is {count}; a dataset must have every index below its length")

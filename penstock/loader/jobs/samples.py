@@ -1,0 +1,92 @@
+"""Batches of samples that are built one by one and collated: the general path."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.datasets.base import fetch
+from penstock.loader.jobs.base import Job, Opening, Reading, collated, is_stateful, note_length, snapshot
+from penstock.trace import Trace
+from penstock.workers.base import Task
+
+__all__ = ["SampleJob"]
+
+
+class SampleJob(Job):
+    """Batches of samples that are built one by one and collated.
+
+    Parameters
+    ----------
+    dataset : dataset
+        Any map-style dataset.
+    collate : callable
+        From the list of samples to the batch; from the one sample without auto-batching.
+    batched : bool
+        Whether samples come in batches.
+    deliver, openings
+        As for all jobs.
+    stateful : bool
+        Whether the dataset's own ``state_dict`` is kept with each batch, if it has one.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        worker_init_fn: Any,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        *,
+        batched: bool,
+        deliver: Callable[[Any], Any] | None = None,
+        openings: Mapping[int, Opening] | None = None,
+        stateful: bool = False,
+    ) -> None:
+        super().__init__(trace, worker_init_fn, deliver, openings)
+        self.dataset, self.collate, self.batched = dataset, collate, batched
+        self._stateful = stateful and is_stateful(dataset)
+
+    def open(self, opening: Opening) -> Any:
+        """See :class:`~penstock.workers.base.Job`."""
+        if self._stateful and opening.state is not None and opening.state["dataset"] is not None:
+            self.dataset.load_state_dict(copy.deepcopy(opening.state["dataset"]))
+        return self.snapshot()
+
+    def snapshot(self) -> Any:
+        """What the dataset says of itself; None if it does not."""
+        return snapshot(self.dataset, None, ended=False) if self._stateful else None
+
+    def begin(self, task: Task) -> _SampleBuild:
+        """See :class:`~penstock.workers.base.Job`."""
+        return _SampleBuild(self, task)
+
+
+class _SampleBuild:
+    whole = True  # to a worker that builds alone: a dataset's __getitems__ is asked for the batch at once
+    __slots__ = ("_job", "_samples", "_task", "rows", "seq", "state")
+
+    def __init__(self, job: SampleJob, task: Task) -> None:
+        self._job, self._task = job, task
+        self.seq, self.rows, self.state = task.seq, len(task.indices), None
+        self._samples: list[Any] = [None] * self.rows
+
+    def run(self, start: int, stop: int) -> None:
+        job, task = self._job, self._task
+        indices = task.indices[start:stop]
+        if isinstance(indices, np.ndarray):
+            indices = indices.tolist()
+        with Reading(job.trace, len(indices)):
+            try:
+                self._samples[start:stop] = fetch(job.dataset, indices, task.keys[start:stop], job.watch)
+            except IndexError as error:
+                note_length(error, job.dataset)
+                raise
+
+    def finish(self) -> Any:
+        samples, self._samples = self._samples, []
+        if self._task.snapshot:
+            self.state = self._job.snapshot()
+        return collated(self._job, samples, self._task)

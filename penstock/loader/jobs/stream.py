@@ -1,0 +1,163 @@
+"""Batches of what an iterator yields, in its order, whichever worker pulls."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.datasets.base import located
+from penstock.loader.jobs.base import Job, Opening, Reading, collated, snapshot
+from penstock.rng import sample_scope
+from penstock.trace import Trace
+from penstock.workers.base import END, Task
+
+__all__ = ["StreamJob"]
+
+_logger = logging.getLogger(__name__)
+
+
+class StreamJob(Job):
+    """Batches of what an iterator yields, in its order, whichever worker pulls.
+
+    Threads pull from one iterator; each process has a replica of its own, which
+    :func:`~penstock.workers.get_worker_info` tells its part.
+
+    Parameters
+    ----------
+    dataset : iterable
+        Iterated once per epoch, from its start or from where an opening says: the dataset's own state is restored, or
+        the stream is run forward.
+    batch_size : int, optional
+        Samples per batch; None without auto-batching.
+    drop_last : bool
+        Leave out a last batch that is short.
+    collate : callable
+        As for :class:`SampleJob`.
+    seed : int
+        Part of the samples' keys, with the epoch and each sample's number in the stream.
+    first : int, optional
+        Number of the epoch's first batch, where batches are numbered as they are pulled; None: by their tasks.
+    deliver, openings
+        As for all jobs.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        worker_init_fn: Any,
+        dataset: Any,
+        batch_size: int | None,
+        drop_last: bool,
+        collate: Callable[[Any], Any],
+        seed: int,
+        *,
+        first: int | None = None,
+        deliver: Callable[[Any], Any] | None = None,
+        openings: Mapping[int, Opening] | None = None,
+    ) -> None:
+        super().__init__(trace, worker_init_fn, deliver, openings)
+        self.dataset, self.collate, self.batched = dataset, collate, batch_size is not None
+        self._size, self._drop_last, self._seed = batch_size or 1, drop_last, seed
+        self._numbers = None if first is None else itertools.count(first)
+        self._epoch = self._samples = self._first_key = 0
+        self._lock: Any = None
+        self._iterator: Any = None
+        self._pending: list[Any] = []
+
+    def open(self, opening: Opening) -> Any:
+        """Iterate the dataset, from where ``opening`` says; see :class:`~penstock.workers.base.Job`."""
+        self._lock, self._pending = threading.Lock(), []
+        self._epoch, self._first_key, self._samples = opening.epoch, opening.worker << 48, 0
+        dataset, saved = self.dataset, opening.state
+        if saved is not None and saved["dataset"] is not None:
+            dataset.load_state_dict(copy.deepcopy(saved["dataset"]))
+        self._iterator = iter(dataset)
+        if not opening.resumed:
+            return self._snapshot(ended=False)
+        restored = saved is not None and (saved["dataset"] is not None or saved["iterator"] is not None)
+        if saved is not None and saved["iterator"] is not None:
+            self._iterator.load_state_dict(copy.deepcopy(saved["iterator"]))
+        if not restored and opening.samples:
+            _logger.warning(
+                "%s has no state_dict: running it forward over %d samples", type(dataset).__name__, opening.samples
+            )
+            while self._samples < opening.samples:
+                self._next(None)
+        if saved is not None and saved["ended"]:
+            self._iterator = iter(())
+        self._samples = opening.samples
+        return self._snapshot(ended=False)
+
+    def _snapshot(self, *, ended: bool) -> Any:
+        return snapshot(self.dataset, self._iterator, ended=ended)
+
+    def _next(self, default: Any = END) -> Any:
+        """The stream's next sample, built under its own key; ``default`` past the end."""
+        with sample_scope(self._seed, self._epoch, self._first_key + self._samples):
+            if self.watch is not None:
+                self.watch(self._samples)
+            self._samples += 1
+            return next(self._iterator, default)
+
+    def begin(self, task: Task) -> _StreamBuild:
+        """See :class:`~penstock.workers.base.Job`."""
+        return _StreamBuild(self, task)
+
+    def pull(self, task: Task) -> _Pulled:
+        """The next batch's samples and the stream's state after it.
+
+        If the iterator raises, what it gave before waits for the next batch: only what failed is missing.
+        """
+        with self._lock:
+            seq = task.seq if self._numbers is None else next(self._numbers)
+            samples, self._pending = self._pending, []
+            ended = False
+            try:
+                while len(samples) < self._size and (sample := self._next()) is not END:
+                    samples.append(sample)
+                ended = len(samples) < self._size
+            except BaseException as error:  # noqa: BLE001  # handed to the build, which raises it
+                self._pending = samples
+                return _Pulled(seq, [], error=located(error, sample=self._samples - 1))
+            # what a stream says of itself at its end may be its start again
+            state = self._snapshot(ended=ended) if task.snapshot or ended else None
+            if ended:
+                self._iterator = iter(())  # an end is final, also for an iterator that would go on
+            if self._drop_last and ended:
+                samples = []
+            return _Pulled(seq, samples, state)
+
+
+@dataclass(slots=True)
+class _Pulled:
+    seq: int
+    samples: list[Any]
+    state: Any = None
+    error: BaseException | None = None
+
+
+class _StreamBuild:
+    __slots__ = ("_job", "_samples", "_task", "rows", "seq", "state")
+
+    def __init__(self, job: StreamJob, task: Task) -> None:
+        self._job, self._task = job, task
+        self.seq, self.rows, self.state = task.seq, 1, None
+        self._samples: list[Any] = []
+
+    def run(self, start: int, stop: int) -> None:  # noqa: ARG002  # one row: the pull
+        with Reading(self._job.trace, 0) as reading:
+            pulled = self._job.pull(self._task)
+            reading.items = len(pulled.samples)
+        self.seq, self._samples, self.state = pulled.seq, pulled.samples, pulled.state
+        if pulled.error is not None:
+            raise pulled.error
+
+    def finish(self) -> Any:
+        samples, self._samples = self._samples, []
+        self.rows = len(samples)
+        return collated(self._job, samples, self._task) if samples else END
