@@ -34,6 +34,7 @@ from penstock.samplers import (  # noqa: E402  # as above
     DistributedWeightedSampler,
     RepeatFactorSampler,
 )
+from penstock.torch.checks import check  # noqa: E402  # as above
 from penstock.torch.collate import as_tensors, default_collate, default_convert  # noqa: E402  # as above
 from penstock.torch.dataloader import DataLoader  # noqa: E402  # as above
 from penstock.torch.datasets import ConcatDataset, StackDataset, Subset, TensorDataset, random_split  # noqa: E402  # as above
@@ -70,6 +71,7 @@ __all__ = [
     "TensorDataset",
     "WeightedRandomSampler",
     "as_tensors",
+    "check",
     "compile",
     "default_collate",
     "default_convert",
