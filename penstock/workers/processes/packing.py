@@ -31,23 +31,11 @@ REDUCERS: dict[type, Callable[[Any], Any]] = {}
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles with buffers in a worker's memory, and all else as multiprocessing does."""
+    """Hands out buffers, and pickles all else as multiprocessing does."""
 
-    def __init__(self, file: io.BytesIO, memory: WorkerMemory) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=self._buffer)
+    def __init__(self, file: io.BytesIO, hand_out: Callable[[pickle.PickleBuffer], bool]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=hand_out)
         self.dispatch_table = _REDUCTIONS
-        self.places: Places = []
-        self._memory = memory
-
-    def _buffer(self, buffer: pickle.PickleBuffer) -> bool:
-        """Whether the buffer stays in the pickle."""
-        raw = buffer.raw()
-        if raw.nbytes < _SMALL:
-            return True
-        place = self._memory.place(np.frombuffer(raw, np.uint8))
-        if place is not None:
-            self.places.append(place)
-        return place is None
 
     def reducer_override(self, value: Any) -> Any:
         reduce = REDUCERS.get(type(value))
@@ -56,10 +44,21 @@ class _Pickler(pickle.Pickler):
 
 def pack(batch: Any, memory: WorkerMemory) -> tuple[bytes, Places]:
     """``batch`` as a pickle and the places of its buffers in ``memory``."""
+    places: Places = []
+
+    def hand_out(buffer: pickle.PickleBuffer) -> bool:
+        """Whether the buffer stays in the pickle."""
+        raw = buffer.raw()
+        if raw.nbytes < _SMALL:
+            return True
+        place = memory.place(np.frombuffer(raw, np.uint8))
+        if place is not None:
+            places.append(place)
+        return place is None
+
     file = io.BytesIO()
-    pickler = _Pickler(file, memory)
-    pickler.dump(batch)
-    return file.getvalue(), pickler.places
+    _Pickler(file, hand_out).dump(batch)  # it holds no cycle: what it remembers of the batch goes with it, now
+    return file.getvalue(), places
 
 
 def unpack(pickled: bytes, places: Places, slots: ParentSlots) -> Any:
