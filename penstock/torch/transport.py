@@ -58,7 +58,7 @@ def _rebuild(array: Any, dtype: torch.dtype, shape: tuple[int, ...], requires_gr
 
 
 def _collate(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
-    """torch's stacking of tensors, into the batch's own memory; what torch would refuse or treat otherwise is its own."""
+    """torch's stacking of tensors, into the batch's own memory; what torch would refuse or do otherwise is left to it."""
     first = batch[0]
     rows = len(batch)
     if (

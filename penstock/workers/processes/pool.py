@@ -243,7 +243,7 @@ class Pool:
         if refused and not self._warned:
             self._warned = True
             warnings.warn(
-                f"workers get no shared memory for batches ({refused}): batches travel through sockets, which is slower",
+                f"workers get no shared memory for batches ({refused}): they travel through sockets, which is slower",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -110,7 +110,7 @@ def _instead_of_fork(fork: BaseContext, job: Any, names: list[str]) -> BaseConte
 
 
 def _other_threads() -> list[str]:
-    """Names of threads that may hold a lock of the program's: all but this one and those that sleep in a service loop."""
+    """Names of threads that may hold a lock of the program's: not this one, nor those asleep in a service loop."""
     frames = sys._current_frames()  # noqa: SLF001  # the only way to another thread's stack
     mine = threading.get_ident()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
