@@ -1,11 +1,20 @@
-"""What every worker backend registered in penstock.workers promises."""
+"""What every worker backend registered in penstock.workers promises.
+
+A job may be worked on by a copy of itself in another process: what it saw is looked at through the batches it builds,
+and it is held up by a gate that processes share.
+"""
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
+import os
+import re
 import threading
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +25,16 @@ from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Done, Task
 
 
+@dataclass
+class Seen:
+    """A batch: the rows that ran, and what the job that built it had seen."""
+
+    rows: list[int]
+    begun: list[int]
+    started: list[int]
+    pid: int
+
+
 class Recorder:
     """A job that notes which rows ran, and fails where it is told to."""
 
@@ -24,7 +43,7 @@ class Recorder:
         self.trace = Trace()
         self.begun: list[int] = []
         self.started: list[int] = []
-        self.gate = threading.Event()
+        self.gate = multiprocessing.get_context("fork").Event()
         self.gate.set()
 
     def opening(self, worker: int, last: Done | None = None, samples: int = 0) -> Any:
@@ -63,7 +82,20 @@ class _Build:
         self.ran.append((start, stop))
 
     def finish(self) -> Any:
-        return sorted(row for start, stop in self.ran for row in range(start, stop))
+        rows = sorted(row for start, stop in self.ran for row in range(start, stop))
+        return Seen(rows, list(self.job.begun), sorted(self.job.started), os.getpid())
+
+
+def shares_memory(backend: Backend) -> bool:
+    """Whether the job that works is the one that was given, not a copy."""
+    return not hasattr(backend, "processes")
+
+
+def workers_of(backend: Any) -> list[Any]:
+    """Threads or processes: they can be joined, and say whether they are alive."""
+    if not shares_memory(backend):
+        return list(backend.processes)
+    return [thread for thread in threading.enumerate() if thread.name.startswith("penstock-worker")]
 
 
 def task(seq: int) -> Task:
@@ -98,9 +130,31 @@ def test_every_row_of_every_task_runs_once(backend: Backend) -> None:
     done = results(backend, 20)
 
     assert [d.seq for d in done] == list(range(20))
-    assert all(d.batch == list(range(10)) and d.error is None for d in done)
+    assert all(d.batch.rows == list(range(10)) and d.error is None for d in done)
     assert [d.state for d in done] == [f"state {seq}" for seq in range(20)]
-    assert job.begun == list(range(20))
+
+
+def test_tasks_are_begun_in_order(backend: Backend) -> None:
+    """By each copy of the job: by the job itself, where workers share it, from the first task to the last."""
+    job = Recorder(rows=10)
+    backend.start(job)
+    for seq in range(20):
+        backend.submit(task(seq))
+
+    done = results(backend, 20)
+
+    assert all(d.batch.begun == sorted(d.batch.begun) and d.seq in d.batch.begun for d in done)
+    assert job.begun == (list(range(20)) if shares_memory(backend) else [])
+
+
+def test_a_result_brings_its_task_back(backend: Backend) -> None:
+    """The very object that was submitted, with what the loader carries in it."""
+    tasks = [task(seq) for seq in range(5)]
+    backend.start(Recorder())
+    for given in tasks:
+        backend.submit(given)
+
+    assert [id(d.task) for d in results(backend, 5)] == [id(given) for given in tasks]
 
 
 def test_a_build_without_rows_is_finished(backend: Backend) -> None:
@@ -108,17 +162,30 @@ def test_a_build_without_rows_is_finished(backend: Backend) -> None:
     backend.start(Recorder(rows=0))
     backend.submit(task(0))
 
-    assert results(backend, 1)[0].batch == []
+    assert results(backend, 1)[0].batch.rows == []
 
 
 def test_the_lowest_failing_row_is_the_error(backend: Backend) -> None:
-    """Of several errors in a build the first by row is reported, the very object; other tasks go on."""
-    first, second = ValueError("first"), ValueError("second")
-    backend.start(Recorder(rows=10, fail={4: first, 9: second}))
+    """Of several errors in a build the first by row is reported; other tasks go on."""
+    backend.start(Recorder(rows=10, fail={4: ValueError("first"), 9: ValueError("second")}))
     for seq in range(5):
         backend.submit(task(seq))
 
-    assert all(done.error is first for done in results(backend, 5))
+    done = results(backend, 5)
+
+    assert all(type(d.error) is ValueError for d in done)
+    assert all("first" in str(d.error) and "second" not in str(d.error) for d in done)
+
+
+def test_an_error_is_the_object_that_was_raised(backend: Backend) -> None:
+    """Where memory is shared; across processes it is one like it, with the worker's traceback."""
+    error = ValueError("this one")
+    backend.start(Recorder(rows=10, fail={4: error}))
+    backend.submit(task(0))
+
+    found = results(backend, 1)[0].error
+
+    assert found is error or (not shares_memory(backend) and "in run" in str(found))
 
 
 def test_an_error_at_the_beginning_is_a_result(backend: Backend) -> None:
@@ -136,8 +203,25 @@ def test_an_error_at_the_beginning_is_a_result(backend: Backend) -> None:
     assert (done.seq, type(done.error)) == (3, KeyError)
 
 
+def test_another_epoch_finds_the_workers_there(backend: Backend) -> None:
+    """Between epochs the job is let go; workers are not started again."""
+    job = Recorder(rows=1)
+    backend.start(job)
+    backend.submit(task(0))
+    first = results(backend, 1)[0].batch
+    backend.pause()
+
+    backend.start(job)
+    backend.submit(task(0))
+    second = results(backend, 1)[0].batch
+
+    assert second.pid == first.pid
+    assert second.begun == [0, 0]
+    assert second.started == sorted(set(second.started))
+
+
 def test_a_second_job_takes_over(backend: Backend) -> None:
-    """Between epochs the job is let go, and another may come: workers are not started again."""
+    """Between epochs another job may come; a process goes on with the copy that it has."""
     one, two = Recorder(rows=1), Recorder(rows=2)
     backend.start(one)
     backend.submit(task(0))
@@ -147,8 +231,23 @@ def test_a_second_job_takes_over(backend: Backend) -> None:
     backend.start(two)
     backend.submit(task(1))
 
-    assert results(backend, 1)[0].batch == [0, 1]
+    assert results(backend, 1)[0].batch.rows == ([0, 1] if shares_memory(backend) else [0])
     assert two.started == []
+
+
+def test_a_paused_backend_lets_the_job_go(backend: Backend) -> None:
+    """Idle workers must not keep the loader that they belong to."""
+    job = Recorder()
+    backend.start(job)
+    backend.submit(task(0))
+    results(backend, 1)
+
+    backend.pause()
+    ref = weakref.ref(job)
+    del job
+    gc.collect()
+
+    assert ref() is None
 
 
 def test_close_drops_what_is_queued_and_is_idempotent(backend: Backend) -> None:
@@ -172,17 +271,17 @@ def test_closing_what_never_started_is_nothing(backend: Backend) -> None:
 
 def test_an_idle_backend_keeps_no_batch_alive(backend: Backend) -> None:
     """What was delivered belongs to the receiver alone: its memory is free when it lets go."""
-    import weakref
 
     class Job(Recorder):
         def begin(self, task: Task) -> Any:
             build = super().begin(task)
-            build.finish = lambda: np.zeros(3)
+            build.finish = lambda: np.zeros(10 ** (task.seq + 1))
             return build
 
     backend.start(Job())
-    backend.submit(task(0))
-    done = results(backend, 1)
+    for seq in range(4):
+        backend.submit(task(seq))
+    done = results(backend, 4)
     refs = [weakref.ref(d.batch) for d in done]
     del done
     deadline = time.monotonic() + 5
@@ -190,34 +289,61 @@ def test_an_idle_backend_keeps_no_batch_alive(backend: Backend) -> None:
         time.sleep(0.001)
         gc.collect(0)
 
-    assert [ref() for ref in refs] == [None]
+    assert all(ref() is None for ref in refs)
 
 
-THREADED = pytest.mark.parametrize("name", [name for name in BACKENDS if name != "serial"])
+WITH_WORKERS = pytest.mark.parametrize("name", [name for name in BACKENDS if name != "serial"])
+SPLITTING = pytest.mark.parametrize("name", ["threads"])  # a process gets whole batches: rows of one lie in one slot
 
 
-@THREADED
+@WITH_WORKERS
 def test_result_waits_no_longer_than_told(name: str) -> None:
     """With nothing ready, result(timeout) is None; stuck() says what each busy worker is doing."""
     backend, job = BACKENDS.get(name)(2, 5), Recorder(rows=10)
     job.gate.clear()
     backend.start(job)
-    backend.submit(task(7))
+    for seq in (6, 7):
+        backend.submit(task(seq))
+    _wait_for(lambda: "worker 1" in backend.stuck())
 
     nothing, said = backend.result(0.05), backend.stuck()
     job.gate.set()
-    done = backend.result(30)
+    done = results(backend, 2)
     backend.close()
 
     assert nothing is None
-    assert "batch 7" in said
+    assert "batch 6" in said
     assert "worker 0" in said
     assert "worker 1" in said
-    assert "gate.wait" in said
-    assert done.batch == list(range(10))
+    assert "in run" in said
+    assert all(d.batch.rows == list(range(10)) for d in done)
 
 
-@THREADED
+@WITH_WORKERS
+def test_progress_tells_slow_from_stuck(name: str) -> None:
+    """It grows while a worker gets on, and stands still while none does."""
+    backend, job = BACKENDS.get(name)(1, None), Recorder(rows=1)
+    backend.start(job)
+    backend.submit(task(0))
+    results(backend, 1)
+    before = backend.progress()
+    backend.submit(task(1))
+    results(backend, 1)
+    after = backend.progress()
+    job.gate.clear()
+    backend.submit(task(2))
+    backend.result(0.3)
+    held = backend.progress()
+    backend.result(0.2)
+    still = backend.progress()
+    job.gate.set()
+    backend.close()
+
+    assert before < after
+    assert held == still
+
+
+@SPLITTING
 def test_one_batch_is_built_by_all_workers(name: str) -> None:
     """Chunks of a single task run at the same time: three workers meet in one batch."""
     meeting = threading.Barrier(3)
@@ -237,24 +363,62 @@ def test_one_batch_is_built_by_all_workers(name: str) -> None:
     assert done.error is None
 
 
-@THREADED
+@WITH_WORKERS
+def test_batches_are_built_at_the_same_time(name: str) -> None:
+    """Two workers meet in two batches."""
+    meeting = multiprocessing.get_context("fork").Barrier(2)
+
+    class Meet(Recorder):
+        def begin(self, task: Task) -> Any:
+            build = super().begin(task)
+            build.run = lambda start, stop: meeting.wait(30)
+            return build
+
+    backend = BACKENDS.get(name)(2, None)
+    backend.start(Meet(rows=1))
+    for seq in range(2):
+        backend.submit(task(seq))
+    done = results(backend, 2)
+    backend.close()
+
+    assert [d.error for d in done] == [None, None]
+
+
+@WITH_WORKERS
 def test_a_forgotten_backend_ends_its_workers(name: str) -> None:
     """Dropping the last reference is enough."""
     backend = BACKENDS.get(name)(2, 1)
     backend.start(Recorder())
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith("penstock-worker")]
+    workers = workers_of(backend)
     del backend
     gc.collect()
-    for thread in threads:
-        thread.join(5)
+    for worker in workers:
+        worker.join(5)
 
-    assert len(threads) >= 2
-    assert not any(thread.is_alive() for thread in threads)
+    assert len(workers) >= 2
+    assert not any(worker.is_alive() for worker in workers)
 
 
-@THREADED
+@WITH_WORKERS
+def test_close_leaves_no_worker(name: str) -> None:
+    """Not even one that is in the middle of a batch, if the batch ends."""
+    backend, job = BACKENDS.get(name)(2, None), Recorder()
+    backend.start(job)
+    for seq in range(10):
+        backend.submit(task(seq))
+    workers = workers_of(backend)
+
+    backend.close()
+
+    assert not any(worker.is_alive() for worker in workers)
+
+
+@WITH_WORKERS
 def test_a_worker_that_fails_to_start_fails_one_task(name: str) -> None:
-    """Its error stands for the first batch that it would have worked on; the worker goes on."""
+    """Its error stands for the first batch that it would have worked on; nothing waits for ever for the others.
+
+    A thread goes on; a process, which has opened nothing, says the same again.
+    """
 
     class Bad(Recorder):
         def start_worker(self, worker: int) -> None:
@@ -267,6 +431,13 @@ def test_a_worker_that_fails_to_start_fails_one_task(name: str) -> None:
     done = results(backend, 3)
     backend.close()
 
-    assert [type(d.error) for d in done] == [LookupError, type(None), type(None)]
+    assert [type(d.error) for d in done] == [LookupError, *[type(None) if name == "threads" else LookupError] * 2]
     assert done[0].error is not None
-    assert "worker=0" in done[0].error.__notes__[0]
+    assert re.search("worker(=| process )0", "".join([str(done[0].error), *getattr(done[0].error, "__notes__", [])]))
+
+
+def _wait_for(condition: Callable[[], object], patience_s: float = 30) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.01)

@@ -75,6 +75,12 @@ class Board:
 
     # the parent's side
 
+    def close(self) -> None:
+        """Close the descriptor; what was written can still be read. Idempotent."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
     @property
     def progress(self) -> int:
         """Grows whenever the worker gets on."""
@@ -95,8 +101,9 @@ class Board:
         self._words[_STOP] = 1
 
     def clear(self) -> None:
-        """Forget an earlier stack."""
+        """Forget an earlier stack; the next one is written to its place (both sides share the descriptor's offset)."""
         self._memory[_PAGE:] = bytes(_SIZE - _PAGE)
+        os.lseek(self.fd, _PAGE, os.SEEK_SET)
 
     def stack(self) -> str:
         """What the fault handler has written."""

@@ -83,17 +83,21 @@ class _Worker:
         finally:
             theirs.close()
             os.close(life_read)
-            os.close(self.board.fd)
 
     def send(self, task: Task) -> None:
         """Give it a task."""
         keys = task.keys
         drawn = None if keys.indices is task.indices else keys.indices
-        numbers = (task.seq, task.indices, keys.seed, keys.epoch, drawn, task.snapshot)
+        numbers = (task.seq, task.indices, keys.seed, keys.epoch, drawn, task.snapshot, task.fatal)
         self.channel.send(("task", numbers, self.slots.take_freed()))
 
     def release(self) -> None:
-        """Close the parent's ends."""
+        """Close the parent's descriptors."""
+        self.board.close()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close the parent's ends, by which a worker sees that nobody is there; the board is the worker's too."""
         self.channel.close()
         if self.lifeline >= 0:
             os.close(self.lifeline)
@@ -199,13 +203,13 @@ class Pool:
             self._bury(worker)
 
     def _take(self, worker: _Worker, head: Any, body: bytes, fds: list[int]) -> None:
-        _, seq, rows, state, rng, failure, places, new, (dropped, refused), times = head
+        _, seq, rows, state, rng, failure, left_out, places, new, (dropped, refused), times = head
         task = worker.pending.popleft()
         assert task.seq == seq, "a worker does its tasks in order"
         worker.slots.drop(dropped)
         self._count(times)
         self._warn_of_memory(refused)
-        done = Done(seq, rows=rows, state=state, task=task, worker=worker.number, rng=rng)
+        done = Done(seq, rows=rows, state=state, task=task, worker=worker.number, rng=rng, left_out=left_out)
         start = time.perf_counter_ns()
         try:
             self._map(worker, new, fds)
@@ -222,7 +226,7 @@ class Pool:
             done.error.__cause__ = error
         if self.job is not None:
             self.job.trace.add("transport", time.perf_counter_ns() - start, 0)
-        worker.last, worker.rng = done, rng or worker.rng
+        worker.last, worker.rng = replace(done, batch=None, error=None), rng or worker.rng
         worker.samples += rows
         self.done.append(done)
 
@@ -262,13 +266,24 @@ class Pool:
             self._deaths[first.seq] += 1
             limit = _KILLS if code in {-signal.SIGKILL, -signal.SIGTERM} else _CRASHES
             died = self._obituary(worker, first)
-            if not self._restart or self._deaths[first.seq] >= limit or self._false_starts >= _FALSE_STARTS:
+            hopeless = not self._restart or self._false_starts >= _FALSE_STARTS
+            if hopeless or (self._deaths[first.seq] >= limit and not self._leave_out(worker, first, died)):
                 worker.pending.popleft()
                 self.done.append(Done(first.seq, error=died, rows=len(first.indices), task=first, worker=worker.number))
             else:
+                if first.fatal is None and getattr(self.job, "tolerant", False):
+                    first.fatal = {}  # sample by sample from now on: the next death says at which
                 _logger.warning("%s; another one builds its batches again", died)
             if worker.pending:
                 self._revive(worker)
+
+    def _leave_out(self, worker: _Worker, task: Task, died: WorkerError) -> bool:
+        """Have a batch built without the sample that ends its workers, if the job may do that; whether it may."""
+        if task.fatal is None or "index" not in died.where:
+            return False
+        task.fatal = {**task.fatal, worker.board.row: f"the worker process that built it {_fate(worker.process)}"}
+        del self._deaths[task.seq]
+        return True
 
     def _revive(self, worker: _Worker) -> None:
         assert self.job is not None, "tasks are there only while a job is"
@@ -289,9 +304,7 @@ class Pool:
     def _obituary(self, worker: _Worker, task: Task) -> WorkerError:
         code, pid, row = worker.process.exitcode, worker.process.pid, worker.board.row
         index = task.indices[row] if 0 <= row < len(task.indices) and worker.state_at_start is not None else None
-        how = f"exited with code {code}"
-        if code is not None and code < 0:
-            how = f"is killed by signal: {_signal_text(-code)}. "
+        how = _fate(worker.process)
         hint = " It was likely out of memory." if code == -signal.SIGKILL else ""
         stack = worker.board.stack()
         cause = RuntimeError(f"DataLoader worker (pid {pid}) {how}{hint}" + (f"\n{stack}" if stack else ""))
@@ -320,9 +333,10 @@ class Pool:
             if worker.pending and not worker.dead:
                 task, row, board = worker.pending[0], worker.board.row, worker.board
                 shown = f" (index {task.indices[row]})" if 0 <= row < len(task.indices) else ""
+                what = f"sample {row} of batch {task.seq}{shown}" if row >= 0 else f"batch {task.seq}"
                 parts.append(
                     f"worker {worker.number} (pid {worker.process.pid}) has been busy for {board.busy_s:.1f} s with "
-                    f"sample {row} of batch {task.seq}{shown}, here:\n{board.ask(worker.process.pid)}"
+                    f"{what}, here:\n{board.ask(worker.process.pid)}"
                 )
         return "\n".join(parts) or "every worker is idle"
 
@@ -355,8 +369,11 @@ class Pool:
         """In a forked child: close the copies of the parent's ends."""
         for worker in self.workers:
             if worker.lifeline >= 0:
-                worker.release()
+                worker.let_go()
 
 
-def _signal_text(number: int) -> str:
-    return signal.strsignal(number) or str(number)
+def _fate(process: Any) -> str:
+    code = process.exitcode
+    if code is None or code >= 0:
+        return f"exited with code {code}"
+    return f"is killed by signal: {signal.strsignal(-code) or -code}. "
