@@ -237,21 +237,15 @@ class _Walk:
             self._ended = True
             return
         except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
-            drawn.error = _without_this_frame(error)
+            drawn.error = error
         drawn.state = self._loader.state_dict() if self._stateful else None
         if drawn.error is None:
             try:
                 drawn.batch, drawn.event, drawn.host = self._copier.copy(host)
             except Exception as error:  # noqa: BLE001  # as above
-                drawn.error = _without_this_frame(error)
+                drawn.error = error
         self._ahead.append(drawn)
         del self, drawn, host  # as in __next__
-
-
-def _without_this_frame(error: Exception) -> Exception:
-    """The place in the loader or the transform is what its reader wants; one of ours is added where it is raised."""
-    trace = error.__traceback__
-    return error.with_traceback(trace.tb_next if trace is not None else None)
 
 
 class _Copier(Protocol):

@@ -373,6 +373,41 @@ def test_a_type_that_moves_in_place_keeps_its_host_memory_too() -> None:
     assert alive() is None
 
 
+def test_a_type_that_shows_no_tensors_is_kept_whole() -> None:
+    """Host memory that cannot be seen belongs to an object that can be held."""
+
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    class Opaque:
+        def __init__(self) -> None:
+            alive.add(self)
+
+        def to(self, device: Any) -> str:
+            return "moved"
+
+    streams, prefetcher = on_streams((Opaque() for _ in range(3)), depth=1)
+    walk = iter(prefetcher)
+    next(walk)
+    kept = len(alive)
+    streams.done = 9
+    list(walk)
+
+    assert kept == 1
+    assert len(alive) == 0
+
+
+def test_an_iterator_that_ended_holds_no_memory() -> None:
+    """Though somebody keeps it."""
+    host = Host(3)
+    streams, prefetcher = on_streams(host)
+    walk = iter(prefetcher)
+    count = len(list(walk))
+
+    assert (count, streams.done) == (3, 3)
+    assert host.shapes() == []
+    assert list(walk) == []
+
+
 def test_slots_are_given_back_on_the_side_stream() -> None:
     """There the fence of a slot waits for copies alone; on the step's stream it would wait for the step."""
     streams = FakeStreams()
@@ -425,7 +460,8 @@ def test_a_break_waits_for_copies_before_memory_goes() -> None:
 def test_closing_ends_the_loaders_iterator() -> None:
     """close() is idempotent, and passed on."""
     source = Source(numbers(5))
-    _, prefetcher = on_streams(source)
+    inner = iter(source)
+    _, prefetcher = on_streams(inner)
     walk = iter(prefetcher)
     next(walk)
 
@@ -486,6 +522,19 @@ def test_errors_come_in_their_turn() -> None:
             got.append(error.args[0])
 
     assert got == [1, 2, "third", 4, "fifth"]
+
+
+def test_nothing_is_drawn_behind_an_error_before_it_is_raised() -> None:
+    """Most programs end there: what comes behind it would be read for nobody."""
+    items = iter([torch.zeros(1), torch.zeros(2), ValueError("third"), torch.zeros(4)])
+    _, prefetcher = on_streams(FailingIterator(items), depth=3)
+    walk = iter(prefetcher)
+    next(walk)
+    next(walk)
+    with pytest.raises(ValueError, match="third"):
+        next(walk)
+
+    assert next(items).shape == (4,)
 
 
 def test_a_kept_error_keeps_no_iterator() -> None:
