@@ -375,7 +375,6 @@ def test_a_type_that_moves_in_place_keeps_its_host_memory_too() -> None:
 
 def test_a_type_that_shows_no_tensors_is_kept_whole() -> None:
     """Host memory that cannot be seen belongs to an object that can be held."""
-
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
     class Opaque:
