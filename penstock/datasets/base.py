@@ -2,13 +2,14 @@
 
 Any object with ``__getitem__`` is a dataset for the loader; :class:`Dataset` adds the operators. A dataset that can
 write samples straight into a batch's arrays says so by :class:`Filler`; one that reads many samples cheaper than
-one by one defines ``load_samples``. :func:`fetch` runs whichever there is, each sample under its own key, and puts
-the index on errors. A subclass that overrides ``__getitem__`` alone has the last word: it is asked sample by sample.
-This module starts no thread and keeps no state.
+one by one defines ``load_samples``; one that can tell itself from others of its length, ``fingerprint``. :func:`fetch`
+runs whichever way there is to samples, each under its own key, and puts the index on errors. A subclass that overrides
+``__getitem__`` alone has the last word: it is asked sample by sample. This module starts no thread and keeps no state.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
@@ -24,7 +25,18 @@ if TYPE_CHECKING:
     from penstock.datasets.concat import ConcatDataset
     from penstock.sample import SampleKeys, Tree
 
-__all__ = ["Dataset", "Filler", "IterableDataset", "LoadsSamples", "fetch", "is_iterable", "located", "spec_of"]
+__all__ = [
+    "Dataset",
+    "Filler",
+    "IterableDataset",
+    "LoadsSamples",
+    "combined_fingerprint",
+    "fetch",
+    "fingerprint_of",
+    "is_iterable",
+    "located",
+    "spec_of",
+]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -33,7 +45,8 @@ class Dataset(Generic[T_co]):
     """Base of map-style datasets: a subclass defines ``__getitem__`` and, where it can, ``__len__``.
 
     A subclass may define ``load_samples(indices, keys) -> list``, which the loader then calls for a whole chunk; it
-    is bound to give what ``__getitem__`` gives under the same keys.
+    is bound to give what ``__getitem__`` gives under the same keys. It may define ``fingerprint() -> str``, another one
+    for other samples: a loader of another dataset then refuses the state.
     """
 
     def __getitem__(self, index: Any) -> T_co:
@@ -107,6 +120,24 @@ def _is_last_word(dataset: Any, method: str) -> bool:
         if "__getitem__" in vars(cls) or "__getitems__" in vars(cls):
             return False
     return True
+
+
+def fingerprint_of(dataset: Any) -> str | None:
+    """What tells ``dataset`` from others of its length, if it says so by a method ``fingerprint() -> str``."""
+    fingerprint = getattr(dataset, "fingerprint", None)
+    found = fingerprint() if callable(fingerprint) else None
+    return found if isinstance(found, str) else None
+
+
+def combined_fingerprint(datasets: Iterable[Any], *more: bytes) -> str | None:
+    """One fingerprint of several datasets, in order, and of what else counts; None if there is nothing to tell."""
+    parts = [fingerprint_of(dataset) for dataset in datasets]
+    if not more and not any(parts):
+        return None
+    state = hashlib.blake2b(repr(parts).encode(), digest_size=16)
+    for part in more:
+        state.update(part)
+    return state.hexdigest()
 
 
 def is_iterable(dataset: Any) -> bool:

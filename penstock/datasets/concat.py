@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, fetch, is_iterable, spec_of
+from penstock.datasets.base import Dataset, combined_fingerprint, fetch, is_iterable, spec_of
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree
 
@@ -65,6 +65,10 @@ class ConcatDataset(Dataset[T_co]):
             loaded = fetch(self.datasets[child], [places[j][1] for j in mine], keys[mine])
             samples.update(zip(mine, loaded, strict=True))
         return [samples[j] for j in range(len(indices))]
+
+    def fingerprint(self) -> str | None:
+        """Of the datasets that have one, in order."""
+        return combined_fingerprint(self.datasets)
 
     def spec(self) -> Tree | None:
         """The spec that all datasets share; None if they differ."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, fetch, spec_of
+from penstock.datasets.base import Dataset, combined_fingerprint, fetch, spec_of
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree
 
@@ -54,6 +54,10 @@ class StackDataset(Dataset[Any]):
         """Samples of the inner datasets, under the same keys."""
         columns = [fetch(child, indices, keys) for child in self._children()]
         return [self._stacked(values) for values in zip(*columns, strict=True)]
+
+    def fingerprint(self) -> str | None:
+        """Of the datasets that have one, in order."""
+        return combined_fingerprint(self._children())
 
     def spec(self) -> Tree | None:
         """A tuple or dict of the datasets' specs; None if one of them does not fill."""

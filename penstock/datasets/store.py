@@ -79,6 +79,10 @@ class StoreDataset(Dataset[Any]):
                 samples.append(self._transformed(record))
         return samples
 
+    def fingerprint(self) -> str:
+        """The store's: fields and transform may change from run to run."""
+        return self.store.fingerprint()
+
     def spec(self) -> Tree | None:
         """Shapes and dtypes of a sample; None where one of its fields has no fixed shape."""
         return None if self._filling is None else self._filling.spec

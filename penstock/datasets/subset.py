@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, fetch, spec_of
+from penstock.datasets.base import Dataset, combined_fingerprint, fetch, spec_of
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree
 from penstock.samplers.base import checked_seed
@@ -48,6 +48,12 @@ class Subset(Dataset[T_co]):
     def load_samples(self, indices: Sequence[Any], keys: SampleKeys) -> list[T_co]:
         """Samples of the inner dataset, under the same keys."""
         return fetch(self.dataset, [self.indices[i] for i in indices], keys)
+
+    def fingerprint(self) -> str | None:
+        """Of the inner dataset and the indices; None where those are no ints."""
+        if self._indices is None:
+            return None
+        return combined_fingerprint([self.dataset], self._indices.astype("<i8").tobytes())
 
     def spec(self) -> Tree | None:
         """The inner dataset's."""

@@ -13,18 +13,37 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import ArgumentError, StallError
 from penstock.trace import Trace
-from penstock.workers.base import END, Backend, Done
+from penstock.workers.base import END, NOTHING, Backend, Done, Task
 
 if TYPE_CHECKING:
-    from penstock.loader.loader import DataLoader
+    from penstock.loader.faults import Tally
     from penstock.loader.plan import Plan
     from penstock.loader.state import Progress
 
-__all__ = ["LoaderIterator"]
+__all__ = ["LoaderIterator", "Owner"]
+
+
+class Owner(Protocol):
+    """What an iterator asks of its loader: limits, where a backend goes, who counts."""
+
+    dataset: Any
+    num_workers: int
+    in_order: bool
+    timeout: float
+    stall_timeout: float | None
+    reported_length: int | None
+
+    def __len__(self) -> int: ...
+
+    def _put_back(self, backend: Backend) -> None: ...
+
+    def _retire(self, trace: Trace) -> None: ...
+
+    def _count(self, done: Done) -> None: ...
 
 
 class LoaderIterator:
@@ -32,7 +51,7 @@ class LoaderIterator:
 
     Parameters
     ----------
-    loader : DataLoader
+    loader : Owner
         For limits, and to give a persistent backend back.
     plan : Plan
         The epoch's tasks from the first that is to be delivered.
@@ -44,21 +63,35 @@ class LoaderIterator:
         Updated as batches are delivered; the loader reads it.
     limit : int
         Most batches submitted and not yet delivered.
+    tally : Tally, optional
+        Told of each batch that is delivered, where batches may come without some of their samples.
     """
 
     def __init__(
-        self, loader: DataLoader, plan: Plan, backend: Backend, trace: Trace, progress: Progress, limit: int
+        self,
+        loader: Owner,
+        plan: Plan,
+        backend: Backend,
+        trace: Trace,
+        progress: Progress,
+        limit: int,
+        tally: Tally | None = None,
     ) -> None:
-        self._loader, self._plan, self._backend, self._trace, self._progress = loader, plan, backend, trace, progress
-        self._limit = limit
+        self._loader, self._backend, self._limit = loader, backend, limit
         self._pid = os.getpid()
+        self._begin(plan, trace, progress, tally)
+
+    def _begin(self, plan: Plan, trace: Trace, progress: Progress, tally: Tally | None = None) -> None:
+        """Begin an epoch; the backend has its job."""
+        self._plan, self._trace, self._progress, self._tally = plan, trace, progress, tally
         self._next_seq = progress.batches
         self._delivered_before = frozenset(progress.ahead)
         self._planned = progress.batches
         self._in_flight = 0
         self._plan_ended = self._closed = False
         self._ready: dict[int, Done] = {}
-        self._eager = loader.num_workers > 0  # serial: a sampler is drawn from when a batch is asked for, not before
+        # serial: a sampler is drawn from when a batch is asked for, not before
+        self._eager = self._loader.num_workers > 0
         if self._eager:
             self._top_up()
 
@@ -93,12 +126,29 @@ class LoaderIterator:
             done = self._next_done()
             if done is None:
                 self._finish()
+                if self._tally is not None and (error := self._tally.end()) is not None:
+                    return Done(self._next_seq, error=error)
             elif done.batch is END:
-                self._plan_ended = True
+                error = self._settle(done)
+                self._end(done)
+                if error is not None:
+                    return Done(done.seq, error=error)
             elif done.seq not in self._delivered_before:
+                error = self._settle(done)
+                if error is not None:
+                    done.error, done.batch = error, None
                 self._count(done)
-                return done
+                if done.batch is not NOTHING:
+                    return done
         return None
+
+    def _settle(self, done: Done) -> Exception | None:
+        """Record what is left out of a batch; the error that stands in its place if that is too much."""
+        return None if self._tally is None else self._tally.settle(done)
+
+    def _end(self, done: Done) -> None:  # noqa: ARG002  # a subclass asks whose stream it was
+        """A stream is at its end."""
+        self._plan_ended = True
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -127,7 +177,7 @@ class LoaderIterator:
         self._loader._retire(self._trace)  # noqa: SLF001
 
     def _top_up(self) -> None:
-        while self._in_flight < self._limit and not self._plan_ended:
+        while self._in_flight < self._limit and not self._plan_ended and self._has_room():
             try:
                 task = next(self._plan)
             except StopIteration:
@@ -141,7 +191,14 @@ class LoaderIterator:
             self._planned = task.seq + 1
             if task.seq not in self._delivered_before or not len(task.indices):
                 self._in_flight += 1
-                self._backend.submit(task)
+                self._submit(task)
+
+    def _has_room(self) -> bool:
+        """Whether some worker may be given one task more."""
+        return True
+
+    def _submit(self, task: Task) -> None:
+        self._backend.submit(task)
 
     def _next_done(self) -> Done | None:
         """The batch whose turn it is; None at the end."""
@@ -193,7 +250,7 @@ class LoaderIterator:
             if self._eager:
                 self._top_up()
             self._warn_of_length()
-        elif done.task is not None and len(done.task.indices):
+        elif done.task is not None and (len(done.task.indices) or done.left_out):
             self._progress.deliver(done)  # a failed batch counts as drawn; a stream goes on behind what failed
 
     def _warn_of_length(self) -> None:

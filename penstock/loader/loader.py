@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 
 from penstock.collate import default_collate, default_convert
-from penstock.datasets.base import is_iterable, spec_of
+from penstock.datasets.base import fingerprint_of, is_iterable, spec_of
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.arguments import Arguments, checked
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
-from penstock.loader.plan import ForeignPlan, IndexPlan, Plan, StreamPlan
+from penstock.loader.order import described, length, ranks_of, rest_of, seekable
+from penstock.loader.plan import BatchPlan, ForeignPlan, IndexPlan, Plan, StreamPlan
 from penstock.loader.state import Progress, dump, parse
 from penstock.loader.stats import Stats
-from penstock.samplers import BatchSampler, RandomAccess, RandomSampler, SequentialSampler
+from penstock.samplers import BatchSampler, BucketBatchSampler, RandomSampler, SequentialSampler
 from penstock.samplers.base import checked_count
 from penstock.slots import Layout, SlotPool
 from penstock.trace import STAGES, Trace
@@ -160,6 +161,8 @@ class DataLoader:
         self._retired = dict.fromkeys(STAGES, (0, 0))
         self._batches = self._samples = 0
         self.reported_length: int | None = None
+        self._fingerprinted = False
+        self._identity: str | None = None
         self._initialized = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -170,7 +173,8 @@ class DataLoader:
     def __getstate__(self) -> dict[str, Any]:
         """Arguments and position: workers, slots and statistics stay behind."""
         kept = {name: value for name, value in self.__dict__.items() if name not in _LEFT_BEHIND}
-        return {**kept, "_resume": parse(self.state_dict(), self._order()), "_initialized": False}
+        resume = parse(self.state_dict(), self._order(), ranks_of(self._inner_sampler()))
+        return {**kept, "_resume": resume, "_initialized": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._init_memory()
@@ -220,18 +224,22 @@ class DataLoader:
         return self._plan(progress), self._map_job(trace)
 
     def _plan(self, progress: Progress) -> Plan:
-        seed, epoch, start = self.seed, progress.epoch, progress.batches
+        at = self.seed, progress.epoch, progress.batches
+        sampler, cut = self._inner_sampler(), self._cut()
+        unit = seekable(sampler)
+        if unit == "samples" and cut is not None:
+            return IndexPlan(rest_of(sampler, progress.origin), *cut, *at)
+        if unit == "batches" and cut is None:
+            return BatchPlan(rest_of(sampler, progress.origin), *at)
+        size, drop_last = cut or (None, False)
+        return ForeignPlan(sampler, size, drop_last, *at, progress.sampler)
+
+    def _cut(self) -> tuple[int, bool] | None:
+        """Batch size and ``drop_last`` where samples are drawn and cut into batches; None where batches are drawn."""
         batches = self.batch_sampler
-        if batches is None and isinstance(self.sampler, RandomAccess):
-            return IndexPlan(self.sampler, 1, False, seed, epoch, start)
-        if type(batches) is BatchSampler and isinstance(batches.sampler, RandomAccess):
-            return IndexPlan(batches.sampler, batches.batch_size, batches.drop_last, seed, epoch, start)
-        state = progress.sampler
         if batches is None:
-            return ForeignPlan(self.sampler, 1, False, seed, epoch, start, state)
-        if type(batches) is BatchSampler:
-            return ForeignPlan(batches.sampler, batches.batch_size, batches.drop_last, seed, epoch, start, state)
-        return ForeignPlan(batches, None, False, seed, epoch, start, state)
+            return 1, False
+        return (batches.batch_size, batches.drop_last) if type(batches) is BatchSampler else None
 
     def _stream_job(self, trace: Trace, progress: Progress) -> Job:
         return StreamJob(
@@ -252,7 +260,8 @@ class DataLoader:
             return SampleJob(trace, self.worker_init_fn, self.dataset, self.collate_fn, batched=self._auto_collation)
         if self._pool is None:
             self._pool = SlotPool(keep=self._limit + 2)
-        rows = self.batch_sampler.batch_size if isinstance(self.batch_sampler, BatchSampler) else 1
+        known = isinstance(self.batch_sampler, (BatchSampler, BucketBatchSampler))
+        rows = self.batch_sampler.batch_size if known else 1
         return FillJob(trace, self.worker_init_fn, self.dataset, Layout(spec, rows), self._pool, self._deliver)
 
     def _backend(self) -> Backend:
@@ -281,18 +290,22 @@ class DataLoader:
             batch it resumes to an epoch of no batches; after ``StopIteration``, to the next epoch.
         """
         progress = self._resume or self._progress or Progress(self._epoch)
-        state = dump(progress, self.seed, self._sampler_seed(), self._order())
+        state = dump(progress, self.seed, self._sampler_seed(), self._order(), ranks_of(self._inner_sampler()))
         return copy.deepcopy(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next ``iter()`` go on where ``state`` was taken, with any number and kind of workers.
 
+        With a sampler of ours that knows ranks, any number of those too: they go on where all of them together were,
+        each with the state of any one of them. The state is to be taken between steps, when all have come equally far;
+        ``batch_size`` may then be another one, as the samples are dealt out anew.
+
         Raises
         ------
         StateError
-            If the state belongs to a loader with another order, or to another seed than was given here.
+            If the state belongs to a loader with another order or dataset, or to another seed than was given here.
         """
-        progress = parse(copy.deepcopy(state), self._order())
+        progress = parse(copy.deepcopy(state), self._order(), ranks_of(self._inner_sampler()))
         if self._seed_given and state["seed"] != self.seed:
             raise StateError(f"the state was taken with seed={state['seed']}, this loader was given seed={self.seed}")
         self._check_position(progress)
@@ -303,18 +316,20 @@ class DataLoader:
 
     def _check_position(self, progress: Progress) -> None:
         """Where the order alone says how many samples so many batches have."""
-        sampler, batches = self._inner_sampler(), self.batch_sampler
-        if isinstance(sampler, RandomAccess) and (batches is None or type(batches) is BatchSampler):
-            fits = min(progress.batches * (batches.batch_size if batches is not None else 1), len(sampler))
-            if progress.samples != fits:
-                raise StateError(f"the state's samples={progress.samples} do not fit its batches={progress.batches}")
+        sampler, cut = self._inner_sampler(), self._cut()
+        unit = seekable(sampler)
+        if unit == "samples" and cut is not None:
+            fits = progress.samples == min(progress.batches * cut[0], len(rest_of(sampler, progress.origin)))
+        else:
+            fits = unit != "batches" or progress.batches <= len(rest_of(sampler, progress.origin))
+        if not fits:
+            raise StateError(f"the state's samples={progress.samples} do not fit its batches={progress.batches}")
 
     def _inner_sampler(self) -> Any:
-        return (
-            self.batch_sampler.sampler
-            if type(self.batch_sampler) is BatchSampler
-            else self.batch_sampler or self.sampler
-        )
+        batches = self.batch_sampler
+        if batches is None:
+            return self.sampler
+        return batches.sampler if type(batches) is BatchSampler else batches
 
     def _sampler_seed(self) -> int | None:
         seed = getattr(self._inner_sampler(), "seed", None)
@@ -322,16 +337,21 @@ class DataLoader:
 
     def _order(self) -> dict[str, Any]:
         """What fixes the order, besides seed and epoch."""
-        sampler = self._inner_sampler()
-        signature = dict(sampler.signature()) if isinstance(sampler, RandomAccess) else _described(sampler)
         batches = self.batch_sampler
         known = isinstance(batches, BatchSampler)
         return {
-            "dataset": None if self._stream else _length(self.dataset),
-            "sampler": signature,
+            "dataset": None if self._stream else length(self.dataset),
+            "fingerprint": self._fingerprint(),
+            "sampler": described(self._inner_sampler()),
             "batch_size": batches.batch_size if known else self.batch_size,
             "drop_last": batches.drop_last if known else self.drop_last,
         }
+
+    def _fingerprint(self) -> str | None:
+        """The dataset's, asked for once: it may take a while."""
+        if not self._fingerprinted:
+            self._identity, self._fingerprinted = fingerprint_of(self.dataset), True
+        return self._identity
 
     # statistics
 
@@ -354,14 +374,3 @@ class DataLoader:
 
 def _sum(a: dict[str, tuple[int, int]], b: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     return {stage: (a[stage][0] + b[stage][0], a[stage][1] + b[stage][1]) for stage in a}
-
-
-def _described(sampler: Any) -> dict[str, Any]:
-    return {"type": None if sampler is None else type(sampler).__name__, "length": _length(sampler)}
-
-
-def _length(sized: Any) -> int | None:
-    try:
-        return len(sized)
-    except (TypeError, NotImplementedError):
-        return None

@@ -3,6 +3,7 @@
 ::
 
     sampler with order(start, stop, epoch)  ->  IndexPlan     seeks to any batch in O(1)
+    batch sampler with batches(start, ...)  ->  BatchPlan     likewise
     any other (batch) sampler               ->  ForeignPlan   asked for its state, else run forward
     iterable dataset                        ->  StreamPlan    numbers only; the job pulls
 
@@ -21,14 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SampleError
+from penstock.loader.order import length
 from penstock.sample import SampleKeys
-from penstock.samplers.base import RandomAccess, Sampler
+from penstock.samplers.base import BatchAccess, IndexSampler, RandomAccess, Sampler
 from penstock.workers.base import Task
 
-__all__ = ["ForeignPlan", "IndexPlan", "Plan", "StreamPlan"]
+__all__ = ["BatchPlan", "ForeignPlan", "IndexPlan", "Plan", "StreamPlan"]
 
 _BLOCK: Final = 4096
 """Indices asked of a sampler at once: one vectorised call serves many batches."""
+
+_BATCHES: Final = 32
+"""Batches asked of a batch sampler at once."""
 
 _logger = logging.getLogger(__name__)
 
@@ -87,6 +92,39 @@ class IndexPlan:
         return Task(seq, indices, SampleKeys(self._seed, self._epoch, indices))
 
 
+class BatchPlan:
+    """Tasks from a batch sampler with random access, from batch ``start`` on.
+
+    Parameters
+    ----------
+    sampler : BatchAccess
+        Asked for batches, never iterated.
+    seed, epoch, start
+        As for :class:`IndexPlan`.
+    """
+
+    def __init__(self, sampler: BatchAccess, seed: int, epoch: int, start: int) -> None:
+        self._sampler, self._seed, self._epoch, self._seq = sampler, seed, epoch, start
+        self._count = len(sampler)
+        self._block: list[list[int]] = []
+
+    def __iter__(self) -> Iterator[Task]:
+        return self
+
+    def __next__(self) -> Task:
+        seq = self._seq
+        if seq >= self._count:
+            raise StopIteration
+        if not self._block:
+            stop = min(seq + _BATCHES, self._count)
+            self._block = self._sampler.batches(seq, stop, self._epoch)[::-1]
+            if len(self._block) != stop - seq:
+                raise SampleError(f"{type(self._sampler).__name__} gave {len(self._block)} of {stop - seq} batches")
+        indices = np.asarray(self._block.pop(), np.int64)
+        self._seq += 1
+        return Task(seq, indices, SampleKeys(self._seed, self._epoch, indices))
+
+
 class ForeignPlan:
     """Tasks from any iterable of indices (``batch_size`` given) or of batches of indices (None).
 
@@ -115,16 +153,22 @@ class ForeignPlan:
     ) -> None:
         self._sampler, self._batch_size, self._drop_last = sampler, batch_size, drop_last
         self._seed, self._epoch, self._seq = seed, epoch, start
-        self._expected = _length(sampler)
+        self._expected = length(sampler)
         self._drawn = start if batch_size is None else start * batch_size
         if isinstance(sampler, Sampler):
             sampler.set_epoch(epoch)
+        self._iterator: Any
+        self._ended = state is not None and state["ended"]
+        if self._ended:  # what it says of itself at its end may be its start again: it is not asked
+            self._iterator, self._stateful = iter(()), ""
+            self._expected = None
+            return
         if state is not None and state["of"] == "sampler":
             sampler.load_state_dict(copy.deepcopy(state["state"]))  # type: ignore[attr-defined]  # it gave the state
         self._iterator = iter(sampler)
         if state is not None and state["of"] == "iterator":
-            self._iterator.load_state_dict(copy.deepcopy(state["state"]))  # type: ignore[attr-defined]  # it gave the state
-        self._stateful = "iterator" if _is_stateful(self._iterator) else "sampler" if _is_stateful(sampler) else ""
+            self._iterator.load_state_dict(copy.deepcopy(state["state"]))
+        self._stateful = _owner_of_state(self._iterator, sampler)
         if state is None and self._drawn:
             _logger.warning(
                 "%s has no state_dict: running it forward over %d draws", type(sampler).__name__, self._drawn
@@ -140,7 +184,8 @@ class ForeignPlan:
         task = Task(self._seq, *_keyed(drawn, self._seed, self._epoch))
         if self._stateful:
             owner: Any = self._iterator if self._stateful == "iterator" else self._sampler
-            task.sampler_state = {"of": self._stateful, "state": copy.deepcopy(owner.state_dict())}
+            state = copy.deepcopy(owner.state_dict())
+            task.sampler_state = {"of": self._stateful, "state": state, "ended": self._ended}
         self._seq += 1
         return task
 
@@ -159,6 +204,7 @@ class ForeignPlan:
             self._drawn += 1
             if len(batch) == self._batch_size:
                 return batch
+        self._ended = True
         self._check_length()
         if not batch or self._drop_last:
             raise StopIteration
@@ -189,15 +235,17 @@ class StreamPlan:
         return Task(seq, (), self._keys)
 
 
+def _owner_of_state(iterator: Any, sampler: Any) -> str:
+    """Who is asked where the order stands; "": nobody can say."""
+    if _is_stateful(iterator):
+        return "iterator"
+    # One of ours comes here only if a subclass iterates in its own way, of which our state_dict() knows nothing.
+    own = isinstance(sampler, (IndexSampler, BatchAccess))
+    return "sampler" if _is_stateful(sampler) and not own else ""
+
+
 def _is_stateful(what: Any) -> bool:
     return hasattr(what, "state_dict") and hasattr(what, "load_state_dict")
-
-
-def _length(sampler: Any) -> int | None:
-    try:
-        return len(sampler)
-    except (TypeError, NotImplementedError):  # it has none, or only says so when asked
-        return None
 
 
 def _keyed(drawn: list[Any], seed: int, epoch: int) -> tuple[Any, SampleKeys]:

@@ -1,17 +1,19 @@
 """Where an epoch stands, in a form that JSON keeps and that any number of workers can resume.
 
 A state is O(1): seeds, epoch, batches and samples *delivered* (not prefetched), and the parameters that fix the order,
-so that a state of another dataset, sampler or batch size is refused by name. What only the user's own sampler or
+so that a state of another dataset, sampler or batch size is refused by name. Another number of ranks goes on where all
+of them together were (:mod:`penstock.loader.order`). What only the user's own sampler or
 dataset knows is asked of it and carried along as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.errors import StateError
+from penstock.loader.order import Ranks, check_order
 from penstock.workers.base import Done
 
 __all__ = ["VERSION", "Progress", "dump", "parse"]
@@ -35,6 +37,9 @@ class Progress:
         Batches delivered beyond a gap (``in_order=False``): number to the number of their samples.
     sampler, dataset : object
         State of the user's sampler and dataset after the last batch counted, if they have one.
+    origin : int
+        Position in the whole job's order from which batches and samples are counted: not 0 in an epoch that other
+        numbers of ranks have begun.
     """
 
     epoch: int = 0
@@ -44,6 +49,7 @@ class Progress:
     sampler: Any = None
     dataset: Any = None
     finished: bool = False
+    origin: int = 0
     _states: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def deliver(self, done: Done) -> None:
@@ -57,12 +63,12 @@ class Progress:
 
     def copy(self) -> Progress:
         """An independent copy, as a new iterator begins with."""
-        return Progress(
-            self.epoch, self.batches, self.samples, dict(self.ahead), self.sampler, self.dataset, self.finished
-        )
+        return replace(self, ahead=dict(self.ahead), _states={})
 
 
-def dump(progress: Progress, seed: int, sampler_seed: int | None, order: Mapping[str, Any]) -> dict[str, Any]:
+def dump(
+    progress: Progress, seed: int, sampler_seed: int | None, order: Mapping[str, Any], ranks: Ranks | None = None
+) -> dict[str, Any]:
     """The ``state_dict`` of a loader that has come this far."""
     if progress.finished:
         progress = Progress(progress.epoch + 1)
@@ -77,11 +83,12 @@ def dump(progress: Progress, seed: int, sampler_seed: int | None, order: Mapping
         "sampler": progress.sampler,
         "dataset": progress.dataset,
         "order": dict(order),
+        "ranks": None if ranks is None else {"num_replicas": ranks.num_replicas, "origin": progress.origin},
     }
 
 
-def parse(state: Mapping[str, Any], order: Mapping[str, Any]) -> Progress:
-    """The progress that ``state`` describes.
+def parse(state: Mapping[str, Any], order: Mapping[str, Any], ranks: Ranks | None = None) -> Progress:
+    """The progress that ``state`` describes, for a loader with this order and these ranks.
 
     Raises
     ------
@@ -93,29 +100,46 @@ def parse(state: Mapping[str, Any], order: Mapping[str, Any]) -> Progress:
     version = state.get("version")
     if version != VERSION:
         raise StateError(f"the state's version is {version!r}; this penstock reads version {VERSION}")
-    for name in (*_COUNTS, "ahead", "sampler_seed", "sampler", "dataset", "order"):
+    for name in (*_COUNTS, "ahead", "sampler_seed", "sampler", "dataset", "order", "ranks"):
         if name not in state:
             raise StateError(f"the state has no field {name!r}: it is damaged or not a loader's")
     for name in _COUNTS:
-        if isinstance(state[name], bool) or not isinstance(state[name], int) or state[name] < 0:
-            raise StateError(f"the state's {name} should be a non-negative int, but is {state[name]!r}")
-    _check_order(state["order"], order, "")
+        _check_count(name, state[name], least=0)
     try:
         ahead = {int(seq): int(rows) for seq, rows in state["ahead"]}
     except (TypeError, ValueError) as error:
         raise StateError(f"the state's ahead should be pairs of ints, but is {state['ahead']!r:.200}") from error
-    return Progress(state["epoch"], state["batches"], state["samples"], ahead, state["sampler"], state["dataset"])
+    progress = Progress(state["epoch"], state["batches"], state["samples"], ahead, state["sampler"], state["dataset"])
+    if ranks is None or state["ranks"] is None:
+        check_order(state["order"], order)
+        return progress
+    return _shared_out(progress, state, order, ranks)
 
 
-def _check_order(theirs: Any, ours: Mapping[str, Any], at: str) -> None:
-    if not isinstance(theirs, Mapping):
-        raise StateError(f"the state's order{at} should be a mapping, but is {theirs!r:.200}")
-    for name in {**ours, **theirs}:
-        mine, saved = ours.get(name), theirs.get(name)
-        if isinstance(mine, Mapping) and isinstance(saved, Mapping):
-            _check_order(saved, mine, f"{at}.{name}")
-        elif mine != saved:
-            raise StateError(
-                f"the state was taken with {(at + '.' + name).lstrip('.')}={saved!r}, this loader has {mine!r}: "
-                "its order of samples is another one"
-            )
+def _shared_out(progress: Progress, state: Mapping[str, Any], order: Mapping[str, Any], ranks: Ranks) -> Progress:
+    """As it was on equally many ranks; on others, from where all of them were."""
+    saved = state["ranks"]
+    if not isinstance(saved, Mapping) or {"num_replicas", "origin"} - saved.keys():
+        raise StateError(f"the state's ranks should have num_replicas and origin, but are {saved!r:.200}")
+    _check_count("ranks.num_replicas", saved["num_replicas"], least=1)
+    _check_count("ranks.origin", saved["origin"], least=0)
+    progress.origin = saved["origin"]
+    theirs = replace(ranks, num_replicas=saved["num_replicas"])
+    if theirs == ranks:
+        check_order(state["order"], order)
+        return progress
+    # Positions are consumed, not batches: another number of ranks may cut them into others.
+    check_order(state["order"], order, besides=frozenset({"batch_size"}))
+    if progress.ahead:
+        raise StateError(
+            f"the state of {theirs.num_replicas} ranks has batches beyond a gap (in_order=False), of which "
+            f"{ranks.num_replicas} ranks cannot be told; resume on {theirs.num_replicas}, or go on from the next epoch"
+        )
+    consumed = theirs.consumed(progress.origin, progress.samples, progress.batches)
+    return Progress(progress.epoch, dataset=progress.dataset, origin=consumed)
+
+
+def _check_count(name: str, value: Any, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        kind = "a positive" if least else "a non-negative"
+        raise StateError(f"the state's {name} should be {kind} int, but is {value!r:.200}")

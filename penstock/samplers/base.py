@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StateError
 
-__all__ = ["RandomAccess", "Sampler", "checked_count", "checked_seed"]
+__all__ = ["BatchAccess", "Dealt", "IndexSampler", "RandomAccess", "Sampler", "checked_count", "checked_seed"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -36,6 +36,35 @@ class RandomAccess(Protocol):
 
     def signature(self) -> Mapping[str, Any]:
         """JSON-able parameters that fix the order, without the seed; O(1) in size."""
+        ...
+
+
+@runtime_checkable
+class BatchAccess(Protocol):
+    """A batch sampler whose batches are a pure function of (epoch, position)."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, start: int, stop: int, epoch: int | None = None) -> list[list[int]]:
+        """Batches ``start..stop`` (cut at the end) of ``epoch``; None: the epoch set last."""
+        ...
+
+    def signature(self) -> Mapping[str, Any]:
+        """As :meth:`RandomAccess.signature`."""
+        ...
+
+
+@runtime_checkable
+class Dealt(Protocol):
+    """A sampler with random access that deals one order out to ranks, and its rest to any other number of them.
+
+    Positions count samples, or batches, of the whole job. ``signature()`` names ``num_replicas``, and not the rank.
+    """
+
+    num_replicas: int
+
+    def remaining(self, consumed: int) -> Any:
+        """What is left for this rank after ``consumed`` positions, with the same kind of access."""
         ...
 
 

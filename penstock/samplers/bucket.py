@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from penstock.errors import ArgumentError
 from penstock.samplers.base import Sampler, checked_count
 from penstock.samplers.permutation import permuted
-from penstock.samplers.ranks import RankSampler, Recent
+from penstock.samplers.ranks import RankSampler, Recent, Remainder
 
 __all__ = ["BucketBatchSampler"]
 
@@ -159,8 +159,14 @@ class BucketBatchSampler(Sampler[list[int]]):
 
     def batches(self, start: int, stop: int, epoch: int | None = None) -> list[list[int]]:
         """Batches ``start..stop`` (cut at the end) of this rank in ``epoch``; None: the epoch set last."""
-        epoch = self.epoch if epoch is None else epoch
-        return [self._filled(number, epoch) for number in self._numbers.order(start, stop, epoch).tolist()]
+        return self.remaining(0).batches(start, stop, epoch)
+
+    def remaining(self, consumed: int) -> RestOfBatches:
+        """What this rank has of an epoch of which the whole job has consumed ``consumed`` batches already.
+
+        Whoever consumed them: the same number of ranks or, if ``run_length`` is the same, another one.
+        """
+        return RestOfBatches(self, self._numbers.remaining(consumed))
 
     def __iter__(self) -> Iterator[list[int]]:
         return map(partial(self._filled, epoch=self.epoch), iter(self._numbers))
@@ -205,6 +211,27 @@ class BucketBatchSampler(Sampler[list[int]]):
         """
         self._numbers.load_state_dict(state)
         super().set_epoch(self._numbers.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class RestOfBatches:
+    """One rank's share of the rest of an epoch, with random access from the rest's beginning."""
+
+    sampler: BucketBatchSampler
+    numbers: Remainder
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def batches(self, start: int, stop: int, epoch: int | None = None) -> list[list[int]]:
+        """Batches ``start..stop`` of the rest."""
+        filled = self.sampler._filled  # noqa: SLF001  # a view of its sampler
+        epoch = self.sampler.epoch if epoch is None else epoch
+        return [filled(number, epoch) for number in self.numbers.order(start, stop, epoch).tolist()]
+
+    def signature(self) -> dict[str, Any]:
+        """The sampler's, and where the rest begins."""
+        return self.numbers.signature()
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,13 @@ class Store(ABC):
     def digest(self) -> str:
         """A short text that differs wherever the store's records do; costs no reading of images."""
 
+    def fingerprint(self) -> str:
+        """A short text that tells these records, in this order, from others: the same for a copy of the store.
+
+        Where they came from and when they were written is no part of it. It can be asked for when the store is closed.
+        """
+        return self.digest()
+
     @classmethod
     @abstractmethod
     def recognises(cls, path: str) -> bool:

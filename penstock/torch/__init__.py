@@ -36,7 +36,7 @@ from penstock.samplers import (  # noqa: E402  # as above
 )
 from penstock.torch.checks import check  # noqa: E402  # as above
 from penstock.torch.collate import as_tensors, default_collate, default_convert  # noqa: E402  # as above
-from penstock.torch.dataloader import DataLoader  # noqa: E402  # as above
+from penstock.torch.dataloader import DataLoader, StatefulDataLoader  # noqa: E402  # as above
 from penstock.torch.datasets import ConcatDataset, StackDataset, Subset, TensorDataset, random_split  # noqa: E402  # as above
 from penstock.torch.normalizing import normalize_on_device  # noqa: E402  # as above
 from penstock.torch.prefetching import prefetch  # noqa: E402  # as above
@@ -64,6 +64,7 @@ __all__ = [
     "SequentialSampler",
     "StackDataset",
     "Stateful",
+    "StatefulDataLoader",
     "StatefulDistributedSampler",
     "StoreDataset",
     "Subset",

@@ -1,23 +1,330 @@
-"""penstock.DataLoader, yielding tensors. It adds no thread, no copy and no argument."""
+"""The drop-in for ``torch.utils.data.DataLoader``: torch's arguments, order, draws and errors over penstock's engine.
+
+torch's own constructor checks the arguments and keeps them as attributes, so that whoever makes a loader again out of
+one (Lightning, Accelerate) finds what it looks for. What it would run in worker processes, this module hands to a job
+and a backend: it decides which, begins epochs and answers for their state. It starts nothing before ``iter()``.
+"""
 
 from __future__ import annotations
 
-from penstock.loader import DataLoader as NumpyDataLoader
-from penstock.torch.collate import as_batch, default_collate, default_convert
+import copy
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
-__all__ = ["DataLoader"]
+import torch
+import torch.utils.data
+from typing_extensions import TypeVar  # torch brings it along
+
+from penstock.datasets.base import is_iterable
+from penstock.errors import ArgumentError, StallError
+from penstock.loader.stats import Stats
+from penstock.samplers.base import checked_count, checked_seed
+from penstock.torch.epochs import Opener, order_of, resumable
+from penstock.torch.iteration import DataLoaderIterator, Epoch, Ledger, Terms
+from penstock.torch.state import Resume, check_order, parse
+from penstock.torch.work import Memory, Work
+from penstock.workers import BACKENDS, Backend
+
+__all__ = ["DataLoader", "StatefulDataLoader"]
+
+T_co = TypeVar("T_co", covariant=True, default=Any)
+
+_LEFT_BEHIND: Final = frozenset({"_iterator", "_prepared", "_newest", "_epoch", "_ledger", "_opener", "_memory"})
 
 
-class DataLoader(NumpyDataLoader):
-    """Batches as torch tensors; arguments, order, seeds and states are those of :class:`penstock.DataLoader`.
+class _OwnStream(torch.utils.data.IterableDataset[Any]):
+    """Stands for a stream of penstock's while torch checks the arguments: torch knows its own class alone."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.dataset)
+
+
+class DataLoader(torch.utils.data.DataLoader[T_co]):
+    """Batches of a dataset as ``torch.utils.data.DataLoader`` gives them; an instance of it.
+
+    Parameters
+    ----------
+    dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout
+        As torch's.
+    worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device, in_order
+        As torch's.
+    workers : {"auto", "threads", "processes"}
+        What the ``num_workers`` workers are. "auto": threads, if the dataset fills rows, batches are collated by
+        default and nothing is asked for that only a process has (``worker_init_fn``, ``multiprocessing_context``);
+        else processes, as with torch. "threads" has any dataset work on threads of this process: they share it and,
+        if it is a stream, its one iterator; ``get_worker_info()`` is None there.
+    seed : int, optional
+        Fixes the order, as ``generator=torch.Generator().manual_seed(seed)`` would, and the samples' keys.
+    stall_timeout : float, optional
+        Seconds without any progress of any worker after which :class:`~penstock.errors.StallError` says where they
+        stand; None: wait for ever, as torch does.
+    chunk_size : int, optional
+        Rows of a batch that a thread takes at a time; changes no batch.
+    snapshot_every_n_steps : int, optional
+        Batches between two times that worker processes tell their state; what was delivered since is built again when
+        a run is resumed. 0 or None: only where they began.
+    seed_per_sample : bool
+        Seed ``random``, NumPy and torch for each sample, so that any workers draw the same.
+    on_error : {"raise", "skip", "replace"}
+        What becomes of a sample that fails.
+    max_errors : int, optional
+        Failed samples that are put up with.
+    error_log : path, optional
+        Where failed samples are listed.
 
     Notes
     -----
     A dataset that fills rows gives tensors over the slot's own memory: it is used again when the last tensor (or view
     of one) is gone. Any other dataset is collated by ``torch.utils.data.default_collate``.
+
+    While an iterator of a loader with ``persistent_workers`` is in use, another ``iter()`` gives an independent one
+    with workers of its own, where torch would reset the first. A batch that fails is raised in its turn, and counts as
+    delivered; the iterator goes on behind it. ``StopIteration`` out of ``dataset[index]`` is an error, not an end.
     """
 
-    _collate = staticmethod(default_collate)
-    _convert = staticmethod(default_convert)
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        workers: str = "auto",
+        seed: int | None = None,
+        stall_timeout: float | None = 120.0,
+        chunk_size: int | None = None,
+        snapshot_every_n_steps: int | None = 1,
+        seed_per_sample: bool = False,
+        on_error: str = "raise",
+        max_errors: int | None = None,
+        error_log: Any = None,
+    ) -> None:
+        if seed is not None and generator is None:
+            generator = torch.Generator()
+            generator.manual_seed(checked_seed(seed))
+        own_stream = is_iterable(dataset) and not isinstance(dataset, torch.utils.data.IterableDataset)
+        super().__init__(
+            _OwnStream(dataset) if own_stream else dataset, batch_size, shuffle, sampler, batch_sampler, num_workers,
+            collate_fn, pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator,
+            prefetch_factor=prefetch_factor, persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device, in_order=in_order,
+        )  # fmt: skip
+        if own_stream:
+            self.__dict__["dataset"] = dataset
+        self.workers, self.seed = _checked_kind(workers, num_workers), None if seed is None else checked_seed(seed)
+        if stall_timeout is not None and stall_timeout <= 0:
+            raise ArgumentError(f"stall_timeout should be positive or None, but got {stall_timeout}")
+        self.stall_timeout = stall_timeout
+        self.chunk_size = None if chunk_size is None else checked_count("chunk_size", chunk_size, least=1)
+        self.snapshot_every_n_steps, self.seed_per_sample = snapshot_every_n_steps, seed_per_sample
+        self.on_error, self.max_errors, self.error_log = on_error, max_errors, error_log
+        self._resume: Any = None
+        self._init_runtime()
 
-    _deliver = staticmethod(as_batch)
+    def _init_runtime(self) -> None:
+        self._iterator: Any = None
+        self._prepared: DataLoaderIterator | None = None
+        self._newest: weakref.ref[DataLoaderIterator] | None = None
+        self._epoch: Epoch | None = None
+        self._ledger = Ledger()
+        self._memory = Memory()
+        self._opener = Opener()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Arguments, and a state that is loaded: workers, position and statistics stay behind."""
+        return {name: value for name, value in self.__dict__.items() if name not in _LEFT_BEHIND}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._init_runtime()
+
+    # iteration
+
+    def __iter__(self) -> Any:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            return prepared
+        if not (self.persistent_workers and self.num_workers > 0):
+            return self._get_iterator()
+        kept: DataLoaderIterator | None = self._iterator
+        if kept is None or kept.stopped:
+            kept = self._iterator = self._get_iterator()
+        elif kept.finished or sys.getrefcount(kept) <= 3:  # the loader's, this frame's and the question's own
+            self._begin_again(kept)
+        else:
+            return self._get_iterator()  # somebody is in the middle of the other one
+        return self._iterator
+
+    def _get_iterator(self) -> Any:
+        self._check_rationality()
+        terms, work, backend = self._terms(), Work.of(self, self._memory), None
+
+        def make(base_seed: int) -> Backend:
+            nonlocal backend
+            backend = work.backend(base_seed)
+            return backend
+
+        try:
+            epoch = self._opener.begin(terms, work, self._taken_resume(terms), make)
+            assert backend is not None, "made when the seed is known"
+            self._await_workers(backend)
+            iterator = DataLoaderIterator(terms, epoch, backend, work.limit)
+        except BaseException:
+            if backend is not None:
+                backend.close()
+            raise
+        self._note(iterator)
+        if epoch.position.finished:  # resumed behind its end: workers do what they had done, and then go on
+            iterator.exhaust()
+            self._begin_again(iterator)
+        return iterator
+
+    def _begin_again(self, iterator: DataLoaderIterator) -> None:
+        """torch's reset of a persistent iterator: the next epoch with the same workers."""
+        terms, last = self._terms(), iterator.epoch
+
+        def prepare(backend: Backend) -> Epoch:
+            epoch = self._opener.begin_again(terms, last.work, last.position, backend)
+            self._await_workers(backend)
+            return epoch
+
+        try:
+            iterator.begin(terms, prepare)
+        except StallError:
+            iterator.close()
+            iterator = self._iterator = self._get_iterator()
+        self._note(iterator)
+
+    def _note(self, iterator: DataLoaderIterator) -> None:
+        self._epoch, self._newest = iterator.epoch, weakref.ref(iterator)
+
+    def _await_workers(self, backend: Backend) -> None:
+        """Errors of workers at their beginning come with their first batch."""
+
+    def _check_rationality(self) -> None:
+        if self.num_workers == 0:
+            if self.timeout != 0:
+                raise AssertionError(f"timeout={self.timeout} needs num_workers > 0: nobody else could stop waiting")
+            return
+        self.check_worker_number_rationality()
+        if not self.prefetch_factor:
+            raise AssertionError("prefetch_factor must be greater than 0: with 0 no batch is ever asked for")
+
+    def _terms(self) -> Terms:
+        return Terms(
+            self.dataset, self._index_sampler, self.num_workers, self.in_order, self.timeout, self.stall_timeout,
+            self.persistent_workers, self._ledger, self.generator, self.seed, self.snapshot_every_n_steps,
+            self._IterableDataset_len_called,
+        )  # fmt: skip
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next ``iter()``, also in samplers that have one. One to be resumed stays so."""
+        epoch = checked_count("epoch", epoch, least=0)
+        if self._resume is not None and parse(self._resume).position.epoch != epoch:
+            self._resume = None
+        self._opener.set_epoch(epoch)
+        samplers: tuple[Any, ...] = (self.batch_sampler, self.sampler, getattr(self.batch_sampler, "sampler", None))
+        for sampler in samplers:
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+
+    def close(self) -> None:
+        """Stop workers that wait for another epoch. Iterators under way have their own ``close``."""
+        for iterator in (self._iterator, self._prepared):
+            if iterator is not None:
+                iterator.close()
+        self._iterator = self._prepared = None
+
+    # state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the newest iterator stands: what was delivered, not what was prefetched.
+
+        Returns
+        -------
+        dict
+            In the layout of torchdata's ``StatefulDataLoader``, with one key more. JSON-able if the user's own sampler
+            and dataset give JSON-able states, and O(1) in size. After the last batch it resumes to an epoch of no
+            batches; after ``StopIteration``, to the next epoch. Before ``iter()``, workers are started for it, and the
+            next ``iter()`` takes them.
+        """
+        if self._resume is not None:
+            saved: dict[str, Any] = copy.deepcopy(self._resume)
+            return saved
+        if self._epoch is None:
+            self._prepared = iter(self)
+        assert self._epoch is not None, "an epoch has begun"
+        iterator = None if self._newest is None else self._newest()
+        return self._opener.dump(self._terms(), self._epoch, iterator)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Make the next ``iter()`` go on where ``state_dict`` was taken; an empty one begins anew.
+
+        Any number and kind of workers will do where the dataset is not a stream, or keeps no state of its own in each
+        worker. What no state can be is only found at ``iter()``.
+
+        Raises
+        ------
+        StateError
+            If the state belongs to a loader with another order; the field is named.
+        """
+        self._epoch = self._newest = self._prepared = self._iterator = None
+        self._resume = None
+        given: Any = state_dict  # whatever a file held
+        if given == {}:
+            return
+        own = given.get("penstock") if isinstance(given, Mapping) else None
+        if isinstance(own, Mapping) and "order" in own:
+            check_order(own["order"], order_of(self._terms()))
+        self._resume = copy.deepcopy(given)
+
+    def _taken_resume(self, terms: Terms) -> Resume | None:
+        if self._resume is None:
+            return None
+        resume = resumable(self._resume, terms)
+        self._resume = None
+        return resume
+
+    # statistics
+
+    def stats(self) -> Stats:
+        """Time per stage, samples and batches since construction; print it for a table."""
+        return self._ledger.stats()
+
+
+class StatefulDataLoader(DataLoader[T_co]):
+    """torchdata's loader by its name: a :class:`DataLoader` whose workers have begun when ``iter()`` returns.
+
+    An error of ``worker_init_fn`` or ``iter(dataset)`` is therefore raised by ``iter()``, not by the first ``next()``.
+    """
+
+    def _await_workers(self, backend: Backend) -> None:
+        backend.opened()
+
+
+def _checked_kind(workers: str, num_workers: int) -> str:
+    if workers != "auto" and workers not in BACKENDS:
+        raise ArgumentError(f"workers={workers!r} is not there; there are: auto, {', '.join(BACKENDS)}")
+    if workers == "serial" and num_workers > 0:
+        raise ArgumentError(f"workers='serial' has no workers, but num_workers={num_workers}; give num_workers=0")
+    if workers not in {"auto", "serial"} and num_workers == 0:
+        raise ArgumentError(f"workers={workers!r} needs num_workers > 0")
+    return workers

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch.utils import data
 
 from penstock import datasets
-from penstock.datasets.base import LoadsSamples, fetch
+from penstock.datasets.base import LoadsSamples, fetch, fingerprint_of
 from penstock.sample import SampleKeys, Tree
 
 __all__ = ["ConcatDataset", "StackDataset", "Subset", "TensorDataset", "native", "random_split"]
@@ -54,6 +54,10 @@ class _Filling:
         if self._twin is None:  # in another process, where nobody asked for the spec
             self._twin = self._make_twin()
         self._twin.fill(indices, out, keys, rows)
+
+    def fingerprint(self) -> str | None:
+        """What tells this dataset from others of its length; None where nothing inside does."""
+        return fingerprint_of(self._make_twin())
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_twin"}

@@ -143,6 +143,10 @@ class Backend(Protocol):
         """Make ready to work on ``job``; the first call starts the workers."""
         ...
 
+    def opened(self) -> list[Any]:
+        """Wait until every worker has begun; what :meth:`Job.open` gave, or raised, in each."""
+        ...
+
     def submit(self, task: Task) -> None:
         """Queue one task; does not wait."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 from penstock.workers.base import Done, Job, Task, chunk_rows
 
@@ -25,11 +26,16 @@ class SerialBackend:
         self._tasks: deque[Task] = deque()
         self._job: Job | None = None
         self._built = 0
+        self._opened: Any = None
 
     def start(self, job: Job) -> None:
         """See :class:`~penstock.workers.base.Backend`."""
         self._job = job
-        job.open(job.opening(0))
+        self._opened = job.open(job.opening(0))
+
+    def opened(self) -> list[Any]:
+        """See :class:`~penstock.workers.base.Backend`."""
+        return [self._opened]
 
     def submit(self, task: Task) -> None:
         """See :class:`~penstock.workers.base.Backend`."""

@@ -47,6 +47,7 @@ class ThreadBackend:
 
     def __init__(self, num_workers: int, chunk_size: int | None = None) -> None:
         self._shared = _Shared(num_workers, chunk_size)
+        self._opened: Any = None
         self._finalizer = weakref.finalize(self, _Shared.stop, self._shared)
         self._finalizer.atexit = False  # _stop_all does it, and waits
         _alive.add(self._shared)
@@ -55,7 +56,7 @@ class ThreadBackend:
         """Start the threads (once); a further call changes the job, between epochs."""
         shared = self._shared
         shared.job = job
-        job.open(job.opening(0))
+        self._opened = job.open(job.opening(0))
         if not shared.threads:
             shared.beginnings = dict.fromkeys(range(shared.num_workers), job.start_worker)
             shared.threads = [
@@ -64,6 +65,10 @@ class ThreadBackend:
             ]
             for thread in shared.threads:
                 thread.start()
+
+    def opened(self) -> list[Any]:
+        """See :class:`~penstock.workers.base.Backend`."""
+        return [self._opened]
 
     def submit(self, task: Task) -> None:
         """See :class:`~penstock.workers.base.Backend`."""

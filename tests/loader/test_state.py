@@ -172,6 +172,20 @@ def test_a_sampler_with_state_is_not_run_forward() -> None:
     assert sampler.drawn == 12
 
 
+@pytest.mark.parametrize("position", range(6))
+def test_a_sampler_with_state_resumes_at_every_batch(position: int) -> None:
+    """Also after a short last one, where many samplers say of themselves that they are at their start."""
+    straight = [batch.tolist() for batch in ps.DataLoader(Failing(18, {}), 4, sampler=StatefulSampler(18))]
+    loader = ps.DataLoader(Failing(18, {}), 4, sampler=StatefulSampler(18))
+    walk = iter(loader)
+    for _ in range(position):
+        next(walk, None)
+    resumed = ps.DataLoader(Failing(18, {}), 4, sampler=StatefulSampler(18), num_workers=2)
+    resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+
+    assert [batch.tolist() for batch in resumed] == straight[position:]
+
+
 @pytest.mark.parametrize("how", ["sampler", "batch_sampler"])
 def test_a_sampler_without_state_is_run_forward(how: str, caplog: pytest.LogCaptureFixture) -> None:
     """Its draws are repeated, without reading a sample, and a warning is logged."""

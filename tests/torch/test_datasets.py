@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.datasets.base import fetch, spec_of
+from penstock.datasets.base import fetch, fingerprint_of, spec_of
 from penstock.sample import ArraySpec, SampleKeys, tree_leaves, tree_map
 
 torch = pytest.importorskip("torch")
@@ -410,7 +410,7 @@ def test_keys_reach_samples_inside_torchs_own_wrappers() -> None:
 def test_a_loader_fills_subsets(num_workers: int) -> None:
     """End to end: batches of a split are views of slots, and hold what its samples do."""
     part, _ = pt.random_split(Rows(20), [12, 8], torch.Generator().manual_seed(0))
-    loader = pt.DataLoader(part, 5, num_workers=num_workers)
+    loader: Any = pt.DataLoader(part, 5, num_workers=num_workers)
 
     assert torch.cat(list(loader))[:, 1].tolist() == list(part.indices)
 
@@ -432,3 +432,28 @@ def test_a_subset_of_an_image_folder_fills(tmp_path: Path) -> None:
     assert spec_of(pt.Subset(folder, [0])) is None  # of two sizes: nothing to fill
     assert targets.tolist() == [1, 0]
     assert torch.equal(images, collated(part, [0, 1])[0])
+
+
+def test_fingerprints_are_those_of_what_is_inside(tmp_path: Path) -> None:
+    """Another split, another folder: another fingerprint; a copy of the folder elsewhere has the same."""
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("torchvision")
+    folders: list[Any] = []
+    for place, names in (("one", "wx"), ("copy", "wx"), ("other", "wy")):
+        for name in names:
+            target = tmp_path / place / "cat" / f"{name}.png"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(target)
+        folders.append(pt.ImageFolder(tmp_path / place))
+    one, copy, other = folders
+    wrappers: list[Any] = [
+        lambda d: d,
+        lambda d: pt.Subset(d, [1, 0]),
+        lambda d: native(data.ConcatDataset([d, Plain()])),
+        lambda d: pt.StackDataset(a=d, b=pt.TensorDataset(torch.arange(2))),
+    ]
+
+    for wrap in wrappers:
+        assert fingerprint_of(wrap(one)) == fingerprint_of(wrap(copy)) != fingerprint_of(wrap(other))
+    assert fingerprint_of(pt.Subset(one, [1])) != fingerprint_of(pt.Subset(one, [0]))
+    assert fingerprint_of(pt.TensorDataset(torch.arange(2))) is None

@@ -1,0 +1,373 @@
+"""How epochs of a torch loader begin: what is drawn, in torch's order; and begin again, from a state.
+
+To resume, the beginning is done over: under the random states that were kept, the same calls draw the same numbers, the
+sampler is run forward over what was delivered (no sample is read), and everybody else's random numbers are put back.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch.utils.data import (
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data.dataloader import _InfiniteConstantSampler
+
+from penstock.datasets.base import is_iterable
+from penstock.errors import StateError
+from penstock.loader.jobs import Opening
+from penstock.loader.plan import IndexPlan, Plan
+from penstock.samplers import RandomAccess, Sampler
+from penstock.torch.iteration import DataLoaderIterator, Epoch, Terms
+from penstock.torch.plan import BATCHING, Route, Walk, WalkPlan, length, seekable
+from penstock.torch.randomness import Randomness, generators_of, kept
+from penstock.torch.state import Beginning, Position, Resume, Share, check_order, dump, parse
+from penstock.torch.stateful import Stateful
+from penstock.torch.work import Work
+from penstock.workers import Backend
+
+__all__ = ["Opener", "order_of", "resumable"]
+
+_FIXED: Final = frozenset(
+    {SequentialSampler, DistributedSampler, _InfiniteConstantSampler, range, list, tuple, torch.Tensor}
+)
+"""Samplers whose order no random state of the program's decides."""
+_SHUFFLING: Final = frozenset({RandomSampler, SubsetRandomSampler, WeightedRandomSampler})
+"""Samplers that draw from their generator, or torch's global one, and from nothing else."""
+
+
+class Opener:
+    """A loader's count of epochs, and how it begins them."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._of_sampler: int | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """The number of the next epoch."""
+        self._next = epoch
+
+    def begin(self, terms: Terms, work: Work, resume: Resume | None, make: Callable[[int], Backend]) -> Epoch:
+        """Begin an epoch with new workers, which ``make`` gives for a base seed."""
+        if resume is None or (resume.position.finished and not _ends_first(terms, work, resume)):
+            return self._begin_anew(terms, work, resume, make)
+        return self._begin_within(terms, work, resume, make)
+
+    def begin_again(self, terms: Terms, work: Work, last: Position, backend: Backend) -> Epoch:
+        """Begin the next epoch with workers that are there: torch draws no base seed for it."""
+        position = Position(
+            epoch=self._number(terms),
+            processes=work.processes,
+            streams=work.stream and work.processes > 0,
+            shares={worker: Share(rng=share.rng) for worker, share in last.shares.items()},
+        )
+        walk, position.beginning = _drawn(terms, work, position.epoch, passes=1, base_seed=last.beginning.base_seed)
+        return self._started(terms, work, position, walk, backend, openings=False)
+
+    def _begin_anew(self, terms: Terms, work: Work, resume: Resume | None, make: Callable[[int], Backend]) -> Epoch:
+        last = Position() if resume is None else resume.position
+        goes_on = resume is not None and _goes_on(terms, work, resume)
+        if resume is not None:
+            if resume.now is not None:
+                resume.now.restore(generators_of(terms, terms.index_sampler))
+            self._resumed_at(last.epoch + 1, terms)
+        position = Position(
+            epoch=self._number(terms), processes=work.processes, streams=work.stream and work.processes > 0
+        )
+        base_seed = last.beginning.base_seed if goes_on else None
+        passes = 2 if terms.num_workers and not goes_on else 1
+        walk, position.beginning = _drawn(terms, work, position.epoch, passes=passes, base_seed=base_seed)
+        if resume is not None and (goes_on or not work.processes):
+            position.shares = {worker: Share(state=share.state, rng=share.rng) for worker, share in last.shares.items()}
+            if not work.processes:
+                position.shares = {0: position.shares.get(0, Share())} if not last.processes else {}
+        return self._started(
+            terms, work, position, walk, make(position.beginning.base_seed), openings=True, resumed=False
+        )
+
+    def _begin_within(self, terms: Terms, work: Work, resume: Resume, make: Callable[[int], Backend]) -> Epoch:
+        position, now = resume.position, resume.now
+        _redistribute(position, work)
+        if not resume.whole and work.stream and all(share.state is None for share in position.shares.values()):
+            resume.replay, position = (
+                resume.replay + position.yielded,
+                Position(beginning=position.beginning, processes=position.processes, streams=position.streams),
+            )
+        self._resumed_at(resume.position.epoch, terms)
+        self._next += 1
+        if position.beginning.base_seed < 0:
+            position.beginning.base_seed = _draw_seed(terms)
+        with kept():
+            walk = _drawn_again(terms, work, position)
+            backend = make(position.beginning.base_seed)
+            epoch = self._started(terms, work, position, walk, backend, openings=True, replay=resume.replay)
+        if now is not None:
+            now.restore(generators_of(terms, terms.index_sampler) if resume.position.finished else ())
+        return epoch
+
+    def _started(
+        self,
+        terms: Terms,
+        work: Work,
+        position: Position,
+        walk: Walk,
+        backend: Backend,
+        *,
+        openings: bool,
+        resumed: bool = True,
+        replay: int = 0,
+    ) -> Epoch:
+        """Plan and job of an epoch at ``position``; the backend has begun."""
+        seed = position.beginning.base_seed if terms.seed is None else terms.seed
+        trace = terms.ledger.open()
+        opened = {
+            worker: _opening(position, worker, told=openings, resumed=resumed)
+            for worker in range(max(1, work.processes))
+        }
+        if not resumed:
+            for share in position.shares.values():
+                share.state = None
+        plan = _plan(terms, work, position, walk, seed)
+        backend.start(work.job(trace, seed, position.batches, opened))
+        if position.sampler is None:
+            position.sampler = walk.state()
+        route = None
+        if work.processes:
+            first = (
+                position.batches
+                if not position.streams
+                else (-1 if position.last_worker is None else position.last_worker) + 1
+            )
+            route = Route(work.processes, work.limit, in_order=terms.in_order, first=first)
+        return Epoch(plan, trace, position, work, route, replay, terms.snapshot_every)
+
+    def _resumed_at(self, epoch: int, terms: Terms) -> None:
+        """A state has the last word on the next epoch's number."""
+        sampler = _innermost(terms.index_sampler)
+        self._next, self._of_sampler = epoch, sampler.epoch if isinstance(sampler, Sampler) else None
+
+    def _number(self, terms: Terms) -> int:
+        """The next epoch's number: the loader's own count, unless a sampler was told another one."""
+        sampler = _innermost(terms.index_sampler)
+        told = sampler.epoch if isinstance(sampler, Sampler) else None
+        if told is not None and self._of_sampler is not None and told != self._of_sampler:
+            self._next = told
+        elif told is not None and self._of_sampler is None and told:
+            self._next = max(self._next, told)
+        self._of_sampler = told
+        number, self._next = self._next, self._next + 1
+        return number
+
+    # state
+
+    def dump(self, terms: Terms, epoch: Epoch, iterator: DataLoaderIterator | None) -> dict[str, Any]:
+        """The loader's ``state_dict``."""
+        live = epoch.position
+        if iterator is not None and _may_have_state(terms.dataset):
+            epoch.note_start(iterator)
+        now = Randomness.now(
+            generators_of(terms, terms.index_sampler) if live.finished else (),
+            of_torch=terms.generator is None or not terms.num_workers,
+            of_others=not terms.num_workers,
+        )
+        sampler = _innermost(terms.index_sampler)
+        seed = sampler.seed if isinstance(sampler, RandomAccess) and hasattr(sampler, "seed") else None
+        state = dump(live, epoch.standing(), now, order_of(terms), seed, terms.reported_length)
+        return copy.deepcopy(state)
+
+
+def _goes_on(terms: Terms, work: Work, resume: Resume) -> bool:
+    """Whether workers of the epoch that is over would have gone on into the next one."""
+    return terms.persistent and work.processes == resume.position.processes > 0
+
+
+def _ends_first(terms: Terms, work: Work, resume: Resume) -> bool:
+    """Whether workers are still to do what they had done at the end of the epoch; the loader sees to that."""
+    return resume.replay > 0 and _goes_on(terms, work, resume)
+
+
+def resumable(state: Any, terms: Terms) -> Resume:
+    """What ``state`` asks of ``loader``.
+
+    Raises
+    ------
+    StateError
+        If it is none, or one of a loader with another order.
+    """
+    resume = parse(state)
+    if resume.whole:
+        check_order(state["penstock"]["order"], order_of(terms))
+        seed = state["penstock"]["sampler_seed"]
+        if seed is not None:
+            _innermost(terms.index_sampler).seed = seed
+    return resume
+
+
+def _opening(position: Position, worker: int, *, told: bool, resumed: bool) -> Opening:
+    share = position.shares.get(worker, Share())
+    if not told:
+        return Opening(position.epoch, worker)
+    return Opening(position.epoch, worker, share.samples, share.state, resumed, share.rng)
+
+
+def _plan(terms: Terms, work: Work, position: Position, walk: Walk, seed: int) -> Plan:
+    found = seekable(terms.index_sampler)
+    if found is not None:
+        sampler, size, drop_last = found
+        return IndexPlan(sampler, size, drop_last, seed, position.epoch, position.batches)
+    return WalkPlan(
+        walk, batched=work.batched, seed=seed, epoch=position.epoch, start=position.batches, stream=work.stream,
+        fills=work.spec is not None,
+    )  # fmt: skip
+
+
+def _drawn(terms: Terms, work: Work, number: int, *, passes: int, base_seed: int | None) -> tuple[Walk, Beginning]:
+    """Begin as torch does: ``iter(index_sampler)``, the base seed (unless given), with new workers ``iter`` again."""
+    sampler = terms.index_sampler
+    generators = generators_of(terms, sampler)
+    of_torch, of_others = (True, True) if work.kind == "serial" and work.stream else _draws(sampler)
+
+    def now() -> Randomness:
+        return Randomness.now(generators, of_torch=of_torch, of_others=of_others)
+
+    beginning = Beginning(0, now(), passes, draws_seed=base_seed is None)
+    after: Randomness | None = None
+
+    def note_others() -> None:
+        """What the sampler draws now it must draw again: keep from where, if somebody has drawn since."""
+        beginning.begun = True
+        if (of_torch or of_others or generators) and not (present := now()).equals(after):
+            beginning.advanced = present
+
+    walk = _walk(terms, number, note_others)
+    walk.open()
+    beginning.base_seed = _draw_seed(terms) if base_seed is None else base_seed
+    for _ in range(passes - 1):
+        walk.open()
+    after = now()
+    return walk, beginning
+
+
+def _drawn_again(terms: Terms, work: Work, position: Position) -> Walk:
+    """Begin as it was begun before, and go to ``position``; leaves global generators as they were then."""
+    beginning, generators = position.beginning, generators_of(terms, terms.index_sampler)
+    of_torch, of_others = _draws(terms.index_sampler)
+
+    def note_beginning() -> None:
+        """It was not advanced before the state was taken."""
+        if not beginning.begun:
+            beginning.begun = True
+            beginning.advanced = Randomness.now(generators, of_torch=of_torch, of_others=of_others)
+
+    walk = _walk(terms, position.epoch, note_beginning)
+    if beginning.before is not None:
+        beginning.before.restore(generators)
+    walk.open()
+    if beginning.before is not None and beginning.draws_seed:
+        _draw_seed(terms)
+    for _ in range(beginning.passes - 1):
+        walk.open()
+    if beginning.advanced is not None:
+        beginning.advanced.restore(generators)
+    if not work.stream and seekable(terms.index_sampler) is None:
+        if not walk.restore(position.sampler):
+            walk.skip(position.batches)
+        if beginning.begun:
+            walk.prime()
+    return walk
+
+
+def _walk(terms: Terms, epoch: int, before_first: Callable[[], None] | None) -> Walk:
+    sampler = terms.index_sampler
+    if isinstance(sampler, Sampler) and seekable(sampler) is None:
+        sampler.set_epoch(epoch)  # one of penstock's own that is iterated: the loader counts its epochs
+    return Walk(sampler, before_first)
+
+
+def _draw_seed(terms: Terms) -> int:
+    return int(torch.empty((), dtype=torch.int64).random_(generator=terms.generator).item())
+
+
+def _draws(index_sampler: Any) -> tuple[bool, bool]:
+    """Whether the order may come from torch's global generator; from other global ones."""
+    sampler = index_sampler.sampler if type(index_sampler) in BATCHING else index_sampler
+    if type(sampler) in _FIXED or seekable(index_sampler) is not None:
+        return False, False
+    if type(sampler) in _SHUFFLING:
+        return sampler.generator is None, False
+    return True, True
+
+
+def _redistribute(position: Position, work: Work) -> None:
+    """Give what each worker said to the workers that there are now.
+
+    Raises
+    ------
+    StateError
+        If that cannot be: each replica of a stream goes its own way, and so may each copy of a dataset with a state.
+    """
+    old, new = position.processes, work.processes
+    shares = [position.shares.get(worker, Share()) for worker in range(max(1, old))]
+    position.processes, position.streams = new, work.stream and new > 0
+    if old == new:
+        return
+    told = [share.state for share in shares if share.state is not None]
+    if max(1, old) == max(1, new):
+        position.shares = {0: Share(shares[0].samples, shares[0].state)}
+        position.last_worker = None
+    elif work.stream and (told or position.batches):
+        raise StateError(
+            f"the state was taken with {old} worker process(es), each with a stream of its own, and this loader has "
+            f"{new}: where each of them stands cannot be told; give num_workers={old}"
+        )
+    elif any(not _same(state, told[0]) for state in told):
+        raise StateError(
+            f"the state was taken with {old} worker process(es), whose datasets have gone different ways, and this "
+            f"loader has {new}; give num_workers={old}"
+        )
+    else:
+        position.shares = {worker: Share(state=told[0]) for worker in range(max(1, new))} if told else {}
+        position.last_worker = None
+
+
+def _same(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except (ValueError, RuntimeError):  # arrays: which of them are equal is more than is asked
+        return False
+
+
+def _innermost(index_sampler: Any) -> Any:
+    return index_sampler.sampler if type(index_sampler) in BATCHING else index_sampler
+
+
+def _may_have_state(dataset: Any) -> bool:
+    return isinstance(dataset, Stateful) or is_iterable(dataset)
+
+
+def order_of(terms: Terms) -> dict[str, Any]:
+    """What fixes the order besides random states; JSON-able."""
+    sampler, dataset = _innermost(terms.index_sampler), terms.dataset
+    stream = is_iterable(dataset)
+    if isinstance(sampler, RandomAccess):
+        described = dict(sampler.signature())
+    else:
+        described = {"type": type(sampler).__name__, "length": None if stream else length(sampler)}
+        described |= {
+            name: getattr(sampler, name) for name in ("replacement", "num_replicas", "rank") if hasattr(sampler, name)
+        }
+    fingerprint = getattr(dataset, "fingerprint", None)
+    return {
+        "dataset": None if stream else length(dataset),
+        "fingerprint": fingerprint() if callable(fingerprint) else None,
+        "sampler": described,
+        "batch_size": getattr(terms.index_sampler, "batch_size", None),
+        "drop_last": getattr(terms.index_sampler, "drop_last", False),
+    }

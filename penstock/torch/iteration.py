@@ -1,0 +1,356 @@
+"""One epoch of a torch loader under way: penstock's engine with torch's rules of who works and what is warned of.
+
+An iterator holds what it needs of its loader (:class:`Terms`), never the loader, so that either can be forgotten
+without the other: a loader keeps its persistent iterator, as torch's does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from penstock.loader.iteration import LoaderIterator
+from penstock.loader.plan import Plan
+from penstock.loader.stats import Stats
+from penstock.torch.plan import Route
+from penstock.torch.state import Position, Share
+from penstock.torch.work import Work
+from penstock.trace import STAGES, Trace
+from penstock.workers.base import Backend, Done, Task
+
+__all__ = ["DataLoaderIterator", "Epoch", "Ledger", "Terms"]
+
+_REPLICA_HINT: Final = (
+    "For multiprocessing data-loading, this could be caused by not properly configuring the IterableDataset replica at "
+    "each worker. Please see https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for examples."
+)
+
+
+class Ledger:
+    """What a loader's iterators have spent and delivered, summed up."""
+
+    def __init__(self) -> None:
+        self._traces: list[Trace] = []
+        self._retired = dict.fromkeys(STAGES, (0, 0))
+        self._batches = self._samples = 0
+
+    def open(self) -> Trace:
+        """A trace that counts."""
+        trace = Trace()
+        self._traces.append(trace)
+        return trace
+
+    def retire(self, trace: Trace) -> None:
+        """A trace grows no more."""
+        if trace in self._traces:
+            self._traces.remove(trace)
+            self._retired = _sum(self._retired, trace.total())
+
+    def count(self, done: Done) -> None:
+        """A batch was delivered."""
+        self._batches += 1
+        self._samples += done.rows
+
+    def stats(self) -> Stats:
+        """All of it."""
+        total = self._retired
+        for trace in list(self._traces):
+            total = _sum(total, trace.total())
+        return Stats.of(total, self._batches, self._samples)
+
+
+def _sum(a: dict[str, tuple[int, int]], b: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    return {stage: (a[stage][0] + b[stage][0], a[stage][1] + b[stage][1]) for stage in a}
+
+
+@dataclass(slots=True)
+class Terms:
+    """What an iterator keeps of its loader, as it was at ``iter()``: see :class:`penstock.loader.iteration.Owner`.
+
+    Parameters
+    ----------
+    dataset, index_sampler : object
+        The loader's.
+    num_workers, in_order, timeout, stall_timeout
+        The loader's.
+    persistent : bool
+        Whether workers outlive an epoch.
+    ledger : Ledger
+        The loader's own.
+    generator, seed
+        The loader's.
+    snapshot_every : int, optional
+        The loader's ``snapshot_every_n_steps``.
+    reported_length : int, optional
+        What ``len(dataset)`` was when ``len(loader)`` was asked for.
+    """
+
+    dataset: Any
+    index_sampler: Any
+    num_workers: int
+    in_order: bool
+    timeout: float
+    stall_timeout: float | None
+    persistent: bool
+    ledger: Ledger
+    generator: torch.Generator | None = None
+    seed: int | None = None
+    snapshot_every: int | None = 1
+    reported_length: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.index_sampler)
+
+    def _put_back(self, backend: Backend) -> None:
+        if self.persistent:
+            backend.pause()
+        else:
+            backend.close()
+
+    def _retire(self, trace: Trace) -> None:
+        self.ledger.retire(trace)
+
+    def _count(self, done: Done) -> None:
+        self.ledger.count(done)
+
+
+@dataclass(slots=True)
+class Epoch:
+    """What one epoch is made of.
+
+    Parameters
+    ----------
+    plan : Plan
+        From the first batch that is to be delivered.
+    trace : Trace
+        Open in the ledger.
+    position : Position
+        Where it begins; counted on by the iterator.
+    work : Work
+        What is done, and by whom.
+    route : Route, optional
+        Where workers are processes.
+    replay : int
+        Batches to build and forget before the first that is delivered.
+    every : int, optional
+        Batches between snapshots, where workers are processes.
+    """
+
+    plan: Plan
+    trace: Trace
+    position: Position
+    work: Work
+    route: Route | None = None
+    replay: int = 0
+    every: int | None = 1
+    _snapshot: Position | None = None
+
+    def __post_init__(self) -> None:
+        if self.route is not None and self.every != 1:
+            self._snapshot = self.position.copy()
+
+    def standing(self) -> Position:
+        """Where workers last said where they were: what a ``state_dict`` begins from."""
+        return self.position if self._snapshot is None else self._snapshot
+
+    def count(self, done: Done) -> None:
+        """A batch or an error is delivered."""
+        self.position.deliver(done)
+        if self._snapshot is not None and self.every and self.position.batches % self.every == 0:
+            self._snapshot = self.position.copy()
+
+    def note_start(self, iterator: DataLoaderIterator) -> None:
+        """Ask workers that have not given a batch what they said at the beginning; waits for them to begin."""
+        for position in (self.position, self._snapshot):
+            if position is None:
+                continue
+            shares = [position.shares.setdefault(worker, Share()) for worker in range(max(1, position.processes))]
+            if any(share.state is None for share in shares):
+                for share, state in zip(shares, iterator.opened(), strict=True):
+                    share.state = state if share.state is None else share.state
+
+    def wants_snapshot(self, task: Task, ahead: int, workers: int) -> bool:
+        """Whether a snapshot may need what this task's worker says after it: torchdata's rule.
+
+        ``ahead``: most batches under way; ``workers``: how many there are.
+        """
+        if not self.every:
+            return False
+        if self.position.streams:  # which batch this will be is known only when it comes
+            return self.position.batches % self.every + 1 + ahead + workers >= self.every
+        return task.seq % self.every + workers >= self.every
+
+
+class DataLoaderIterator(LoaderIterator):
+    """Iterator over one epoch; made by ``iter(loader)``, begun again by a loader with ``persistent_workers``.
+
+    Parameters
+    ----------
+    terms : Terms
+        Of its loader.
+    epoch : Epoch
+        The first.
+    backend : Backend
+        Started; this iterator's own.
+    limit : int
+        Most batches submitted and not yet delivered.
+    """
+
+    _loader: Terms
+
+    def __init__(self, terms: Terms, epoch: Epoch, backend: Backend, limit: int) -> None:
+        self._epoch = epoch
+        self._stopped = False
+        super().__init__(terms, epoch.plan, backend, epoch.trace, epoch.position, limit)
+        self._replay()
+
+    def begin(self, terms: Terms, prepare: Callable[[Backend], Epoch]) -> None:
+        """Begin another epoch with the same workers; what is left of the last one is dropped.
+
+        Parameters
+        ----------
+        terms : Terms
+            As they are now.
+        prepare : callable
+            Starts the next job on the backend, which is idle then.
+        """
+        self._drain()
+        self._loader = terms
+        self._epoch = epoch = prepare(self._backend)
+        self._begin(epoch.plan, epoch.trace, epoch.position)
+        self._replay()
+
+    @property
+    def epoch(self) -> Epoch:
+        """What it is in, or has ended."""
+        return self._epoch
+
+    def opened(self) -> list[Any]:
+        """What each worker said of dataset and iterator when it began; waits for that, and raises its error."""
+        return list(self._backend.opened())
+
+    @property
+    def finished(self) -> bool:
+        """Whether the epoch was delivered to its end."""
+        return self._progress.finished
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its workers are gone for good."""
+        return self._stopped
+
+    @property
+    def _workers(self) -> list[Any]:
+        """Process objects, as torch's iterators have them; none where workers are threads."""
+        return list(getattr(self._backend, "processes", ()))
+
+    @property
+    def _num_workers(self) -> int:
+        return self._loader.num_workers
+
+    @property
+    def _index_sampler(self) -> Any:
+        return self._loader.index_sampler
+
+    @property
+    def _dataset(self) -> Any:
+        return self._loader.dataset
+
+    @property
+    def _base_seed(self) -> int:
+        return self._epoch.position.beginning.base_seed
+
+    @property
+    def _num_yielded(self) -> int:
+        return self._epoch.position.yielded
+
+    def __next__(self) -> Any:
+        if torch.autograd.profiler._is_profiler_enabled:  # noqa: SLF001  # as torch's own loader: its name in a profile
+            with torch.autograd.profiler.record_function("enumerate(DataLoader)#DataLoaderIterator.__next__"):
+                return super().__next__()
+        return super().__next__()
+
+    def close(self) -> None:
+        """End now; see :meth:`penstock.loader.iteration.LoaderIterator.close`."""
+        if not self._stopped:
+            self._stopped = True
+            super().close()
+            self._backend.close()
+
+    _shutdown_workers = close  # torch's name; other libraries call it
+
+    def _finish(self) -> None:
+        super()._finish()
+        self._stopped = not self._loader.persistent
+
+    def _replay(self) -> None:
+        """Have workers do again what they did since they last said where they were."""
+        for _ in range(self._epoch.replay):
+            self._advance()
+        self._epoch.replay = 0
+
+    def exhaust(self) -> None:
+        """Run to the end of the epoch; what it gives is dropped."""
+        while self._advance() is not None:
+            pass
+
+    def _drain(self) -> None:
+        """Wait for what is under way: a backend gets its next job when it is idle."""
+        if self._closed:
+            return
+        while self._in_flight > len(self._ready):
+            done = self._wait()
+            self._ready[done.seq] = done
+        self._ready.clear()
+        self._in_flight = 0
+        self._backend.pause()
+        self._closed = True
+        self._loader._retire(self._trace)  # noqa: SLF001  # the terms' other half
+
+    def _has_room(self) -> bool:
+        route = self._epoch.route
+        return route is None or route.has_room()
+
+    def _submit(self, task: Task) -> None:
+        epoch = self._epoch
+        if epoch.route is not None:
+            task.worker = epoch.route.next()
+            task.snapshot = epoch.wants_snapshot(task, self._limit, self._loader.num_workers)
+        super()._submit(task)
+
+    def _wait(self) -> Done:
+        done = super()._wait()
+        if self._epoch.route is not None and done.worker is not None:
+            self._epoch.route.done(done.worker)
+        return done
+
+    def _end(self, done: Done) -> None:
+        route = self._epoch.route
+        if route is None or done.worker is None:
+            super()._end(done)
+            return
+        route.retire(done.worker)
+        self._epoch.position.mark(done)
+        self._plan_ended = route.is_over()
+
+    def _count(self, done: Done) -> None:
+        self._epoch.count(done)
+        if self._eager:
+            self._top_up()
+        if done.error is None:
+            self._loader._count(done)  # noqa: SLF001  # the terms' other half
+            self._warn_of_length()
+
+    def _warn_of_length(self) -> None:
+        terms, position = self._loader, self._epoch.position
+        if terms.reported_length is not None and position.yielded > terms.reported_length:
+            warnings.warn(
+                f"Length of IterableDataset {terms.dataset} was reported to be {terms.reported_length}"
+                f"(when accessing len(dataloader)), but {position.yielded} samples have been fetched. "
+                + (_REPLICA_HINT if terms.num_workers else ""),
+                stacklevel=6,
+            )

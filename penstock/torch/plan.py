@@ -1,0 +1,298 @@
+"""From torch's index samplers to tasks, and who is to do them.
+
+::
+
+    index sampler  ->  Walk        iterated as torch iterates it; says where it is, goes to where it was
+    Walk           ->  WalkPlan    tasks with indices and keys
+                       Route       which worker process gets the next task: torch's rule
+
+A sampler of penstock's that can be asked for any position is not walked, but seeked
+(:class:`penstock.loader.plan.IndexPlan`). Nothing here reads a sample or draws a random number of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, RandomSampler
+
+from penstock.sample import SampleKeys
+from penstock.samplers import BatchSampler as OwnBatchSampler
+from penstock.samplers import RandomAccess
+from penstock.torch.randomness import Randomness
+from penstock.torch.stateful import Stateful
+from penstock.workers.base import Task
+
+__all__ = ["BATCHING", "Route", "SamplerState", "Walk", "WalkPlan", "length", "seekable"]
+
+BATCHING: Final = frozenset({BatchSampler, OwnBatchSampler})
+"""Batch samplers that do nothing but cut what their sampler gives; a subclass may do anything."""
+
+SamplerState = tuple[Any, Any]
+"""States of the index sampler and of its iterator, as ``StatefulDataLoader`` keeps them."""
+
+
+class Walk:
+    """An epoch's pass over an index sampler: batches of indices, or single indices without batches.
+
+    Parameters
+    ----------
+    index_sampler : iterable
+        ``loader.batch_sampler``, or ``loader.sampler`` without batches.
+    before_first : callable, optional
+        Called before the sampler is first advanced.
+    """
+
+    def __init__(self, index_sampler: Any, before_first: Callable[[], None] | None = None) -> None:
+        self._outer = index_sampler
+        self._cuts = type(index_sampler) in BATCHING
+        self._inner = index_sampler.sampler if self._cuts else index_sampler
+        self._before_first = before_first
+        self._iterator: Any = None
+        self._drawn = 0
+        self._primed: list[Any] = []
+        self._shuffled_from: torch.Tensor | None = None
+
+    def open(self) -> None:
+        """``iter(index_sampler)``; batches that are only cut ask their sampler when they are first advanced."""
+        if not self._cuts:
+            self._iterator = iter(self._outer)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._primed:
+            drawn, self._primed = self._primed[0], []
+            return drawn
+        return self._draw()
+
+    def prime(self) -> None:
+        """Draw now what is given next: a sampler may draw random numbers when it is first advanced."""
+        if not self._drawn and not self._primed:
+            self._primed = list(itertools.islice(self, 1))
+
+    def _draw(self) -> Any:
+        if self._before_first is not None:
+            before_first, self._before_first = self._before_first, None
+            before_first()
+        if self._iterator is None:
+            self._iterator = iter(self._inner)
+        if not self._cuts:
+            drawn = next(self._iterator)
+            self._drawn += 1
+            return drawn
+        size = self._outer.batch_size
+        batch = list(itertools.islice(self._iterator, size))
+        if not batch or (self._outer.drop_last and len(batch) < size):
+            raise StopIteration
+        self._drawn += len(batch)
+        return batch
+
+    def skip(self, count: int) -> None:
+        """Leave out ``count`` draws."""
+        for _ in itertools.islice(self, count):
+            pass
+
+    def state(self) -> SamplerState | None:
+        """What sampler and iterator say of themselves after what was drawn; None if neither does."""
+        of_sampler, of_iterator = _state_of(self._inner), _state_of(self._iterator)
+        if self._shuffled_from is not None:
+            of_iterator = {"yielded": self._drawn, "generator": self._shuffled_from}
+        if of_sampler is None and of_iterator is None:
+            return None
+        if not self._cuts:
+            return of_sampler, of_iterator
+        states = {"sampler_state": of_sampler, "sampler_iter_state": of_iterator}
+        kept = {name: state for name, state in states.items() if state is not None}
+        return None, {"samples_yielded": self._drawn, **kept}
+
+    def restore(self, state: SamplerState | None) -> bool:
+        """Go to where ``state`` was taken; False if the sampler cannot: it is to be run forward from its beginning."""
+        of_sampler, of_iterator = (None, None) if state is None else copy.deepcopy(state)
+        drawn = 0
+        if self._cuts and isinstance(of_iterator, dict):
+            drawn = of_iterator.get("samples_yielded", 0)
+            of_sampler, of_iterator = of_iterator.get("sampler_state"), of_iterator.get("sampler_iter_state")
+        sampler = self._inner
+        if type(sampler) is RandomSampler and isinstance(of_iterator, dict) and "generator" in of_iterator:
+            self._iterator, self._drawn = _from_torchdata(sampler, of_iterator), of_iterator["yielded"]
+            self._shuffled_from = of_iterator["generator"]
+            return True
+        restored = of_sampler is not None and isinstance(sampler, Stateful)
+        if restored:
+            sampler.load_state_dict(of_sampler)
+        if restored or of_iterator is not None:
+            iterator = iter(sampler)
+            if of_iterator is not None and isinstance(iterator, Stateful):
+                iterator.load_state_dict(of_iterator)
+                restored = True
+            if restored:
+                self._iterator, self._drawn = iterator, drawn
+        return restored
+
+
+def _state_of(what: Any) -> Any:
+    return copy.deepcopy(what.state_dict()) if isinstance(what, Stateful) else None
+
+
+def _from_torchdata(sampler: RandomSampler, saved: dict[str, Any]) -> Iterator[int]:
+    """The order that torchdata's own random sampler was in the middle of: it keeps the state it shuffled from."""
+    again = copy.copy(sampler)
+    again.generator = sampler.generator if sampler.generator is not None else torch.Generator()
+    Randomness(generators=[saved["generator"]]).restore([again.generator])
+    walk = iter(again)
+    for _ in itertools.islice(walk, saved["yielded"]):
+        pass
+    return walk
+
+
+class WalkPlan:
+    """Tasks from a walk.
+
+    Parameters
+    ----------
+    walk : Walk
+        At the first batch that is wanted.
+    batched : bool
+        Whether it gives batches of indices.
+    seed, epoch : int
+        Parts of the samples' keys.
+    start : int
+        Number of the first task.
+    stream : bool
+        Whether indices mean nothing: a stream's tasks have none.
+    fills : bool
+        Whether the dataset fills, and wants indices as an array.
+    """
+
+    def __init__(
+        self,
+        walk: Walk,
+        *,
+        batched: bool,
+        seed: int,
+        epoch: int,
+        start: int,
+        stream: bool = False,
+        fills: bool = False,
+    ) -> None:
+        self._walk, self._batched, self._stream, self._fills = walk, batched, stream, fills
+        self._seed, self._epoch, self._seq = seed, epoch, start
+        self._nothing = SampleKeys(seed, epoch, np.empty(0, np.int64))
+
+    def __iter__(self) -> Iterator[Task]:
+        return self
+
+    def __next__(self) -> Task:
+        if self._stream:
+            task = Task(self._seq, (), self._nothing)
+        else:
+            drawn = next(self._walk)
+            task = Task(self._seq, *self._keyed(list(drawn) if self._batched else [drawn]))
+            task.sampler_state = self._walk.state()
+        self._seq += 1
+        return task
+
+    def _keyed(self, drawn: list[Any]) -> tuple[Any, SampleKeys]:
+        return _keyed(drawn, self._seed, self._epoch, fills=self._fills)
+
+
+def _keyed(drawn: list[Any], seed: int, epoch: int, *, fills: bool) -> tuple[Any, SampleKeys]:
+    """Indices, and the keys of their samples: the index itself if it is a number, else a digest of its text.
+
+    A dataset is given what its sampler drew, of the same type; one that fills is given numbers.
+    """
+    try:
+        numbers = np.array([_number(index) for index in drawn], np.int64)
+    except (TypeError, OverflowError):
+        digests = [hashlib.blake2b(repr(index).encode(), digest_size=8).digest() for index in drawn]
+        return drawn, SampleKeys(seed, epoch, np.frombuffer(b"".join(digests), "<i8").astype(np.int64))
+    plain = fills or all(type(index) is int for index in drawn)
+    return numbers if plain else drawn, SampleKeys(seed, epoch, numbers)
+
+
+def _number(index: Any) -> int:
+    if isinstance(index, int):
+        return index
+    if isinstance(index, torch.Tensor) and (index.dim() or index.is_floating_point()):
+        raise TypeError("several numbers, or not a whole one")
+    return operator.index(index)
+
+
+class Route:
+    """Which worker process gets the next task.
+
+    In order: one after the other, those left out whose stream has ended. As they come: likewise, but none that has its
+    share of what may be under way, so that a stuck worker keeps what it has and gets no more.
+
+    Parameters
+    ----------
+    num_workers : int
+        How many there are.
+    limit : int
+        Most tasks under way.
+    in_order : bool
+        Whether batches are delivered in order.
+    first : int
+        Worker whose turn it is.
+    """
+
+    def __init__(self, num_workers: int, limit: int, *, in_order: bool, first: int = 0) -> None:
+        self._limit, self._in_order, self._at = limit, in_order, first % num_workers
+        self._live = [True] * num_workers
+        self._tasks = [0] * num_workers
+
+    def has_room(self) -> bool:
+        """Whether there is a worker for a further task."""
+        return any(map(self._may, range(len(self._live))))
+
+    def is_over(self) -> bool:
+        """Whether every worker's stream has ended."""
+        return not any(self._live)
+
+    def next(self) -> int:
+        """The worker for the next task."""
+        while not self._may(self._at):
+            self._at = (self._at + 1) % len(self._live)
+        worker = self._at
+        self._tasks[worker] += 1
+        self._at = (worker + 1) % len(self._live)
+        return worker
+
+    def done(self, worker: int) -> None:
+        """A task has come back."""
+        self._tasks[worker] -= 1
+
+    def retire(self, worker: int) -> None:
+        """The worker's stream has ended."""
+        self._live[worker] = False
+
+    def _may(self, worker: int) -> bool:
+        share = self._limit // max(1, sum(self._live))
+        return self._live[worker] and (self._in_order or self._tasks[worker] < share)
+
+
+def seekable(index_sampler: Any) -> tuple[Any, int, bool] | None:
+    """Sampler, batch size and ``drop_last`` if batches can be asked for by position; None if they must be walked."""
+    inner: Any = index_sampler.sampler if type(index_sampler) in BATCHING else index_sampler
+    if not isinstance(inner, RandomAccess):
+        return None
+    if inner is index_sampler:
+        return inner, 1, False
+    return inner, index_sampler.batch_size, index_sampler.drop_last
+
+
+def length(sized: Any) -> int | None:
+    """``len(sized)``, or None where there is none."""
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError):  # it has none, or only says so when asked
+        return None

@@ -1,0 +1,176 @@
+"""Who works, on what, and with which memory: the one place where a torch loader chooses job and backend.
+
+====================  =========  =================================================
+dataset               workers    job
+====================  =========  =================================================
+fills rows            threads    rows written into slots, delivered as tensors
+any other, map-style  processes  samples collated by torch's rules
+stream                processes  a replica in each worker; one stream without
+====================  =========  =================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from penstock.collate import TorchCollate, Untorched
+from penstock.datasets.base import is_iterable, spec_of
+from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
+from penstock.sample import Tree
+from penstock.slots import Layout, SlotPool
+from penstock.torch import pinning
+from penstock.torch.collate import as_batch, default_collate, default_convert
+from penstock.torch.datasets import native
+from penstock.trace import Trace
+from penstock.workers import BACKENDS, Backend, Job
+
+__all__ = ["Memory", "Work"]
+
+
+class Memory:
+    """A loader's slots, which outlive its epochs; made when the first are needed."""
+
+    def __init__(self) -> None:
+        self.pool: SlotPool | None = None
+
+    def slots(self, keep: int, *, pin: bool) -> SlotPool:
+        """The pool; page-locked if batches are to be pinned."""
+        if self.pool is None:
+            self.pool = SlotPool(keep=keep, page_lock=_lock(pin=pin))
+        return self.pool
+
+
+def _lock(*, pin: bool) -> Any:
+    return pinning.slot_lock() if pin else None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one ``iter()`` of a loader found to do; kept as long as its workers.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the backend.
+    dataset : dataset
+        Which the job works on.
+    stream : bool
+        Whether it is a stream.
+    spec : tree of ArraySpec, optional
+        Of one sample, if the dataset fills.
+    pin : bool
+        Whether batches go to page-locked memory.
+    batched : bool
+        Whether samples come in batches.
+    pool : SlotPool, optional
+        For rows.
+    arguments : mapping
+        Of the loader, by name.
+    """
+
+    kind: str
+    dataset: Any
+    stream: bool
+    spec: Tree | None
+    pin: bool
+    batched: bool
+    pool: SlotPool | None
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, loader: Any, memory: Memory) -> Work:
+        """The work that ``loader`` has."""
+        dataset, stream = native(loader.dataset), is_iterable(loader.dataset)
+        batched = loader.batch_sampler is not None
+        by_default = loader.collate_fn is (default_collate if batched else default_convert)
+        spec = spec_of(dataset) if by_default and batched and not stream else None
+        pin = pinning.wanted(loader.pin_memory, loader.pin_memory_device, stacklevel=4)
+        rows = getattr(loader.batch_sampler, "batch_size", None)
+        names = ("num_workers", "worker_init_fn", "collate_fn", "batch_size", "drop_last", "chunk_size")
+        arguments = {name: getattr(loader, name) for name in names}
+        arguments |= {
+            "by_default": by_default,
+            "context": loader.multiprocessing_context,
+            "rows": rows if isinstance(rows, int) else 1,
+            "limit": loader.num_workers * (loader.prefetch_factor or 0) or 1,
+        }
+        pool = memory.slots(arguments["limit"] + 2, pin=pin) if spec is not None else None
+        return cls(_kind(loader, fills=spec is not None), dataset, stream, spec, pin, batched, pool, arguments)
+
+    @property
+    def limit(self) -> int:
+        """Most batches under way or ready."""
+        return int(self.arguments["limit"])
+
+    @property
+    def processes(self) -> int:
+        """Worker processes; 0 where batches are built in this one."""
+        return int(self.arguments["num_workers"]) if self.kind == "processes" else 0
+
+    def backend(self, base_seed: int) -> Backend:
+        """A backend of this kind, not started."""
+        given = self.arguments
+        make: Any = BACKENDS.get(self.kind)
+        if self.kind != "processes":
+            own: Backend = make(given["num_workers"], given["chunk_size"])
+            return own
+        backend: Backend = make(
+            given["num_workers"], given["chunk_size"], context=given["context"], base_seed=base_seed,
+            page_lock=_lock(pin=self.pin),
+        )  # fmt: skip
+        return backend
+
+    def job(self, trace: Trace, seed: int, first: int, openings: Mapping[int, Opening]) -> Job:
+        """What is done with an epoch's tasks.
+
+        Parameters
+        ----------
+        trace : Trace
+            The epoch's.
+        seed : int
+            Of the samples' keys.
+        first : int
+            Number of the first batch.
+        openings : mapping
+            How each worker begins.
+        """
+        given = self.arguments
+        init = given["worker_init_fn"]
+        if self.spec is not None:
+            assert self.pool is not None, "made with the spec"
+            return FillJob(trace, init, self.dataset, Layout(self.spec, given["rows"]), self.pool, self._deliver_rows)
+        collate, deliver = given["collate_fn"], self._deliver
+        if given["by_default"] and self.processes:
+            collate = TorchCollate(batched=self.batched)  # torch need not be there
+        if self.stream:
+            return StreamJob(
+                trace, init, self.dataset, given["batch_size"], given["drop_last"], collate, seed,
+                first=None if self.processes else first, deliver=deliver, openings=openings,
+            )  # fmt: skip
+        return SampleJob(
+            trace, init, self.dataset, collate, batched=self.batched, deliver=deliver, openings=openings, stateful=True
+        )
+
+    def _deliver_rows(self, arrays: Any) -> Any:
+        return self._pinned(as_batch(arrays))
+
+    def _deliver(self, batch: Any) -> Any:
+        if isinstance(batch, Untorched):
+            batch = default_convert(batch.batch)  # type: ignore[no-untyped-call]  # torch's is untyped
+        return self._pinned(batch)
+
+    def _pinned(self, batch: Any) -> Any:
+        return pinning.pin(batch) if self.pin else batch
+
+
+def _kind(loader: Any, *, fills: bool) -> str:
+    if not loader.num_workers:
+        return "serial"
+    if loader.workers != "auto":
+        return str(loader.workers)
+    plain = loader.worker_init_fn is None and loader.multiprocessing_context is None
+    return "threads" if fills and plain and get_worker_info() is None else "processes"

@@ -1,0 +1,437 @@
+"""Elastic ranks: a state goes on with any number of them, and with no dataset or order but its own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import penstock as ps
+from penstock.errors import StateError
+from tests.loader.fakes import Rows, Samples, epoch, frozen
+
+N = 97
+SIZES = np.random.default_rng(0).integers(1, 9, N)
+
+Maker = Callable[[int, int], Any]
+
+MAKERS: dict[str, Maker] = {
+    "distributed": lambda replicas, rank: ps.DistributedSampler(range(N), replicas, rank, seed=5),
+    "weighted": lambda replicas, rank: ps.DistributedWeightedSampler(
+        1 + SIZES, N, num_replicas=replicas, rank=rank, seed=5
+    ),
+    "class-balanced": lambda replicas, rank: ps.ClassBalancedSampler(
+        SIZES, N, num_replicas=replicas, rank=rank, seed=5
+    ),
+    "repeat-factor": lambda replicas, rank: ps.RepeatFactorSampler(
+        SIZES, 0.2, num_replicas=replicas, rank=rank, seed=5
+    ),
+}
+
+
+def loaders(make: Maker, replicas: int, batch_size: int = 3, **kwargs: Any) -> list[ps.DataLoader]:
+    """One loader for each rank, over indices."""
+    data = ps.ArrayDataset(np.arange(N))
+    return [ps.DataLoader(data, batch_size, sampler=make(replicas, rank), seed=1, **kwargs) for rank in range(replicas)]
+
+
+def step(walks: list[Any]) -> list[int]:
+    """The samples of one step of the whole job, in the job's order: ranks take turns."""
+    drawn = [next(walk)[0].tolist() for walk in walks]
+    return [index for turn in zip(*drawn, strict=True) for index in turn]
+
+
+def drained(walks: list[Any]) -> list[int]:
+    """The samples of all steps that are left."""
+    drawn = [[index for batch in walk for index in batch[0].tolist()] for walk in walks]
+    return [index for turn in zip(*drawn, strict=True) for index in turn]
+
+
+def resumed(make: Maker, replicas: int, state: Any, batch_size: int = 3, **kwargs: Any) -> list[ps.DataLoader]:
+    """The ranks of a new job, each with the one state that somebody kept as JSON."""
+    fresh = loaders(make, replicas, batch_size, **kwargs)
+    for loader in fresh:
+        loader.load_state_dict(json.loads(json.dumps(state)))
+    return fresh
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("name", MAKERS)
+def test_four_ranks_then_two_then_three(name: str, num_workers: int) -> None:
+    """The job's order goes on as it was; only the last step repeats as many samples as ranks do not divide."""
+    make, state = MAKERS[name], None
+    seen: list[int] = []
+    for replicas, steps in ((4, 3), (2, 5), (3, None)):
+        kwargs: dict[str, Any] = {"num_workers": num_workers}
+        job = loaders(make, replicas, **kwargs) if state is None else resumed(make, replicas, state, **kwargs)
+        walks = [iter(loader) for loader in job]
+        seen += drained(walks) if steps is None else list(itertools.chain(*(step(walks) for _ in range(steps))))
+        states = [loader.state_dict() for loader in job]
+        state = states[0]
+        assert all(other == state for other in states)
+    whole = list(make(1, 0))
+
+    assert seen[: len(whole)] == whole
+    assert len(seen) - len(whole) < 3
+    assert seen[len(whole) :] == whole[: len(seen) - len(whole)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(0, 5)), min_size=1, max_size=5),
+    st.booleans(),
+)
+def test_no_history_of_ranks_loses_or_repeats(jobs: list[tuple[int, int, int]], drop_last: bool) -> None:
+    """Any ranks, batch sizes and steps: the samples are the order's head, without a gap, until the epoch ends."""
+    whole = list(MAKERS["distributed"](1, 0))
+    seen: list[int] = []
+    state, before, size = None, 0, 0
+
+    def make(replicas: int, rank: int) -> Any:
+        return ps.DistributedSampler(range(N), replicas, rank, seed=5, drop_last=drop_last)
+
+    for replicas, batch_size, steps in jobs:
+        size = size if replicas == before else batch_size  # equally many ranks go on with the same batches
+        before = replicas
+        job = loaders(make, replicas, size) if state is None else resumed(make, replicas, state, size)
+        walks = [iter(loader) for loader in job]
+        for _ in range(steps):
+            if len(seen) < N - replicas * size:
+                seen += step(walks)
+        state = job[-1].state_dict()
+    seen += drained([iter(loader) for loader in resumed(make, before, state, size)])
+
+    least = len(whole) - (replicas - 1) * drop_last
+    assert least <= len(seen) < len(whole) + replicas
+    assert seen == (whole + whole)[: len(seen)]
+
+
+def test_equal_ranks_go_on_batch_by_batch() -> None:
+    """As ever: each rank with its own next batch, and a state that says so."""
+    job = loaders(MAKERS["distributed"], 4)
+    walks = [iter(loader) for loader in job]
+    step(walks)
+    again = [ps.DataLoader(loader.dataset, 3, sampler=loader.sampler, seed=1) for loader in job]
+    for loader in again:
+        loader.load_state_dict(job[0].state_dict())
+
+    assert [epoch(loader) for loader in again] == [[frozen(batch) for batch in walk] for walk in walks]
+
+
+def test_a_resumed_run_can_be_saved_before_its_first_batch() -> None:
+    """The state of a loader that was only just loaded is where the other ranks were."""
+    job = loaders(MAKERS["distributed"], 4)
+    walks = [iter(loader) for loader in job]
+    seen = step(walks)
+    two = resumed(MAKERS["distributed"], 2, job[0].state_dict())
+    three = resumed(MAKERS["distributed"], 3, two[1].state_dict())
+    seen += drained([iter(loader) for loader in three])
+
+    assert two[0].state_dict()["ranks"] == {"num_replicas": 2, "origin": 12}
+    assert Counter(seen[:N]) == Counter(range(N))
+
+
+def test_the_next_epoch_begins_at_its_start() -> None:
+    """Where the epoch before was begun by others: whole, and the same as ever."""
+    job = loaders(MAKERS["distributed"], 4)
+    step([iter(loader) for loader in job])
+    two = resumed(MAKERS["distributed"], 2, job[0].state_dict())
+    drained([iter(loader) for loader in two])
+    state = two[0].state_dict()
+    second = drained([iter(loader) for loader in two])
+    straight = loaders(MAKERS["distributed"], 1)
+    drained([iter(straight[0])])
+
+    assert (state["epoch"], state["ranks"]["origin"]) == (1, 0)
+    assert second[:N] == drained([iter(straight[0])])
+
+
+def test_at_the_end_nothing_is_left() -> None:
+    """After the last batch, before StopIteration: any ranks resume to an epoch of no batches."""
+    job = loaders(MAKERS["distributed"], 4)
+    for loader in job:
+        walk = iter(loader)
+        for _ in range(len(loader)):
+            next(walk)
+    two = resumed(MAKERS["distributed"], 2, job[0].state_dict())
+
+    assert [epoch(loader) for loader in two] == [[], []]
+
+
+def test_samples_keep_their_random_numbers() -> None:
+    """A sample's augmentation is its own: keyed by seed, epoch and index, on whichever of however many ranks."""
+
+    def noise(job: list[ps.DataLoader]) -> dict[int, bytes]:
+        walks: list[Any] = [walk for loader in job for walk in loader]
+        return {int(x[0, 0]): n.tobytes() for batch in walks for x, n in zip(batch["x"], batch["noise"], strict=True)}
+
+    def ranks(replicas: int) -> list[ps.DataLoader]:
+        return [
+            ps.DataLoader(Rows(N), 5, sampler=MAKERS["distributed"](replicas, rank), seed=3) for rank in range(replicas)
+        ]
+
+    four, two = ranks(4), ranks(2)
+    next(iter(four[0]))
+    for loader in two:
+        loader.load_state_dict(four[0].state_dict())
+    after, whole = noise(two), noise(ranks(1))
+
+    assert N - 20 <= len(after) <= N - 18
+    assert all(whole[index] == found for index, found in after.items())
+
+
+def test_pickling_a_resumed_loader_keeps_its_origin() -> None:
+    """A loader sent elsewhere in the middle of an elastic epoch goes on there."""
+    job = loaders(MAKERS["distributed"], 4)
+    walks = [iter(loader) for loader in job]
+    step(walks)
+    (one,) = resumed(MAKERS["distributed"], 1, job[0].state_dict())
+    walk = iter(one)
+    next(walk)
+    copy = pickle.loads(pickle.dumps(one))
+
+    assert epoch(copy) == [frozen(batch) for batch in walk]
+
+
+# what is refused
+
+
+def test_batches_beyond_a_gap_are_not_dealt_out_anew() -> None:
+    """With in_order=False a rank may be ahead of itself, which others cannot make good: refused, with a way out."""
+    state = loaders(MAKERS["distributed"], 4)[0].state_dict()
+    state["ahead"] = [[2, 3]]
+
+    with pytest.raises(StateError, match=r"4 ranks has batches beyond a gap.*resume on 4"):
+        loaders(MAKERS["distributed"], 2)[0].load_state_dict(state)
+
+    loaders(MAKERS["distributed"], 4)[0].load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([4], "num_replicas and origin"),
+        ({"num_replicas": 4}, "num_replicas and origin"),
+        ({"num_replicas": 0, "origin": 0}, "ranks.num_replicas should be a positive int"),
+        ({"num_replicas": 4, "origin": -1}, "ranks.origin should be a non-negative int"),
+        ({"num_replicas": True, "origin": 0}, "ranks.num_replicas"),
+        ({"num_replicas": 4, "origin": "0"}, "ranks.origin"),
+    ],
+)
+def test_damaged_ranks_are_refused(ranks: Any, text: str) -> None:
+    """Nothing is guessed."""
+    loader = loaders(MAKERS["distributed"], 4)[0]
+
+    with pytest.raises(StateError, match=text):
+        loader.load_state_dict({**loader.state_dict(), "ranks": ranks})
+
+
+def test_equally_many_ranks_need_equal_batches() -> None:
+    """Batches are counted then: another batch_size is another order, as for any sampler."""
+    state = loaders(MAKERS["distributed"], 4, 3)[0].state_dict()
+
+    with pytest.raises(StateError, match="batch_size=3, this loader has 4"):
+        loaders(MAKERS["distributed"], 4, 4)[0].load_state_dict(state)
+
+    loaders(MAKERS["distributed"], 3, 4)[0].load_state_dict(state)
+
+
+def test_another_order_is_refused_for_other_ranks_too() -> None:
+    """Only the number of ranks and what hangs on it may differ."""
+    state = loaders(MAKERS["distributed"], 4)[0].state_dict()
+
+    def other(replicas: int, rank: int) -> Any:
+        return ps.DistributedSampler(range(N), replicas, rank, shuffle=False, seed=5)
+
+    with pytest.raises(StateError, match=r"sampler\.shuffle=True, this loader has False"):
+        loaders(other, 2)[0].load_state_dict(state)
+
+
+# batches by bucket
+
+
+def bucketed(replicas: int, **kwargs: Any) -> list[ps.DataLoader]:
+    """One loader for each rank."""
+    data = ps.ArrayDataset(np.arange(N))
+    return [
+        ps.DataLoader(
+            data,
+            batch_sampler=ps.BucketBatchSampler(
+                SIZES, 4, num_buckets=3, num_replicas=replicas, rank=rank, run_length=12, seed=5
+            ),
+            seed=1,
+            **kwargs,
+        )
+        for rank in range(replicas)
+    ]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_buckets_resume_at_every_batch_in_constant_size(num_workers: int) -> None:
+    """Seeked, not iterated: the state is a few numbers, and the tail is identical."""
+    (straight,) = bucketed(1)
+    whole = epoch(straight)
+    for position in range(len(whole) + 1):
+        (loader,) = bucketed(1, num_workers=num_workers)
+        walk = iter(loader)
+        for _ in range(position):
+            next(walk)
+        state = json.loads(json.dumps(loader.state_dict()))
+        (fresh,) = bucketed(1)
+        fresh.load_state_dict(state)
+
+        assert state["sampler"] is None
+        assert epoch(fresh) == whole[position:]
+
+
+def test_buckets_are_dealt_out_to_other_ranks() -> None:
+    """4 ranks, then 2, then 3: each sample once, but for the batches that the last step repeats."""
+    seen: list[list[int]] = []
+    state = None
+    for replicas, steps in ((4, 2), (2, 3), (3, 99)):
+        job = bucketed(replicas)
+        for loader in job:
+            if state is not None:
+                loader.load_state_dict(json.loads(json.dumps(state)))
+        walks = [iter(loader) for loader in job]
+        for turn in itertools.islice(zip(*walks, strict=True), steps):
+            seen += [batch[0].tolist() for batch in turn]
+        state = job[0].state_dict()
+    whole = [batch[0].tolist() for batch in bucketed(1)[0]]
+
+    assert seen[: len(whole)] == whole
+    assert seen[len(whole) :] == whole[: len(seen) - len(whole)]
+    assert len(seen) - len(whole) < 3
+    assert sorted(itertools.chain(*whole)) == list(range(N))
+
+
+def test_buckets_of_another_run_length_are_refused() -> None:
+    """Runs are part of the order; by default they are as long as there are ranks."""
+
+    def loader(replicas: int) -> ps.DataLoader:
+        sampler = ps.BucketBatchSampler(SIZES, 4, num_buckets=3, num_replicas=replicas, rank=0, seed=5)
+        return ps.DataLoader(ps.ArrayDataset(np.arange(N)), batch_sampler=sampler)
+
+    with pytest.raises(StateError, match=r"sampler\.run_length=4, this loader has 2"):
+        loader(2).load_state_dict(loader(4).state_dict())
+
+
+def test_a_sampler_that_iterates_in_its_own_way_is_iterated() -> None:
+    """A subclass that overrides `__iter__` alone has the last word about its order, also when it resumes."""
+
+    class Backwards(ps.RandomSampler):
+        def __iter__(self) -> Any:
+            return iter([*super().__iter__()][::-1])
+
+    class Twice(ps.BucketBatchSampler):
+        def __iter__(self) -> Any:
+            return iter([batch * 2 for batch in super().__iter__()])
+
+    data = ps.ArrayDataset(np.arange(N))
+    makers: list[Callable[[], ps.DataLoader]] = [
+        lambda: ps.DataLoader(data, 5, sampler=Backwards(range(N), seed=2)),
+        lambda: ps.DataLoader(data, batch_sampler=Twice(SIZES, 4, num_buckets=2, seed=2)),
+    ]
+    for make, expected in zip(
+        makers,
+        ([*ps.RandomSampler(range(N), seed=2)][::-1][:5], next(iter(Twice(SIZES, 4, num_buckets=2, seed=2)))),
+        strict=True,
+    ):
+        loader, fresh = make(), make()
+        walk = iter(loader)
+        first = next(walk)[0].tolist()
+        fresh.load_state_dict(loader.state_dict())
+
+        assert first == expected
+        assert epoch(fresh) == [frozen(batch) for batch in walk]
+
+
+# fingerprints
+
+
+class Named(Samples):
+    """Says which dataset it is."""
+
+    def __init__(self, name: str | None) -> None:
+        super().__init__()
+        self.name = name
+
+    def fingerprint(self) -> str | None:
+        """As the interface has it."""
+        return self.name
+
+
+@pytest.mark.parametrize("pair", [("a", "a"), ("a", None), (None, "b"), (None, None)])
+def test_fingerprints_are_compared_where_both_sides_have_one(pair: tuple[str | None, str | None]) -> None:
+    """A dataset that does not say which it is can be any."""
+    before, after = (ps.DataLoader(Named(name), 8, seed=0) for name in pair)
+
+    after.load_state_dict(before.state_dict())
+
+    assert after.state_dict()["epoch"] == 0
+
+
+def test_another_dataset_of_equal_length_is_refused() -> None:
+    """By name, with both fingerprints; in wrappers too, and for another split by another seed."""
+    wrappers: list[Callable[[Any], Any]] = [
+        lambda d: d,
+        lambda d: ps.Subset(d, [3, 1]),
+        lambda d: ps.ConcatDataset([Samples(), d]),
+        lambda d: ps.StackDataset(x=Samples(), y=d),
+    ]
+    for wrap in wrappers:
+        state = ps.DataLoader(wrap(Named("a")), 8, seed=0).state_dict()
+        with pytest.raises(StateError, match=r"fingerprint='.*', this loader has '.*'"):
+            ps.DataLoader(wrap(Named("b")), 8, seed=0).load_state_dict(state)
+    parts = [ps.random_split(Samples(), [30, 20], seed)[0] for seed in (1, 2)]
+
+    with pytest.raises(StateError, match="fingerprint"):
+        ps.DataLoader(parts[1], 8).load_state_dict(ps.DataLoader(parts[0], 8).state_dict())
+
+
+def pictures(folder: Path, shade: int, names: str) -> Path:
+    """A folder of two classes."""
+    for number, name in enumerate(names):
+        target = folder / "ab"[number % 2] / f"{name}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 4, 3), shade, np.uint8)).save(target)
+    return folder
+
+
+def test_stores_tell_themselves_apart(tmp_path: Path) -> None:
+    """Folders by their names (a copy is the same folder), packs by their content (packed again, it is the same)."""
+    one = pictures(tmp_path / "one", 10, "wxyz")
+    copy = Path(shutil.copytree(one, tmp_path / "copy", copy_function=shutil.copyfile))
+    other, shaded = pictures(tmp_path / "other", 10, "wxyv"), pictures(tmp_path / "shaded", 20, "wxyz")
+    for folder in (one, copy, other, shaded):
+        ps.pack(folder, folder.with_suffix(".lmdb"))
+
+    def loader(path: Path) -> ps.DataLoader:
+        return ps.DataLoader(ps.StoreDataset(ps.open(path), "label"), 2)
+
+    loader(copy).load_state_dict(loader(one).state_dict())
+    loader(copy.with_suffix(".lmdb")).load_state_dict(loader(one.with_suffix(".lmdb")).state_dict())
+    for mine, theirs in (
+        (one, other),
+        *((one.with_suffix(".lmdb"), path.with_suffix(".lmdb")) for path in (other, shaded)),
+    ):
+        with pytest.raises(StateError, match="fingerprint"):
+            loader(mine).load_state_dict(loader(theirs).state_dict())
+
+
+def test_a_state_can_be_taken_when_the_store_is_closed(tmp_path: Path) -> None:
+    """The run is over, the store is let go, and then the position is saved."""
+    with ps.open(pictures(tmp_path, 10, "wxyz")) as store:
+        loader = ps.DataLoader(ps.StoreDataset(store, "label"), 2)
+
+    assert loader.state_dict()["order"]["fingerprint"]
