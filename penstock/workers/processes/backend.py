@@ -16,10 +16,10 @@ import atexit
 import os
 import time
 import weakref
-from collections.abc import Callable
 from multiprocessing.context import BaseContext
 from typing import Any
 
+from penstock.slots import PageLock
 from penstock.workers.base import Done, Job, Task
 from penstock.workers.processes.pool import Pool
 
@@ -45,8 +45,8 @@ class ProcessBackend:
         Worker ``i`` begins with torch's seeds for ``base_seed + i``.
     restart_workers : bool
         Whether a worker that dies is replaced and its batches are built again; False: the batch it was at is an error.
-    page_lock : callable, optional
-        Called with address and size of memory that batches lie in; what it returns undoes it.
+    page_lock : PageLock, optional
+        Locks the memory that batches lie in, for a device's copies.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ProcessBackend:
         context: BaseContext | None = None,
         base_seed: int = 0,
         restart_workers: bool = True,
-        page_lock: Callable[[int, int], Callable[[], None]] | None = None,
+        page_lock: PageLock | None = None,
     ) -> None:
         self._pool = Pool(num_workers, context, base_seed, restart_workers=restart_workers, page_lock=page_lock)
         self._finalizer = weakref.finalize(self, Pool.stop, self._pool)

@@ -18,13 +18,12 @@ import os
 import tempfile
 import weakref
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from penstock.slots import Lease
+from penstock.slots import Lease, PageLock, Quarantine
 
 __all__ = ["ParentSlots", "WorkerMemory", "memory_file"]
 
@@ -214,19 +213,23 @@ class ParentSlots:
 
     Parameters
     ----------
-    page_lock : callable, optional
+    page_lock : PageLock, optional
         Called with address and size of each mapping; what it returns is called when the mapping goes.
+    quarantine : Quarantine, optional
+        Where slots wait for the device, one for all workers; goes with ``page_lock``.
     """
 
-    def __init__(self, page_lock: Callable[[int, int], Callable[[], None]] | None = None) -> None:
+    def __init__(self, page_lock: PageLock | None = None, quarantine: Quarantine | None = None) -> None:
         self._mapped: dict[int, Any] = {}  # of _Mapping, which is a pool to its leases
-        self._page_lock = page_lock
+        self._page_lock, self._quarantine = page_lock, quarantine
         self.freed: deque[int] = deque()
 
     def add(self, number: int, nbytes: int, fd: int) -> None:
         """Map a new slot; closes ``fd``."""
         try:
-            self._mapped[number] = _Mapping(number, mmap.mmap(fd, nbytes), self.freed, self._page_lock)
+            self._mapped[number] = _Mapping(
+                number, mmap.mmap(fd, nbytes), self.freed, self._page_lock, self._quarantine
+            )
         finally:
             os.close(fd)
 
@@ -242,19 +245,40 @@ class ParentSlots:
 
     def take_freed(self) -> list[int]:
         """Numbers of slots that came back since the last call."""
+        _release(self._quarantine)
         return [self.freed.popleft() for _ in range(len(self.freed))]
 
 
 class _Mapping:
     """One mapped slot; a lease's pool."""
 
-    def __init__(self, number: int, memory: mmap.mmap, freed: deque[int], page_lock: Any) -> None:
-        self.number, self._freed = number, freed
+    def __init__(
+        self,
+        number: int,
+        memory: mmap.mmap,
+        freed: deque[int],
+        page_lock: PageLock | None,
+        quarantine: Quarantine | None,
+    ) -> None:
+        self.number, self._freed, self._quarantine = number, freed, quarantine
         self.array = np.frombuffer(memory, np.uint8)
-        self.keep = 0
         if page_lock is not None:
-            unlock = page_lock(self.array.__array_interface__["data"][0], self.array.nbytes)
-            weakref.finalize(self, unlock)
+            undo = page_lock(self.array.__array_interface__["data"][0], self.array.nbytes)
+            # An array's weak references die before what it views: the undo comes before the unmapping.
+            weakref.finalize(self.array, undo).atexit = False
 
     def _give_back(self, memory: NDArray[np.uint8]) -> None:  # noqa: ARG002  # a lease's other half
+        if self._quarantine is None:
+            self.free()
+        else:
+            self._quarantine.put(self)  # which keeps it mapped, should its worker die meanwhile
+            _release(self._quarantine)
+
+    def free(self) -> None:
+        """Tell the worker, with its next task."""
         self._freed.append(self.number)
+
+
+def _release(quarantine: Quarantine | None) -> None:
+    while quarantine is not None and (mapping := quarantine.get()) is not None:
+        mapping.free()
