@@ -157,16 +157,19 @@ def fetch(
     ``__getitems__`` there is no current sample, so ``penstock.rng()`` refuses to guess one. ``watch`` is told the place
     of each sample before it is built one by one.
 
+    An index that is itself a list (a batch sampler's, without automatic batching) is one sample's: ``dataset[index]``.
+
     Raises
     ------
     Exception
         What the dataset raised, of its own type, with the index noted. A ``StopIteration`` (which would end the epoch
         silently) becomes a :class:`SampleError`.
     """
-    keyed = isinstance(dataset, (Dataset, LoadsSamples)) and hasattr(dataset, "load_samples")
+    many = not any(isinstance(index, list) for index in indices)
+    keyed = many and isinstance(dataset, (Dataset, LoadsSamples)) and hasattr(dataset, "load_samples")
     if keyed and _is_last_word(dataset, "load_samples"):
         return list(dataset.load_samples(indices, keys))
-    if getattr(dataset, "__getitems__", None):
+    if many and getattr(dataset, "__getitems__", None):
         return _get_many(dataset, indices)
     samples = []
     for place, (index, drawn) in enumerate(zip(indices, keys.indices.tolist(), strict=True)):

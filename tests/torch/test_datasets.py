@@ -457,3 +457,18 @@ def test_fingerprints_are_those_of_what_is_inside(tmp_path: Path) -> None:
         assert fingerprint_of(wrap(one)) == fingerprint_of(wrap(copy)) != fingerprint_of(wrap(other))
     assert fingerprint_of(pt.Subset(one, [1])) != fingerprint_of(pt.Subset(one, [0]))
     assert fingerprint_of(pt.TensorDataset(torch.arange(2))) is None
+
+
+@pytest.mark.parametrize("module", [data, pt])
+def test_without_batching_a_list_is_one_index(module: Any) -> None:
+    """batch_size=None with a batch sampler: the dataset is asked for the whole list at once, as torch asks."""
+
+    class Vector(Plain):
+        def __getitem__(self, index: Any) -> Any:
+            return torch.arange(10)[index] * 2
+
+    subset = module.Subset(Vector(), [5, 4, 3, 2, 1])
+    cut = data.BatchSampler(data.SequentialSampler(subset), 2, drop_last=False)
+    loader: Any = pt.DataLoader(subset, batch_size=None, sampler=cut)
+
+    assert [batch.tolist() for batch in loader] == [[10, 8], [6, 4], [2]]

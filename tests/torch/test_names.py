@@ -29,7 +29,7 @@ LEFT_OUT = {
 }
 """The DataPipes, which torch has deprecated, and a private name."""
 
-NAMES = sorted({*data.__all__} - LEFT_OUT - {"DataLoader"})
+NAMES = sorted({*data.__all__} - LEFT_OUT)
 
 
 def parameters(thing: Any) -> list[tuple[str, Any, Any]]:
@@ -60,9 +60,9 @@ def test_classes_are_torchs_or_subclasses(name: str) -> None:
     assert issubclass(getattr(pt, name), getattr(data, name))
 
 
-@pytest.mark.parametrize("name", ["StatefulDistributedSampler", "Stateful"])
+@pytest.mark.parametrize("name", ["StatefulDataLoader", "StatefulDistributedSampler", "Stateful"])
 def test_torchdatas_names_are_there(name: str) -> None:
-    """What torchdata.stateful_dataloader has beside its loader."""
+    """What torchdata.stateful_dataloader has."""
     assert name in pt.__all__
     assert inspect.getdoc(getattr(pt, name))
 
