@@ -19,7 +19,7 @@ demo:  ## pack photographs, load them, train on them, resume (ARGS="--images DIR
 	@$(V)/penstock demo $(ARGS)
 
 check:  ## lint, types, layers, stubs, clippy, formatting
-	$(SETUP) --torch
+	$(SETUP) --frameworks
 	$(V)/ruff check
 	$(V)/ruff format --check
 	$(V)/mypy
@@ -35,16 +35,16 @@ format:  ## let the formatters write
 	cargo fmt
 
 test:  ## the native core's tests, then the package's, then every example of the documentation
-	$(SETUP) --torch
+	$(SETUP) --frameworks
 	cargo test --quiet --locked --package penstock-core
 	$(V)/python -m pytest $(ARGS)
 
 test-slow:  ## the long ones: kills at random moments, a million mutations, more examples
-	$(SETUP) --torch
+	$(SETUP) --frameworks
 	HYPOTHESIS_PROFILE=explore $(V)/python -m pytest -m slow $(ARGS)
 
 docs:  ## run every example in README.md and docs/
-	$(SETUP) --torch
+	$(SETUP) --frameworks
 	$(V)/python -m pytest README.md docs $(ARGS)
 
 fuzz:  ## throw damaged files at the decoder, 60 s (SECONDS=600 for more)

@@ -14,3 +14,5 @@ compile uv "$@"
 compile dev "$@"
 compile torch --constraint requirements/dev.txt "$@"
 compile torchvision --no-deps "$@"
+# Without torch and what only torch needs: it may be one that was there, and is not to be fetched for these.
+compile frameworks --constraint requirements/dev.txt --constraint requirements/torch.txt --excludes <(echo torch) "$@"

@@ -5,6 +5,7 @@ and nothing installed::
 
     python3 scripts/setup.py            # environment, packages, native core
     python3 scripts/setup.py --torch    # the same, and a torch
+    python3 scripts/setup.py --frameworks    # the same, and the frameworks that the drop-in is tested with
 
 Each step leaves a stamp in `.venv/.stamps` *after* it succeeded: a hash of what it was made from. A step whose stamp
 fits is skipped, so that the second time takes a moment; one that failed or was interrupted has no stamp and is
@@ -43,6 +44,7 @@ def main() -> int:
     """Set up what the command line asks for; 0, or 1 after one clear sentence."""
     parser = argparse.ArgumentParser(description="Make .venv ready: packages and the native core.")
     parser.add_argument("--torch", action="store_true", help="also install torch, or borrow one that is there")
+    parser.add_argument("--frameworks", action="store_true", help="also install what checks and tests use beside torch")
     arguments = parser.parse_args()
     try:
         check_machine()
@@ -51,8 +53,10 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX)
         make_environment()
         install_packages()
-        if arguments.torch:
+        if arguments.torch or arguments.frameworks:
             provide_torch()
+        if arguments.frameworks:
+            install_frameworks()
         build_native()
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
@@ -178,6 +182,17 @@ def provide_torch() -> None:
     if not quiet([PYTHON, "-c", "import torchvision"]):
         uv_install("--require-hashes", "--no-deps", "-r", str(pins[1]))
     stamp("torch", key)
+
+
+def install_frameworks() -> None:
+    """Lightning and Accelerate, pinned with everything they need but torch: that one is there, whichever it is."""
+    pins = ROOT / "requirements" / "frameworks.txt"
+    key = hash_of(pins)
+    if stamped("frameworks", key):
+        return
+    say("installing frameworks to test with (about 50 MB)")
+    uv_install("--require-hashes", "--no-deps", "-r", str(pins))
+    stamp("frameworks", key)
 
 
 def torch_that_is_there() -> str | None:
