@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -46,19 +47,25 @@ def _reduce(tensor: torch.Tensor) -> Any:
     if not _is_plain(tensor) or (tensor.requires_grad and not tensor.is_leaf):
         return NotImplemented
     content = tensor.detach().contiguous()
-    array = content.view(-1).view(torch.uint8).numpy() if content.numel() else np.empty(0, np.uint8)
-    return _rebuild, (array, tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
+    array: Any = content.reshape(-1).view(torch.uint8).numpy() if content.numel() else np.empty(0, np.uint8)
+    buffer = bytearray(array) if array.nbytes < _SMALL else pickle.PickleBuffer(array)
+    return _rebuild, (buffer, _NAMES[tensor.dtype], tuple(tensor.shape), tensor.requires_grad)
 
 
-def _rebuild(array: Any, dtype: torch.dtype, shape: tuple[int, ...], requires_grad: bool) -> torch.Tensor:
-    if not array.nbytes:
+_NAMES: Final = {value: name for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
+
+
+def _rebuild(buffer: Any, dtype_name: str, shape: tuple[int, ...], requires_grad: bool) -> torch.Tensor:
+    """A tensor over ``buffer``, which it keeps."""
+    dtype: torch.dtype = getattr(torch, dtype_name)
+    if not len(buffer):
         return torch.empty(shape, dtype=dtype, requires_grad=requires_grad)
-    tensor = torch.from_numpy(array).view(dtype).view(shape)
+    tensor = torch.frombuffer(buffer, dtype=dtype).view(shape)
     return tensor.requires_grad_() if requires_grad else tensor
 
 
 def _collate(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
-    """torch's stacking of tensors, into the batch's own memory; what torch would refuse or do otherwise is left to it."""
+    """As torch stacks tensors, into the batch's own memory; what it would refuse or do otherwise is left to it."""
     first = batch[0]
     rows = len(batch)
     if (
