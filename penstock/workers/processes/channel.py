@@ -11,6 +11,7 @@ only from the other end of a socket pair of this program.
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 import struct
@@ -85,8 +86,10 @@ class Channel:
         return message
 
     def close(self) -> None:
-        """Close the socket; the other end reads an end."""
+        """Close the socket, whose other end reads an end, and descriptors that came with half a message."""
         self._socket.close()
+        while self._fds:
+            os.close(self._fds.popleft())
 
     def _read(self) -> bool:
         """Take what is there; False if there is nothing yet, or no more."""

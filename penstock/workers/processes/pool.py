@@ -11,12 +11,13 @@ import socket
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing.context import BaseContext
 from typing import Any, Final
 
 from penstock.errors import SampleError, WorkerError
+from penstock.slots import PageLock, Quarantine
 from penstock.trace import STAGES
 from penstock.workers.base import END, Done, Job, Task
 from penstock.workers.processes.board import Board
@@ -24,7 +25,7 @@ from penstock.workers.processes.channel import Channel
 from penstock.workers.processes.failures import Failure
 from penstock.workers.processes.memory import ParentSlots
 from penstock.workers.processes.packing import unpack
-from penstock.workers.processes.start import Launcher
+from penstock.workers.processes.start import Launcher, refusal
 from penstock.workers.processes.worker import Ends, Place, serve
 
 __all__ = ["Pool"]
@@ -37,7 +38,9 @@ _KILLS: Final = 5
 """The same by a signal from outside (SIGKILL, SIGTERM): chance, or want of memory."""
 _LOOK_S: Final = 0.5
 _FALSE_STARTS: Final = 3
-"""Workers in a row that may die before they have begun."""
+"""Workers in a row that may die by themselves before they have begun."""
+_KILLED_STARTS: Final = 10
+"""The same where the last was killed from outside."""
 _POLITE_S: Final = 0.8
 _TERMINATED_S: Final = 0.4
 _KILLED_S: Final = 0.6
@@ -55,7 +58,7 @@ class _Start:
 class _Worker:
     """One worker as the parent sees it; its process may be replaced."""
 
-    def __init__(self, number: int, page_lock: Any) -> None:
+    def __init__(self, number: int, page_lock: PageLock | None, quarantine: Quarantine | None) -> None:
         self.number = number
         self.process: Any = None
         self.channel: Channel
@@ -69,20 +72,24 @@ class _Worker:
         self.rng: bytes | None = None
         self.reported = 0
         self.dead = False
-        self._page_lock = page_lock
+        self._page_lock, self._quarantine = page_lock, quarantine
 
     def launch(self, launcher: Launcher, place: Place, job: Job, opening: Any) -> None:
-        """Start the process, with descriptors of its own."""
-        ours, theirs = socket.socketpair()
-        life_read, self.lifeline = os.pipe()
-        self.channel, self.board = Channel(ours, blocking=False), Board()
-        self.slots, self.state_at_start, self.dead = ParentSlots(self._page_lock), None, False
-        try:
+        """Start the process, with descriptors of its own; if that fails, none are left."""
+        with ExitStack() as given_away, ExitStack() as undo:
+            ours, theirs = socket.socketpair()
+            given_away.callback(theirs.close)
+            self.channel = Channel(ours, blocking=False)
+            undo.callback(self.channel.close)
+            life_read, self.lifeline = os.pipe()
+            given_away.callback(os.close, life_read)
+            undo.callback(self.let_go)
+            self.board = Board()
+            undo.callback(self.board.close)
             ends = Ends(theirs.fileno(), life_read, self.board.fd)
             self.process = launcher.start(_serve, (ends, place, job, opening), f"penstock-worker-{self.number}")
-        finally:
-            theirs.close()
-            os.close(life_read)
+            undo.pop_all()
+        self.slots, self.state_at_start, self.dead = ParentSlots(self._page_lock, self._quarantine), None, False
 
     def send(self, task: Task) -> None:
         """Give it a task."""
@@ -118,26 +125,36 @@ class Pool:
         base_seed: int,
         *,
         restart_workers: bool,
-        page_lock: Callable[[int, int], Callable[[], None]] | None,
+        page_lock: PageLock | None,
     ) -> None:
         self.pid = os.getpid()
         self.job: Job | None = None
         self.done: deque[Done] = deque()
         self.closed = False
-        self.workers = [_Worker(number, page_lock) for number in range(num_workers)]
+        quarantine = None if page_lock is None else Quarantine(page_lock.fence)
+        self.workers = [_Worker(number, page_lock, quarantine) for number in range(num_workers)]
         self._context, self._base_seed, self._restart = context, base_seed, restart_workers
         self._launcher: Launcher | None = None
         self._remote: Job | None = None
         self._messages = self._false_starts = 0
+        self._most_false_starts = _FALSE_STARTS
         self._deaths: Counter[int] = Counter()
         self._warned = False
 
     # work
 
     def start(self, job: Job) -> None:
-        """Launch the workers, or begin another epoch in them."""
+        """Launch the workers, or begin another epoch in them; if one cannot be launched, none is left."""
+        try:
+            self._start(job)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, job: Job) -> None:
         self.job = job
         self._deaths.clear()
+        self._false_starts = 0
         if self._launcher is None:
             self._launcher = Launcher.choose(self._context, job)
             self._remote = copy.copy(job)
@@ -155,7 +172,10 @@ class Pool:
         assert self._launcher is not None, "start() comes first"
         assert self._remote is not None, "start() comes first"
         place = Place(worker.number, len(self.workers), self._base_seed)
-        worker.launch(self._launcher, place, self._remote, opening)
+        try:
+            worker.launch(self._launcher, place, self._remote, opening)
+        except OSError as error:
+            raise WorkerError(refusal(error), worker=worker.number) from error
 
     def submit(self, task: Task) -> None:
         """Give a task to its worker."""
@@ -260,13 +280,14 @@ class Pool:
         worker.process.join(1.0)
         worker.release()
         began = worker.state_at_start is not None
+        killed = worker.process.exitcode in {-signal.SIGKILL, -signal.SIGTERM}
         self._false_starts = 0 if began else self._false_starts + 1
+        self._most_false_starts = _KILLED_STARTS if killed else _FALSE_STARTS
         if worker.pending:
-            first, code = worker.pending[0], worker.process.exitcode
-            self._deaths[first.seq] += 1
-            limit = _KILLS if code in {-signal.SIGKILL, -signal.SIGTERM} else _CRASHES
+            first, limit = worker.pending[0], _KILLS if killed else _CRASHES
+            self._deaths[first.seq] += began  # what dies before it begins dies of no batch
             died = self._obituary(worker, first)
-            hopeless = not self._restart or self._false_starts >= _FALSE_STARTS
+            hopeless = not self._restart or self._cannot_start
             if hopeless or (self._deaths[first.seq] >= limit and not self._leave_out(worker, first, died)):
                 worker.pending.popleft()
                 self.done.append(Done(first.seq, error=died, rows=len(first.indices), task=first, worker=worker.number))
@@ -279,27 +300,36 @@ class Pool:
 
     def _leave_out(self, worker: _Worker, task: Task, died: WorkerError) -> bool:
         """Have a batch built without the sample that ends its workers, if the job may do that; whether it may."""
-        if task.fatal is None or "index" not in died.where:
+        if task.fatal is None or "index" not in died.where or worker.board.row in task.fatal:
             return False
-        task.fatal = {**task.fatal, worker.board.row: f"the worker process that built it {_fate(worker.process)}"}
+        task.fatal = {**task.fatal, worker.board.row: f"its worker process {_fate(worker.process)}".rstrip()}
         del self._deaths[task.seq]
         return True
 
+    @property
+    def _cannot_start(self) -> bool:
+        return self._false_starts >= self._most_false_starts
+
     def _revive(self, worker: _Worker) -> None:
         assert self.job is not None, "tasks are there only while a job is"
-        if self._false_starts >= _FALSE_STARTS:
-            for task in worker.pending:
-                error = WorkerError(
-                    "workers die before they have begun; see what they write to stderr", worker=worker.number
-                )
-                self.done.append(Done(task.seq, error=error, rows=len(task.indices), task=task, worker=worker.number))
-            worker.pending.clear()
+        if self._cannot_start:
+            self._give_up(worker, "workers die before they have begun; see what they write to stderr")
             return
         last = None if worker.last is None else replace(worker.last, rng=worker.rng)
         opening = self.job.opening(worker.number, last, worker.samples)
-        self._launch(worker, opening)
+        try:
+            self._launch(worker, opening)
+        except WorkerError as error:
+            self._give_up(worker, error.message)
+            return
         for task in worker.pending:
             worker.send(task)
+
+    def _give_up(self, worker: _Worker, why: str) -> None:
+        for task in worker.pending:
+            error = WorkerError(why, worker=worker.number, batch=task.seq)
+            self.done.append(Done(task.seq, error=error, rows=len(task.indices), task=task, worker=worker.number))
+        worker.pending.clear()
 
     def _obituary(self, worker: _Worker, task: Task) -> WorkerError:
         code, pid, row = worker.process.exitcode, worker.process.pid, worker.board.row

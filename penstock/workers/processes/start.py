@@ -11,6 +11,7 @@ that imports torch at its top does not make every worker of a NumPy dataset do s
 from __future__ import annotations
 
 import ast
+import errno
 import logging
 import multiprocessing
 import multiprocessing.spawn
@@ -24,7 +25,9 @@ from multiprocessing.context import BaseContext
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["Launcher"]
+from penstock.errors import WorkerError
+
+__all__ = ["Launcher", "refusal"]
 
 _logger = logging.getLogger(__name__)
 
@@ -55,7 +58,19 @@ class Launcher:
 
     @classmethod
     def choose(cls, context: BaseContext | None, job: Any) -> Launcher:
-        """The launcher for ``job`` in ``context``; None: chosen as the module says."""
+        """The launcher for ``job`` in ``context``; None: chosen as the module says.
+
+        Raises
+        ------
+        WorkerError
+            In a worker process: it may have no workers of its own.
+        """
+        process = multiprocessing.current_process()
+        if process.daemon:
+            raise WorkerError(
+                f"{process.name} is a daemonic process, such as a loader's worker, which may not start processes: give "
+                "the loader in it num_workers=0 or workers='threads'"
+            )
         if context is None:
             context = multiprocessing.get_context()
             if _method(context) == "fork" and (names := _other_threads()):
@@ -79,6 +94,18 @@ class Launcher:
                 with _without_main():
                     process.start()
         return process
+
+
+def refusal(error: OSError) -> str:
+    """Which limit an error at the start of a process speaks of."""
+    limits = {
+        errno.EAGAIN: "the limit on processes is reached; raise it by `ulimit -u`, or the container's limit on pids",
+        errno.ENOMEM: "there is not enough memory for another process",
+        errno.EMFILE: "this process has too many open files; raise the limit by `ulimit -n`",
+        errno.ENFILE: "the system has too many open files",
+        errno.EFBIG: "the limit on the size of files is too small; raise it by `ulimit -f`",
+    }
+    return f"a worker process cannot be started: {limits.get(error.errno or 0, str(error))}"
 
 
 def _method(context: BaseContext) -> str:
