@@ -10,7 +10,7 @@ import builtins
 import pickle
 import traceback
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from penstock.errors import PenstockError, SampleError
 
@@ -58,7 +58,10 @@ class Failure:
         if isinstance(error, PenstockError):
             failure.whole = _pickled(error)
         failure.kind, failure.args = _pickled(type(error)), _pickled(error.args)
-        for name, value in getattr(error, "__dict__", {}).items():
+        hidden = {
+            name: getattr(error, name) for kind, names in _HIDDEN.items() for name in names if isinstance(error, kind)
+        }
+        for name, value in {**hidden, **getattr(error, "__dict__", {})}.items():
             if name != "__notes__" and (pickled := _pickled(value)) is not None:
                 failure.attributes[name] = pickled
         return failure
@@ -113,6 +116,9 @@ def _loaded(pickled: bytes | None) -> Any:
     except Exception:  # noqa: BLE001  # whatever a user's object raises: it cannot travel
         return None
 
+
+_HIDDEN: Final = {OSError: ("filename", "filename2"), ImportError: ("name", "path")}
+"""Attributes that are neither arguments nor in ``__dict__``."""
 
 _PLAIN_INITS = frozenset(
     kind.__init__

@@ -14,6 +14,7 @@ import fcntl
 import importlib
 import multiprocessing.reduction
 import os
+import pickle
 import signal
 import socket
 import threading
@@ -108,7 +109,7 @@ class _Worker:
         self._channel, self._board, self._place, self._job = channel, board, place, job
         self._memory, self._trace = WorkerMemory(), Trace()
         self._failure: Failure | None = None
-        self._rng = b""
+        self._rng = info.RngWatch()
         self._first_row = 0
         job.move_in(self._memory, self._trace, self._watch)
         collate.allocate_by(self._memory.allocate)
@@ -134,7 +135,7 @@ class _Worker:
             raise
         except BaseException as error:  # noqa: BLE001  # told to the parent, who raises it
             self._failure = Failure.of(error)
-        self._rng = info.rng_state()
+        self._rng = info.RngWatch()
         self._channel.send(("opened", state, self._failure))
 
     def work(self) -> bool:
@@ -160,9 +161,10 @@ class _Worker:
             try:
                 build = self._job.begin(task)
                 self._run(build)
+                self._board.watch(-1)  # a death from here on is no sample's
                 batch = build.finish()
                 start = time.perf_counter_ns()
-                body, places = _packed(batch, memory)
+                body, places = _packed(batch, memory, task)
                 self._trace.add("transport", time.perf_counter_ns() - start, build.rows)
                 del batch
             except StopWork:
@@ -184,6 +186,7 @@ class _Worker:
         memory = self._memory
         new, fds = memory.finish()
         rows, state = (build.rows, build.state) if build is not None else (0, None)
+        left_out = getattr(build, "left_out", ()) if failure is None else ()
         head = (
             "done",
             task.seq,
@@ -191,6 +194,7 @@ class _Worker:
             state,
             self._changed_rng(task),
             failure,
+            left_out,
             places,
             new,
             self._drop(),
@@ -202,7 +206,7 @@ class _Worker:
             reason = Failure.of(
                 SampleError(f"the dataset's state cannot be sent to the parent: {error}", batch=task.seq)
             )
-            self._channel.send((*head[:3], None, None, reason, [], new, [], ()), b"", fds)
+            self._channel.send((*head[:3], None, None, reason, (), [], new, head[9], ()), b"", fds)
         memory.sent()
 
     def _drop(self) -> tuple[list[int], str]:
@@ -215,11 +219,7 @@ class _Worker:
         """The generators' state, if it is asked for and not what it was."""
         if not task.snapshot:
             return None
-        state = info.rng_state()
-        if state == self._rng:
-            return None
-        self._rng = state
-        return state
+        return self._rng.changed()
 
     def _times(self) -> tuple[tuple[int, int], ...]:
         total = self._trace.total()
@@ -227,7 +227,7 @@ class _Worker:
         return tuple(total[stage] for stage in STAGES)
 
 
-def _packed(batch: Any, memory: WorkerMemory) -> tuple[bytes, Any]:
+def _packed(batch: Any, memory: WorkerMemory, task: Task) -> tuple[bytes, Any]:
     try:
         return pack(batch, memory)
     except StopWork:
@@ -236,11 +236,24 @@ def _packed(batch: Any, memory: WorkerMemory) -> tuple[bytes, Any]:
         reason = (
             f"a batch of type {type(batch).__qualname__} cannot be sent to the parent: {type(error).__name__}: {error}"
         )
-        raise SampleError(reason) from error
+        raise SampleError(reason, batch=task.seq, **_culprit(batch, task)) from error
 
 
-def _task(seq: int, indices: Any, seed: int, epoch: int, drawn: Any, snapshot: bool) -> Task:
-    return Task(seq, indices, SampleKeys(seed, epoch, indices if drawn is None else drawn), snapshot=snapshot)
+def _culprit(batch: Any, task: Task) -> dict[str, Any]:
+    """Which sample cannot be sent, where the batch is still a list of samples; else all of them."""
+    indices = list(task.indices)
+    if isinstance(batch, list) and len(batch) == len(indices):
+        for index, sample in zip(indices, batch, strict=True):
+            try:
+                pickle.dumps(sample)
+            except BaseException:  # noqa: BLE001  # the reason is told already
+                return {"index": getattr(index, "item", lambda index=index: index)(), "type": type(sample).__qualname__}
+    return {"indices": ", ".join(map(str, indices[:16])) + (", ..." if len(indices) > 16 else "")}
+
+
+def _task(seq: int, indices: Any, seed: int, epoch: int, drawn: Any, snapshot: bool, fatal: Any) -> Task:
+    keys = SampleKeys(seed, epoch, indices if drawn is None else drawn)
+    return Task(seq, indices, keys, snapshot=snapshot, fatal=fatal)
 
 
 def _teach_torch(torch: Any) -> None:  # noqa: ARG001  # what waits for torch is given it

@@ -1,0 +1,231 @@
+"""What user code raises or returns that does not travel well (faults 6 to 9, 11, A9 to A12)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.errors import SampleError
+from tests.faults.conftest import Load
+from tests.faults.harness import SLACK, Indices, drain
+
+
+def as_it_is(samples: list[Any]) -> list[Any]:
+    """Batches as lists, whatever is in them."""
+    return samples
+
+
+class OwnError(Exception):
+    """Wants two arguments, and keeps one."""
+
+    def __init__(self, key: str, code: int) -> None:
+        super().__init__(f"{key} is missing")
+        self.key, self.code = key, code
+
+
+class Unloadable:
+    """Can be pickled, but not loaded."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise OSError("cannot be loaded here")
+
+
+class Raising(Indices):
+    """Raises what ``make`` gives at index 37."""
+
+    def __init__(self, make: Any, n: int = 64) -> None:
+        super().__init__(n)
+        self.make = make
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 37:
+            raise self.make()
+        return index
+
+
+class Returning(Indices):
+    """Returns what ``make`` gives at index 37."""
+
+    def __init__(self, make: Any, n: int = 64) -> None:
+        super().__init__(n)
+        self.make = make
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make() if index == 37 else index
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: (x for x in [0]), lambda: lambda: None, Unloadable], ids=["generator", "function", "unloadable"]
+)
+def test_06_a_result_that_cannot_be_sent_is_an_error(load: Load, make: Any) -> None:
+    """Fault 6: at once, with the type and what the reason is; all other batches come."""
+    start = time.monotonic()
+    batches, errors = drain(iter(load(Returning(make), collate_fn=as_it_is)))
+
+    assert [type(error) for error in errors] == [SampleError]
+    assert errors[0].where["batch"] == 9
+    assert errors[0].where.get("index") == 37 or "cannot be loaded here" in str(errors[0])
+    assert [i for batch in batches for i in batch] == [i for i in range(64) if i // 4 != 9]
+    assert time.monotonic() - start < 1 * SLACK
+
+
+def test_07_an_exception_with_its_own_constructor_keeps_its_type(load: Load) -> None:
+    """Fault 7: `except OwnError` catches it, with its attributes; the worker's traceback is told."""
+    batches, errors = drain(iter(load(Raising(lambda: OwnError("k", 3)))))
+
+    assert [type(error) for error in errors] == [OwnError]
+    assert (errors[0].key, errors[0].code) == ("k", 3)
+    assert "in __getitem__" in str(errors[0]) + "".join(errors[0].__notes__)
+    assert "index=37" in str(errors[0]) + "".join(errors[0].__notes__)
+    assert len(batches) == 15
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("k"),
+        OSError(2, "gone", "a.jpg"),
+        UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
+        SampleError("bad sample", key="k"),
+        ExceptionGroup("two", [ValueError(1), TypeError(2)]),
+        MemoryError("no memory"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_07_the_type_is_kept(load: Load, error: Exception) -> None:
+    """Fault 7: whatever the constructor of the class wants."""
+    _, errors = drain(iter(load(Raising(lambda: error))))
+
+    assert [type(found) for found in errors] == [type(error)]
+    assert "index=37" in str(errors[0]) + "".join(getattr(errors[0], "__notes__", []))
+    if isinstance(error, OSError):
+        assert (errors[0].errno, errors[0].filename) == (2, "a.jpg")
+
+
+def test_08_an_attribute_that_cannot_travel_stays_behind(load: Load) -> None:
+    """Fault 8: the type and the other attributes come."""
+
+    def make() -> Exception:
+        error = OwnError("k", 3)
+        error.stream = open("/dev/null")  # type: ignore[attr-defined]  # noqa: SIM115, PTH123  # that it is unpicklable
+        return error
+
+    _, errors = drain(iter(load(Raising(make))))
+
+    assert [type(error) for error in errors] == [OwnError]
+    assert errors[0].key == "k"
+    assert not hasattr(errors[0], "stream")
+
+
+def test_found_a_class_that_cannot_travel_is_named(load: Load) -> None:
+    """Found in torch 2.15, which hangs: the class lives in a function."""
+
+    class LocalError(Exception):
+        pass
+
+    start = time.monotonic()
+    batches, errors = drain(iter(load(Raising(lambda: LocalError("hidden")))))
+
+    assert [type(error) for error in errors] == [SampleError]
+    assert "LocalError" in str(errors[0])
+    assert "hidden" in str(errors[0])
+    assert "index=37" in str(errors[0])
+    assert errors[0].where["worker"] == 1
+    assert len(batches) == 15
+    assert time.monotonic() - start < 1 * SLACK
+
+
+@pytest.mark.parametrize("make", [StopIteration, GeneratorExit, SystemExit])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_09_stop_iteration_does_not_end_the_epoch(load: Load, make: Any, num_workers: int) -> None:
+    """Faults 9, A11: nor GeneratorExit, nor sys.exit: it is an error with the index; 60 of 64 samples come."""
+    loader = load(Raising(make))
+    if not num_workers:
+        loader = type(loader)(Raising(make), 4)
+
+    batches, errors = drain(iter(loader))
+
+    assert [type(error) for error in errors] == [SampleError]
+    assert errors[0].where["index"] == 37
+    assert sum(len(batch) for batch in batches) == 60
+
+
+def test_11_what_a_sampler_gave_before_it_raised_is_delivered(load: Load) -> None:
+    """Fault 11: two batches, then the sampler's own error, then the end."""
+
+    class Sampler:
+        def __iter__(self) -> Iterator[int]:
+            yield from range(9)
+            raise ConnectionError("sampler")
+
+        def __len__(self) -> int:
+            return 16
+
+    batches, errors = drain(iter(load(Indices(), sampler=Sampler())))
+
+    assert [batch.tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [(type(error), str(error)) for error in errors] == [(ConnectionError, "sampler")]
+
+
+def test_a9_an_error_of_collation_names_the_batch(load: Load) -> None:
+    """Fault A9: with its type; the other batches come in order."""
+
+    def collate(samples: list[int]) -> list[int]:
+        if 37 in samples:
+            raise ZeroDivisionError("in collate")
+        return samples
+
+    batches, errors = drain(iter(load(Indices(), collate_fn=collate)))
+
+    assert [type(error) for error in errors] == [ZeroDivisionError]
+    assert "batch=9" in str(errors[0]) + "".join(getattr(errors[0], "__notes__", []))
+    assert batches == [[i, i + 1, i + 2, i + 3] for i in range(0, 64, 4) if i != 36]
+
+
+def test_a9_indices_that_cannot_be_sent_are_an_error(load: Load) -> None:
+    """Fault A9: what a sampler draws may be anything; what no worker can be given fails alone."""
+
+    class ByAnything(Indices):
+        def __getitem__(self, index: Any) -> Any:
+            return 0
+
+    drawn = [1, 2, lambda: 3, 4]
+    batches, errors = drain(iter(load(ByAnything(), 1, sampler=drawn)))
+
+    assert len(batches) == 3
+    assert [type(error) for error in errors] == [SampleError]
+    assert "indices cannot be sent" in str(errors[0])
+
+
+def test_a9_worker_init_fn_that_fails_is_raised(load: Load) -> None:
+    """Fault A9: as its type, with the worker's number, for each of the worker's batches."""
+
+    def init(worker: int) -> None:
+        if worker == 1:
+            raise LookupError("in init")
+
+    batches, errors = drain(iter(load(Indices(16), worker_init_fn=init)))
+
+    assert [batch.tolist() for batch in batches] == [[0, 1, 2, 3], [8, 9, 10, 11]]
+    assert {type(error) for error in errors} == {LookupError}
+    assert "worker process 1" in str(errors[0]) + "".join(getattr(errors[0], "__notes__", []))
+
+
+def test_a12_a_length_that_lies_is_named(load: Load) -> None:
+    """Fault A12: IndexError below len() says the length."""
+
+    class Liar(Indices):
+        def __getitem__(self, index: int) -> Any:
+            return list(range(self.n - 1))[index]
+
+    _, errors = drain(iter(load(Liar(8))))
+
+    assert [type(error) for error in errors] == [IndexError]
+    assert "len(dataset) is 8" in str(errors[0]) + "".join(getattr(errors[0], "__notes__", []))
