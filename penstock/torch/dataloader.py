@@ -185,7 +185,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         try:
             epoch = self._opener.begin(terms, work, self._taken_resume(terms), make)
             assert backend is not None, "made when the seed is known"
-            self._await_workers(backend)
+            self._await_workers(backend, epoch)
             iterator = DataLoaderIterator(terms, epoch, backend, work.limit)
         except BaseException:
             if backend is not None:
@@ -203,7 +203,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
         def prepare(backend: Backend) -> Epoch:
             epoch = self._opener.begin_again(terms, last.work, last.position, backend)
-            self._await_workers(backend)
+            self._await_workers(backend, epoch)
             return epoch
 
         try:
@@ -216,8 +216,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _note(self, iterator: DataLoaderIterator) -> None:
         self._epoch, self._newest = iterator.epoch, weakref.ref(iterator)
 
-    def _await_workers(self, backend: Backend) -> None:
-        """Errors of workers at their beginning come with their first batch."""
+    def _await_workers(self, backend: Backend, epoch: Epoch) -> None:
+        """What workers say at their beginning; an error of theirs comes with their first batch."""
+        if not epoch.work.processes:
+            epoch.note_start(backend)
 
     def _check_rationality(self) -> None:
         if self.num_workers == 0:
@@ -316,8 +318,9 @@ class StatefulDataLoader(DataLoader[T_co]):
     An error of ``worker_init_fn`` or ``iter(dataset)`` is therefore raised by ``iter()``, not by the first ``next()``.
     """
 
-    def _await_workers(self, backend: Backend) -> None:
+    def _await_workers(self, backend: Backend, epoch: Epoch) -> None:
         backend.opened()
+        epoch.note_start(backend)
 
 
 def _checked_kind(workers: str, num_workers: int) -> str:

@@ -31,7 +31,7 @@ from penstock.torch.randomness import Randomness, generators_of, kept
 from penstock.torch.state import Beginning, Position, Resume, Share, check_order, dump, parse
 from penstock.torch.stateful import Stateful
 from penstock.torch.work import Work
-from penstock.workers import Backend
+from penstock.workers import END, Backend
 
 __all__ = ["Opener", "order_of", "resumable"]
 
@@ -65,7 +65,7 @@ class Opener:
         position = Position(
             epoch=self._number(terms),
             processes=work.processes,
-            streams=work.stream and work.processes > 0,
+            iterable=work.stream,
             shares={worker: Share(rng=share.rng) for worker, share in last.shares.items()},
         )
         walk, position.beginning = _drawn(terms, work, position.epoch, passes=1, base_seed=last.beginning.base_seed)
@@ -75,19 +75,17 @@ class Opener:
         last = Position() if resume is None else resume.position
         goes_on = resume is not None and _goes_on(terms, work, resume)
         if resume is not None:
+            if not work.processes and not last.processes:
+                _leave_behind(work, last.shares.get(0, Share()).state)
             if resume.now is not None:
                 resume.now.restore(generators_of(terms, terms.index_sampler))
             self._resumed_at(last.epoch + 1, terms)
-        position = Position(
-            epoch=self._number(terms), processes=work.processes, streams=work.stream and work.processes > 0
-        )
+        position = Position(epoch=self._number(terms), processes=work.processes, iterable=work.stream)
         base_seed = last.beginning.base_seed if goes_on else None
         passes = 2 if terms.num_workers and not goes_on else 1
         walk, position.beginning = _drawn(terms, work, position.epoch, passes=passes, base_seed=base_seed)
-        if resume is not None and (goes_on or not work.processes):
+        if goes_on:
             position.shares = {worker: Share(state=share.state, rng=share.rng) for worker, share in last.shares.items()}
-            if not work.processes:
-                position.shares = {0: position.shares.get(0, Share())} if not last.processes else {}
         return self._started(
             terms, work, position, walk, make(position.beginning.base_seed), openings=True, resumed=False
         )
@@ -98,7 +96,7 @@ class Opener:
         if not resume.whole and work.stream and all(share.state is None for share in position.shares.values()):
             resume.replay, position = (
                 resume.replay + position.yielded,
-                Position(beginning=position.beginning, processes=position.processes, streams=position.streams),
+                Position(beginning=position.beginning, processes=position.processes, iterable=position.iterable),
             )
         self._resumed_at(resume.position.epoch, terms)
         self._next += 1
@@ -136,7 +134,9 @@ class Opener:
                 share.state = None
         plan = _plan(terms, work, position, walk, seed)
         backend.start(work.job(trace, seed, position.batches, opened))
-        if position.sampler is None:
+        if work.stream:
+            position.sampler = None
+        elif position.sampler is None:
             position.sampler = walk.state()
         route = None
         if work.processes:
@@ -171,7 +171,7 @@ class Opener:
         """The loader's ``state_dict``."""
         live = epoch.position
         if iterator is not None and _may_have_state(terms.dataset):
-            epoch.note_start(iterator)
+            iterator.note_start()
         now = Randomness.now(
             generators_of(terms, terms.index_sampler) if live.finished else (),
             of_torch=terms.generator is None or not terms.num_workers,
@@ -181,6 +181,26 @@ class Opener:
         seed = sampler.seed if isinstance(sampler, RandomAccess) and hasattr(sampler, "seed") else None
         state = dump(live, epoch.standing(), now, order_of(terms), seed, terms.reported_length)
         return copy.deepcopy(state)
+
+
+def _leave_behind(work: Work, saved: Any) -> None:
+    """Have the dataset remember what it does at the end of an epoch that is over, so that its next one can begin.
+
+    A stream's state at its end is either that of its end, which its iterator must still come to, or already that of its
+    next beginning: then nothing may be taken from it.
+    """
+    dataset, told = work.dataset, saved is not None and saved["dataset"] is not None
+    if saved is None or (not told and saved["iterator"] is None):
+        return
+    if told:
+        dataset.load_state_dict(copy.deepcopy(saved["dataset"]))
+    if not work.stream:
+        return
+    iterator = iter(dataset)
+    if saved["iterator"] is not None:
+        iterator.load_state_dict(copy.deepcopy(saved["iterator"]))
+    if next(iterator, END) is not END and told:
+        dataset.load_state_dict(copy.deepcopy(saved["dataset"]))
 
 
 def _goes_on(terms: Terms, work: Work, resume: Resume) -> bool:
@@ -315,7 +335,7 @@ def _redistribute(position: Position, work: Work) -> None:
     """
     old, new = position.processes, work.processes
     shares = [position.shares.get(worker, Share()) for worker in range(max(1, old))]
-    position.processes, position.streams = new, work.stream and new > 0
+    position.processes, position.iterable = new, work.stream
     if old == new:
         return
     told = [share.state for share in shares if share.state is not None]

@@ -163,15 +163,15 @@ class Epoch:
         if self._snapshot is not None and self.every and self.position.batches % self.every == 0:
             self._snapshot = self.position.copy()
 
-    def note_start(self, iterator: DataLoaderIterator) -> None:
-        """Ask workers that have not given a batch what they said at the beginning; waits for them to begin."""
+    def note_start(self, backend: Backend, *, late: bool = False) -> None:
+        """Ask workers what they said when they began, and wait for it; ``late``: for what is not known of them."""
         for position in (self.position, self._snapshot):
             if position is None:
                 continue
             shares = [position.shares.setdefault(worker, Share()) for worker in range(max(1, position.processes))]
-            if any(share.state is None for share in shares):
-                for share, state in zip(shares, iterator.opened(), strict=True):
-                    share.state = state if share.state is None else share.state
+            if not late or any(share.state is None for share in shares):
+                for share, state in zip(shares, backend.opened(), strict=False):
+                    share.state = share.state if state is None or (late and share.state is not None) else state
 
     def wants_snapshot(self, task: Task, ahead: int, workers: int) -> bool:
         """Whether a snapshot may need what this task's worker says after it: torchdata's rule.
@@ -229,9 +229,9 @@ class DataLoaderIterator(LoaderIterator):
         """What it is in, or has ended."""
         return self._epoch
 
-    def opened(self) -> list[Any]:
-        """What each worker said of dataset and iterator when it began; waits for that, and raises its error."""
-        return list(self._backend.opened())
+    def note_start(self) -> None:
+        """See :meth:`Epoch.note_start`."""
+        self._epoch.note_start(self._backend, late=True)
 
     @property
     def finished(self) -> bool:
@@ -334,7 +334,7 @@ class DataLoaderIterator(LoaderIterator):
             super()._end(done)
             return
         route.retire(done.worker)
-        self._epoch.position.mark(done)
+        self._epoch.position.mark(done).ended = True
         self._plan_ended = route.is_over()
 
     def _count(self, done: Done) -> None:

@@ -142,6 +142,8 @@ def worker_state(rng: bytes | None) -> dict[str, Any] | None:
         return None
     of_random, of_numpy, of_torch = pickle.loads(rng)  # noqa: S301  # it came from a worker of this program
     state = None if of_torch is None else torch.frombuffer(bytearray(of_torch), dtype=torch.uint8)
+    kind, key, *rest = of_numpy
+    of_numpy = (kind, np.frombuffer(key, np.uint32), *rest)
     return Randomness(state, of_numpy, of_random).dump()
 
 
@@ -150,8 +152,11 @@ def worker_bytes(saved: Mapping[str, Any] | None) -> bytes | None:
     if saved is None:
         return None
     state = Randomness.parse(saved)
+    if state.numpy_global is None or state.python_global is None:
+        raise StateError("the state of a worker's random generators is not complete")
     of_torch = None if state.torch_global is None else state.torch_global.numpy().tobytes()
-    return pickle.dumps((state.python_global, state.numpy_global, of_torch))
+    kind, key, *rest = state.numpy_global
+    return pickle.dumps((state.python_global, (kind, key.tobytes(), *rest), of_torch))
 
 
 def _text(array: np.ndarray[Any, Any]) -> str:

@@ -66,11 +66,14 @@ class Share:
         What dataset and iterator say of themselves: ``dataset``, ``iterator``, ``ended``.
     rng : bytes, optional
         Its random generators, as :attr:`penstock.workers.Done.rng` has them.
+    ended : bool
+        Whether its stream has come to its end.
     """
 
     samples: int = 0
     state: Any = None
     rng: bytes | None = None
+    ended: bool = False
 
 
 @dataclass(slots=True)
@@ -83,8 +86,8 @@ class Position(Progress):
         Of the epoch.
     processes : int
         Worker processes, each with a share; 0: one share.
-    streams : bool
-        Whether each process iterates a stream of its own: batches then have no place in one order.
+    iterable : bool
+        Whether the dataset is a stream.
     yielded : int
         Batches delivered, without those that were errors.
     last_worker : int, optional
@@ -95,10 +98,15 @@ class Position(Progress):
 
     beginning: Beginning = field(default_factory=lambda: Beginning(0))
     processes: int = 0
-    streams: bool = False
+    iterable: bool = False
     yielded: int = 0
     last_worker: int | None = None
     shares: dict[int, Share] = field(default_factory=dict)
+
+    @property
+    def streams(self) -> bool:
+        """Whether each process iterates a stream of its own: batches then have no place in one order."""
+        return self.iterable and self.processes > 0
 
     def deliver(self, done: Done) -> None:
         """Count one batch."""
@@ -186,14 +194,14 @@ def dump(
 
 
 def _of_one(position: Position, main: dict[str, Any]) -> dict[str, Any]:
-    dataset_state, fetcher_state = _split(position.shares.get(0, Share()))
+    dataset_state, fetcher_state = _split(position.shares.get(0, Share()), position)
     return {**main, "_num_yielded": position.yielded, "fetcher_state": fetcher_state, "dataset_state": dataset_state}
 
 
 def _of_processes(position: Position, main: dict[str, Any]) -> dict[str, Any]:
     workers = {}
     for worker in range(position.processes):
-        dataset_state, fetcher_state = _split(position.shares.get(worker, Share()))
+        dataset_state, fetcher_state = _split(position.shares.get(worker, Share()), position)
         workers[_key(worker)] = {
             "worker_id": worker,
             "dataset_state": dataset_state,
@@ -218,12 +226,13 @@ def _key(worker: int) -> str:
     return f"worker_{worker}"
 
 
-def _split(share: Share) -> tuple[Any, Any]:
-    """A share's state as torchdata keeps it: the dataset's, and the fetcher's."""
-    state = share.state
-    if state is None:
-        return None, None
-    return state["dataset"], {"dataset_iter_state": state["iterator"], "fetcher_ended": state["ended"]}
+def _split(share: Share, position: Position) -> tuple[Any, Any]:
+    """A share's state as torchdata keeps it: the dataset's, and for a stream the fetcher's."""
+    state = share.state or {"dataset": None, "iterator": None, "ended": False}
+    if not position.iterable:
+        return state["dataset"], None
+    ended = state["ended"] or share.ended
+    return state["dataset"], {"dataset_iter_state": state["iterator"], "fetcher_ended": ended}
 
 
 def _joined(saved: Mapping[str, Any]) -> Any:
