@@ -4,15 +4,22 @@ Two doors. Ops draw for a whole chunk at once with :func:`uniforms` (this NumPy 
 the native core computes the same numbers). User code calls :func:`generator` (``penstock.rng()``) inside
 ``__getitem__`` or a transform and gets the current sample's own ``numpy.random.Generator``.
 
+Code that draws from the global generators (``random``, ``numpy.random``, torch's, cv2's) knows no keys: inside
+:func:`seeding_globals` these are seeded at the beginning of each sample, and of each collation.
+
 Philox4x32-10: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
 
 from __future__ import annotations
 
 import contextvars
+import os
+import random
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +27,35 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 
-__all__ = ["current_keys", "generator", "philox4x32", "sample_scope", "uniforms"]
+__all__ = [
+    "batch_scope",
+    "current_keys",
+    "generator",
+    "philox4x32",
+    "sample_scope",
+    "seeding_globals",
+    "seeds_globals",
+    "uniforms",
+]
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _current: contextvars.ContextVar[tuple[int, int, int] | None] = contextvars.ContextVar("penstock-sample", default=None)
+_seeding: contextvars.ContextVar[str] = contextvars.ContextVar("penstock-seeding", default="")
+
+_turn = threading.RLock()
+"""The global generators are the process's: threads that seed them take turns, sample by sample."""
+
+
+def _forget_turn() -> None:
+    """The thread that held the lock is not there in a forked child."""
+    global _turn  # noqa: PLW0603  # one for the process
+    _turn = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_turn)
 
 
 def philox4x32(counter: NDArray[np.uint64], key: tuple[int, int]) -> NDArray[np.uint64]:
@@ -98,11 +128,85 @@ def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
 @contextmanager
 def sample_scope(seed: int, epoch: int, index: int) -> Iterator[None]:
     """Make (seed, epoch, index) the current sample of this thread while the body runs."""
-    token = _current.set((seed, epoch, index))
+    key = seed, epoch, index
+    again = _current.get() == key
+    token = _current.set(key)
+    try:
+        if again or not _seeding.get():
+            yield
+        else:
+            with _seeded(*key, 0):
+                yield
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def batch_scope(seed: int, epoch: int, batch: int) -> Iterator[None]:
+    """Where a batch is collated; no sample is the current one."""
+    if _seeding.get():
+        with _seeded(seed, epoch, batch, 1):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def seeding_globals(*, put_back: bool) -> Iterator[None]:
+    """While the body runs, each :func:`sample_scope` seeds the global generators from its sample's key.
+
+    These are ``random``, ``numpy.random``, and, where they are imported, torch's for the CPU and cv2's.
+
+    Parameters
+    ----------
+    put_back : bool
+        Whether the process has other users of these generators: then one sample at a time is built, whichever thread
+        builds it, and the state before it is put back after it (cv2's cannot be). False: the process is a worker.
+    """
+    token = _seeding.set("put back" if put_back else "alone")
     try:
         yield
     finally:
-        _current.reset(token)
+        _seeding.reset(token)
+
+
+def seeds_globals() -> bool:
+    """Whether the caller runs inside :func:`seeding_globals`."""
+    return bool(_seeding.get())
+
+
+@contextmanager
+def _seeded(seed: int, epoch: int, number: int, kind: int) -> Iterator[None]:
+    """Global generators seeded from a key: of a sample (``kind`` 0) or of a batch (1)."""
+    if _seeding.get() == "alone":
+        _seed_globals(seed, epoch, number, kind)
+        yield
+        return
+    with _turn:
+        torch = sys.modules.get("torch")
+        of_random, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is meant
+        of_torch = None if torch is None else torch.default_generator.get_state()
+        try:
+            _seed_globals(seed, epoch, number, kind)
+            yield
+        finally:
+            random.setstate(of_random)
+            np.random.set_state(of_numpy)  # noqa: NPY002  # as above
+            if torch is not None:
+                torch.default_generator.set_state(of_torch)
+
+
+def _seed_globals(seed: int, epoch: int, number: int, kind: int) -> None:
+    halves = (half & 0xFFFFFFFF for word in (seed, epoch, number) for half in (word, word >> 32))
+    words = np.random.SeedSequence([*halves, kind]).generate_state(9)
+    random.seed(words[0:2].tobytes())
+    np.random.seed(words[2:6])  # noqa: NPY002  # the global one is meant
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.manual_seed(int(words[6]) << 31 | int(words[7]) >> 1)
+    cv2: Any = sys.modules.get("cv2")
+    if cv2 is not None:
+        cv2.setRNGSeed(int(words[8]) >> 1)
 
 
 def current_keys() -> SampleKeys | None:

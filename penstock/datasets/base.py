@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import PenstockError, SampleError
-from penstock.rng import sample_scope
+from penstock.rng import sample_scope, seeds_globals
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,10 +35,14 @@ __all__ = [
     "fingerprint_of",
     "is_iterable",
     "located",
+    "place_of",
     "spec_of",
 ]
 
 T_co = TypeVar("T_co", covariant=True)
+
+_PLACE: Final = "_penstock_place"
+"""Attribute of a foreign error that holds its place, for :func:`place_of`."""
 
 
 class Dataset(Generic[T_co]):
@@ -154,8 +158,9 @@ def fetch(
     """Samples ``indices`` of ``dataset``, each built under its own key.
 
     Uses ``load_samples`` if the dataset has it, else torch's ``__getitems__``, else ``__getitem__`` for each; inside
-    ``__getitems__`` there is no current sample, so ``penstock.rng()`` refuses to guess one. ``watch`` is told the place
-    of each sample before it is built one by one.
+    ``__getitems__`` there is no current sample, so ``penstock.rng()`` refuses to guess one (where global generators are
+    seeded for each sample, it is asked for one at a time). ``watch`` is told the place of each sample before it is
+    built one by one.
 
     An index that is itself a list (a batch sampler's, without automatic batching) is one sample's: ``dataset[index]``.
 
@@ -170,6 +175,8 @@ def fetch(
     if keyed and _is_last_word(dataset, "load_samples"):
         return list(dataset.load_samples(indices, keys))
     if many and getattr(dataset, "__getitems__", None):
+        if seeds_globals():
+            return _get_singly(dataset, indices, keys)
         return _get_many(dataset, indices)
     samples = []
     for place, (index, drawn) in enumerate(zip(indices, keys.indices.tolist(), strict=True)):
@@ -180,6 +187,14 @@ def fetch(
                 samples.append(dataset[index])
         except BaseException as error:  # noqa: BLE001  # raised again, with its place
             raise located(error, index=index)  # noqa: B904  # the same object, or one that is chained
+    return samples
+
+
+def _get_singly(dataset: Any, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
+    samples = []
+    for index, drawn in zip(indices, keys.indices.tolist(), strict=True):
+        with sample_scope(keys.seed, keys.epoch, drawn):
+            samples += _get_many(dataset, [index])
     return samples
 
 
@@ -210,7 +225,13 @@ def located(error: BaseException, **where: Any) -> BaseException:
         wrapped = SampleError(f"{type(error).__name__} was raised while a sample was built: {error}", **where)
         wrapped.__cause__ = error
         return wrapped
-    places = ", ".join(f"{name}={value!r}" for name, value in where.items() if value is not None)
-    if places:
-        error.add_note(f"[{places}]")
+    known = {name: value for name, value in where.items() if value is not None}
+    if known:
+        error.add_note(f"[{', '.join(f'{name}={value!r}' for name, value in known.items())}]")
+        error.__dict__[_PLACE] = {**known, **error.__dict__.get(_PLACE, {})}
     return error
+
+
+def place_of(error: BaseException) -> dict[str, Any]:
+    """What :func:`located` noted on ``error``, inner knowledge before outer."""
+    return error.where if isinstance(error, PenstockError) else error.__dict__.get(_PLACE, {})

@@ -5,10 +5,12 @@ Every error here is an :class:`~penstock.errors.ArgumentError` (a ``ValueError``
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from typing import Any
 
 from penstock.datasets.base import is_iterable
@@ -40,11 +42,13 @@ class Arguments:
     in_order: bool
     stall_timeout: float | None
     chunk_size: int | None
+    multiprocessing_context: Any
 
 
 def checked(given: Arguments) -> Arguments:
     """``given``, or the error that it deserves."""
     _check_workers(given)
+    _check_context(given)
     if is_iterable(given.dataset):
         _check_stream(given)
     _check_order(given)
@@ -80,6 +84,32 @@ def _check_workers(given: Arguments) -> None:
             f"current system is {cores}. Please be aware that excessive worker creation might get DataLoader running "
             "slow or even freeze, lower the worker number to avoid potential slowness/freeze if necessary.",
             stacklevel=4,
+        )
+
+
+def _check_context(given: Arguments) -> None:
+    context = given.multiprocessing_context
+    if context is None:
+        return
+    if given.num_workers == 0:
+        raise ArgumentError(
+            "multiprocessing_context can only be used with multi-process loading (num_workers > 0), "
+            f"but got num_workers={given.num_workers}"
+        )
+    if given.workers == "threads":
+        raise ArgumentError("multiprocessing_context is about processes, but workers='threads' was given")
+    if isinstance(context, str):
+        methods = multiprocessing.get_all_start_methods()
+        if context not in methods:
+            raise ArgumentError(
+                f"multiprocessing_context option should specify a valid start method in {methods!r}, "
+                f"but got multiprocessing_context={context!r}"
+            )
+        given.multiprocessing_context = multiprocessing.get_context(context)
+    elif not isinstance(context, BaseContext):
+        raise ArgumentError(
+            "multiprocessing_context option should be a valid context object or a string specifying the start method, "
+            f"but got multiprocessing_context={context!r}"
         )
 
 

@@ -126,8 +126,9 @@ class LoaderIterator:
             done = self._next_done()
             if done is None:
                 self._finish()
-                if self._tally is not None and (error := self._tally.end()) is not None:
-                    return Done(self._next_seq, error=error)
+                too_much = None if self._tally is None else self._tally.end()
+                if too_much is not None:
+                    return Done(self._next_seq, error=too_much)
             elif done.batch is END:
                 error = self._settle(done)
                 self._end(done)

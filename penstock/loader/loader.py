@@ -7,15 +7,19 @@ seed, epoch counter, slots, statistics. It starts nothing before ``iter()``; an 
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 
+import numpy as np
+
 from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import fingerprint_of, is_iterable, spec_of
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.arguments import Arguments, checked
+from penstock.loader.faults import LeftOut, Losses, Rules, Tally
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.loader.order import described, length, ranks_of, rest_of, seekable
@@ -26,7 +30,7 @@ from penstock.samplers import BatchSampler, BucketBatchSampler, RandomSampler, S
 from penstock.samplers.base import checked_count
 from penstock.slots import Layout, SlotPool
 from penstock.trace import STAGES, Trace
-from penstock.workers import BACKENDS, Backend, Done, Job
+from penstock.workers import BACKENDS, NOTHING, Backend, Done, Job
 
 __all__ = ["DataLoader"]
 
@@ -63,8 +67,9 @@ class DataLoader:
         Batches per worker under way or ready, not yet delivered; 2 by default.
     persistent_workers : bool
         Keep workers from epoch to epoch.
-    workers : {"auto", "serial", "threads"}
-        Kind of workers; "auto": threads if ``num_workers`` is not 0.
+    workers : {"auto", "serial", "threads", "processes"}
+        Kind of workers. "auto", where ``num_workers`` is not 0: threads for a dataset that fills rows and is collated
+        by default (native code runs beside Python), processes for any other.
     seed : int, optional
         Fixes the order and every random number of samples, with the epoch and the index. None: drawn from the
         operating system, and kept in :meth:`state_dict`.
@@ -74,7 +79,25 @@ class DataLoader:
         Seconds without any progress of any worker after which :class:`~penstock.errors.StallError` says where they
         stand; None: wait for ever.
     chunk_size : int, optional
-        Rows of a batch that a worker takes at a time; changes no batch.
+        Rows of a batch that a thread takes at a time; changes no batch.
+    multiprocessing_context : str or context, optional
+        How worker processes are started; by default as :mod:`penstock.workers.processes.start` says.
+    on_error : {"raise", "skip", "replace"}
+        What becomes of a sample that cannot be built. "raise": its batch is an error. "skip": its batch is shorter; one
+        with nothing left is not delivered. "replace": another sample of the same batch, chosen by the sample's own key,
+        is built in its place (one of the dataset, where the batch has no other and the order is the loader's own).
+        Errors of collation, and of samplers, are raised always.
+    max_errors : int or float, optional
+        Most samples that an epoch may lose before that is an error: a number, or a share of those drawn. None: 100, or
+        one in 100 if that is more.
+    error_log : path, optional
+        A file that gets one line of JSON for each sample that is left out: ``store``, ``key``, ``index``, ``epoch``,
+        ``batch``, ``worker``, ``type``, ``reason``.
+    seed_per_sample : bool
+        Seed ``random``, ``numpy.random`` and, where they are imported, torch's CPU generator and cv2's from each
+        sample's key before it is built, and from the batch's before it is collated: any number and kind of workers draw
+        the same, also after a resume. Outside worker processes, samples are then built one at a time, and the
+        generators are put back behind each (cv2's cannot be).
 
     Notes
     -----
@@ -106,11 +129,17 @@ class DataLoader:
         in_order: bool = True,
         stall_timeout: float | None = 120.0,
         chunk_size: int | None = None,
+        multiprocessing_context: Any = None,
+        on_error: str = "raise",
+        max_errors: float | None = None,
+        error_log: str | os.PathLike[str] | None = None,
+        seed_per_sample: bool = False,
     ) -> None:
         given = checked(
             Arguments(
                 dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, drop_last, timeout,
                 worker_init_fn, prefetch_factor, persistent_workers, workers, seed, in_order, stall_timeout, chunk_size,
+                multiprocessing_context,
             )
         )  # fmt: skip
         self.dataset = dataset
@@ -118,12 +147,15 @@ class DataLoader:
         self.persistent_workers, self.in_order = persistent_workers, in_order
         self.timeout, self.stall_timeout = timeout, stall_timeout
         self.worker_init_fn, self.chunk_size = worker_init_fn, given.chunk_size
-        self.workers = workers if workers != "auto" else "threads" if num_workers else "serial"
+        self.multiprocessing_context = given.multiprocessing_context
+        self.on_error, self.seed_per_sample = on_error, seed_per_sample
+        self._losses = Losses(on_error, max_errors, error_log)
         self.seed = secrets.randbits(63) if given.seed is None else given.seed
         self._seed_given = given.seed is not None
         self._init_order(given)
         self._default_collate = collate_fn is None or collate_fn is self._collate
         self.collate_fn = collate_fn or (self._collate if self._auto_collation else self._convert)
+        self.workers = self._kind() if workers == "auto" else workers
         self._limit = num_workers * (given.prefetch_factor or 0) or 1
         self._init_memory()
 
@@ -131,6 +163,16 @@ class DataLoader:
     _convert: Callable[[Any], Any] = staticmethod(default_convert)
     # From a fill's arrays, in the sample's structure, to what the user gets.
     _deliver: Callable[[Any], Any] = staticmethod(default_convert)
+
+    def _kind(self) -> str:
+        """Who works, where that is not said."""
+        if self.num_workers == 0:
+            return "serial"
+        fills = self._auto_collation and self._default_collate and spec_of(self.dataset) is not None
+        if self.multiprocessing_context is not None:
+            return "processes"
+        # a worker is a daemonic process, which may not have processes of its own
+        return "threads" if fills or multiprocessing.current_process().daemon else "processes"
 
     def _init_order(self, given: Arguments) -> None:
         self._stream = is_iterable(given.dataset)
@@ -191,11 +233,18 @@ class DataLoader:
         progress = self._resume.copy() if self._resume is not None else Progress(self._epoch)
         trace = Trace()
         plan, job = self._plan_and_job(progress, trace)
-        backend = self._backend()
+        backend = self._backend(progress.epoch)
         backend.start(job)
         self._resume, self._epoch, self._progress = None, progress.epoch + 1, progress
         self._traces.append(trace)
-        return LoaderIterator(self, plan, backend, trace, progress, self._limit)
+        return LoaderIterator(self, plan, backend, trace, progress, self._limit, self._tally(progress))
+
+    def _tally(self, progress: Progress) -> Tally | None:
+        """What watches over an epoch's losses; None where nothing is left out."""
+        if self.on_error == "raise":
+            return None
+        expected = length(self.dataset) if self._stream else length(self.sampler) if self._cut() else None
+        return self._losses.epoch(progress.epoch, expected, resumed=progress.batches > 0)
 
     def __len__(self) -> int:
         """Batches per epoch; for a stream as its own ``len()`` says."""
@@ -252,23 +301,35 @@ class DataLoader:
             self.seed,
             first=progress.batches,
             openings={0: Opening(progress.epoch, 0, progress.samples, progress.dataset)},
+            rules=self._rules(),
         )
+
+    def _rules(self) -> Rules:
+        # an order that somebody else made may be of one split alone: no stand-in comes from outside of it
+        population = len(self.dataset) if self._own_sampler and self.on_error == "replace" else 0
+        return Rules(self.on_error, population, self.seed_per_sample)
 
     def _map_job(self, trace: Trace) -> Job:
         spec = spec_of(self.dataset) if self._auto_collation and self._default_collate else None
+        given, rules = (trace, self.worker_init_fn, self.dataset), self._rules()
         if spec is None:
-            return SampleJob(trace, self.worker_init_fn, self.dataset, self.collate_fn, batched=self._auto_collation)
+            return SampleJob(*given, self.collate_fn, batched=self._auto_collation, rules=rules)
         if self._pool is None:
             self._pool = SlotPool(keep=self._limit + 2)
         known = isinstance(self.batch_sampler, (BatchSampler, BucketBatchSampler))
         rows = self.batch_sampler.batch_size if known else 1
-        return FillJob(trace, self.worker_init_fn, self.dataset, Layout(spec, rows), self._pool, self._deliver)
+        return FillJob(*given, Layout(spec, rows), self._pool, self._deliver, rules)
 
-    def _backend(self) -> Backend:
+    def _backend(self, epoch: int) -> Backend:
         backend, self._idle_backend = self._idle_backend, None
         if backend is None or self._pid != os.getpid():  # threads stay behind in a fork
             self._pid = os.getpid()
-            backend = BACKENDS.get(self.workers)(self.num_workers, self.chunk_size)
+            kind, own = BACKENDS.get(self.workers), {}
+            if self.workers == "processes":
+                # of the epoch too, or workers that are started anew would draw the same in each
+                base_seed = np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1)
+                own = {"context": self.multiprocessing_context, "base_seed": int(base_seed)}
+            backend = kind(self.num_workers, self.chunk_size, **own)
         return backend
 
     def _put_back(self, backend: Backend) -> None:
@@ -360,7 +421,12 @@ class DataLoader:
         total = self._retired
         for trace in list(self._traces):
             total = _sum(total, trace.total())
-        return Stats.of(total, self._batches, self._samples)
+        return Stats.of(total, self._batches, self._samples, self._losses.count)
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What could not be built, of the batches delivered up to now: the newest 10,000, oldest first; a copy."""
+        return self._losses.kept()
 
     def _retire(self, trace: Trace) -> None:
         if trace in self._traces:
@@ -368,8 +434,8 @@ class DataLoader:
             self._retired = _sum(self._retired, trace.total())
 
     def _count(self, done: Done) -> None:
-        self._batches += 1
-        self._samples += done.rows
+        self._batches += done.batch is not NOTHING
+        self._samples += done.rows - self._losses.missing(done)
 
 
 def _sum(a: dict[str, tuple[int, int]], b: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:

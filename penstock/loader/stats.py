@@ -48,28 +48,34 @@ class Stats:
         Delivered so far.
     wait_ns : int
         Nanoseconds that the consumer waited for batches.
+    left_out : int
+        Samples that could not be built: with ``on_error="skip"``, and in streams, they are missing, and
+        ``samples + left_out`` were drawn; with "replace" another one stands in for each, which ``samples`` counts.
     """
 
     stages: tuple[StageStats, ...]
     batches: int
     samples: int
     wait_ns: int
+    left_out: int = 0
 
     @classmethod
-    def of(cls, total: dict[str, tuple[int, int]], batches: int, samples: int) -> Stats:
+    def of(cls, total: dict[str, tuple[int, int]], batches: int, samples: int, left_out: int = 0) -> Stats:
         """Stats from a :meth:`penstock.trace.Trace.total`."""
         work = sum(time_ns for stage, (time_ns, _) in total.items() if stage != "wait") or 1
         stages = (
             StageStats(stage, *total[stage], share=0.0 if stage == "wait" else total[stage][0] / work)
             for stage in STAGES
         )
-        return cls(tuple(stages), batches, samples, total["wait"][0])
+        return cls(tuple(stages), batches, samples, total["wait"][0], left_out)
 
     def __getitem__(self, stage: str) -> StageStats:
         return self.stages[STAGES.index(stage)]
 
     def __str__(self) -> str:
-        lines = [f"{self.batches} batches, {self.samples} samples; waited {self.wait_ns / 1e9:.3f} s for them", ""]
+        lost = f" ({self.left_out} left out)" if self.left_out else ""
+        first = f"{self.batches} batches, {self.samples} samples{lost}; waited {self.wait_ns / 1e9:.3f} s for them"
+        lines = [first, ""]
         lines.append(f"{'stage':<10}{'time':>12}{'items':>10}{'per item':>14}{'share':>8}")
         for s in self.stages:
             share = "" if s.stage == "wait" else f"{s.share:.0%}"

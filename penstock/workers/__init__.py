@@ -7,10 +7,21 @@ named here and imported when asked for.
 from __future__ import annotations
 
 from penstock.registry import Registry
-from penstock.workers.base import END, Backend, Build, Done, Job, Task
+from penstock.workers.base import END, NOTHING, Backend, Build, Done, Job, Task
 from penstock.workers.info import WorkerInfo, get_worker_info
 
-__all__ = ["BACKENDS", "END", "Backend", "Build", "Done", "Job", "Task", "WorkerInfo", "get_worker_info"]
+__all__ = [
+    "BACKENDS",
+    "END",
+    "NOTHING",
+    "Backend",
+    "Build",
+    "Done",
+    "Job",
+    "Task",
+    "WorkerInfo",
+    "get_worker_info",
+]
 
 BACKENDS = Registry("worker backend")
 BACKENDS.register("serial", "penstock.workers.serial:SerialBackend")

@@ -12,25 +12,31 @@ A backend keeps the order in which tasks are *begun*; it returns them as they en
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.sample import SampleKeys
 from penstock.trace import Trace
 
-__all__ = ["END", "Backend", "Build", "Done", "Job", "Task", "chunk_rows"]
+__all__ = ["END", "NOTHING", "Backend", "Build", "Done", "Job", "Task", "chunk_rows"]
 
 
-class _End:
-    """Pickles as itself."""
+class _Instead:
+    """Stands where a batch would; pickles as itself."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def __reduce__(self) -> str:
-        return "END"
+        return self._name
 
 
-END = _End()
+END = _Instead("END")
 """The batch of a task that found its stream at an end."""
+
+NOTHING = _Instead("NOTHING")
+"""The batch of a task of whose samples every one was left out: there is nothing to deliver."""
 
 
 @dataclass(slots=True)
@@ -51,6 +57,9 @@ class Task:
         Who must build it, where workers are processes; None: worker ``seq`` modulo their number.
     snapshot : bool
         Whether :attr:`Done.state` and :attr:`Done.rng` are wanted.
+    fatal : mapping, optional
+        Given once a worker has died at this batch (of a job that is ``tolerant``): samples are then built one at a
+        time, without those at these positions, which ended their workers in the way that the values tell.
     """
 
     seq: int
@@ -59,6 +68,7 @@ class Task:
     sampler_state: Any = None
     worker: int | None = None
     snapshot: bool = True
+    fatal: Mapping[int, str] | None = None
 
 
 @dataclass(slots=True)
@@ -67,7 +77,8 @@ class Done:
 
     ``seq`` is the task's, or the one that the job gave it (a stream's tasks are numbered as they are pulled). ``state``
     is what :attr:`Build.state` was at the end. ``worker`` and ``rng`` (the state of the worker's random generators
-    after this batch; None: as before) are known where workers are processes.
+    after this batch; None: as before) are known where workers are processes. ``rows`` are the samples drawn;
+    ``left_out`` says what is missing of them in ``batch``, or replaced, by the job's own records.
     """
 
     seq: int
@@ -78,10 +89,15 @@ class Done:
     task: Task | None = field(default=None, repr=False)
     worker: int | None = None
     rng: bytes | None = None
+    left_out: Sequence[Any] = ()
 
 
 class Build(Protocol):
-    """One batch on its way. ``rows`` rows of work, to be run in chunks that may overlap in time."""
+    """One batch on its way. ``rows`` rows of work, to be run in chunks that may overlap in time.
+
+    Beside these it may have ``left_out``, for :attr:`Done.left_out` after :meth:`finish`, and ``whole``: a worker that
+    builds alone then runs all rows at once.
+    """
 
     rows: int
     seq: int
@@ -100,6 +116,7 @@ class Job(Protocol):
     """What is done with tasks; shared by all threads that work, so that everything it calls must be thread-safe.
 
     A process works on its own copy: pickled or forked, without what belongs to the parent (trace, slots, delivery).
+    It may have ``tolerant``: whether batches may come without some of their samples.
     """
 
     trace: Trace

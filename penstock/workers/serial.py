@@ -59,7 +59,8 @@ class SerialBackend:
             batch = build.finish()
         except Exception as error:  # noqa: BLE001  # as above
             return Done(build.seq, error=error, rows=build.rows, state=build.state, task=task)
-        return Done(build.seq, batch, rows=build.rows, state=build.state, task=task)
+        left_out = getattr(build, "left_out", ())
+        return Done(build.seq, batch, rows=build.rows, state=build.state, task=task, left_out=left_out)
 
     def pause(self) -> None:
         """See :class:`~penstock.workers.base.Backend`."""

@@ -108,8 +108,12 @@ _alive: weakref.WeakSet[_Shared] = weakref.WeakSet()
 """What threads still share, also where the backend was collected: a thread keeps its state alive until it ends."""
 
 
+_at_exit = threading.Event()
+
+
 @atexit.register
 def _stop_all() -> None:
+    _at_exit.set()
     mine = [shared for shared in _alive if shared.pid == os.getpid()]
     for shared in mine:
         shared.stop()
@@ -190,6 +194,8 @@ class _Shared:
         with self._lock:
             while not self._done:
                 left = None if deadline is None else deadline - time.monotonic()
+                if self._closed and _at_exit.is_set() and threading.current_thread() is not threading.main_thread():
+                    self._ready.wait()  # a daemon in the middle of an epoch: it ends with the interpreter, silently
                 if self._closed or (left is not None and left <= 0):
                     return None
                 self._ready.wait(left)
@@ -286,4 +292,5 @@ def _finished(batch: _Batch, worker: int) -> Done:
             content = build.finish()
         except BaseException as raised:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
             error = located(raised, worker=worker)
-    return Done(build.seq, content, error, build.rows, build.state, batch.task)
+    left_out = getattr(build, "left_out", ()) if error is None else ()
+    return Done(build.seq, content, error, build.rows, build.state, batch.task, left_out=left_out)

@@ -114,6 +114,11 @@ class Blocking(Samples):
         return index
 
 
+def threads(num_workers: int) -> dict[str, Any]:
+    """A loader's arguments for that many threads; for no worker, none."""
+    return {"num_workers": num_workers, "workers": "threads"} if num_workers else {}
+
+
 def frozen(batch: Any) -> Any:
     """A batch as something that compares by every byte, and that does not keep its memory."""
     return [

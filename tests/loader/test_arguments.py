@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError
-from tests.loader.fakes import Samples, Stream
+from tests.loader.fakes import Rows, Samples, Stream
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "num_workers below zero": ({"num_workers": -1}, "num_workers option should be non-negative"),
@@ -49,6 +49,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "serial with workers": ({"workers": "serial", "num_workers": 1}, "workers='serial' has no workers"),
     "threads without workers": ({"workers": "threads"}, "workers='threads' needs num_workers > 0"),
     "timeout without workers": ({"timeout": 1}, "timeout needs num_workers > 0"),
+    "a context without workers": (
+        {"multiprocessing_context": "fork"}, "multiprocessing_context can only be used with multi-process loading"
+    ),
+    "an unknown start method": (
+        {"multiprocessing_context": "x", "num_workers": 1}, "multiprocessing_context option should specify a valid"
+    ),
+    "a context that is none": (
+        {"multiprocessing_context": 3, "num_workers": 1}, "multiprocessing_context option should be a valid context"
+    ),
+    "a context for threads": (
+        {"multiprocessing_context": "fork", "num_workers": 1, "workers": "threads"},
+        "multiprocessing_context is about processes",
+    ),
+    "an unknown policy": ({"on_error": "ignore"}, "on_error='ignore' is not there; there are: raise, skip, replace"),
+    "a limit of nothing left out": ({"max_errors": 3}, "max_errors needs on_error='skip' or 'replace'"),
+    "a log of nothing left out": ({"error_log": "x"}, "error_log needs on_error='skip' or 'replace'"),
+    "a negative limit": ({"on_error": "skip", "max_errors": -1}, "max_errors should be a number of samples"),
+    "a share above one": ({"on_error": "skip", "max_errors": 1.5}, "max_errors should be a number of samples"),
+    "a limit that is true": ({"on_error": "skip", "max_errors": True}, "max_errors should be a number of samples"),
+    "a log in no folder": ({"on_error": "skip", "error_log": "/nowhere/x"}, "error_log='/nowhere/x': there is no"),
     "a stall limit of zero": ({"stall_timeout": 0}, "stall_timeout should be positive or None"),
     "a chunk of nothing": ({"chunk_size": 0}, "chunk_size should be a positive integer value"),
     "a negative seed": ({"seed": -1}, "seed should be a non-negative integer value"),
@@ -121,7 +141,25 @@ def test_attributes_are_torchs() -> None:
     assert type(batches.sampler) is ps.SequentialSampler
     assert single.batch_sampler is None
     assert single.collate_fn is ps.default_convert
-    assert (plain.workers, batches.workers) == ("threads", "serial")
+    assert (plain.workers, batches.workers) == ("processes", "serial")
+
+
+def test_who_works_depends_on_the_dataset() -> None:
+    """auto: threads where rows are filled and collated by default, processes for anything else that is asked for."""
+    kinds = {
+        name: ps.DataLoader(dataset, num_workers=1, **kwargs).workers
+        for name, dataset, kwargs in (
+            ("fills", Rows(), {}),
+            ("another collation", Rows(), {"collate_fn": list}),
+            ("no batches", Rows(), {"batch_size": None}),
+            ("a context", Rows(), {"multiprocessing_context": "spawn"}),
+            ("samples", Samples(), {}),
+            ("a stream", Stream(), {}),
+        )
+    }
+
+    assert kinds.pop("fills") == "threads"
+    assert set(kinds.values()) == {"processes"}
 
 
 def test_the_class_can_be_subscripted() -> None:

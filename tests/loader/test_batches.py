@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from tests.loader.fakes import Rows, Samples, StatefulStream, Stream, epoch, frozen
+from tests.loader.fakes import Rows, Samples, StatefulStream, Stream, epoch, frozen, threads
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -25,8 +25,9 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def make(kind: str, **kwargs: Any) -> ps.DataLoader:
-    """A loader of 50 samples in batches of 8."""
+    """A loader of 50 samples in batches of 8, on threads if there are workers."""
     dataset, given = KINDS[kind]
+    kwargs |= threads(kwargs.pop("num_workers", 0))
     return ps.DataLoader(dataset(), **{"batch_size": 8, "seed": 7, **given, **kwargs})
 
 
@@ -87,7 +88,7 @@ def test_any_run_that_is_interrupted_is_the_run_that_was_not(
     def fresh(workers: int) -> ps.DataLoader:
         return ps.DataLoader(
             Rows(n) if fills else Samples(n), batch_size, shuffle=True, drop_last=drop_last, seed=1,
-            num_workers=workers, chunk_size=chunk_size,
+            **threads(workers), chunk_size=chunk_size,
         )  # fmt: skip
 
     straight = fresh(0)
@@ -185,10 +186,10 @@ def test_a_batch_sampler_may_give_batches_of_any_length(num_workers: int) -> Non
     batches = [[1], [4, 4, 2, 9, 0, 1, 2], [7, 8]]
 
     rows = [
-        batch["x"][:, 0, 0].tolist() for batch in ps.DataLoader(Rows(), batch_sampler=batches, num_workers=num_workers)
+        batch["x"][:, 0, 0].tolist() for batch in ps.DataLoader(Rows(), batch_sampler=batches, **threads(num_workers))
     ]
     samples = [
-        batch["y"][0].tolist() for batch in ps.DataLoader(Samples(), batch_sampler=batches, num_workers=num_workers)
+        batch["y"][0].tolist() for batch in ps.DataLoader(Samples(), batch_sampler=batches, **threads(num_workers))
     ]
 
     assert rows == samples == batches
@@ -202,13 +203,13 @@ def test_indices_need_not_be_integers() -> None:
             return index, ps.rng().random()
 
     names = ["a", "b", "c", "a"]
-    serial, threads = (
-        epoch(ps.DataLoader(ByName(), 2, sampler=names, num_workers=workers, seed=0)) for workers in (0, 2)
+    serial, threaded = (
+        epoch(ps.DataLoader(ByName(), 2, sampler=names, **threads(workers), seed=0)) for workers in (0, 2)
     )
     one, two = ps.DataLoader(ByName(), 4, sampler=names, seed=0), ps.DataLoader(ByName(), 1, sampler=["b"], seed=0)
     noise = next(iter(one))[1]
 
-    assert serial == threads
+    assert serial == threaded
     assert noise[0] == noise[3] != noise[1]
     assert next(iter(two))[1][0] == noise[1]
 
@@ -247,7 +248,7 @@ def test_a_batch_held_up_is_overtaken_out_of_order() -> None:
     from tests.loader.fakes import Blocking
 
     dataset = Blocking(8, at=0)
-    loader = ps.DataLoader(dataset, 2, num_workers=2, in_order=False, chunk_size=2)
+    loader = ps.DataLoader(dataset, 2, **threads(2), in_order=False, chunk_size=2)
     walk = iter(loader)
     early = [next(walk).tolist(), next(walk).tolist()]
     state = loader.state_dict()

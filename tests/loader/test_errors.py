@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import SampleError
-from tests.loader.fakes import Failing, Rows, Samples, Stream, workers_alive
+from tests.loader.fakes import Failing, Rows, Samples, Stream, threads, workers_alive
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 WORKERS = pytest.mark.parametrize("num_workers", [0, 1, 3])
@@ -43,7 +43,7 @@ def drain(iterator: Any) -> tuple[list[Any], list[Any]]:
 )
 def test_the_original_error_is_raised(num_workers: int, error: Exception) -> None:
     """The very object that the dataset raised, with index and worker noted, after the batches before it."""
-    walk = iter(ps.DataLoader(Failing(12, {5: error}), 4, num_workers=num_workers))
+    walk = iter(ps.DataLoader(Failing(12, {5: error}), 4, **threads(num_workers)))
 
     batches, errors = drain(walk)
 
@@ -59,7 +59,7 @@ def test_the_original_error_is_raised(num_workers: int, error: Exception) -> Non
 def test_the_first_row_that_fails_is_reported(num_workers: int) -> None:
     """With several bad samples in a batch, the error does not depend on which thread was faster."""
     loader = ps.DataLoader(
-        Failing(16, dict.fromkeys((3, 7, 9, 14), ValueError)), 16, num_workers=num_workers, chunk_size=1
+        Failing(16, dict.fromkeys((3, 7, 9, 14), ValueError)), 16, **threads(num_workers), chunk_size=1
     )
 
     for _ in range(20):
@@ -70,7 +70,7 @@ def test_the_first_row_that_fails_is_reported(num_workers: int) -> None:
 @WORKERS
 def test_stop_iteration_does_not_end_the_epoch(num_workers: int) -> None:
     """StopIteration from __getitem__ is an error that names the index; the rest of the epoch is delivered."""
-    walk = iter(ps.DataLoader(Failing(12, {5: StopIteration()}), 4, num_workers=num_workers))
+    walk = iter(ps.DataLoader(Failing(12, {5: StopIteration()}), 4, **threads(num_workers)))
 
     batches, errors = drain(walk)
 
@@ -82,7 +82,7 @@ def test_stop_iteration_does_not_end_the_epoch(num_workers: int) -> None:
 @WORKERS
 def test_sys_exit_in_a_dataset_is_an_error(num_workers: int) -> None:
     """It neither ends the program nor the epoch."""
-    _, errors = drain(iter(ps.DataLoader(Failing(4, {1: SystemExit(0)}), 2, num_workers=num_workers)))
+    _, errors = drain(iter(ps.DataLoader(Failing(4, {1: SystemExit(0)}), 2, **threads(num_workers))))
 
     assert [type(error) for error in errors] == [SampleError]
 
@@ -96,7 +96,7 @@ def test_an_error_in_collate_names_the_batch(num_workers: int) -> None:
             raise ZeroDivisionError
         return samples
 
-    batches, errors = drain(iter(ps.DataLoader(Failing(8, {}), 2, num_workers=num_workers, collate_fn=collate)))
+    batches, errors = drain(iter(ps.DataLoader(Failing(8, {}), 2, **threads(num_workers), collate_fn=collate)))
 
     assert batches == [[0, 1], [2, 3], [6, 7]]
     assert [type(error) for error in errors] == [ZeroDivisionError]
@@ -107,7 +107,7 @@ def test_an_error_in_collate_names_the_batch(num_workers: int) -> None:
 @WORKERS
 def test_a_failed_batch_counts_as_drawn(num_workers: int) -> None:
     """A state taken after an error resumes behind the bad batch."""
-    loader = ps.DataLoader(Failing(12, {5: ValueError}), 4, num_workers=num_workers)
+    loader = ps.DataLoader(Failing(12, {5: ValueError}), 4, **threads(num_workers))
     walk = iter(loader)
     next(walk)
     with pytest.raises(ValueError, match="5"):
@@ -128,7 +128,7 @@ def test_an_error_in_fill_names_the_chunk(num_workers: int) -> None:
                 raise OSError("disk")
             super().fill(indices, out, keys, rows)
 
-    batches, errors = drain(iter(ps.DataLoader(Bad(12), 4, num_workers=num_workers, chunk_size=2)))
+    batches, errors = drain(iter(ps.DataLoader(Bad(12), 4, **threads(num_workers), chunk_size=2)))
 
     assert len(batches) == 2
     assert "indices=[4, 5]" in errors[0].__notes__[0]
@@ -142,7 +142,7 @@ def test_batches_before_a_failing_sampler_are_delivered(num_workers: int) -> Non
         yield from range(5)
         raise ConnectionError("sampler")
 
-    batches, errors = drain(iter(ps.DataLoader(Failing(9, {}), 2, sampler=sampler(), num_workers=num_workers)))
+    batches, errors = drain(iter(ps.DataLoader(Failing(9, {}), 2, sampler=sampler(), **threads(num_workers))))
 
     assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
     assert [type(error) for error in errors] == [ConnectionError]
@@ -156,7 +156,7 @@ def test_a_length_that_lies_is_named(num_workers: int) -> None:
         def __len__(self) -> int:
             return self.n + 1
 
-    batches, errors = drain(iter(ps.DataLoader(Liar(4), 2, num_workers=num_workers)))
+    batches, errors = drain(iter(ps.DataLoader(Liar(4), 2, **threads(num_workers))))
 
     assert len(batches) == 2
     assert [type(error) for error in errors] == [IndexError]
@@ -175,7 +175,7 @@ def test_a_sampler_that_gives_another_count_is_an_error(num_workers: int, promis
         def __len__(self) -> int:
             return promised
 
-    batches, errors = drain(iter(ps.DataLoader(Failing(9, {}), 2, sampler=Short(), num_workers=num_workers)))
+    batches, errors = drain(iter(ps.DataLoader(Failing(9, {}), 2, sampler=Short(), **threads(num_workers))))
 
     assert len(batches) == 3
     assert [str(error) for error in errors] == [f"Short gave 6 indices, but its len() was {promised} [epoch=0]"]
@@ -216,7 +216,7 @@ def test_an_error_in_a_stream_loses_only_itself(num_workers: int) -> None:
         def __iter__(self) -> Any:
             return Hiccup()
 
-    batches, errors = drain(iter(ps.DataLoader(Source(), 4, num_workers=num_workers)))
+    batches, errors = drain(iter(ps.DataLoader(Source(), 4, **threads(num_workers))))
 
     assert [batch.tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 7, 8], [9, 10, 11]]
     assert [type(error) for error in errors] == [BlockingIOError]
@@ -232,7 +232,7 @@ def test_an_error_in_iter_is_raised_at_once(num_workers: int) -> None:
             raise PermissionError("no")
 
     with pytest.raises(PermissionError):
-        iter(ps.DataLoader(Closed(), num_workers=num_workers))
+        iter(ps.DataLoader(Closed(), **threads(num_workers)))
 
     assert workers_alive() == []
 
@@ -243,7 +243,9 @@ def test_an_error_in_worker_init_fn_reaches_the_consumer() -> None:
     def init(worker: int) -> None:
         raise LookupError(f"init {worker}")
 
-    batches, errors = drain(iter(ps.DataLoader(Failing(8, {}), 2, num_workers=1, worker_init_fn=init)))
+    batches, errors = drain(
+        iter(ps.DataLoader(Failing(8, {}), 2, num_workers=1, workers="threads", worker_init_fn=init))
+    )
 
     assert len(batches) == 3
     assert [str(error) for error in errors] == ["'init 0'"] or [str(error) for error in errors] == ["init 0"]
@@ -256,7 +258,12 @@ def test_worker_init_fn_runs_once_in_each_worker() -> None:
     for persistent, expected in ((True, [0, 1]), (False, [0, 0, 1, 1])):
         seen.clear()
         loader = ps.DataLoader(
-            Failing(64, {}), 1, num_workers=2, worker_init_fn=seen.append, persistent_workers=persistent
+            Failing(64, {}),
+            1,
+            num_workers=2,
+            workers="threads",
+            worker_init_fn=seen.append,
+            persistent_workers=persistent,
         )
         for _ in range(2):
             list(loader)
@@ -284,7 +291,7 @@ def test_samples_of_unequal_shape_are_named(num_workers: int) -> None:
             return np.zeros(index)
 
     with pytest.raises(SampleError, match=r"\(0,\) at entry 0 and \(1,\) at entry 1") as caught:
-        next(iter(ps.DataLoader(Ragged(4), 2, num_workers=num_workers)))
+        next(iter(ps.DataLoader(Ragged(4), 2, **threads(num_workers))))
 
     assert caught.value.where["indices"] == [0, 1]
 
@@ -292,7 +299,7 @@ def test_samples_of_unequal_shape_are_named(num_workers: int) -> None:
 def test_streams_share_no_state_with_errors_of_others() -> None:
     """A loader goes on to a good epoch after a broken one."""
     dataset = Failing(4, {1: ValueError})
-    loader = ps.DataLoader(dataset, 2, num_workers=2, persistent_workers=True)
+    loader = ps.DataLoader(dataset, 2, num_workers=2, workers="threads", persistent_workers=True)
     drain(iter(loader))
     dataset.errors = {}
 

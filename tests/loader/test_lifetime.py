@@ -14,13 +14,13 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError, StallError
-from tests.loader.fakes import Blocking, Failing, Rows, Samples, StatefulStream, epoch, workers_alive
+from tests.loader.fakes import Blocking, Failing, Rows, Samples, StatefulStream, epoch, threads, workers_alive
 
 
 def test_nothing_starts_before_iteration() -> None:
     """Constructing a loader starts no thread and reads nothing."""
     before = threading.active_count()
-    ps.DataLoader(Blocking(8, at=0), 2, num_workers=2)
+    ps.DataLoader(Blocking(8, at=0), 2, num_workers=2, workers="threads")
 
     assert threading.active_count() == before
 
@@ -28,14 +28,14 @@ def test_nothing_starts_before_iteration() -> None:
 @pytest.mark.parametrize("dataset", [Samples(), Rows(), StatefulStream()])
 def test_an_exhausted_epoch_leaves_no_thread(dataset: Any) -> None:
     """After the last batch the workers have ended, not merely been told to."""
-    epoch(ps.DataLoader(dataset, 8, num_workers=2))
+    epoch(ps.DataLoader(dataset, 8, num_workers=2, workers="threads"))
 
     assert [thread for thread in threading.enumerate() if thread.name.startswith("penstock-worker")] == []
 
 
 def test_break_stops_the_workers() -> None:
     """A loop that is left early frees its iterator, and its threads end."""
-    for _ in ps.DataLoader(Samples(), 2, num_workers=2):
+    for _ in ps.DataLoader(Samples(), 2, num_workers=2, workers="threads"):
         break
 
     assert workers_alive() == []
@@ -43,7 +43,7 @@ def test_break_stops_the_workers() -> None:
 
 def test_an_iterator_in_a_cycle_is_collected() -> None:
     """A traceback or a cycle that held the iterator holds no thread after a collection."""
-    walk = iter(ps.DataLoader(Samples(), 2, num_workers=2))
+    walk = iter(ps.DataLoader(Samples(), 2, num_workers=2, workers="threads"))
     next(walk)
     cycle: list[Any] = [walk]
     cycle.append(cycle)
@@ -57,7 +57,7 @@ def test_an_iterator_in_a_cycle_is_collected() -> None:
 def test_close_returns_though_a_worker_is_stuck() -> None:
     """close() gives up on a worker in user code after two seconds; it ends when the user code does."""
     dataset = Blocking(8, at=0)
-    walk = iter(ps.DataLoader(dataset, 2, num_workers=1))
+    walk = iter(ps.DataLoader(dataset, 2, num_workers=1, workers="threads"))
     dataset.reached.wait(10)
 
     walk.close()
@@ -73,7 +73,7 @@ def test_close_returns_though_a_worker_is_stuck() -> None:
 
 def test_persistent_workers_persist_and_close() -> None:
     """The same threads serve every epoch, until close() or until the loader is forgotten."""
-    loader = ps.DataLoader(Samples(), 8, num_workers=2, persistent_workers=True)
+    loader = ps.DataLoader(Samples(), 8, num_workers=2, workers="threads", persistent_workers=True)
     epoch(loader)
     first = {thread.ident for thread in threading.enumerate() if thread.name.startswith("penstock-worker")}
     epoch(loader)
@@ -88,7 +88,7 @@ def test_persistent_workers_persist_and_close() -> None:
 
 def test_a_forgotten_loader_ends_its_persistent_workers() -> None:
     """No reference, no thread."""
-    loader = ps.DataLoader(Samples(), 8, num_workers=2, persistent_workers=True)
+    loader = ps.DataLoader(Samples(), 8, num_workers=2, workers="threads", persistent_workers=True)
     epoch(loader)
     del loader
     gc.collect()
@@ -104,7 +104,7 @@ def test_prefetching_is_bounded(num_workers: int, prefetch_factor: int) -> None:
     dataset = Failing(200, {})
     begun: list[int] = []
     get = dataset.__getitem__
-    loader = ps.DataLoader(_Watched(200, begun), 2, num_workers=num_workers, prefetch_factor=prefetch_factor)
+    loader = ps.DataLoader(_Watched(200, begun), 2, **threads(num_workers), prefetch_factor=prefetch_factor)
     walk = iter(loader)
     for _ in range(3):
         next(walk)
@@ -150,7 +150,7 @@ def test_serial_works_only_when_asked() -> None:
 def test_a_slow_batch_holds_the_ones_behind_it() -> None:
     """In order means in order: batches that are ready wait for the one before them."""
     dataset = Blocking(12, at=0)
-    walk = iter(ps.DataLoader(dataset, 2, num_workers=2, prefetch_factor=2, chunk_size=2))
+    walk = iter(ps.DataLoader(dataset, 2, num_workers=2, workers="threads", prefetch_factor=2, chunk_size=2))
     threading.Timer(0.1, dataset.release.set).start()
 
     assert [batch.tolist() for batch in walk] == [[i, i + 1] for i in range(0, 12, 2)]
@@ -163,7 +163,7 @@ def test_a_slow_batch_holds_the_ones_behind_it() -> None:
 def test_a_stall_is_named(kwargs: dict[str, Any], text: str) -> None:
     """Waiting is bounded; the error says which worker, which samples, and where in whose code it stands."""
     dataset = Blocking(4, at=1)
-    walk = iter(ps.DataLoader(dataset, 2, num_workers=1, **kwargs))
+    walk = iter(ps.DataLoader(dataset, 2, num_workers=1, workers="threads", **kwargs))
 
     with pytest.raises(StallError, match=text) as caught:
         next(walk)
@@ -187,7 +187,9 @@ def test_a_stall_in_collation_names_the_stage() -> None:
         release.wait(60)
         return samples
 
-    walk = iter(ps.DataLoader(Failing(2, {}), 2, num_workers=1, collate_fn=collate, stall_timeout=0.05))
+    walk = iter(
+        ps.DataLoader(Failing(2, {}), 2, num_workers=1, workers="threads", collate_fn=collate, stall_timeout=0.05)
+    )
     with pytest.raises(StallError, match="stage 'collate' of batch 0"):
         next(walk)
     release.set()
@@ -204,14 +206,14 @@ def test_slow_is_not_stuck() -> None:
             time.sleep(0.02)
             return index
 
-    loader = ps.DataLoader(Slow(20), 20, num_workers=1, chunk_size=1, stall_timeout=0.2)
+    loader = ps.DataLoader(Slow(20), 20, num_workers=1, workers="threads", chunk_size=1, stall_timeout=0.2)
 
     assert next(iter(loader)).tolist() == list(range(20))
 
 
 def test_memory_is_flat_over_epochs() -> None:
     """Fifty epochs leave no object behind: what the collector tracks does not grow."""
-    loader = ps.DataLoader(Rows(), 8, shuffle=True, seed=0, num_workers=2)
+    loader = ps.DataLoader(Rows(), 8, shuffle=True, seed=0, num_workers=2, workers="threads")
 
     def run(epochs: int) -> int:
         for _ in range(epochs):
@@ -241,7 +243,7 @@ def test_loaders_pickle() -> None:
     """A loader travels to another process as its arguments and its position."""
     import pickle
 
-    loader = ps.DataLoader(Samples(), 8, shuffle=True, num_workers=2, persistent_workers=True)
+    loader = ps.DataLoader(Samples(), 8, shuffle=True, num_workers=2, workers="threads", persistent_workers=True)
     walk = iter(loader)
     next(walk)
     copy = pickle.loads(pickle.dumps(loader))
@@ -256,7 +258,8 @@ def test_an_iterator_can_finish_in_another_thread() -> None:
     """Iterating inside a thread, also a daemon, is iterating."""
     got: list[Any] = []
     thread = threading.Thread(
-        target=lambda: got.extend(epoch(ps.DataLoader(Samples(), 8, num_workers=2, seed=1))), daemon=True
+        target=lambda: got.extend(epoch(ps.DataLoader(Samples(), 8, num_workers=2, workers="threads", seed=1))),
+        daemon=True,
     )
     thread.start()
     thread.join(30)
@@ -269,9 +272,9 @@ def test_a_loader_inside_a_worker_works() -> None:
 
     class Nested(Samples):
         def __getitem__(self, index: int) -> Any:
-            return sum(int(batch.sum()) for batch in ps.DataLoader(Failing(4, {}), 2, num_workers=1))
+            return sum(int(batch.sum()) for batch in ps.DataLoader(Failing(4, {}), 2, num_workers=1, workers="threads"))
 
-    assert next(iter(ps.DataLoader(Nested(2), 2, num_workers=1))).tolist() == [6, 6]
+    assert next(iter(ps.DataLoader(Nested(2), 2, num_workers=1, workers="threads"))).tolist() == [6, 6]
 
 
 PREAMBLE = """
@@ -300,7 +303,7 @@ def test_a_forgotten_busy_worker_is_waited_for_at_exit() -> None:
     """Native code must not wake up in a dead interpreter: a worker of a collected loader ends its sample first."""
     code = PREAMBLE.replace("time.sleep(SLEEP)", "(time.sleep(1), os.write(1, b'woke'))") + textwrap.dedent("""
         import os
-        it = iter(ps.DataLoader(D(), 5, num_workers=2, prefetch_factor=20))
+        it = iter(ps.DataLoader(D(), 5, num_workers=2, workers="threads", prefetch_factor=20))
         next(it)
         time.sleep(0.3)
         del it
@@ -317,7 +320,8 @@ def test_the_interpreter_exits(ending: str, persistent: bool) -> None:
     """However a program ends with an iterator alive, it ends, and says nothing that it need not."""
     sleep = 30 if ending == "stuck worker" else 0
     code = PREAMBLE.replace("SLEEP", str(sleep)) + textwrap.dedent(f"""
-        dl = ps.DataLoader(D(), 5, num_workers=2, prefetch_factor=20, persistent_workers={persistent})
+        kind = dict(num_workers=2, workers="threads", persistent_workers={persistent})
+        dl = ps.DataLoader(D(), 5, prefetch_factor=20, **kind)
         it = iter(dl)
         {ENDINGS[ending]}
     """)
@@ -336,7 +340,7 @@ def test_a_fork_in_the_middle_of_an_epoch_hangs_nobody() -> None:
     """The child is told that the iterator is not its own, and can begin an epoch itself; the parent goes on."""
     code = PREAMBLE.replace("SLEEP", "0") + textwrap.dedent("""
         import os
-        dl = ps.DataLoader(D(), 1000, num_workers=2, persistent_workers=True, seed=0)
+        dl = ps.DataLoader(D(), 1000, num_workers=2, workers="threads", persistent_workers=True, seed=0)
         for _ in dl: pass
         it = iter(dl)
         next(it)

@@ -66,7 +66,7 @@ def test_the_end_of_an_epoch_has_two_states() -> None:
 
 def test_a_state_counts_what_was_delivered() -> None:
     """Not what was prefetched; and it does not change when iteration goes on."""
-    loader = ps.DataLoader(Samples(50), 8, num_workers=2, prefetch_factor=3)
+    loader = ps.DataLoader(Samples(50), 8, num_workers=2, workers="threads", prefetch_factor=3)
     walk = iter(loader)
     next(walk)
     state = loader.state_dict()
@@ -158,7 +158,7 @@ def test_a_damaged_state_is_refused(name: str) -> None:
 
 def test_a_sampler_with_state_is_not_run_forward() -> None:
     """Asked for its state after each batch, and given it back: nothing is drawn twice."""
-    loader = ps.DataLoader(Failing(20, {}), 4, sampler=StatefulSampler(20), num_workers=2)
+    loader = ps.DataLoader(Failing(20, {}), 4, sampler=StatefulSampler(20), num_workers=2, workers="threads")
     straight = [batch.tolist() for batch in ps.DataLoader(Failing(20, {}), 4, sampler=StatefulSampler(20))]
     walk = iter(loader)
     for _ in range(2):
@@ -180,7 +180,7 @@ def test_a_sampler_with_state_resumes_at_every_batch(position: int) -> None:
     walk = iter(loader)
     for _ in range(position):
         next(walk, None)
-    resumed = ps.DataLoader(Failing(18, {}), 4, sampler=StatefulSampler(18), num_workers=2)
+    resumed = ps.DataLoader(Failing(18, {}), 4, sampler=StatefulSampler(18), num_workers=2, workers="threads")
     resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
 
     assert [batch.tolist() for batch in resumed] == straight[position:]
@@ -219,7 +219,7 @@ def test_a_sampler_without_state_is_run_forward(how: str, caplog: pytest.LogCapt
 
 def test_a_stream_with_state_goes_on_at_once() -> None:
     """Its state after each batch travels with the batch; nothing is read again."""
-    loader = ps.DataLoader(StatefulStream(), 8, num_workers=2)
+    loader = ps.DataLoader(StatefulStream(), 8, num_workers=2, workers="threads")
     walk = iter(loader)
     for _ in range(3):
         next(walk)
@@ -260,7 +260,7 @@ def test_a_stream_whose_iterator_has_state_goes_on_at_once() -> None:
     loader = ps.DataLoader(Source(), 6)
     walk = iter(loader)
     next(walk)
-    resumed = ps.DataLoader(Source(), 6, num_workers=1)
+    resumed = ps.DataLoader(Source(), 6, num_workers=1, workers="threads")
     resumed.load_state_dict(loader.state_dict())
 
     assert [batch.tolist()[0] for batch in resumed] == [6, 12, 18]
@@ -296,7 +296,7 @@ def test_a_users_random_sampler_resumes_with_its_seed() -> None:
 
 def test_a_break_keeps_the_position() -> None:
     """After a break the state is in the middle; without loading it, the next loop is the next epoch."""
-    loader = ps.DataLoader(Samples(), 8, seed=1, num_workers=2)
+    loader = ps.DataLoader(Samples(), 8, seed=1, num_workers=2, workers="threads")
     for _, _ in zip(range(3), loader, strict=False):
         pass
     state = loader.state_dict()

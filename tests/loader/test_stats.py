@@ -10,14 +10,14 @@ import pytest
 import penstock as ps
 from penstock.loader.stats import Stats
 from penstock.trace import STAGES, stage
-from tests.loader.fakes import Rows, Samples, Stream, epoch
+from tests.loader.fakes import Rows, Samples, Stream, epoch, threads
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize(("dataset", "read"), [(Samples(20), 20), (Stream(20), 20), (Rows(20), 0)])
 def test_samples_and_batches_are_counted(num_workers: int, dataset: Any, read: int) -> None:
     """Over two epochs: what was delivered, read and collated; waiting is counted by batch."""
-    loader = ps.DataLoader(dataset, 8, num_workers=num_workers)
+    loader = ps.DataLoader(dataset, 8, **threads(num_workers))
     epoch(loader)
     epoch(loader)
 
@@ -38,7 +38,7 @@ def test_stages_that_a_dataset_marks_are_its_own() -> None:
             with stage("decode"):
                 return sum(range(20_000))
 
-    loader = ps.DataLoader(Marks(20), 10, num_workers=1)
+    loader = ps.DataLoader(Marks(20), 10, num_workers=1, workers="threads")
     epoch(loader)
     stats = loader.stats()
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from penstock.datasets.base import located
+from penstock.loader.faults import Rules
+from penstock.rng import batch_scope, seeding_globals
 from penstock.trace import Trace
-from penstock.workers.base import Done, Task
+from penstock.workers.base import NOTHING, Done, Task
 
 __all__ = ["Job", "Opening", "Reading", "between", "collated", "is_stateful", "note_length", "place", "snapshot"]
 
@@ -62,6 +66,8 @@ class Job:
         The last step, taken where the consumer is.
     openings : mapping, optional
         By worker, how it begins an epoch that is resumed, or whose number matters.
+    rules : Rules, optional
+        What becomes of samples that fail, and how random generators are seeded.
     """
 
     def __init__(
@@ -70,12 +76,19 @@ class Job:
         worker_init_fn: Callable[[int], None] | None,
         deliver: Callable[[Any], Any] | None = None,
         openings: Mapping[int, Opening] | None = None,
+        rules: Rules | None = None,
     ) -> None:
         self.trace = trace
+        self.rules = rules or Rules()
         self._worker_init_fn = worker_init_fn
         self._deliver: Callable[[Any], Any] = deliver or _as_it_is
         self._openings = openings or {}
         self.watch: Callable[[int], None] | None = None
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether batches may come without some of their samples."""
+        return self.rules.tolerant
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "trace": None, "_deliver": _as_it_is, "_openings": {}}
@@ -102,7 +115,13 @@ class Job:
 
     def deliver(self, batch: Any) -> Any:
         """See :class:`~penstock.workers.base.Job`."""
-        return self._deliver(batch)
+        return batch if batch is NOTHING else self._deliver(batch)
+
+    def seeding(self) -> AbstractContextManager[None]:
+        """Where samples are built and collated: with global generators seeded for each, if the rules say so."""
+        if not self.rules.seed_per_sample:
+            return contextlib.nullcontext()
+        return seeding_globals(put_back=self.watch is None)  # a worker process has them for itself
 
 
 class Reading:
@@ -143,13 +162,14 @@ def snapshot(dataset: Any, iterator: Any, *, ended: bool) -> dict[str, Any] | No
     }
 
 
-def collated(job: Any, samples: list[Any], task: Task) -> Any:
+def collated(job: Any, samples: list[Any], task: Task, seq: int) -> Any:
     """The batch of ``samples``; an error names the batch and its indices."""
     start = time.perf_counter_ns()
     try:
-        return job.deliver(job.collate(samples if job.batched else samples[0]))
+        with job.seeding(), batch_scope(task.keys.seed, task.keys.epoch, seq):
+            return job.deliver(job.collate(samples if job.batched else samples[0]))
     except BaseException as error:  # noqa: BLE001  # raised again, with its place
-        raise located(error, batch=task.seq, **between(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
+        raise located(error, batch=seq, **between(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
     finally:
         job.trace.add("collate", time.perf_counter_ns() - start, len(samples))
 

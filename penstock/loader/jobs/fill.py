@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.datasets.base import Filler, located
+from penstock.loader.faults import LeftOut, Rules
 from penstock.loader.jobs.base import Job, note_length, place
-from penstock.sample import SampleKeys, Tree
+from penstock.loader.jobs.singly import Singly
+from penstock.sample import SampleKeys, Tree, tree_map
 from penstock.slots import Layout, SlotPool
 from penstock.trace import Trace
-from penstock.workers.base import Task
+from penstock.workers.base import NOTHING, Task
 
 __all__ = ["FillJob"]
 
@@ -30,6 +33,8 @@ class FillJob(Job):
         Where slots come from.
     deliver : callable
         From the arrays, in the sample's structure, to what the user gets.
+    rules : Rules, optional
+        As for all jobs.
     """
 
     def __init__(
@@ -40,8 +45,9 @@ class FillJob(Job):
         layout: Layout,
         pool: SlotPool,
         deliver: Callable[[Tree], Any],
+        rules: Rules | None = None,
     ) -> None:
-        super().__init__(trace, worker_init_fn, deliver)
+        super().__init__(trace, worker_init_fn, deliver, rules=rules)
         self.dataset, self.layout, self.pool = dataset, layout, pool
         self.rows = np.arange(layout.rows, dtype=np.int64)
 
@@ -59,7 +65,7 @@ class FillJob(Job):
 
 
 class _FillBuild:
-    __slots__ = ("_arrays", "_job", "_rows", "_task", "rows", "seq", "state")
+    __slots__ = ("_arrays", "_job", "_rows", "_singly", "_task", "rows", "seq", "state")
 
     def __init__(self, job: FillJob, task: Task) -> None:
         self._job, self._task = job, task
@@ -68,24 +74,54 @@ class _FillBuild:
         if self.rows > layout.rows:
             layout, self._rows = layout.resized(self.rows), np.arange(self.rows, dtype=np.int64)
         self._arrays: Tree = layout.arrays(job.pool.take(layout.nbytes), self.rows)
+        self._singly = Singly(job, task, self._fill_one) if job.tolerant else None
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        return [] if self._singly is None else self._singly.left_out
 
     def run(self, start: int, stop: int) -> None:
-        job, task = self._job, self._task
+        job = self._job
         job.trace.activate()
         try:
-            job.dataset.fill(
-                task.indices[start:stop],
-                self._arrays,
-                SampleKeys(task.keys.seed, task.keys.epoch, task.keys.indices[start:stop]),
-                self._rows[start:stop],
-            )
+            with job.seeding():
+                if self._singly is None:
+                    self._fill(self._task.indices[start:stop], start, stop)
+                elif self._task.fatal is not None:
+                    self._singly.run(start, stop)
+                else:
+                    try:
+                        self._fill(self._task.indices[start:stop], start, stop)
+                    except Exception:  # noqa: BLE001  # raised again by the row that it belongs to
+                        self._singly.run(start, stop)
+        finally:
+            job.trace.deactivate()
+
+    def _fill(self, indices: NDArray[np.int64], start: int, stop: int) -> None:
+        job, task = self._job, self._task
+        keys = SampleKeys(task.keys.seed, task.keys.epoch, task.keys.indices[start:stop])
+        try:
+            job.dataset.fill(indices, self._arrays, keys, self._rows[start:stop])
         except BaseException as error:  # noqa: BLE001  # raised again, with its place
             if isinstance(error, IndexError):
                 note_length(error, job.dataset)
             raise located(error, **place(error, task, start, stop))  # noqa: B904  # the same object, or one that is chained
-        finally:
-            job.trace.deactivate()
+
+    def _fill_one(self, row: int, index: Any) -> None:
+        self._fill(np.array([index], np.int64), row, row + 1)
 
     def finish(self) -> Any:
         arrays, self._arrays = self._arrays, None
+        missing = self._singly.missing() if self._singly is not None else ()
+        if missing:
+            kept = np.setdiff1d(self._rows[: self.rows], list(missing))
+            if not len(kept):
+                return NOTHING
+            arrays = tree_map(lambda array: _compacted(array, kept), arrays)
         return self._job.deliver(arrays)
+
+
+def _compacted(array: NDArray[Any], kept: NDArray[np.int64]) -> NDArray[Any]:
+    """The rows ``kept``, moved to the front of ``array``."""
+    array[: len(kept)] = array[kept]
+    return array[: len(kept)]

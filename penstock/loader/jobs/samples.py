@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from penstock.datasets.base import fetch
+from penstock.loader.faults import LeftOut, Rules
 from penstock.loader.jobs.base import Job, Opening, Reading, collated, is_stateful, note_length, snapshot
+from penstock.loader.jobs.singly import Singly
 from penstock.trace import Trace
-from penstock.workers.base import Task
+from penstock.workers.base import NOTHING, Task
 
 __all__ = ["SampleJob"]
 
@@ -27,7 +29,7 @@ class SampleJob(Job):
         From the list of samples to the batch; from the one sample without auto-batching.
     batched : bool
         Whether samples come in batches.
-    deliver, openings
+    deliver, openings, rules
         As for all jobs.
     stateful : bool
         Whether the dataset's own ``state_dict`` is kept with each batch, if it has one.
@@ -44,8 +46,9 @@ class SampleJob(Job):
         deliver: Callable[[Any], Any] | None = None,
         openings: Mapping[int, Opening] | None = None,
         stateful: bool = False,
+        rules: Rules | None = None,
     ) -> None:
-        super().__init__(trace, worker_init_fn, deliver, openings)
+        super().__init__(trace, worker_init_fn, deliver, openings, rules)
         self.dataset, self.collate, self.batched = dataset, collate, batched
         self._stateful = stateful and is_stateful(dataset)
 
@@ -66,27 +69,58 @@ class SampleJob(Job):
 
 class _SampleBuild:
     whole = True  # to a worker that builds alone: a dataset's __getitems__ is asked for the batch at once
-    __slots__ = ("_job", "_samples", "_task", "rows", "seq", "state")
+    __slots__ = ("_job", "_samples", "_singly", "_task", "rows", "seq", "state")
 
     def __init__(self, job: SampleJob, task: Task) -> None:
         self._job, self._task = job, task
         self.seq, self.rows, self.state = task.seq, len(task.indices), None
         self._samples: list[Any] = [None] * self.rows
+        self._singly = Singly(job, task, self._build_one) if job.tolerant else None
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        return [] if self._singly is None else self._singly.left_out
 
     def run(self, start: int, stop: int) -> None:
+        job = self._job
+        with Reading(job.trace, stop - start), job.seeding():
+            if self._singly is None:
+                self._build_many(start, stop)
+            elif self._task.fatal is not None or not _loads_many(job.dataset):
+                self._singly.run(start, stop)
+            else:
+                try:
+                    self._build_many(start, stop)
+                except Exception:  # noqa: BLE001  # raised again by the sample that it belongs to
+                    self._singly.run(start, stop)
+
+    def _build_many(self, start: int, stop: int) -> None:
         job, task = self._job, self._task
         indices = task.indices[start:stop]
         if isinstance(indices, np.ndarray):
             indices = indices.tolist()
-        with Reading(job.trace, len(indices)):
-            try:
-                self._samples[start:stop] = fetch(job.dataset, indices, task.keys[start:stop], job.watch)
-            except IndexError as error:
-                note_length(error, job.dataset)
-                raise
+        try:
+            self._samples[start:stop] = fetch(job.dataset, indices, task.keys[start:stop], job.watch)
+        except IndexError as error:
+            note_length(error, job.dataset)
+            raise
+
+    def _build_one(self, row: int, index: Any) -> None:
+        index = index.item() if isinstance(index, np.integer) else index
+        [self._samples[row]] = fetch(self._job.dataset, [index], self._task.keys[row : row + 1])
 
     def finish(self) -> Any:
         samples, self._samples = self._samples, []
         if self._task.snapshot:
             self.state = self._job.snapshot()
-        return collated(self._job, samples, self._task)
+        missing = self._singly.missing() if self._singly is not None else ()
+        if missing:
+            samples = [sample for row, sample in enumerate(samples) if row not in missing]
+            if not samples:
+                return NOTHING
+        return collated(self._job, samples, self._task, self.seq)
+
+
+def _loads_many(dataset: Any) -> bool:
+    """Whether several samples are asked for at once; then one that fails takes the others with it."""
+    return hasattr(dataset, "load_samples") or bool(getattr(dataset, "__getitems__", None))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from penstock.datasets.base import located
+from penstock.errors import SampleError
+from penstock.loader.faults import LeftOut, Rules
 from penstock.loader.jobs.base import Job, Opening, Reading, collated, snapshot
 from penstock.rng import sample_scope
 from penstock.trace import Trace
@@ -19,6 +22,9 @@ from penstock.workers.base import END, Task
 __all__ = ["StreamJob"]
 
 _logger = logging.getLogger(__name__)
+
+_IN_A_ROW: Final = 100
+"""Errors without a sample in between, after which an iterator is taken to be broken."""
 
 
 class StreamJob(Job):
@@ -42,8 +48,9 @@ class StreamJob(Job):
         Part of the samples' keys, with the epoch and each sample's number in the stream.
     first : int, optional
         Number of the epoch's first batch, where batches are numbered as they are pulled; None: by their tasks.
-    deliver, openings
-        As for all jobs.
+    deliver, openings, rules
+        As for all jobs. A stream has no sample that could stand in for another: what is left out is followed by what
+        the iterator gives next, and batches keep their size, whichever way samples are left out.
     """
 
     def __init__(
@@ -59,19 +66,22 @@ class StreamJob(Job):
         first: int | None = None,
         deliver: Callable[[Any], Any] | None = None,
         openings: Mapping[int, Opening] | None = None,
+        rules: Rules | None = None,
     ) -> None:
-        super().__init__(trace, worker_init_fn, deliver, openings)
+        super().__init__(trace, worker_init_fn, deliver, openings, rules)
         self.dataset, self.collate, self.batched = dataset, collate, batch_size is not None
         self._size, self._drop_last, self._seed = batch_size or 1, drop_last, seed
         self._numbers = None if first is None else itertools.count(first)
         self._epoch = self._samples = self._first_key = 0
         self._lock: Any = None
         self._iterator: Any = None
-        self._pending: list[Any] = []
+        self._pending = _Pulled()
+        self._failed: Exception | None = None  # what the iterator raised last, if nothing came since
+        self._failures = 0
 
     def open(self, opening: Opening) -> Any:
         """Iterate the dataset, from where ``opening`` says; see :class:`~penstock.workers.base.Job`."""
-        self._lock, self._pending = threading.Lock(), []
+        self._lock, self._pending, self._failed, self._failures = threading.Lock(), _Pulled(), None, 0
         self._epoch, self._first_key, self._samples = opening.epoch, opening.worker << 48, 0
         dataset, saved = self.dataset, opening.state
         if saved is not None and saved["dataset"] is not None:
@@ -86,12 +96,21 @@ class StreamJob(Job):
             _logger.warning(
                 "%s has no state_dict: running it forward over %d samples", type(dataset).__name__, opening.samples
             )
-            while self._samples < opening.samples:
-                self._next(None)
+            self._run_forward(opening.samples)
         if saved is not None and saved["ended"]:
             self._iterator = iter(())
         self._samples = opening.samples
         return self._snapshot(ended=False)
+
+    def _run_forward(self, samples: int) -> None:
+        """Draw ``samples`` again, among them those that were left out."""
+        with self.seeding():
+            while self._samples < samples:
+                try:
+                    self._next(None)
+                except Exception:
+                    if not self.tolerant:
+                        raise
 
     def _snapshot(self, *, ended: bool) -> Any:
         return snapshot(self.dataset, self._iterator, ended=ended)
@@ -113,51 +132,97 @@ class StreamJob(Job):
 
         If the iterator raises, what it gave before waits for the next batch: only what failed is missing.
         """
-        with self._lock:
+        with self._lock, self.seeding():
             seq = task.seq if self._numbers is None else next(self._numbers)
-            samples, self._pending = self._pending, []
-            ended = False
+            pulled, self._pending = self._pending, _Pulled()
             try:
-                while len(samples) < self._size and (sample := self._next()) is not END:
-                    samples.append(sample)
-                ended = len(samples) < self._size
+                ended = self._fill(pulled, seq)
             except BaseException as error:  # noqa: BLE001  # handed to the build, which raises it
-                self._pending = samples
-                return _Pulled(seq, [], error=located(error, sample=self._samples - 1))
+                self._pending = pulled
+                return _Pulled(seq, error=located(error, sample=self._samples - 1))
             # what a stream says of itself at its end may be its start again
-            state = self._snapshot(ended=ended) if task.snapshot or ended else None
+            pulled.state = self._snapshot(ended=ended) if task.snapshot or ended else None
             if ended:
                 self._iterator = iter(())  # an end is final, also for an iterator that would go on
             if self._drop_last and ended:
-                samples = []
-            return _Pulled(seq, samples, state)
+                pulled.samples = []
+            pulled.seq, pulled.left_out = seq, [replace(record, batch=seq) for record in pulled.left_out]
+            return pulled
+
+    def _fill(self, pulled: _Pulled, seq: int) -> bool:
+        """Pull until the batch is full; whether the stream has ended before that."""
+        while len(pulled.samples) < self._size:
+            try:
+                sample = self._next()
+            except Exception as error:
+                if not self.tolerant:
+                    raise
+                self._check_alive(error)
+                pulled.left_out.append(LeftOut.of(error, self._epoch, seq, self._samples - 1))
+                continue
+            if sample is END:
+                self._check_end()
+                return True
+            self._failed, self._failures = None, 0
+            pulled.samples.append(sample)
+        return False
+
+    def _check_alive(self, error: Exception) -> None:
+        """Raise ``error`` again if the iterator is not one that goes on behind it."""
+        self._failed, self._failures = error, self._failures + 1
+        if inspect.isgenerator(self._iterator) and self._iterator.gi_frame is None:
+            error.add_note("a generator is at its end when it has raised: nothing behind this sample can be had")
+        elif self._failures >= _IN_A_ROW:
+            error.add_note(f"the iterator has raised {self._failures} times in a row: it is taken to be broken")
+        else:
+            return
+        self._failed, self._failures = None, 0
+        raise error
+
+    def _check_end(self) -> None:
+        """An end right behind an error may be the error's doing: a stream that ends short does not pass in silence."""
+        failed, self._failed = self._failed, None
+        if failed is None:
+            return
+        try:
+            known = len(self.dataset)
+        except (TypeError, NotImplementedError):
+            known = None
+        if known is None or known > self._samples - 1:
+            raise SampleError(
+                "the stream ended right behind a sample that failed: either that was its last one, or it broke there; "
+                "give the dataset a len() to tell"
+            ) from failed
 
 
 @dataclass(slots=True)
 class _Pulled:
-    seq: int
-    samples: list[Any]
+    seq: int = 0
+    samples: list[Any] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
     state: Any = None
     error: BaseException | None = None
 
 
 class _StreamBuild:
-    __slots__ = ("_job", "_samples", "_task", "rows", "seq", "state")
+    __slots__ = ("_job", "_samples", "_task", "left_out", "rows", "seq", "state")
 
     def __init__(self, job: StreamJob, task: Task) -> None:
         self._job, self._task = job, task
         self.seq, self.rows, self.state = task.seq, 1, None
         self._samples: list[Any] = []
+        self.left_out: list[LeftOut] = []
 
     def run(self, start: int, stop: int) -> None:  # noqa: ARG002  # one row: the pull
         with Reading(self._job.trace, 0) as reading:
             pulled = self._job.pull(self._task)
             reading.items = len(pulled.samples)
         self.seq, self._samples, self.state = pulled.seq, pulled.samples, pulled.state
+        self.left_out = pulled.left_out
         if pulled.error is not None:
             raise pulled.error
 
     def finish(self) -> Any:
         samples, self._samples = self._samples, []
-        self.rows = len(samples)
-        return collated(self._job, samples, self._task) if samples else END
+        self.rows = len(samples) + len(self.left_out)
+        return collated(self._job, samples, self._task, self.seq) if samples else END

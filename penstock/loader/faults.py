@@ -1,0 +1,251 @@
+"""What becomes of samples that cannot be built: the rules, the records, how many are too many.
+
+::
+
+    worker: build fails -> LeftOut, in Done.left_out ──batches in order──> Tally (one epoch) -> Losses (the loader)
+                                                                             │ too many:          │ list, and a
+                                                                             └ SampleError        └ file of lines
+
+Jobs follow the rules (:mod:`penstock.loader.jobs`); the iterator settles each batch with its tally when the batch is
+delivered, so that the records have the order of the batches and delivered + left out = drawn. Nothing here builds a
+sample.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.datasets.base import place_of
+from penstock.errors import ArgumentError, PenstockError, SampleError
+from penstock.workers.base import END, NOTHING, Done
+
+__all__ = ["LeftOut", "Losses", "Rules", "Tally"]
+
+_POLICIES: Final = ("raise", "skip", "replace")
+_KEPT: Final = 10_000
+"""Records in memory; the file has all."""
+_ALWAYS: Final = 100
+_SHARE: Final = 0.01
+"""Without ``max_errors``: an epoch may lose this many samples, or this share of what it has drawn if that is more."""
+_REASON: Final = 1000
+"""Characters of a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A sample that was drawn and is not in its batch.
+
+    Parameters
+    ----------
+    epoch, batch : int
+        Where it was to be; ``batch`` counts from 0 in each epoch.
+    index : object
+        What the sampler drew; for a stream the sample's number in it (in its worker's share, where workers are
+        processes).
+    store, key : str, optional
+        Where its record is kept, if the dataset says so.
+    reason : str
+        What the error said.
+    type : str
+        The error's type.
+    worker : int, optional
+        The worker process that tried; None in threads and in the main process.
+    """
+
+    epoch: int
+    batch: int
+    index: Any
+    store: str | None
+    key: str | None
+    reason: str
+    type: str
+    worker: int | None = None
+
+    @classmethod
+    def of(cls, error: BaseException, epoch: int, batch: int, index: Any) -> LeftOut:
+        """The record of a sample that could not be built because of ``error``."""
+        place = place_of(error)
+        store, key = place.get("store"), place.get("key")
+        reason = error.message if isinstance(error, PenstockError) else str(error)
+        return cls(
+            epoch,
+            batch,
+            getattr(index, "item", lambda: index)(),
+            None if store is None else str(store),
+            None if key is None else str(key),
+            reason[:_REASON],
+            type(error).__qualname__,
+        )
+
+    def line(self) -> str:
+        """The record as JSON; an index that JSON does not know, as its ``repr``."""
+        names = ("store", "key", "index", "epoch", "batch", "worker", "type", "reason")
+        return json.dumps({name: getattr(self, name) for name in names}, default=repr)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a job builds samples; part of it, so that workers know.
+
+    Parameters
+    ----------
+    on_error : {"raise", "skip", "replace"}
+        What becomes of a sample that fails.
+    population : int
+        Where a batch has no sample that could stand in for another: how many samples of the dataset, from the first,
+        may. 0, unless the sampler draws from all of the dataset: a stand-in must not come from another split.
+    seed_per_sample : bool
+        Whether global random generators are seeded from each sample's key.
+    """
+
+    on_error: str = "raise"
+    population: int = 0
+    seed_per_sample: bool = False
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether a batch may come without some of its samples."""
+        return self.on_error != "raise"
+
+
+class Losses:
+    """What a loader has left out, over all epochs.
+
+    Parameters
+    ----------
+    on_error : {"raise", "skip", "replace"}
+        The loader's.
+    max_errors : int or float, optional
+        Most samples that an epoch may lose; between 0 and 1: of each that is drawn, this share; None: 100, or one in
+        100 of those drawn if that is more.
+    error_log : path, optional
+        A file to which one line of JSON is appended for each sample that is left out.
+
+    Raises
+    ------
+    ArgumentError
+        If the arguments mean nothing.
+    """
+
+    def __init__(self, on_error: str, max_errors: float | None, error_log: str | os.PathLike[str] | None) -> None:
+        if on_error not in _POLICIES:
+            raise ArgumentError(f"on_error={on_error!r} is not there; there are: {', '.join(_POLICIES)}")
+        if on_error == "raise" and (max_errors is not None or error_log is not None):
+            name = "max_errors" if max_errors is not None else "error_log"
+            raise ArgumentError(f"{name} needs on_error='skip' or 'replace': with 'raise' nothing is left out")
+        self.on_error, self.max_errors = on_error, _checked_limit(max_errors)
+        self.error_log = None if error_log is None else Path(error_log)
+        if self.error_log is not None and not self.error_log.absolute().parent.is_dir():
+            raise ArgumentError(f"error_log={str(error_log)!r}: there is no folder {self.error_log.absolute().parent}")
+        self.count = 0
+        self._kept: deque[LeftOut] = deque(maxlen=_KEPT)
+
+    def kept(self) -> list[LeftOut]:
+        """The newest 10,000 records, oldest first; a copy."""
+        return list(self._kept)
+
+    def epoch(self, number: int, expected: int | None, *, resumed: bool) -> Tally:
+        """A tally for an epoch of ``expected`` samples (None: unknown), from its start or ``resumed``."""
+        return Tally(self, number, expected, resumed=resumed)
+
+    def missing(self, done: Done) -> int:
+        """How many samples a batch is short of ``done.rows``: what is replaced is not missing, but in streams."""
+        replaced = self.on_error == "replace" and done.task is not None and len(done.task.indices)
+        return 0 if replaced else len(done.left_out)
+
+    def add(self, records: Sequence[LeftOut]) -> None:
+        """Keep records, and write them to the file.
+
+        Raises
+        ------
+        OSError
+            If they cannot be written.
+        """
+        self.count += len(records)
+        self._kept.extend(records)
+        if self.error_log is not None:
+            lines = "".join(f"{record.line()}\n" for record in records)
+            with self.error_log.open(
+                "a", encoding="utf-8"
+            ) as file:  # opened each time: it is rare, and survives a fork
+                file.write(lines)
+
+
+class Tally:
+    """What one epoch has drawn, delivered and lost. Used by the thread that iterates.
+
+    Parameters
+    ----------
+    losses : Losses
+        The loader's.
+    epoch : int
+        Its number.
+    expected : int, optional
+        Samples that it will have drawn at its end.
+    resumed : bool
+        Whether batches were delivered before.
+    """
+
+    def __init__(self, losses: Losses, epoch: int, expected: int | None, *, resumed: bool) -> None:
+        self._losses, self._epoch, self._expected, self._resumed = losses, epoch, expected, resumed
+        self._drawn = self._lost = self._delivered = 0
+
+    def settle(self, done: Done) -> Exception | None:
+        """Take note of a batch that is to be delivered; the error that stands in its place if too much is lost."""
+        self._drawn += done.rows if done.batch is not END else len(done.left_out)
+        if done.error is not None:
+            return None
+        self._delivered += done.batch is not END and done.batch is not NOTHING
+        if not done.left_out:
+            return None
+        records = [dataclasses.replace(record, worker=done.worker) for record in done.left_out]
+        self._lost += len(records)
+        try:
+            self._losses.add(records)
+        except OSError as error:
+            return error
+        return self._judged(records[-1], max(self._drawn, self._expected or _ALWAYS))
+
+    def end(self) -> SampleError | None:
+        """The error of an epoch that ends having lost too much, or everything."""
+        if self._lost and not self._delivered and not self._resumed:
+            return SampleError(f"every one of the {self._lost} samples drawn was left out", epoch=self._epoch)
+        records = self._losses.kept()
+        if not self._lost or not records or self._expected is not None:
+            return None
+        return self._judged(records[-1], self._drawn)
+
+    def _judged(self, last: LeftOut, drawn: int) -> SampleError | None:
+        limit = self._losses.max_errors
+        if limit is None:
+            allowed = max(float(_ALWAYS), _SHARE * drawn)
+        else:
+            allowed = limit * drawn if isinstance(limit, float) and limit < 1 else limit
+        if self._lost <= allowed:
+            return None
+        return SampleError(
+            f"{self._lost} of {self._drawn} samples drawn were left out, more than max_errors={limit} allows; "
+            f"the last one: {last.type}: {last.reason}",
+            store=last.store, key=last.key, index=last.index, epoch=last.epoch, batch=last.batch, worker=last.worker,
+        )  # fmt: skip
+
+
+def _checked_limit(limit: Any) -> int | float | None:
+    if limit is None:
+        return None
+    if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0:
+        return limit
+    if isinstance(limit, float) and (0 < limit < 1 or limit == math.inf):
+        return limit
+    raise ArgumentError(
+        f"max_errors should be a number of samples (a non-negative int) or a share of them (a float between 0 and 1), "
+        f"but got {limit!r}"
+    )
