@@ -58,10 +58,9 @@ class Failure:
         if isinstance(error, PenstockError):
             failure.whole = _pickled(error)
         failure.kind, failure.args = _pickled(type(error)), _pickled(error.args)
-        hidden = {
-            name: getattr(error, name) for kind, names in _HIDDEN.items() for name in names if isinstance(error, kind)
-        }
-        for name, value in {**hidden, **getattr(error, "__dict__", {})}.items():
+        hidden = [name for kind, names in _HIDDEN.items() for name in names if isinstance(error, kind)]
+        attributes = {name: getattr(error, name) for name in hidden if getattr(error, name) is not None}
+        for name, value in {**attributes, **getattr(error, "__dict__", {})}.items():
             if name != "__notes__" and (pickled := _pickled(value)) is not None:
                 failure.attributes[name] = pickled
         return failure

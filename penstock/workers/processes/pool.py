@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import multiprocessing.process
 import os
 import select
 import signal
@@ -396,8 +397,9 @@ class Pool:
         self.job = self._remote = None
 
     def forget(self) -> None:
-        """In a forked child: close the copies of the parent's ends."""
+        """In a forked child: close the copies of the parent's ends, and leave its workers to it."""
         for worker in self.workers:
+            multiprocessing.process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001  # or the child's exit would end them
             if worker.lifeline >= 0:
                 worker.let_go()
 
