@@ -18,7 +18,8 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -125,20 +126,27 @@ def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
     return (wide * np.float64(2.0**-53)).reshape(n, blocks * 2)[:, :count]
 
 
-@contextmanager
-def sample_scope(seed: int, epoch: int, index: int) -> Iterator[None]:
+class sample_scope:  # noqa: N801  # a context manager, written as one; entered once for every sample
     """Make (seed, epoch, index) the current sample of this thread while the body runs."""
-    key = seed, epoch, index
-    again = _current.get() == key
-    token = _current.set(key)
-    try:
-        if again or not _seeding.get():
-            yield
-        else:
-            with _seeded(*key, 0):
-                yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_key", "_seeded", "_token")
+
+    def __init__(self, seed: int, epoch: int, index: int) -> None:
+        self._key = seed, epoch, index
+        self._seeded: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> None:
+        if _seeding.get() and _current.get() != self._key:
+            self._seeded = _seeded(*self._key, 0)
+            self._seeded.__enter__()
+        self._token = _current.set(self._key)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _current.reset(self._token)
+        if self._seeded is not None:
+            self._seeded.__exit__(kind, error, trace)
 
 
 @contextmanager
