@@ -14,6 +14,7 @@ import ast
 import errno
 import logging
 import multiprocessing
+import multiprocessing.forkserver
 import multiprocessing.spawn
 import pickle
 import sys
@@ -91,6 +92,8 @@ class Launcher:
             if self.needs_main:
                 process.start()
             else:
+                if _method(self.context) == "forkserver":
+                    _preload(args)
                 with _without_main():
                     process.start()
         return process
@@ -106,6 +109,14 @@ def refusal(error: OSError) -> str:
         errno.EFBIG: "the limit on the size of files is too small; raise it by `ulimit -f`",
     }
     return f"a worker process cannot be started: {limits.get(error.errno or 0, str(error))}"
+
+
+def _preload(args: tuple[Any, ...]) -> None:
+    """Have a fork server that is yet to be started import our part once, for all workers; no server is told twice."""
+    server: Any = multiprocessing.forkserver._forkserver  # noqa: SLF001  # whether it is there
+    if server._forkserver_pid is None and server._preload_modules == ["__main__"]:  # noqa: SLF001  # its default
+        ours = {type(arg).__module__ for arg in args} | {__name__}
+        server.set_forkserver_preload(sorted(name for name in ours if name.startswith("penstock.")))
 
 
 def _method(context: BaseContext) -> str:
