@@ -11,13 +11,12 @@ No message and no lock: a worker that hangs, spins in C or was killed has still 
 from __future__ import annotations
 
 import faulthandler
-import mmap
 import os
 import signal
 import time
 from typing import Final
 
-from penstock.workers.processes.memory import memory_file
+from penstock.workers.processes.memory import mapped, memory_file
 
 __all__ = ["Board"]
 
@@ -42,8 +41,8 @@ class Board:
 
     def __init__(self, fd: int | None = None) -> None:
         self.fd = memory_file("penstock-board", _SIZE) if fd is None else fd
-        self._memory = mmap.mmap(self.fd, _SIZE)
-        self._words = memoryview(self._memory)[:_PAGE].cast("q")
+        self._memory = mapped(self.fd, _SIZE).data
+        self._words = self._memory[:_PAGE].cast("q")
 
     # the worker's side
 
@@ -107,7 +106,7 @@ class Board:
 
     def stack(self) -> str:
         """What the fault handler has written."""
-        return self._memory[_PAGE:].split(b"\0", 1)[0].decode("utf-8", "replace").strip()
+        return bytes(self._memory[_PAGE:]).split(b"\0", 1)[0].decode("utf-8", "replace").strip()
 
     def ask(self, pid: int, patience_s: float = 0.5) -> str:
         """Ask the process for its stacks; what it wrote within ``patience_s``, or that it did not answer."""

@@ -13,6 +13,7 @@ memory can be had (a limit, a full tmpfs), batches travel through the socket ins
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import tempfile
@@ -25,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from penstock.slots import Lease, PageLock, Quarantine
 
-__all__ = ["ParentSlots", "WorkerMemory", "memory_file"]
+__all__ = ["ParentSlots", "WorkerMemory", "mapped", "memory_file"]
 
 ALIGNMENT: Final = 4096
 _KEEP: Final = 4
@@ -55,6 +56,43 @@ def memory_file(name: str, nbytes: int) -> int:
     return fd
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_FAILED: Final = ctypes.c_void_p(-1).value
+
+
+def mapped(fd: int, nbytes: int) -> NDArray[np.uint8]:
+    """The memory of a descriptor, shared and writable; unmapped when the last view of it dies.
+
+    ``mmap.mmap`` would hold a copy of the descriptor as long as the mapping lives: one for each batch that is kept.
+
+    Raises
+    ------
+    OSError
+        If the system refuses.
+    """
+    return np.asarray(_Mapped(fd, nbytes))
+
+
+class _Mapped:
+    __slots__ = ("__array_interface__", "_address", "_nbytes")
+
+    def __init__(self, fd: int, nbytes: int) -> None:
+        self._nbytes, self._address = nbytes, None
+        address = _libc.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
+        if address == _FAILED:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self._address = address
+        self.__array_interface__ = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
+
+    def __del__(self) -> None:
+        if self._address is not None:
+            _libc.munmap(self._address, self._nbytes)
+
+
 class _Slot:
     """A worker's slot: who uses it, on both sides."""
 
@@ -63,7 +101,7 @@ class _Slot:
     def __init__(self, number: int, nbytes: int) -> None:
         self.number = number
         self.fd: int | None = memory_file("penstock-slot", nbytes)
-        self.array = np.frombuffer(mmap.mmap(self.fd, nbytes), np.uint8)
+        self.array = mapped(self.fd, nbytes)
         self.lease: weakref.ref[Lease] | None = None
 
     def take(self) -> Lease:
@@ -227,9 +265,7 @@ class ParentSlots:
     def add(self, number: int, nbytes: int, fd: int) -> None:
         """Map a new slot; closes ``fd``."""
         try:
-            self._mapped[number] = _Mapping(
-                number, mmap.mmap(fd, nbytes), self.freed, self._page_lock, self._quarantine
-            )
+            self._mapped[number] = _Mapping(number, mapped(fd, nbytes), self.freed, self._page_lock, self._quarantine)
         finally:
             os.close(fd)
 
@@ -255,13 +291,13 @@ class _Mapping:
     def __init__(
         self,
         number: int,
-        memory: mmap.mmap,
+        memory: NDArray[np.uint8],
         freed: deque[int],
         page_lock: PageLock | None,
         quarantine: Quarantine | None,
     ) -> None:
         self.number, self._freed, self._quarantine = number, freed, quarantine
-        self.array = np.frombuffer(memory, np.uint8)
+        self.array = memory
         if page_lock is not None:
             undo = page_lock(self.array.__array_interface__["data"][0], self.array.nbytes)
             # An array's weak references die before what it views: the undo comes before the unmapping.
