@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         StoreFormatError,
         StoreNotFoundError,
         UnsupportedImageError,
+        WorkerError,
     )
     from penstock.loader import DataLoader
     from penstock.pack import pack, verify
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from penstock.stores import open  # noqa: A004  # ps.open, as gzip.open
     from penstock.stores.base import Store
     from penstock.transforms.decode import decode
+    from penstock.workers.info import get_worker_info
 
 __all__ = [
     "ArgumentError",
@@ -112,9 +114,11 @@ __all__ = [
     "SubsetRandomSampler",
     "UnsupportedImageError",
     "WeightedRandomSampler",
+    "WorkerError",
     "decode",
     "default_collate",
     "default_convert",
+    "get_worker_info",
     "open",
     "pack",
     "random_split",
@@ -128,7 +132,7 @@ _HOMES: Final = {
     "Subset random_split",
     "penstock.errors": "ArgumentError CorruptRecordError DecodeError ImageTooLargeError IncompleteStoreError "
     "OptionalPackageError PackError PenstockError RecordIndexError SampleError StallError StateError StoreError "
-    "StoreFormatError StoreNotFoundError UnsupportedImageError",
+    "StoreFormatError StoreNotFoundError UnsupportedImageError WorkerError",
     "penstock.loader": "DataLoader",
     "penstock.pack": "pack verify",
     "penstock.sample": "Field Record Schema",
@@ -138,6 +142,7 @@ _HOMES: Final = {
     "penstock.stores": "open",
     "penstock.stores.base": "Store",
     "penstock.transforms.decode": "decode",
+    "penstock.workers.info": "get_worker_info",
 }
 _NAMES: Final = {name: (home, name) for home, names in _HOMES.items() for name in names.split()} | {
     "rng": ("penstock.rng", "generator")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.loader.faults import LeftOut
 from penstock.loader.loader import DataLoader
 from penstock.loader.stats import StageStats, Stats
 
-__all__ = ["DataLoader", "StageStats", "Stats"]
+__all__ = ["DataLoader", "LeftOut", "StageStats", "Stats"]

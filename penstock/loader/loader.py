@@ -24,6 +24,7 @@ from penstock.loader.iteration import LoaderIterator
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.loader.order import described, length, ranks_of, rest_of, seekable
 from penstock.loader.plan import BatchPlan, ForeignPlan, IndexPlan, Plan, StreamPlan
+from penstock.loader.replicas import Replicas, ReplicasIterator
 from penstock.loader.state import Progress, dump, parse
 from penstock.loader.stats import Stats
 from penstock.samplers import BatchSampler, BucketBatchSampler, RandomSampler, SequentialSampler
@@ -215,8 +216,7 @@ class DataLoader:
     def __getstate__(self) -> dict[str, Any]:
         """Arguments and position: workers, slots and statistics stay behind."""
         kept = {name: value for name, value in self.__dict__.items() if name not in _LEFT_BEHIND}
-        resume = parse(self.state_dict(), self._order(), ranks_of(self._inner_sampler()))
-        return {**kept, "_resume": resume, "_initialized": False}
+        return {**kept, "_resume": self._parsed(self.state_dict()), "_initialized": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._init_memory()
@@ -230,14 +230,17 @@ class DataLoader:
     # iteration
 
     def __iter__(self) -> LoaderIterator:
-        progress = self._resume.copy() if self._resume is not None else Progress(self._epoch)
+        progress = self._resume.copy() if self._resume is not None else self._placed(Progress(self._epoch))
         trace = Trace()
         plan, job = self._plan_and_job(progress, trace)
         backend = self._backend(progress.epoch)
         backend.start(job)
         self._resume, self._epoch, self._progress = None, progress.epoch + 1, progress
         self._traces.append(trace)
-        return LoaderIterator(self, plan, backend, trace, progress, self._limit, self._tally(progress))
+        given = plan, backend, trace
+        if isinstance(progress, Replicas):
+            return ReplicasIterator(self, *given, progress, self._limit, self._tally(progress))
+        return LoaderIterator(self, *given, progress, self._limit, self._tally(progress))
 
     def _tally(self, progress: Progress) -> Tally | None:
         """What watches over an epoch's losses; None where nothing is left out."""
@@ -291,6 +294,7 @@ class DataLoader:
         return (batches.batch_size, batches.drop_last) if type(batches) is BatchSampler else None
 
     def _stream_job(self, trace: Trace, progress: Progress) -> Job:
+        replicas = progress.openings() if isinstance(progress, Replicas) else None
         return StreamJob(
             trace,
             self.worker_init_fn,
@@ -299,8 +303,8 @@ class DataLoader:
             self.drop_last,
             self.collate_fn,
             self.seed,
-            first=progress.batches,
-            openings={0: Opening(progress.epoch, 0, progress.samples, progress.dataset)},
+            first=None if replicas else progress.batches,
+            openings=replicas or {0: Opening(progress.epoch, 0, progress.samples, progress.dataset)},
             rules=self._rules(),
         )
 
@@ -352,7 +356,21 @@ class DataLoader:
         """
         progress = self._resume or self._progress or Progress(self._epoch)
         state = dump(progress, self.seed, self._sampler_seed(), self._order(), ranks_of(self._inner_sampler()))
+        if isinstance(progress, Replicas) and progress.batches and not progress.finished:
+            state["workers"] = progress.dump()
         return copy.deepcopy(state)
+
+    def _parsed(self, state: Mapping[str, Any]) -> Progress:
+        progress = parse(state, self._order(), ranks_of(self._inner_sampler()))
+        if state.get("workers") is not None:  # streams of their own, which alone have it
+            progress = Replicas.parse(progress, state["workers"])
+        return self._placed(progress)
+
+    def _placed(self, progress: Progress) -> Progress:
+        """``progress`` as this loader's workers go on with it."""
+        if self._stream and self.workers == "processes":
+            return Replicas.of(progress, self.num_workers)
+        return progress.alone() if isinstance(progress, Replicas) else progress
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next ``iter()`` go on where ``state`` was taken, with any number and kind of workers.
@@ -366,10 +384,12 @@ class DataLoader:
         StateError
             If the state belongs to a loader with another order or dataset, or to another seed than was given here.
         """
-        progress = parse(copy.deepcopy(state), self._order(), ranks_of(self._inner_sampler()))
+        progress = self._parsed(copy.deepcopy(state))
         if self._seed_given and state["seed"] != self.seed:
             raise StateError(f"the state was taken with seed={state['seed']}, this loader was given seed={self.seed}")
         self._check_position(progress)
+        if self.seed != state["seed"]:
+            self.close()  # processes know the seed that they were started with
         self.seed = state["seed"]
         if self._sampler_seed() is not None and state["sampler_seed"] is not None:
             self._inner_sampler().seed = state["sampler_seed"]

@@ -84,6 +84,7 @@ def dump(
         "dataset": progress.dataset,
         "order": dict(order),
         "ranks": None if ranks is None else {"num_replicas": ranks.num_replicas, "origin": progress.origin},
+        "workers": None,
     }
 
 

@@ -24,9 +24,10 @@ from penstock.datasets.base import is_iterable
 from penstock.errors import StateError
 from penstock.loader.jobs import Opening
 from penstock.loader.plan import IndexPlan, Plan
+from penstock.loader.replicas import Route
 from penstock.samplers import RandomAccess, Sampler
 from penstock.torch.iteration import DataLoaderIterator, Epoch, Terms
-from penstock.torch.plan import BATCHING, Route, Walk, WalkPlan, length, seekable
+from penstock.torch.plan import BATCHING, Walk, WalkPlan, length, seekable
 from penstock.torch.randomness import Randomness, generators_of, kept
 from penstock.torch.state import Beginning, Position, Resume, Share, check_order, dump, parse
 from penstock.torch.stateful import Stateful

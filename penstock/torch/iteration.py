@@ -15,8 +15,8 @@ import torch
 
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.plan import Plan
+from penstock.loader.replicas import Route
 from penstock.loader.stats import Stats
-from penstock.torch.plan import Route
 from penstock.torch.state import Position, Share
 from penstock.torch.work import Work
 from penstock.trace import STAGES, Trace

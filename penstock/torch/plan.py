@@ -1,10 +1,9 @@
-"""From torch's index samplers to tasks, and who is to do them.
+"""From torch's index samplers to tasks.
 
 ::
 
     index sampler  ->  Walk        iterated as torch iterates it; says where it is, goes to where it was
     Walk           ->  WalkPlan    tasks with indices and keys
-                       Route       which worker process gets the next task: torch's rule
 
 A sampler of penstock's that can be asked for any position is not walked, but seeked
 (:class:`penstock.loader.plan.IndexPlan`). Nothing here reads a sample or draws a random number of its own.
@@ -30,7 +29,7 @@ from penstock.torch.randomness import Randomness
 from penstock.torch.stateful import Stateful
 from penstock.workers.base import Task
 
-__all__ = ["BATCHING", "Route", "SamplerState", "Walk", "WalkPlan", "length", "seekable"]
+__all__ = ["BATCHING", "SamplerState", "Walk", "WalkPlan", "length", "seekable"]
 
 BATCHING: Final = frozenset({BatchSampler, OwnBatchSampler})
 """Batch samplers that do nothing but cut what their sampler gives; a subclass may do anything."""
@@ -225,59 +224,6 @@ def _number(index: Any) -> int:
     if isinstance(index, torch.Tensor) and (index.dim() or index.is_floating_point()):
         raise TypeError("several numbers, or not a whole one")
     return operator.index(index)
-
-
-class Route:
-    """Which worker process gets the next task.
-
-    In order: one after the other, those left out whose stream has ended. As they come: likewise, but none that has its
-    share of what may be under way, so that a stuck worker keeps what it has and gets no more.
-
-    Parameters
-    ----------
-    num_workers : int
-        How many there are.
-    limit : int
-        Most tasks under way.
-    in_order : bool
-        Whether batches are delivered in order.
-    first : int
-        Worker whose turn it is.
-    """
-
-    def __init__(self, num_workers: int, limit: int, *, in_order: bool, first: int = 0) -> None:
-        self._limit, self._in_order, self._at = limit, in_order, first % num_workers
-        self._live = [True] * num_workers
-        self._tasks = [0] * num_workers
-
-    def has_room(self) -> bool:
-        """Whether there is a worker for a further task."""
-        return any(map(self._may, range(len(self._live))))
-
-    def is_over(self) -> bool:
-        """Whether every worker's stream has ended."""
-        return not any(self._live)
-
-    def next(self) -> int:
-        """The worker for the next task."""
-        while not self._may(self._at):
-            self._at = (self._at + 1) % len(self._live)
-        worker = self._at
-        self._tasks[worker] += 1
-        self._at = (worker + 1) % len(self._live)
-        return worker
-
-    def done(self, worker: int) -> None:
-        """A task has come back."""
-        self._tasks[worker] -= 1
-
-    def retire(self, worker: int) -> None:
-        """The worker's stream has ended."""
-        self._live[worker] = False
-
-    def _may(self, worker: int) -> bool:
-        share = self._limit // max(1, sum(self._live))
-        return self._live[worker] and (self._in_order or self._tasks[worker] < share)
 
 
 def seekable(index_sampler: Any) -> tuple[Any, int, bool] | None:

@@ -162,11 +162,14 @@ def snapshot(dataset: Any, iterator: Any, *, ended: bool) -> dict[str, Any] | No
     }
 
 
-def collated(job: Any, samples: list[Any], task: Task, seq: int) -> Any:
-    """The batch of ``samples``; an error names the batch and its indices."""
+def collated(job: Any, samples: list[Any], task: Task, seq: int, key: int | None = None) -> Any:
+    """The batch of ``samples``; an error names the batch and its indices.
+
+    ``key``: what its randomness hangs on, besides seed and epoch; None: ``seq``.
+    """
     start = time.perf_counter_ns()
     try:
-        with job.seeding(), batch_scope(task.keys.seed, task.keys.epoch, seq):
+        with job.seeding(), batch_scope(task.keys.seed, task.keys.epoch, seq if key is None else key):
             return job.deliver(job.collate(samples if job.batched else samples[0]))
     except BaseException as error:  # noqa: BLE001  # raised again, with its place
         raise located(error, batch=seq, **between(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained

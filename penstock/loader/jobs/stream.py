@@ -92,12 +92,13 @@ class StreamJob(Job):
         restored = saved is not None and (saved["dataset"] is not None or saved["iterator"] is not None)
         if saved is not None and saved["iterator"] is not None:
             self._iterator.load_state_dict(copy.deepcopy(saved["iterator"]))
-        if not restored and opening.samples:
+        ended = saved is not None and saved["ended"]
+        if not restored and not ended and opening.samples:
             _logger.warning(
                 "%s has no state_dict: running it forward over %d samples", type(dataset).__name__, opening.samples
             )
             self._run_forward(opening.samples)
-        if saved is not None and saved["ended"]:
+        if ended:
             self._iterator = iter(())
         self._samples = opening.samples
         return self._snapshot(ended=False)
@@ -135,6 +136,7 @@ class StreamJob(Job):
         with self._lock, self.seeding():
             seq = task.seq if self._numbers is None else next(self._numbers)
             pulled, self._pending = self._pending, _Pulled()
+            pulled.first = self._first_key + self._samples
             try:
                 ended = self._fill(pulled, seq)
             except BaseException as error:  # noqa: BLE001  # handed to the build, which raises it
@@ -198,6 +200,7 @@ class StreamJob(Job):
 @dataclass(slots=True)
 class _Pulled:
     seq: int = 0
+    first: int = 0
     samples: list[Any] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     state: Any = None
@@ -205,12 +208,13 @@ class _Pulled:
 
 
 class _StreamBuild:
-    __slots__ = ("_job", "_samples", "_task", "left_out", "rows", "seq", "state")
+    __slots__ = ("_first", "_job", "_samples", "_task", "left_out", "rows", "seq", "state")
 
     def __init__(self, job: StreamJob, task: Task) -> None:
         self._job, self._task = job, task
         self.seq, self.rows, self.state = task.seq, 1, None
         self._samples: list[Any] = []
+        self._first = 0
         self.left_out: list[LeftOut] = []
 
     def run(self, start: int, stop: int) -> None:  # noqa: ARG002  # one row: the pull
@@ -218,11 +222,11 @@ class _StreamBuild:
             pulled = self._job.pull(self._task)
             reading.items = len(pulled.samples)
         self.seq, self._samples, self.state = pulled.seq, pulled.samples, pulled.state
-        self.left_out = pulled.left_out
+        self._first, self.left_out = pulled.first, pulled.left_out
         if pulled.error is not None:
             raise pulled.error
 
     def finish(self) -> Any:
         samples, self._samples = self._samples, []
         self.rows = len(samples) + len(self.left_out)
-        return collated(self._job, samples, self._task, self.seq) if samples else END
+        return collated(self._job, samples, self._task, self.seq, self._first) if samples else END
