@@ -34,6 +34,7 @@ from penstock.samplers import (  # noqa: E402  # as above
     DistributedWeightedSampler,
     RepeatFactorSampler,
 )
+from penstock.torch.adopting import adopt  # noqa: E402  # as above
 from penstock.torch.checks import check  # noqa: E402  # as above
 from penstock.torch.collate import as_tensors, default_collate, default_convert  # noqa: E402  # as above
 from penstock.torch.dataloader import DataLoader, StatefulDataLoader  # noqa: E402  # as above
@@ -71,6 +72,7 @@ __all__ = [
     "SubsetRandomSampler",
     "TensorDataset",
     "WeightedRandomSampler",
+    "adopt",
     "as_tensors",
     "check",
     "compile",
