@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    scripts = sorted(p for p in HERE.glob("*.py") if not p.name.startswith("__") and p.name != "harness.py")
+    scripts = sorted(p for p in HERE.glob("*.py") if p.stem not in {"__main__", "harness", "samples"})
     sections: list[str] = []
     failed: list[str] = []
     for script in scripts:
