@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Photographs:
-    """Samples like decoded, normalised photographs: float32 (3, 224, 224); ready made, so that transport alone counts."""
+    """Samples like normalised photographs: float32 (3, 224, 224); ready made, so that transport alone counts."""
 
     def __init__(self, count: int) -> None:
         self.count = count
