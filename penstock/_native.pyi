@@ -11,7 +11,7 @@ and rows of a batch not by two calls at once.
 from collections.abc import Sequence
 from typing import Any, Final, SupportsFloat, SupportsIndex
 
-from _typeshed import SupportsLenAndGetItem
+from _typeshed import SupportsGetItem, SupportsLenAndGetItem
 from numpy import float16, float32, float64, int32, int64, uint8
 from numpy.typing import NDArray
 from typing_extensions import Buffer
@@ -21,6 +21,7 @@ __all__ = [
     "CorruptError",
     "TooLargeError",
     "UnsupportedError",
+    "concat",
     "decode",
     "features",
     "fill",
@@ -45,6 +46,23 @@ GEOMETRY_COLUMNS: Final[int]
 """
 Columns of `fill`'s geometry.
 """
+
+def concat(parts: SupportsGetItem[int, NDArray[Any]], out: NDArray[Any]) -> None:
+    """
+    Copies arrays one after another: what stacking samples into a batch is. Large targets are written past the cache.
+
+    Parameters
+    ----------
+    parts : sequence of ndarray
+        C-contiguous, of any types and shapes; one axis or more.
+    out : ndarray
+        As many bytes as all parts together; writable and C-contiguous. It overlaps none of them.
+
+    Raises
+    ------
+    BufferError, TypeError, ValueError
+        Something that is not as above; nothing was written.
+    """
 
 def decode(
     image: Buffer,

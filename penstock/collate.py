@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from penstock import _native
 from penstock.errors import SampleError
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "default_convert",
     "rebuilt_mapping",
     "rebuilt_sequence",
+    "stack_into",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -45,6 +47,18 @@ def allocate_by(allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]]) 
 def allocated(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """An array with arbitrary content from where this process's batches are to lie."""
     return _allocate(shape, dtype)
+
+
+def stack_into(rows: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:
+    """Copy ``rows``, arrays of one shape and dtype, to the rows of ``out``: as ``numpy.stack(rows, out=out)``."""
+    if (
+        out.ndim > 1
+        and out.dtype.kind in "biufc"
+        and all(type(row) is np.ndarray and row.flags.c_contiguous for row in rows)
+    ):
+        _native.concat(rows, out)
+    else:
+        np.stack(rows, out=out)
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
@@ -192,7 +206,9 @@ def _stack(batch: Sequence[NDArray[Any]], at: str) -> NDArray[Any]:
             )
     if any(array.dtype != batch[0].dtype for array in batch):
         return np.stack(batch)
-    return np.stack(batch, out=_allocate((len(batch), *shape), batch[0].dtype))
+    out = _allocate((len(batch), *shape), batch[0].dtype)
+    stack_into(batch, out)
+    return out
 
 
 def _field(at: str) -> str:

@@ -7,7 +7,6 @@ plain dense tensor in main memory is left to torch's own reductions.
 from __future__ import annotations
 
 import importlib
-import math
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -78,5 +77,12 @@ def _collate(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> to
         other: torch.Tensor = _plain_collate(batch, collate_fn_map=collate_fn_map)
         return other
     shape = (rows, *first.shape)
-    memory = collate.allocated((math.prod(shape) * first.element_size(),), np.uint8)
-    return torch.stack(list(batch), out=torch.from_numpy(memory).view(first.dtype).view(shape))
+    memory = collate.allocated((rows, first.nbytes), np.uint8)
+    collate.stack_into([_bytes(tensor) for tensor in batch], memory)
+    return torch.from_numpy(memory).view(first.dtype).view(shape)
+
+
+def _bytes(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The content of a plain tensor, one dimension; its own memory, if that is contiguous."""
+    array: np.ndarray[Any, Any] = tensor.contiguous().view(-1).view(torch.uint8).numpy()
+    return array

@@ -19,7 +19,18 @@ from penstock import _native
 Jpeg = Callable[..., bytes]
 
 GEOMETRY = np.array([[0, 0, 32, 32, 16, 16, 0, 0, 0]], np.int32)
-FUNCTIONS = ["sizes", "decode", "fill", "fill_pixels", "resize", "uniforms", "inspect", "features", "level_override"]
+FUNCTIONS = [
+    "sizes",
+    "concat",
+    "decode",
+    "fill",
+    "fill_pixels",
+    "resize",
+    "uniforms",
+    "inspect",
+    "features",
+    "level_override",
+]
 
 
 def fill(image: bytes, **changed: Any) -> Any:
@@ -309,3 +320,31 @@ def test_a_forked_child_can_fill(jpeg: Jpeg) -> None:
         os._exit(0 if again.tobytes() == out.tobytes() else 1)
 
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 100, 1 << 20])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.complex128, np.bool_])
+def test_concat_copies_arrays_of_any_type(dtype: Any, nbytes: int) -> None:
+    """Parts lie one after another, also where the target is large and does not begin at a multiple of anything."""
+    count = nbytes // np.dtype(dtype).itemsize
+    parts = [np.random.default_rng(i).integers(0, 2, count).astype(dtype) for i in range(9)]
+    target = np.zeros(9 * count * np.dtype(dtype).itemsize + 8, np.uint8)[3:-5].view(np.uint8)
+
+    _native.concat(parts, target)
+
+    assert target.tobytes() == b"".join(part.tobytes() for part in parts)
+
+
+def test_concat_refuses_what_does_not_fit() -> None:
+    """Sizes, strides, overlaps and read-only targets; nothing is written."""
+    part, out = np.arange(4, dtype=np.uint8), np.zeros(8, np.uint8)
+    frozen = out.copy()
+    frozen.flags.writeable = False
+
+    for parts, target in (([part], out), ([part, part, part], out), ([part[::2], part], out), ([out], out)):
+        with pytest.raises(ValueError, match=r"bytes|contiguous|overlaps"):
+            _native.concat(parts, target)
+    with pytest.raises((ValueError, BufferError), match=r"read-only|writable"):
+        _native.concat([part, part], frozen)
+
+    assert not out.any()

@@ -15,6 +15,10 @@ use pyo3::types::PyTuple;
 use pyo3::{intern, type_hint_identifier, type_hint_subscript, type_hint_union};
 
 const BUFFER: PyStaticExpr = type_hint_identifier!("typing_extensions", "Buffer");
+const ANY_ARRAY: PyStaticExpr = type_hint_subscript!(
+    type_hint_identifier!("numpy.typing", "NDArray"),
+    type_hint_identifier!("typing", "Any")
+);
 
 macro_rules! ndarray {
     ($($dtype:literal),+) => {
@@ -124,6 +128,31 @@ impl<T: Element> FromPyObject<'_, '_> for Array<T> {
 
 /// An image's encoded bytes.
 pub struct Encoded(PyUntypedBuffer);
+
+/// Bytes of any array.
+pub struct Part(Encoded);
+
+impl std::ops::Deref for Part {
+    type Target = Encoded;
+
+    fn deref(&self) -> &Encoded {
+        &self.0
+    }
+}
+
+impl FromPyObject<'_, '_> for Part {
+    type Error = PyErr;
+    const INPUT_TYPE: PyStaticExpr = ANY_ARRAY;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let buffer = PyUntypedBuffer::get(&object)?;
+        if !buffer.is_c_contiguous() {
+            let found = describe(&buffer);
+            return Err(PyValueError::new_err(format!("not C-contiguous: {found}")));
+        }
+        Ok(Self(Encoded(buffer)))
+    }
+}
 
 impl Encoded {
     /// The bytes.
@@ -243,6 +272,40 @@ impl FromPyObject<'_, '_> for Batch {
             )));
         };
         Ok(Self { buffer, dtype, shape })
+    }
+}
+
+/// Any memory that can be written.
+pub struct Writable(PyUntypedBuffer);
+
+impl Writable {
+    /// Whether some byte of it is also one of `encoded`'s.
+    pub fn overlaps(&self, encoded: &Encoded) -> bool {
+        let (start, other) = (self.0.buf_ptr() as usize, encoded.0.buf_ptr() as usize);
+        start < other + encoded.0.len_bytes() && other < start + self.0.len_bytes()
+    }
+
+    /// The bytes.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.0.len_bytes() == 0 {
+            return &mut [];
+        }
+        // SAFETY: `extract` checked writability and contiguity, and the exported buffer stays in place; that nobody
+        // else uses it during a call is the Python caller's duty, see `Array::values`
+        unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.0.len_bytes()) }
+    }
+}
+
+impl FromPyObject<'_, '_> for Writable {
+    type Error = PyErr;
+    const INPUT_TYPE: PyStaticExpr = ANY_ARRAY;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let buffer = PyUntypedBuffer::get(&object)?;
+        if buffer.readonly() || !buffer.is_c_contiguous() {
+            return Err(PyValueError::new_err("the target is read-only, or not C-contiguous"));
+        }
+        Ok(Self(buffer))
     }
 }
 

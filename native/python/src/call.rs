@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use penstock_core::concat;
 use penstock_core::error::Error;
 use penstock_core::fill::{self, Affine, Failure, Geometry, Interleaved, Layout, Recipe, Row, Spent};
 use penstock_core::jpeg::{self, Color, Header, Limits, Process};
@@ -14,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{type_hint_identifier, type_hint_subscript};
 
-use crate::arrays::{Array, Batch, Dtype, Encoded, NewArray};
+use crate::arrays::{Array, Batch, Dtype, Encoded, NewArray, Part, Writable};
 use crate::errors;
 
 /// `(i, kind, message)` of images that did not become rows.
@@ -359,4 +360,21 @@ pub fn inspect<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Facts<'py>> {
     facts.set_item("native", refused.is_none())?;
     facts.set_item("reason", refused.map(|error| error.to_string()))?;
     Ok(Facts(facts))
+}
+
+pub fn concat(py: Python<'_>, parts: &[Part], out: &mut Writable) -> PyResult<()> {
+    if parts.iter().any(|part| out.overlaps(part)) {
+        return Err(PyValueError::new_err("a part overlaps the target"));
+    }
+    let (total, target) = (
+        parts.iter().map(|part| part.bytes().len()).sum::<usize>(),
+        out.bytes_mut(),
+    );
+    if total != target.len() {
+        let message = format!("the parts have {total} bytes, the target {}", target.len());
+        return Err(PyValueError::new_err(message));
+    }
+    let level = level();
+    py.detach(|| concat::concat(parts.iter().map(|part| part.bytes()), target, level));
+    Ok(())
 }

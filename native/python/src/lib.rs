@@ -21,7 +21,7 @@ mod _native {
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
 
-    use crate::arrays::{Array, Batch, Encoded, EncodedImages, NewArray, Word};
+    use crate::arrays::{Array, Batch, Encoded, EncodedImages, NewArray, Part, Word, Writable};
     use crate::call::{self, Facts, Failures, LEVEL, Target};
     #[pymodule_export]
     use crate::errors::{CorruptError, TooLargeError, UnsupportedError};
@@ -218,6 +218,24 @@ mod _native {
         region: Option<(i32, i32, i32, i32)>,
     ) -> PyResult<NewArray<'py, u8>> {
         call::resize(py, &image, [width, height], filter, region)
+    }
+
+    /// Copies arrays one after another: what stacking samples into a batch is. Large targets are written past the cache.
+    ///
+    /// Parameters
+    /// ----------
+    /// parts : sequence of ndarray
+    ///     C-contiguous, of any types and shapes; one axis or more.
+    /// out : ndarray
+    ///     As many bytes as all parts together; writable and C-contiguous. It overlaps none of them.
+    ///
+    /// Raises
+    /// ------
+    /// BufferError, TypeError, ValueError
+    ///     Something that is not as above; nothing was written.
+    #[pyfunction]
+    fn concat(py: Python<'_>, parts: Vec<Part>, mut out: Writable) -> PyResult<()> {
+        call::concat(py, &parts, &mut out)
     }
 
     /// Uniform numbers in [0, 1) for each sample of a chunk: `penstock.rng.uniforms`, bit for bit.
