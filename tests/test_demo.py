@@ -41,6 +41,8 @@ def test_a_quick_run_shows_every_step(said: tuple[Path, str]) -> None:
         width, height = sheet.size
     resumed = re.search(r"(\d+) of (\d+) remaining batches are the same to the byte", text)
     tested = re.search(r"(\d+) of (\d+) held-out images right", text)
+    said_stop = re.search(r"stopped after batch (\d+)", text)
+    stopped = json.loads((output / "loader-state.json").read_text())
 
     assert records == QUICK.train * len(photographs.CLASSES)
     assert list(classes) == sorted(photographs.CLASSES)
@@ -51,7 +53,9 @@ def test_a_quick_run_shows_every_step(said: tuple[Path, str]) -> None:
     assert resumed[1] == resumed[2] != "0"
     assert tested
     assert int(tested[2]) == QUICK.held_out * len(photographs.CLASSES)
-    assert json.loads((output / "loader-state.json").read_text())["epoch"] == QUICK.epochs // 2
+    assert said_stop
+    assert stopped["penstock"]["epoch"] == QUICK.epochs // 2
+    assert stopped["_num_yielded"] == int(said_stop[1]) > 0
 
 
 def test_a_second_run_uses_the_same_folder(said: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:

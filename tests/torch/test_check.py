@@ -31,11 +31,12 @@ torch = pytest.importorskip("torch")
 
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
-from penstock.torch import checks  # noqa: E402  # as above
+from penstock.torch import DataLoader, checks  # noqa: E402  # as above
 from penstock.torch.checks import RULES, Finding, Report, check  # noqa: E402  # as above
 from penstock.torch.checks.growth import objects_nbytes  # noqa: E402  # as above
-from penstock.torch.checks.subject import usable_cores  # noqa: E402  # as above
+from penstock.torch.checks.subject import Subject, usable_cores  # noqa: E402  # as above
 from penstock.torch.checks.walk import walk  # noqa: E402  # as above
+from penstock.torch.work import Memory, Work  # noqa: E402  # as above
 
 GENERATOR = np.random.default_rng(0)
 
@@ -160,6 +161,29 @@ def test_a_threaded_loader_of_penstock_is_clean_too() -> None:
     assert not report
 
 
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {},
+        {"collate_fn": list},
+        {"worker_init_fn": print},
+        {"multiprocessing_context": "fork"},
+        {"batch_size": None},
+        {"workers": "processes"},
+        {"workers": "threads"},
+        {"num_workers": 0},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("fills", [True, False])
+def test_it_is_judged_as_the_loader_will_choose(fills: bool, kwargs: dict[str, Any]) -> None:
+    """With workers="auto", check expects the kind of worker that iter() then chooses."""
+    dataset = td.TensorDataset(torch.zeros(10)) if fills else Clean()
+    its_loader = DataLoader(dataset, **{"num_workers": 1, **kwargs})
+
+    assert Subject(its_loader, 0).setting.workers == Work.of(its_loader, Memory()).kind
+
+
 # ---------------------------------------------------------------- open handles
 
 
@@ -219,7 +243,7 @@ def test_threads_share_a_position_but_not_a_pool(tmp_path: Path) -> None:
     """Threads race for a file's position; what is made for threads is left alone."""
     with ExitStack() as stack:
         every = handles(tmp_path, stack)
-        report = check(ps.DataLoader(Clean(**every), num_workers=2))
+        report = check(ps.DataLoader(Clean(**every), num_workers=2, workers="threads"))
 
     places = {finding.where.removeprefix("dataset.") for finding in found(report, "open-handle")}
     assert places == {"file", "text", "raw", "socket", "sqlite"}
@@ -366,7 +390,7 @@ def test_threads_and_a_lone_process_copy_nothing() -> None:
     """Where nobody forks or pickles, a long list is only long."""
     dataset = Clean(names=NAMES)
 
-    assert not check(ps.DataLoader(dataset, num_workers=2))
+    assert not check(ps.DataLoader(dataset, num_workers=2, workers="threads"))
     assert not check(loader(dataset, num_workers=0))
 
 
@@ -449,7 +473,9 @@ def test_generators_that_are_seeded_by_worker_are_right() -> None:
 
 def test_a_generator_is_a_matter_of_chance_for_threads() -> None:
     """Threads take turns at one generator."""
-    finding = one(check(ps.DataLoader(Clean(rng=np.random.default_rng(0)), num_workers=2)), "shared-generator")
+    finding = one(
+        check(ps.DataLoader(Clean(rng=np.random.default_rng(0)), num_workers=2, workers="threads")), "shared-generator"
+    )
 
     assert finding.severity == "warning"
 
@@ -729,7 +755,7 @@ def test_a_lock_under_fork_is_as_grave_as_it_is_now() -> None:
     severities = [one(report, "forked-lock").severity for report in (alone, with_thread, held)]
     assert severities[1:] == ["warning", "error"]
     assert severities[0] in {"note", "warning"}  # other tests' libraries may have left a thread
-    assert not check(ps.DataLoader(Clean(lock=lock), num_workers=2))
+    assert not check(ps.DataLoader(Clean(lock=lock), num_workers=2, workers="threads"))
 
 
 # ---------------------------------------------------------------- streams, arguments, lengths
@@ -769,8 +795,24 @@ def test_streams_that_are_shared_out_are_right() -> None:
     assert not check(loader(Stream(), worker_init_fn=other_seed))
     assert not check(loader(Stream(), num_workers=1))
     assert not check(loader(Stream(), num_workers=0))
-    assert not check(ps.DataLoader(Stream(), num_workers=2))
+    assert not check(ps.DataLoader(Stream(), num_workers=2, workers="threads"))
     assert not check(Stream())
+
+
+class ShardedByOurs(ps.IterableDataset[int]):
+    """A part of it in each, by penstock's own question."""
+
+    def __iter__(self) -> Iterator[int]:
+        info = ps.get_worker_info()
+        return iter(range(10) if info is None else range(info.id, 10, info.num_workers))
+
+
+def test_streams_of_the_numpy_loader_are_shared_out_likewise() -> None:
+    """Its processes, which it takes for streams by itself, each iterate a copy."""
+    report = check(ps.DataLoader(Stream(), num_workers=2))
+
+    assert one(report, "unsharded-stream").severity == "error"
+    assert not check(ps.DataLoader(ShardedByOurs(), num_workers=2))
 
 
 def test_more_workers_than_cores_are_too_many(recwarn: pytest.WarningsRecorder) -> None:

@@ -28,6 +28,8 @@ from penstock.loader import DataLoader as NumpyDataLoader
 from penstock.torch.checks.code import Code
 from penstock.torch.checks.pickled import Pickled, try_pickling
 from penstock.torch.checks.walk import Graph, walk
+from penstock.torch.collate import default_collate
+from penstock.torch.datasets import native
 
 __all__ = ["Setting", "Subject", "usable_cores"]
 
@@ -146,10 +148,18 @@ def _setting(loader: Any, dataset: Any) -> Setting:
         return Setting("serial", 0, None, keyed)
     workers = getattr(loader, "workers", "processes")
     if workers == "auto":
-        workers = "threads" if spec_of(dataset) is not None else "processes"
+        workers = _chosen(loader, dataset)
     if workers == "threads":
         return Setting("threads", loader.num_workers, None, keyed)
     return Setting("processes", loader.num_workers, _start_method(loader), keyed)
+
+
+def _chosen(loader: Any, dataset: Any) -> Literal["threads", "processes"]:
+    """Who will work for a loader of ``penstock.torch`` that decides at ``iter()``, without asking it to begin."""
+    by_default = loader.batch_sampler is not None and loader.collate_fn is default_collate
+    plain = loader.worker_init_fn is None and loader.multiprocessing_context is None
+    fills = by_default and not is_iterable(dataset) and spec_of(native(dataset)) is not None
+    return "threads" if plain and fills else "processes"
 
 
 def _start_method(loader: Any) -> str:
