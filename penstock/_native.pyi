@@ -40,7 +40,7 @@ class TooLargeError(ValueError):
     """The header declares more pixels than `max_pixels`; nothing was allocated."""
 
 class UnsupportedError(ValueError):
-    """An image of a kind that the native decoder leaves to Pillow: not a JPEG, progressive, CMYK, 12-bit ..."""
+    """An image of a kind that the native decoder leaves to Pillow: not a JPEG, CMYK, 12-bit, a progressive one that lacks scans ..."""
 
 GEOMETRY_COLUMNS: Final[int]
 """
@@ -77,7 +77,8 @@ def decode(
     image : buffer
         The encoded image.
     region : tuple of four int, optional
-        x0, y0, x1, y1 in pixels, inside the image; the pixels equal those of the whole image, cropped.
+        x0, y0, x1, y1 in pixels, inside the image; the pixels equal those of the whole image, cropped. Rows below it
+        are not decoded; of a progressive image all scans are, above and beside it.
     max_pixels : int
         Largest width times height that the header may declare.
 
@@ -273,8 +274,8 @@ def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
     Returns
     -------
     ndarray, shape (n, 2), int32
-        Width and height in pixels; (0, 0) where the image must be asked of Pillow (not a JPEG, progressive, CMYK,
-        12-bit, a damaged header ...).
+        Width and height in pixels; (0, 0) where the image must be asked of Pillow (not a JPEG, CMYK, 12-bit, a
+        damaged header ...).
     """
 
 def uniforms(

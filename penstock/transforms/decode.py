@@ -1,6 +1,6 @@
 """Bytes to pixels: ``penstock.decode`` and the op that stands first in a pipeline.
 
-Baseline JPEG goes to the native decoder; what it does not take, and what it finds corrupt, goes to Pillow, whose
+JPEG goes to the native decoder; what it does not take, and what it finds corrupt, goes to Pillow, whose
 verdict is final. Formats are told by their first bytes, never by a name.
 """
 
@@ -35,7 +35,7 @@ def decode(
         The whole file: JPEG, PNG, WebP, GIF (first frame), BMP or TIFF, told by its first bytes.
     region : tuple of four int, optional
         ``x0, y0, x1, y1`` in pixels of the full-size image (as oriented, with ``orient=True``); x1 and y1 are outside.
-        A baseline JPEG is decoded no further than its last row: a file that was cut off is refused all the same, but
+        A JPEG is decoded no further than its last row: a file that was cut off is refused all the same, but
         other damage below goes unnoticed.
     scale : {1, 2, 4, 8}
         Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, the rest by averaging scale x scale pixels. The size is
@@ -101,7 +101,7 @@ def sizes(images: Sequence[Any], max_pixels: int = MAX_PIXELS) -> NDArray[np.int
     images : sequence of bytes-like
         Whole files.
     max_pixels : int
-        Cap for images that are not baseline JPEG (those are capped where they are decoded).
+        Cap for images that the native decoder does not read (the others are capped where they are decoded).
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Images through Pillow: every format but baseline JPEG, and every JPEG the native decoder does not take.
+"""Images through Pillow: every format but JPEG, and every JPEG the native decoder does not take.
 
 The contract of decoding rests here: *the pixels Pillow gives, and a refusal of what Pillow refuses*. Added to
 Pillow are limits that hold before pixels are allocated, a fixed list of parsers (no Ghostscript, no FLI, nothing

@@ -83,7 +83,8 @@ def seeds() -> list[bytes]:
         pixels = (rng.normal(0, 20, (height, width, 3)).cumsum(0) + 128).clip(0, 255).astype(np.uint8)
         image = Image.fromarray(pixels).convert("L" if i % 4 == 3 else "RGB")
         file = io.BytesIO()
-        options = {"subsampling": i % 4} if i % 4 < 3 else {}
+        options: dict[str, int] = {"subsampling": i % 4} if i % 4 < 3 else {}
+        options["progressive"] = i % 3 == 0
         restart = int(rng.integers(1, 20)) if i % 5 == 0 else 0
         try:
             image.save(file, "JPEG", quality=int(rng.integers(5, 90)), restart_marker_blocks=restart, **options)

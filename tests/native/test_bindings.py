@@ -206,8 +206,8 @@ def test_errors_of_decode(jpeg: Jpeg) -> None:
     """Each reason for a refusal is its own kind of ValueError."""
     image = jpeg(64, 64)
 
-    with pytest.raises(_native.UnsupportedError, match="progressive"):
-        _native.decode(jpeg(64, 64, progressive=True))
+    with pytest.raises(_native.UnsupportedError, match="components"):
+        _native.decode(cmyk(64, 64))
     with pytest.raises(_native.CorruptError, match="near byte"):
         _native.decode(image[: len(image) // 2])
     with pytest.raises(_native.TooLargeError, match="64 x 64 pixels are more than the 4095 allowed"):
@@ -219,28 +219,38 @@ def test_errors_of_decode(jpeg: Jpeg) -> None:
         assert error.__module__ == "penstock._native"
 
 
+def cmyk(width: int, height: int) -> bytes:
+    """A JPEG of four components."""
+    file = io.BytesIO()
+    Image.new("CMYK", (width, height)).save(file, "JPEG")
+    return file.getvalue()
+
+
 def test_sizes_leaves_the_rest_to_pillow(jpeg: Jpeg) -> None:
     """Sizes are told only of what the native decoder reads."""
     png = io.BytesIO()
     Image.new("RGB", (5, 6)).save(png, "PNG")
+    images = [jpeg(31, 17), jpeg(31, 17, progressive=True), cmyk(31, 17), png.getvalue(), b"", jpeg(1, 2, gray=True)]
 
-    sizes = _native.sizes([jpeg(31, 17), jpeg(31, 17, progressive=True), png.getvalue(), b"", jpeg(1, 2, gray=True)])
+    sizes = _native.sizes(images)
 
     assert sizes.dtype == np.int32
-    assert sizes.tolist() == [[31, 17], [0, 0], [0, 0], [0, 0], [1, 2]]
+    assert sizes.tolist() == [[31, 17], [31, 17], [0, 0], [0, 0], [0, 0], [1, 2]]
     assert _native.sizes([]).shape == (0, 2)
 
 
 def test_inspect_tells_the_header(jpeg: Jpeg) -> None:
     """A header's facts have names, and a refusal its reason."""
     read = _native.inspect(jpeg(31, 17, subsampling=2))
-    left = _native.inspect(jpeg(31, 17, progressive=True, gray=True))
+    many = _native.inspect(jpeg(31, 17, progressive=True, gray=True))
+    left = _native.inspect(cmyk(31, 17))
 
     assert (read["width"], read["height"], read["components"]) == (31, 17, 3)
     assert (read["sampling"], read["color"], read["progressive"]) == ("4:2:0", "ycbcr", False)
     assert (read["native"], read["reason"], read["restart_interval"]) == (True, None, 0)
-    assert (left["sampling"], left["color"], left["progressive"], left["native"]) == ("gray", "gray", True, False)
-    assert "progressive" in left["reason"]
+    assert (many["sampling"], many["color"], many["progressive"], many["native"]) == ("gray", "gray", True, True)
+    assert (left["color"], left["progressive"], left["native"]) == ("other", False, False)
+    assert "components" in left["reason"]
     with pytest.raises(ValueError, match="JPEG"):
         _native.inspect(b"GIF89a")
 

@@ -173,12 +173,13 @@ def test_scalar_level_fills_the_same(
 
 def test_failures_are_reported_and_their_rows_untouched(jpeg: Jpeg) -> None:
     """Images that cannot be filled are named with kind and reason, their rows left alone; the others are filled."""
-    png = io.BytesIO()
+    png, cmyk = io.BytesIO(), io.BytesIO()
     Image.new("RGB", (64, 64)).save(png, "PNG")
+    Image.new("CMYK", (64, 64)).save(cmyk, "JPEG")
     good = jpeg(64, 64)
     images = [
         good,
-        jpeg(64, 64, progressive=True),
+        cmyk.getvalue(),
         good[: len(good) * 3 // 4],
         png.getvalue(),
         jpeg(400, 300),

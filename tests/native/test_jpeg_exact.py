@@ -169,11 +169,12 @@ def test_sixteen_bit_quantisation_tables_are_exact(jpeg: Jpeg) -> None:
 
 
 REFUSED = [
-    ("progressive", {"progressive": True}, "progressive"),
     ("height in a DNL segment", {}, "DNL"),
     ("12 bits", {}, "8 bits"),
     ("three by one", {}, "fractional"),
     ("arithmetic", {}, "arithmetic"),
+    ("progressive arithmetic", {"progressive": True}, "arithmetic"),
+    ("12 bits, progressive", {"progressive": True}, "8 bits"),
 ]
 
 
@@ -181,15 +182,16 @@ REFUSED = [
 def test_other_kinds_are_left_to_pillow(jpeg: Jpeg, name: str, save: dict[str, Any], reason: str) -> None:
     """What is valid but not ours says so, and why."""
     file = bytearray(jpeg(24, 24, subsampling=0, **save))
-    if name != "progressive":
-        frame = file.index(b"\xff\xc0")
-        place, value = {
-            "height in a DNL segment": (slice(frame + 5, frame + 7), b"\0\0"),
-            "12 bits": (slice(frame + 4, frame + 5), b"\x0c"),
-            "three by one": (slice(frame + 11, frame + 15), b"\x31\0\2\x21"),
-            "arithmetic": (slice(frame + 1, frame + 2), b"\xc9"),
-        }[name]
-        file[place] = value
+    frame = file.index(b"\xff\xc2" if save else b"\xff\xc0")
+    place, value = {
+        "height in a DNL segment": (slice(frame + 5, frame + 7), b"\0\0"),
+        "12 bits": (slice(frame + 4, frame + 5), b"\x0c"),
+        "three by one": (slice(frame + 11, frame + 15), b"\x31\0\2\x21"),
+        "arithmetic": (slice(frame + 1, frame + 2), b"\xc9"),
+        "progressive arithmetic": (slice(frame + 1, frame + 2), b"\xca"),
+        "12 bits, progressive": (slice(frame + 4, frame + 5), b"\x0c"),
+    }[name]
+    file[place] = value
 
     with pytest.raises(_native.UnsupportedError, match=reason):
         _native.decode(bytes(file))

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 pub enum Level {
     /// Portable Rust: the specification of all others.
     Scalar,
-    /// x86-64 with AVX2, BMI1, BMI2, LZCNT, MOVBE and FMA (Haswell, Zen and later).
+    /// x86-64 with AVX2, BMI1, BMI2, LZCNT, POPCNT, MOVBE and FMA (Haswell, Zen and later).
     Avx2,
 }
 
@@ -29,6 +29,7 @@ pub fn detect() -> Level {
             && is_x86_feature_detected!("bmi1")
             && is_x86_feature_detected!("bmi2")
             && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt")
             && is_x86_feature_detected!("movbe")
             && is_x86_feature_detected!("fma")
         {

@@ -40,8 +40,8 @@ mod _native {
     /// Returns
     /// -------
     /// ndarray, shape (n, 2), int32
-    ///     Width and height in pixels; (0, 0) where the image must be asked of Pillow (not a JPEG, progressive, CMYK,
-    ///     12-bit, a damaged header ...).
+    ///     Width and height in pixels; (0, 0) where the image must be asked of Pillow (not a JPEG, CMYK, 12-bit, a
+    ///     damaged header ...).
     #[pyfunction]
     fn sizes(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, i32>> {
         let mut sizes = NewArray::empty(py, &[images.0.len(), 2])?;
@@ -64,7 +64,8 @@ mod _native {
     /// image : buffer
     ///     The encoded image.
     /// region : tuple of four int, optional
-    ///     x0, y0, x1, y1 in pixels, inside the image; the pixels equal those of the whole image, cropped.
+    ///     x0, y0, x1, y1 in pixels, inside the image; the pixels equal those of the whole image, cropped. Rows below it
+    ///     are not decoded; of a progressive image all scans are, above and beside it.
     /// max_pixels : int
     ///     Largest width times height that the header may declare.
     ///

@@ -9,6 +9,7 @@ use super::huffman::Tables;
 use super::idct::{self, BlockRow};
 use super::markers::Color;
 use super::planes::{Cover, Part, Plane};
+use super::progressive::Progressive;
 use super::scan::Scan;
 use crate::error::Error;
 use crate::rows::RowSink;
@@ -55,6 +56,8 @@ pub struct Decoder {
     coefficients: Box<[i16; 64 * RUN_BLOCKS + SLACK]>,
     used: [u8; RUN_BLOCKS],
     planes: [Plane; 3],
+    /// Made for the first progressive file.
+    progressive: Option<Box<Progressive>>,
 }
 
 impl Default for Decoder {
@@ -82,6 +85,7 @@ impl Decoder {
             coefficients: Box::new([0; 64 * RUN_BLOCKS + SLACK]),
             used: [0; RUN_BLOCKS],
             planes: Default::default(),
+            progressive: None,
         }
     }
 
@@ -89,7 +93,8 @@ impl Decoder {
     ///
     /// # Errors
     /// [`Error::Corrupt`] where the scan is found broken; rows handed over before that are of no use then. A scan is
-    /// checked to its end only if the region reaches the picture's bottom right corner.
+    /// checked to its end only if the region reaches the picture's bottom right corner. A progressive file, of which all
+    /// scans are read first, hands nothing over then; [`Error::Unsupported`] if scans are missing in it.
     ///
     /// # Panics
     /// If `region` is empty or not inside the picture.
@@ -100,6 +105,11 @@ impl Decoder {
             header.width,
             header.height
         );
+        if header.progressive {
+            let progressive = self.progressive.get_or_insert_with(|| Box::new(Progressive::new()));
+            let shared = (self.level, &mut self.tables, &mut self.planes);
+            return progressive.decode(shared, header, region, sink);
+        }
         for component in header.components() {
             let [dc, ac] =
                 [header.huffman[0][component.dc], header.huffman[1][component.ac]].map(Option::unwrap_or_default);
@@ -146,18 +156,18 @@ impl Decoder {
 }
 
 /// From coefficients to rows of the sink, one MCU row at a time.
-struct Strips<'a> {
-    level: Level,
-    header: &'a Header<'a>,
-    region: Region,
-    cover: &'a Cover,
-    planes: &'a mut [Plane; 3],
+pub(super) struct Strips<'a> {
+    pub level: Level,
+    pub header: &'a Header<'a>,
+    pub region: Region,
+    pub cover: &'a Cover,
+    pub planes: &'a mut [Plane; 3],
     /// Next row of the picture to be handed over.
-    next: usize,
+    pub next: usize,
 }
 
 impl Strips<'_> {
-    fn begin(&mut self) {
+    pub fn begin(&mut self) {
         for ((component, part), plane) in self
             .header
             .components()
@@ -201,14 +211,14 @@ impl Strips<'_> {
         }
     }
 
-    fn finish_row(&mut self) {
+    pub fn finish_row(&mut self) {
         for (plane, part) in self.planes.iter_mut().zip(parts(self.cover)) {
             plane.extend_edges(part);
         }
     }
 
     /// Hands over all rows that are complete after MCU row `row`.
-    fn emit<S: RowSink>(&mut self, row: usize, sink: &mut S) {
+    pub fn emit<S: RowSink>(&mut self, row: usize, sink: &mut S) {
         let end = self.region.y + self.region.height;
         let ready = if row + 1 == self.cover.rows.end {
             end
@@ -249,13 +259,13 @@ impl Strips<'_> {
         }
     }
 
-    fn advance(&mut self) {
+    pub fn advance(&mut self) {
         for (plane, _) in self.planes.iter_mut().zip(parts(self.cover)) {
             plane.advance();
         }
     }
 }
 
-fn parts(cover: &Cover) -> impl Iterator<Item = &Part> {
+pub(super) fn parts(cover: &Cover) -> impl Iterator<Item = &Part> {
     cover.parts.iter().flatten()
 }

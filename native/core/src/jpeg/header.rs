@@ -17,6 +17,7 @@ pub struct Limits {
 /// A component's share of the picture.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Component {
+    pub id: u8,
     /// Blocks per MCU, across and down.
     pub h: usize,
     pub v: usize,
@@ -44,7 +45,9 @@ pub struct Header<'a> {
     pub(crate) mcus_y: usize,
     pub(crate) blocks_per_mcu: usize,
     pub(crate) restart_interval: usize,
-    /// Offset of the first entropy-coded byte.
+    /// Several scans, each with tables of its own; what is here is as it was before the first.
+    pub(crate) progressive: bool,
+    /// Offset of the first entropy-coded byte; of the first scan header's body if progressive.
     pub(crate) scan: usize,
     pub(crate) quant: [[i16; 64]; 4],
     /// Raw DHT bodies (16 counts, then symbols) by class (DC, AC) and id.
@@ -55,8 +58,8 @@ impl<'a> Header<'a> {
     /// Reads up to the start of the scan.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]: progressive, arithmetic, lossless, 12-bit, other than 1 or 3 components, fractional
-    /// sampling, several scans, height given later (DNL). [`Error::TooLarge`]: over `limits`. [`Error::Corrupt`]: the rest.
+    /// [`Error::Unsupported`]: arithmetic, lossless, 12-bit, other than 1 or 3 components, fractional sampling, several
+    /// scans unless progressive, height given later (DNL). [`Error::TooLarge`]: over `limits`. [`Error::Corrupt`]: the rest.
     pub fn parse(bytes: &'a [u8], limits: &Limits) -> Result<Self, Error> {
         let markers = Markers::read(bytes)?;
         let frame = &markers.frame;
@@ -65,6 +68,7 @@ impl<'a> Header<'a> {
         let mut components = [Component::default(); 3];
         for (component, declared) in components.iter_mut().zip(frame.components()) {
             *component = Component {
+                id: declared.id,
                 h: if count == 1 { 1 } else { declared.h as usize },
                 v: if count == 1 { 1 } else { declared.v as usize },
                 quant: declared.quant as usize,
@@ -81,22 +85,22 @@ impl<'a> Header<'a> {
         if blocks_per_mcu > markers::MAX_BLOCKS_PER_MCU {
             return Err(Error::Unsupported("more than 10 blocks per MCU"));
         }
-        let scan = markers.scan(frame)?;
-        for (component, (dc, ac)) in used.iter_mut().zip(scan.tables) {
+        for component in &mut *used {
             component.width = (frame.width * component.h).div_ceil(hmax);
             component.height = (frame.height * component.v).div_ceil(vmax);
-            component.dc = dc;
-            component.ac = ac;
             if markers.quant_seen & 1 << component.quant == 0 {
                 return Err(Error::Corrupt {
                     what: "missing quantisation table",
-                    offset: scan.start,
+                    offset: markers.sos_offset,
                 });
             }
-            if markers.huffman[0][dc].is_none() || markers.huffman[1][ac].is_none() {
-                return Err(Error::Unsupported("no Huffman table of its own"));
-            }
         }
+        let progressive = frame.process == Process::Progressive;
+        let scan = if progressive {
+            markers.sos_offset // the scans are read by [`super::script::Script`]
+        } else {
+            single_scan(&markers, used)?
+        };
         Ok(Header {
             bytes,
             width: frame.width,
@@ -110,7 +114,8 @@ impl<'a> Header<'a> {
             mcus_y: frame.height.div_ceil(8 * vmax),
             blocks_per_mcu,
             restart_interval: markers.restart_interval,
-            scan: scan.start,
+            progressive,
+            scan,
             quant: markers.quant,
             huffman: markers.huffman,
         })
@@ -131,6 +136,11 @@ impl<'a> Header<'a> {
         self.restart_interval
     }
 
+    /// Coded in several scans: decoding passes over all of them before it gives the first pixel.
+    pub fn progressive(&self) -> bool {
+        self.progressive
+    }
+
     /// Colour space of the stored components.
     pub fn color(&self) -> Color {
         self.color
@@ -141,10 +151,21 @@ impl<'a> Header<'a> {
     }
 }
 
+/// Gives the components their tables in the only scan, and tells where its data start.
+fn single_scan(markers: &Markers<'_>, components: &mut [Component]) -> Result<usize, Error> {
+    let scan = markers.scan(&markers.frame)?;
+    for (component, (dc, ac)) in components.iter_mut().zip(scan.tables) {
+        (component.dc, component.ac) = (dc, ac);
+        if markers.huffman[0][dc].is_none() || markers.huffman[1][ac].is_none() {
+            return Err(Error::Unsupported("no Huffman table of its own"));
+        }
+    }
+    Ok(scan.start)
+}
+
 fn check_frame(frame: &Frame, limits: &Limits) -> Result<(), Error> {
     match frame.process {
-        Process::Sequential => {}
-        Process::Progressive => return Err(Error::Unsupported("progressive")),
+        Process::Sequential | Process::Progressive => {}
         Process::Lossless => return Err(Error::Unsupported("lossless")),
         Process::Arithmetic => return Err(Error::Unsupported("arithmetic coding")),
         Process::Hierarchical => return Err(Error::Unsupported("hierarchical")),

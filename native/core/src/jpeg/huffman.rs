@@ -5,8 +5,8 @@ const DC_SIZE: usize = 1 << 8;
 /// Entries of an AC table. Measured: 9 and 11 bits are slower (fewer pairs, and first-level cache, respectively).
 const AC_SIZE: usize = 1 << 10;
 
-/// [`Entry::advance`] of the symbol that ends a block.
-const END_OF_BLOCK: u8 = 128;
+/// [`Entry::advance`] of the symbol that ends a block; of the one that ends a run of blocks, plus the bits of its length.
+pub(crate) const END_OF_BLOCK: u8 = 128;
 /// [`Entry::advance`] of a DC symbol.
 pub(crate) const DC: u8 = 129;
 /// [`Entry::advance`] of what is no symbol: takes any position to 192 or more.
@@ -18,7 +18,7 @@ const INVALID: u8 = 192;
 pub(crate) struct Entry {
     /// Bits to consume; 0: the code is longer than a lookup, or invalid.
     pub total: u8,
-    /// Zigzag positions to move: run + 1, or [`END_OF_BLOCK`].
+    /// Zigzag positions to move: run + 1, or from [`END_OF_BLOCK`] on.
     pub advance: u8,
     /// The same of a second symbol; 0: there is none.
     pub advance2: u8,
@@ -55,6 +55,8 @@ impl Entry {
 enum Class {
     Dc,
     Ac,
+    /// AC of a progressive scan, where blocks end in runs.
+    Band,
 }
 
 impl Class {
@@ -212,6 +214,7 @@ fn entry(class: Class, symbol: u8, length: u32, value: u32, seen: u32) -> Entry 
     let advance = match (class, bits, symbol >> 4) {
         (Class::Dc, ..) => DC,
         (_, 0, 15) => 16,
+        (Class::Band, 0, bits) => END_OF_BLOCK + bits,
         (_, 0, _) => END_OF_BLOCK, // libjpeg: a run without a value ends the block, whatever its length
         (_, _, run) => run + 1,
     };
@@ -300,4 +303,32 @@ fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> boo
         built.extend_from_slice(raw);
     }
     good
+}
+
+/// The AC table of one progressive scan: such files have a table of its own for nearly every scan.
+#[derive(Debug)]
+pub(crate) struct BandTable {
+    table: Box<AcTable>,
+    scratch: Box<[Entry; AC_SIZE]>,
+}
+
+impl BandTable {
+    pub fn new() -> Self {
+        BandTable {
+            table: Box::new(Table::new()),
+            scratch: Box::new([Entry::NONE; AC_SIZE]),
+        }
+    }
+
+    /// The table that `raw` declares; None: it declares no valid one. `pairs`: two symbols may be joined, as no other
+    /// bits stand between them.
+    pub fn build(&mut self, raw: &[u8], pairs: bool) -> Option<&AcTable> {
+        if !self.table.build(Class::Band, raw) {
+            return None;
+        }
+        if pairs {
+            self.table.pair_up(&mut self.scratch);
+        }
+        Some(&self.table)
+    }
 }

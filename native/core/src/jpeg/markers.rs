@@ -87,9 +87,9 @@ pub(crate) struct Markers<'a> {
     pub restart_interval: usize,
     jfif: bool,
     adobe: Option<u8>,
-    /// Body and offset of the first SOS segment.
+    /// Body of the first SOS segment, and its offset.
     sos: &'a [u8],
-    sos_offset: usize,
+    pub sos_offset: usize,
 }
 
 fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
@@ -116,7 +116,7 @@ impl<'a> Markers<'a> {
             let (marker, body, offset) = segment(bytes, at)?;
             at = offset + body.len();
             match marker {
-                0xc4 => found.huffman(body, offset)?,
+                0xc4 => read_huffman(&mut found.huffman, body, offset)?,
                 0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
                     if frame.replace(read_frame(marker, body, offset)?).is_some() {
                         return corrupt("two frame headers", offset);
@@ -216,23 +216,7 @@ struct Tables<'a> {
     adobe: Option<u8>,
 }
 
-impl<'a> Tables<'a> {
-    fn huffman(&mut self, mut body: &'a [u8], offset: usize) -> Result<(), Error> {
-        while let Some((&kind, rest)) = body.split_first() {
-            let symbols: usize = rest.iter().take(16).map(|&n| n as usize).sum();
-            let (class, id) = ((kind >> 4) as usize, (kind & 15) as usize);
-            let Some((table, rest)) = rest.split_at_checked(16 + symbols) else {
-                return corrupt("Huffman table longer than its segment", offset);
-            };
-            if class > 1 || id > 3 || symbols > 256 {
-                return corrupt("bad Huffman table", offset);
-            }
-            self.huffman[class][id] = Some(table);
-            body = rest;
-        }
-        Ok(())
-    }
-
+impl Tables<'_> {
     fn quant(&mut self, mut body: &[u8], offset: usize) -> Result<(), Error> {
         while let Some((&kind, rest)) = body.split_first() {
             let (wide, id) = (kind >> 4 != 0, (kind & 15) as usize);
@@ -258,8 +242,29 @@ impl<'a> Tables<'a> {
     }
 }
 
+/// Adds the tables of a DHT segment.
+pub(crate) fn read_huffman<'a>(
+    tables: &mut [[Option<&'a [u8]>; 4]; 2],
+    mut body: &'a [u8],
+    offset: usize,
+) -> Result<(), Error> {
+    while let Some((&kind, rest)) = body.split_first() {
+        let symbols: usize = rest.iter().take(16).map(|&n| n as usize).sum();
+        let (class, id) = ((kind >> 4) as usize, (kind & 15) as usize);
+        let Some((table, rest)) = rest.split_at_checked(16 + symbols) else {
+            return corrupt("Huffman table longer than its segment", offset);
+        };
+        if class > 1 || id > 3 || symbols > 256 {
+            return corrupt("bad Huffman table", offset);
+        }
+        tables[class][id] = Some(table);
+        body = rest;
+    }
+    Ok(())
+}
+
 /// The segment that starts at `at`: marker, body and the body's offset.
-fn segment(bytes: &[u8], at: usize) -> Result<(u8, &[u8], usize), Error> {
+pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<(u8, &[u8], usize), Error> {
     let mut at = at;
     if bytes.get(at).is_some_and(|&byte| byte != 0xff) {
         return corrupt("no marker where one is due", at);

@@ -1,4 +1,5 @@
-//! Baseline JPEG decoding, bit-exact with libjpeg-turbo (islow IDCT, fancy upsampling), of whole images and of regions.
+//! JPEG decoding, baseline and progressive, bit-exact with libjpeg-turbo (islow IDCT, fancy upsampling), of whole images
+//! and of regions.
 //!
 //! ```text
 //! bytes ── header ── tables ──┐
@@ -11,9 +12,20 @@
 //! memory grows with the region's width only. Blocks outside the region are passed over by the entropy decoder and cost
 //! nothing else; rows below it are not read.
 //!
+//! A progressive file comes to the same strips on another way: its scans are looked through first, then all are decoded
+//! into the coefficients of the picture down to the region's last row.
+//!
+//! ```text
+//! bytes ── header ── script ─┐
+//!   └─ scans ── unstuff ── band ── coefficients ── idct ── ...
+//!      (progressive)               (all of them)
+//! ```
+//!
 //! Beside each `*_avx2` kernel stands the scalar one that specifies it. Whatever libjpeg would decode with a warning is
 //! [`crate::error::Error::Corrupt`] here: a decode that succeeds gives libjpeg's pixels.
 
+mod band;
+mod coefficients;
 mod color;
 #[cfg(target_arch = "x86_64")]
 mod color_avx2;
@@ -28,7 +40,9 @@ mod idct_avx2;
 mod kernel_tests;
 mod markers;
 mod planes;
+mod progressive;
 mod scan;
+mod script;
 mod summary;
 mod unstuff;
 mod upsample;
