@@ -30,6 +30,7 @@ __all__ = [
     "level_override",
     "resize",
     "sizes",
+    "transcode_baseline",
     "uniforms",
 ]
 
@@ -276,6 +277,33 @@ def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
     ndarray, shape (n, 2), int32
         Width and height in pixels; (0, 0) where the image must be asked of Pillow (not a JPEG, CMYK, 12-bit, a
         damaged header ...).
+    """
+
+def transcode_baseline(image: Buffer, max_pixels: SupportsIndex = 134217728) -> bytes:
+    """
+    Rewrites a progressive JPEG as a baseline one, without loss.
+
+    Parameters
+    ----------
+    image : buffer
+        The encoded image.
+    max_pixels : int
+        Largest width times height that the header may declare.
+
+    Returns
+    -------
+    bytes
+        A file with the same coefficients, hence the same pixels, in one scan with optimised Huffman tables.
+        Quantisation tables, comments and application segments (Exif, ICC profile, JFIF, Adobe) are those of `image`,
+        and so is what follows its end marker; restart markers are dropped.
+
+    Raises
+    ------
+    UnsupportedError
+        Not progressive, or of a kind that `decode` leaves to Pillow; coefficients too large for a baseline file, or
+        segments that depend on their place (MPF; JFIF or Adobe between scans).
+    CorruptError, TooLargeError
+        As `decode`.
     """
 
 def uniforms(

@@ -27,6 +27,7 @@ FUNCTIONS = [
     "fill_pixels",
     "resize",
     "uniforms",
+    "transcode_baseline",
     "inspect",
     "features",
     "level_override",

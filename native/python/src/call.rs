@@ -12,7 +12,7 @@ use penstock_core::simd::{self, Level};
 use pyo3::exceptions::PyValueError;
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use pyo3::{type_hint_identifier, type_hint_subscript};
 
 use crate::arrays::{Array, Batch, Dtype, Encoded, NewArray, Part, Writable};
@@ -329,6 +329,13 @@ pub fn decode<'py>(
     py.detach(|| fill::with_filler(level, |filler| filler.decode(&header, &geometry, window, out)))
         .map_err(|error| errors::refused(&error))?;
     Ok(pixels)
+}
+
+pub fn transcode_baseline<'py>(py: Python<'py>, image: &Encoded, max_pixels: u64) -> PyResult<Bound<'py, PyBytes>> {
+    let transcoded = py
+        .detach(|| jpeg::transcode_baseline(image.bytes(), &Limits { max_pixels }))
+        .map_err(|error| errors::refused(&error))?;
+    Ok(PyBytes::new(py, &transcoded))
 }
 
 pub fn inspect<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Facts<'py>> {

@@ -20,6 +20,7 @@ mod _native {
     use penstock_core::{philox, simd};
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
+    use pyo3::types::PyBytes;
 
     use crate::arrays::{Array, Batch, Encoded, EncodedImages, NewArray, Part, Word, Writable};
     use crate::call::{self, Facts, Failures, LEVEL, Target};
@@ -285,6 +286,35 @@ mod _native {
         let (indices, out) = (indices.values(), numbers.values_mut());
         py.detach(|| philox::uniforms(seed.0, epoch.0 as u32, indices, stream, out));
         Ok(numbers)
+    }
+
+    /// Rewrites a progressive JPEG as a baseline one, without loss.
+    ///
+    /// Parameters
+    /// ----------
+    /// image : buffer
+    ///     The encoded image.
+    /// max_pixels : int
+    ///     Largest width times height that the header may declare.
+    ///
+    /// Returns
+    /// -------
+    /// bytes
+    ///     A file with the same coefficients, hence the same pixels, in one scan with optimised Huffman tables.
+    ///     Quantisation tables, comments and application segments (Exif, ICC profile, JFIF, Adobe) are those of `image`,
+    ///     and so is what follows its end marker; restart markers are dropped.
+    ///
+    /// Raises
+    /// ------
+    /// UnsupportedError
+    ///     Not progressive, or of a kind that `decode` leaves to Pillow; coefficients too large for a baseline file, or
+    ///     segments that depend on their place (MPF; JFIF or Adobe between scans).
+    /// CorruptError, TooLargeError
+    ///     As `decode`.
+    #[pyfunction]
+    #[pyo3(signature = (image, max_pixels=134_217_728))]
+    fn transcode_baseline(py: Python<'_>, image: Encoded, max_pixels: u64) -> PyResult<Bound<'_, PyBytes>> {
+        call::transcode_baseline(py, &image, max_pixels)
     }
 
     /// What a JPEG says about itself.

@@ -33,6 +33,7 @@ mod decoder;
 mod entropy;
 mod header;
 mod huffman;
+mod huffman_code;
 mod idct;
 #[cfg(target_arch = "x86_64")]
 mod idct_avx2;
@@ -44,6 +45,9 @@ mod progressive;
 mod scan;
 mod script;
 mod summary;
+mod transcode;
+#[cfg(test)]
+mod transcode_tests;
 mod unstuff;
 mod upsample;
 #[cfg(target_arch = "x86_64")]
@@ -55,3 +59,4 @@ pub use decoder::{Decoder, Region};
 pub use header::{Header, Limits};
 pub use markers::{Color, Process};
 pub use summary::{Summary, inspect};
+pub use transcode::transcode_baseline;

@@ -102,7 +102,19 @@ impl Progressive {
         decoded
     }
 
-    /// The coefficients of the first `mcu_rows` rows of MCUs.
+    /// All coefficients of a file, ours until the next one.
+    pub fn coefficients(
+        &mut self,
+        level: Level,
+        tables: &mut Tables,
+        header: &Header<'_>,
+        script: &Script<'_>,
+    ) -> Result<&Coefficients, Error> {
+        self.read(level, tables, header, script, header.mcus_y)?;
+        Ok(&self.coefficients)
+    }
+
+    /// Reads the coefficients of the first `mcu_rows` rows of MCUs.
     fn read(
         &mut self,
         level: Level,

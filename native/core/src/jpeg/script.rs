@@ -1,6 +1,8 @@
 //! The scans of a progressive JPEG: what each of them sends, and with what. Read in one walk over the markers, before
 //! anything is allocated or decoded; refuses what libjpeg would only warn of, and what it would not decode plainly.
 
+use core::ops::{Range, RangeInclusive};
+
 use super::header::{Component, Header};
 use super::markers::{read_huffman, segment};
 use super::unstuff::find_marker;
@@ -55,6 +57,10 @@ impl ScanPlan<'_> {
 #[derive(Debug)]
 pub(crate) struct Script<'a> {
     pub scans: Vec<ScanPlan<'a>>,
+    /// Comments and application segments between the scans: from marker to end.
+    pub notes: Vec<Range<usize>>,
+    /// Offset of the marker that ends the image.
+    pub end: usize,
 }
 
 /// What the walk has seen.
@@ -89,7 +95,7 @@ impl<'a> Script<'a> {
             scans: Vec::with_capacity(16),
         };
         let (_, body, offset) = segment(bytes, header.scan - 4)?;
-        let mut at = offset + body.len();
+        let (mut at, mut notes) = (offset + body.len(), Vec::new());
         reader.scan(body, offset, &mut at)?;
         loop {
             while bytes.get(at..at + 2) == Some(&[0xff, 0xff]) {
@@ -97,7 +103,11 @@ impl<'a> Script<'a> {
             }
             if bytes.get(at..at + 2) == Some(&[0xff, 0xd9]) {
                 reader.check_complete(at)?;
-                return Ok(Script { scans: reader.scans });
+                return Ok(Script {
+                    scans: reader.scans,
+                    notes,
+                    end: at,
+                });
             }
             let (marker, body, offset) = segment(bytes, at)?;
             at = offset + body.len();
@@ -107,7 +117,7 @@ impl<'a> Script<'a> {
                     [high, low] => reader.restart_interval = u16::from_be_bytes([*high, *low]) as usize,
                     _ => return corrupt("restart interval of wrong length", offset),
                 },
-                0xe0..=0xef | 0xfe => {}
+                0xe0..=0xef | 0xfe => notes.push(offset - 4..at),
                 0xda if reader.scans.len() as u64 >= allowed => return corrupt("more scans than are allowed", offset),
                 0xda => reader.scan(body, offset, &mut at)?,
                 0xdb => return Err(Error::Unsupported("quantisation tables between scans")),
@@ -195,7 +205,7 @@ impl<'a> Reader<'a, '_> {
     fn mark(
         &mut self,
         component: usize,
-        band: core::ops::RangeInclusive<u8>,
+        band: RangeInclusive<u8>,
         before: u8,
         shift: u8,
         offset: usize,
