@@ -37,6 +37,9 @@ _SHARE: Final = 0.01
 """Without ``max_errors``: an epoch may lose this many samples, or this share of what it has drawn if that is more."""
 _REASON: Final = 1000
 """Characters of a reason."""
+_TOLD: Final = 3
+"""Records that the error of a budget tells, and how many characters of each reason."""
+_BRIEF: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +155,9 @@ class Losses:
         """The newest 10,000 records, oldest first; a copy."""
         return list(self._kept)
 
-    def epoch(self, number: int, expected: int | None, *, resumed: bool) -> Tally:
-        """A tally for an epoch of ``expected`` samples (None: unknown), from its start or ``resumed``."""
-        return Tally(self, number, expected, resumed=resumed)
+    def epoch(self, number: int, expected: int | None, *, resumed: bool, drawn: int = 0, lost: int = 0) -> Tally:
+        """A tally for an epoch of ``expected`` samples (None: unknown), from its start or ``resumed``; see it."""
+        return Tally(self, number, expected, resumed=resumed, drawn=drawn, lost=lost)
 
     def missing(self, done: Done) -> int:
         """How many samples a batch is short of ``done.rows``: what is replaced is not missing, but in streams."""
@@ -192,11 +195,16 @@ class Tally:
         Samples that it will have drawn at its end.
     resumed : bool
         Whether batches were delivered before.
+    drawn, lost : int
+        Samples that were drawn, and those of them that were left out, before: the budget is the epoch's.
     """
 
-    def __init__(self, losses: Losses, epoch: int, expected: int | None, *, resumed: bool) -> None:
+    def __init__(
+        self, losses: Losses, epoch: int, expected: int | None, *, resumed: bool, drawn: int = 0, lost: int = 0
+    ) -> None:
         self._losses, self._epoch, self._expected, self._resumed = losses, epoch, expected, resumed
-        self._drawn = self._lost = self._delivered = 0
+        self._drawn, self.lost, self._delivered = drawn, lost, 0
+        self._first: list[LeftOut] = []
 
     def settle(self, done: Done) -> Exception | None:
         """Take note of a batch that is to be delivered; the error that stands in its place if too much is lost."""
@@ -207,7 +215,8 @@ class Tally:
         if not done.left_out:
             return None
         records = [dataclasses.replace(record, worker=done.worker) for record in done.left_out]
-        self._lost += len(records)
+        self.lost += len(records)
+        self._first += records[: _TOLD - len(self._first)]
         try:
             self._losses.add(records)
         except OSError as error:
@@ -216,26 +225,33 @@ class Tally:
 
     def end(self) -> SampleError | None:
         """The error of an epoch that ends having lost too much, or everything."""
-        if self._lost and not self._delivered and not self._resumed:
-            return SampleError(f"every one of the {self._lost} samples drawn was left out", epoch=self._epoch)
-        records = self._losses.kept()
-        if not self._lost or not records or self._expected is not None:
+        if self.lost and not self._delivered and not self._resumed:
+            return SampleError(
+                f"every one of the {self.lost} samples drawn was left out{self._reasons()}", epoch=self._epoch
+            )
+        if not self._first or self._expected is not None:
             return None
-        return self._judged(records[-1], self._drawn)
+        return self._judged(self._losses.kept()[-1], self._drawn)
 
     def _judged(self, last: LeftOut, drawn: int) -> SampleError | None:
         limit = self._losses.max_errors
-        if limit is None:
-            allowed = max(float(_ALWAYS), _SHARE * drawn)
-        else:
-            allowed = limit * drawn if isinstance(limit, float) and limit < 1 else limit
-        if self._lost <= allowed:
+        is_share = limit is None or (isinstance(limit, float) and limit < 1)
+        allowed: float = limit or 0
+        if is_share:
+            allowed = max(_ALWAYS, _SHARE * drawn) if limit is None else limit * drawn
+        if self.lost <= allowed:
             return None
+        most = f"{int(allowed)} of {drawn}" if is_share else f"{limit}"
         return SampleError(
-            f"{self._lost} of {self._drawn} samples drawn were left out, more than max_errors={limit} allows; "
-            f"the last one: {last.type}: {last.reason}",
+            f"{self.lost} of {self._drawn} samples drawn were left out, more than max_errors={limit} allows ({most})"
+            f"{self._reasons()}",
             store=last.store, key=last.key, index=last.index, epoch=last.epoch, batch=last.batch, worker=last.worker,
         )  # fmt: skip
+
+    def _reasons(self) -> str:
+        """Why the first ones were left out: mostly that is the fault that all of them have."""
+        told = [f"index {one.index!r}: {one.type}: {one.reason[:_BRIEF]}" for one in self._first]
+        return f"; the first: {'; '.join(told)}" if told else ""
 
 
 def _checked_limit(limit: Any) -> int | float | None:

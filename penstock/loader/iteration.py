@@ -145,7 +145,11 @@ class LoaderIterator:
 
     def _settle(self, done: Done) -> Exception | None:
         """Record what is left out of a batch; the error that stands in its place if that is too much."""
-        return None if self._tally is None else self._tally.settle(done)
+        if self._tally is None:
+            return None
+        error = self._tally.settle(done)
+        self._progress.lost = self._tally.lost
+        return error
 
     def _end(self, done: Done) -> None:  # noqa: ARG002  # a subclass asks whose stream it was
         """A stream is at its end."""
@@ -251,8 +255,8 @@ class LoaderIterator:
             if self._eager:
                 self._top_up()
             self._warn_of_length()
-        elif done.task is not None and (len(done.task.indices) or done.left_out):
-            self._progress.deliver(done)  # a failed batch counts as drawn; a stream goes on behind what failed
+        elif done.task is not None:
+            self._progress.deliver(done)  # a failed batch counts as drawn; a stream says with its next one what it drew
 
     def _warn_of_length(self) -> None:
         reported = self._loader.reported_length

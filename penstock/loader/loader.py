@@ -247,7 +247,8 @@ class DataLoader:
         if self.on_error == "raise":
             return None
         expected = length(self.dataset) if self._stream else length(self.sampler) if self._cut() else None
-        return self._losses.epoch(progress.epoch, expected, resumed=progress.batches > 0)
+        before = {"drawn": progress.samples, "lost": progress.lost}
+        return self._losses.epoch(progress.epoch, expected, resumed=progress.batches > 0, **before)
 
     def __len__(self) -> int:
         """Batches per epoch; for a stream as its own ``len()`` says."""

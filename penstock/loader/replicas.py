@@ -15,9 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import StateError
+from penstock.errors import StateError, WorkerError
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.jobs import Opening
+from penstock.loader.jobs.stream import IN_A_ROW
 from penstock.loader.state import Progress
 from penstock.workers.base import Done, Task
 
@@ -129,7 +130,7 @@ class Replicas(Progress):
         """
         if isinstance(progress, cls) and len(progress.shares) == num_workers:
             return progress
-        fresh = cls(progress.epoch, shares=[Share() for _ in range(num_workers)])
+        fresh = cls(progress.epoch, lost=progress.lost, shares=[Share() for _ in range(num_workers)])
         if _has_begun(progress):
             if isinstance(progress, cls) or num_workers > 1:
                 raise _of_others(progress, num_workers)
@@ -146,10 +147,11 @@ class Replicas(Progress):
             If several have begun.
         """
         if not _has_begun(self):
-            return Progress(self.epoch)
+            return Progress(self.epoch, lost=self.lost)
         if len(self.shares) > 1:
             raise _of_others(self, 0)
-        return Progress(self.epoch, self.batches, self.shares[0].samples, dataset=self.shares[0].state)
+        share = self.shares[0]
+        return Progress(self.epoch, self.batches, share.samples, dataset=share.state, lost=self.lost)
 
     def deliver(self, done: Done) -> None:
         """Count one batch, or an error that stands for what its worker drew."""
@@ -201,7 +203,8 @@ class Replicas(Progress):
                 raise ValueError(last)  # noqa: TRY301  # one place says what is wrong
         except (TypeError, ValueError, KeyError) as error:
             raise StateError(f"the state's workers should be what each had given, but are {saved!r:.200}") from error
-        return cls(progress.epoch, progress.batches, progress.samples, last_worker=last, shares=shares)
+        at = progress.epoch, progress.batches, progress.samples
+        return cls(*at, lost=progress.lost, last_worker=last, shares=shares)
 
 
 _NO_STATE = {"dataset": None, "iterator": None}
@@ -247,6 +250,7 @@ class ReplicasIterator(LoaderIterator):
         limit: int,
         tally: Tally | None = None,
     ) -> None:
+        self._failures = [0] * len(progress.shares)
         self._route = Route(len(progress.shares), limit, in_order=loader.in_order, first=progress.last_worker + 1)
         super().__init__(loader, plan, backend, trace, progress, limit, tally)
 
@@ -272,5 +276,11 @@ class ReplicasIterator(LoaderIterator):
     def _count(self, done: Done) -> None:
         if done.error is None:
             super()._count(done)
+            self._failures[done.worker or 0] = 0
         elif done.worker is not None:
-            self._progress.deliver(done)  # the stream goes on behind what failed
+            self._progress.deliver(done)
+            self._failures[done.worker] = 0 if done.rows else self._failures[done.worker] + 1
+            # it dies at the same place again and again, or could not even begin: it will never say that it has ended
+            if isinstance(done.error, WorkerError) or self._failures[done.worker] >= IN_A_ROW:
+                self._route.retire(done.worker)
+                self._plan_ended = self._route.is_over()

@@ -16,7 +16,7 @@ from penstock.errors import StateError
 from penstock.loader.order import Ranks, check_order
 from penstock.workers.base import Done
 
-__all__ = ["VERSION", "Progress", "dump", "parse"]
+__all__ = ["VERSION", "Progress", "dump", "parse", "shared_out"]
 
 VERSION: Final = 1
 
@@ -40,6 +40,8 @@ class Progress:
     origin : int
         Position in the whole job's order from which batches and samples are counted: not 0 in an epoch that other
         numbers of ranks have begun.
+    lost : int
+        Samples that were left out of the epoch: what is spent of its ``max_errors``.
     """
 
     epoch: int = 0
@@ -50,6 +52,7 @@ class Progress:
     dataset: Any = None
     finished: bool = False
     origin: int = 0
+    lost: int = 0
     _states: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def deliver(self, done: Done) -> None:
@@ -78,6 +81,7 @@ def dump(
         "epoch": progress.epoch,
         "batches": progress.batches,
         "samples": progress.samples,
+        "left_out": progress.lost,
         "ahead": [[seq, rows] for seq, rows in sorted(progress.ahead.items())],
         "sampler_seed": sampler_seed,
         "sampler": progress.sampler,
@@ -111,14 +115,31 @@ def parse(state: Mapping[str, Any], order: Mapping[str, Any], ranks: Ranks | Non
     except (TypeError, ValueError) as error:
         raise StateError(f"the state's ahead should be pairs of ints, but is {state['ahead']!r:.200}") from error
     progress = Progress(state["epoch"], state["batches"], state["samples"], ahead, state["sampler"], state["dataset"])
+    progress.lost = state.get("left_out", 0)
+    _check_count("left_out", progress.lost, least=0)
     if ranks is None or state["ranks"] is None:
         check_order(state["order"], order)
         return progress
-    return _shared_out(progress, state, order, ranks)
+    return shared_out(progress, state, order, ranks)
 
 
-def _shared_out(progress: Progress, state: Mapping[str, Any], order: Mapping[str, Any], ranks: Ranks) -> Progress:
-    """As it was on equally many ranks; on others, from where all of them were."""
+def shared_out(progress: Progress, state: Mapping[str, Any], order: Mapping[str, Any], ranks: Ranks) -> Progress:
+    """``progress`` as it was on equally many ranks; on others, a new one from where all of them were.
+
+    Parameters
+    ----------
+    progress : Progress
+        What the state says was delivered.
+    state : mapping
+        Whose ``ranks`` and ``order`` are read.
+    order, ranks : mapping, Ranks
+        The loader's.
+
+    Raises
+    ------
+    StateError
+        If the order is another one, or is not known to others than as many ranks.
+    """
     saved = state["ranks"]
     if not isinstance(saved, Mapping) or {"num_replicas", "origin"} - saved.keys():
         raise StateError(f"the state's ranks should have num_replicas and origin, but are {saved!r:.200}")
@@ -137,7 +158,7 @@ def _shared_out(progress: Progress, state: Mapping[str, Any], order: Mapping[str
             f"{ranks.num_replicas} ranks cannot be told; resume on {theirs.num_replicas}, or go on from the next epoch"
         )
     consumed = theirs.consumed(progress.origin, progress.samples, progress.batches)
-    return Progress(progress.epoch, dataset=progress.dataset, origin=consumed)
+    return Progress(progress.epoch, dataset=progress.dataset, origin=consumed, lost=progress.lost)
 
 
 def _check_count(name: str, value: Any, *, least: int) -> None:

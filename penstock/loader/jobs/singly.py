@@ -91,9 +91,9 @@ class Singly:
             else:
                 return
         raise SampleError(
-            f"sample {self._task.indices[row]!r} cannot be built, nor can any of {tried} that might stand in for it",
-            batch=self._task.seq,
-        ) from error
+            f"sample {self._records[row].index!r} cannot be built, nor can any of {tried} that might stand in for it",
+            index=self._records[row].index, batch=self._task.seq,
+        ) from error  # fmt: skip
 
     def _stand_ins(self, row: int) -> Iterator[tuple[int | None, Any]]:
         """Rows and indices that may stand in for ``row``, in an order that its key alone decides.

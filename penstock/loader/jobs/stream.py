@@ -12,18 +12,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.datasets.base import located
-from penstock.errors import SampleError
+from penstock.errors import SampleError, StateError
 from penstock.loader.faults import LeftOut, Rules
 from penstock.loader.jobs.base import Job, Opening, Reading, collated, snapshot
 from penstock.rng import sample_scope
 from penstock.trace import Trace
 from penstock.workers.base import END, Task
+from penstock.workers.info import get_worker_info
 
-__all__ = ["StreamJob"]
+__all__ = ["IN_A_ROW", "StreamJob"]
 
 _logger = logging.getLogger(__name__)
 
-_IN_A_ROW: Final = 100
+IN_A_ROW: Final = 100
 """Errors without a sample in between, after which an iterator is taken to be broken."""
 
 
@@ -76,6 +77,7 @@ class StreamJob(Job):
         self._lock: Any = None
         self._iterator: Any = None
         self._pending = _Pulled()
+        self._state: Any = None  # what the stream said of itself after the last batch that was whole
         self._failed: Exception | None = None  # what the iterator raised last, if nothing came since
         self._failures = 0
 
@@ -88,7 +90,8 @@ class StreamJob(Job):
             dataset.load_state_dict(copy.deepcopy(saved["dataset"]))
         self._iterator = iter(dataset)
         if not opening.resumed:
-            return self._snapshot(ended=False)
+            self._state = self._snapshot(ended=False)
+            return self._state
         restored = saved is not None and (saved["dataset"] is not None or saved["iterator"] is not None)
         if saved is not None and saved["iterator"] is not None:
             self._iterator.load_state_dict(copy.deepcopy(saved["iterator"]))
@@ -101,28 +104,36 @@ class StreamJob(Job):
         if ended:
             self._iterator = iter(())
         self._samples = opening.samples
-        return self._snapshot(ended=False)
+        self._state = self._snapshot(ended=False)
+        return self._state
 
     def _run_forward(self, samples: int) -> None:
-        """Draw ``samples`` again, among them those that were left out."""
+        """Draw ``samples`` again, among them those that failed: they were raised, or listed, when they first came."""
         with self.seeding():
             while self._samples < samples:
+                sample: Any = None
                 try:
-                    self._next(None)
-                except Exception:
-                    if not self.tolerant:
-                        raise
+                    sample = self._next()
+                except Exception as error:  # noqa: BLE001  # as the docstring says
+                    _logger.debug("sample %d failed again: %r", self._samples - 1, error)
+                if sample is END:
+                    raise StateError(
+                        f"the state was taken after {samples} samples of a stream that ended after {self._samples}: "
+                        "it is another one"
+                    )
 
     def _snapshot(self, *, ended: bool) -> Any:
         return snapshot(self.dataset, self._iterator, ended=ended)
 
-    def _next(self, default: Any = END) -> Any:
-        """The stream's next sample, built under its own key; ``default`` past the end."""
+    def _next(self) -> Any:
+        """The stream's next sample, built under its own key; END past the end."""
         with sample_scope(self._seed, self._epoch, self._first_key + self._samples):
             if self.watch is not None:
                 self.watch(self._samples)
             self._samples += 1
-            return next(self._iterator, default)
+            sample = next(self._iterator, END)
+            self._samples -= sample is END
+            return sample
 
     def begin(self, task: Task) -> _StreamBuild:
         """See :class:`~penstock.workers.base.Job`."""
@@ -131,19 +142,22 @@ class StreamJob(Job):
     def pull(self, task: Task) -> _Pulled:
         """The next batch's samples and the stream's state after it.
 
-        If the iterator raises, what it gave before waits for the next batch: only what failed is missing.
+        If the iterator raises, what it gave before waits for the next batch: only what failed is missing. Until then
+        nothing counts as drawn, so that a state taken there loses none of it; the error may be raised again.
         """
         with self._lock, self.seeding():
             seq = task.seq if self._numbers is None else next(self._numbers)
             pulled, self._pending = self._pending, _Pulled()
-            pulled.first = self._first_key + self._samples
+            pulled.first, before = self._first_key + self._samples, self._samples
             try:
                 ended = self._fill(pulled, seq)
             except BaseException as error:  # noqa: BLE001  # handed to the build, which raises it
                 self._pending = pulled
-                return _Pulled(seq, error=located(error, sample=self._samples - 1))
+                return _Pulled(seq, state=self._state, error=located(error, sample=self._samples - 1))
+            finally:
+                pulled.drawn += self._samples - before
             # what a stream says of itself at its end may be its start again
-            pulled.state = self._snapshot(ended=ended) if task.snapshot or ended else None
+            pulled.state = self._state = self._snapshot(ended=ended) if task.snapshot or ended else None
             if ended:
                 self._iterator = iter(())  # an end is final, also for an iterator that would go on
             if self._drop_last and ended:
@@ -174,7 +188,7 @@ class StreamJob(Job):
         self._failed, self._failures = error, self._failures + 1
         if inspect.isgenerator(self._iterator) and self._iterator.gi_frame is None:
             error.add_note("a generator is at its end when it has raised: nothing behind this sample can be had")
-        elif self._failures >= _IN_A_ROW:
+        elif self._failures >= IN_A_ROW:
             error.add_note(f"the iterator has raised {self._failures} times in a row: it is taken to be broken")
         else:
             return
@@ -190,7 +204,9 @@ class StreamJob(Job):
             known = len(self.dataset)
         except (TypeError, NotImplementedError):
             known = None
-        if known is None or known > self._samples - 1:
+        here = get_worker_info() if self.watch is not None else None
+        share = known if known is None or here is None else known // here.num_workers
+        if share is None or share > self._samples:
             raise SampleError(
                 "the stream ended right behind a sample that failed: either that was its last one, or it broke there; "
                 "give the dataset a len() to tell"
@@ -203,30 +219,33 @@ class _Pulled:
     first: int = 0
     samples: list[Any] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
+    drawn: int = 0
     state: Any = None
     error: BaseException | None = None
 
 
 class _StreamBuild:
-    __slots__ = ("_first", "_job", "_samples", "_task", "left_out", "rows", "seq", "state")
+    __slots__ = ("_drawn", "_error", "_first", "_job", "_samples", "_task", "left_out", "rows", "seq", "state")
 
     def __init__(self, job: StreamJob, task: Task) -> None:
         self._job, self._task = job, task
         self.seq, self.rows, self.state = task.seq, 1, None
         self._samples: list[Any] = []
-        self._first = 0
+        self._first = self._drawn = 0
         self.left_out: list[LeftOut] = []
+        self._error: BaseException | None = None
 
     def run(self, start: int, stop: int) -> None:  # noqa: ARG002  # one row: the pull
         with Reading(self._job.trace, 0) as reading:
             pulled = self._job.pull(self._task)
             reading.items = len(pulled.samples)
         self.seq, self._samples, self.state = pulled.seq, pulled.samples, pulled.state
-        self._first, self.left_out = pulled.first, pulled.left_out
-        if pulled.error is not None:
-            raise pulled.error
+        self._first, self._drawn, self.left_out = pulled.first, pulled.drawn, pulled.left_out
+        self._error = pulled.error
 
     def finish(self) -> Any:
         samples, self._samples = self._samples, []
-        self.rows = len(samples) + len(self.left_out)
+        self.rows = self._drawn
+        if self._error is not None:  # not in run(): till its end there has to be a row
+            raise self._error
         return collated(self._job, samples, self._task, self.seq, self._first) if samples else END
