@@ -8,6 +8,7 @@ and a backend: it decides which, begins epochs and answers for their state. It s
 from __future__ import annotations
 
 import copy
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,11 +20,14 @@ from typing_extensions import TypeVar  # torch brings it along
 
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError, StallError
+from penstock.loader.faults import LeftOut, Losses
+from penstock.loader.state import Progress
 from penstock.loader.stats import Stats
 from penstock.samplers.base import checked_count, checked_seed
-from penstock.torch.epochs import Opener, order_of, resumable
+from penstock.torch.epochs import Opener, resumable
 from penstock.torch.iteration import DataLoaderIterator, Epoch, Ledger, Terms
-from penstock.torch.state import Resume, check_order, parse
+from penstock.torch.order import Identity, placed
+from penstock.torch.state import Resume, parse
 from penstock.torch.work import Memory, Work
 from penstock.workers import BACKENDS, Backend
 
@@ -31,7 +35,9 @@ __all__ = ["DataLoader", "StatefulDataLoader"]
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
 
-_LEFT_BEHIND: Final = frozenset({"_iterator", "_prepared", "_newest", "_epoch", "_ledger", "_opener", "_memory"})
+_LEFT_BEHIND: Final = frozenset(
+    {"_iterator", "_prepared", "_newest", "_epoch", "_ledger", "_opener", "_memory", "_identity"}
+)
 
 
 class _OwnStream(torch.utils.data.IterableDataset[Any]):
@@ -69,13 +75,21 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         Batches between two times that worker processes tell their state; what was delivered since is built again when
         a run is resumed. 0 or None: only where they began.
     seed_per_sample : bool
-        Seed ``random``, NumPy and torch for each sample, so that any workers draw the same.
+        Seed ``random``, ``numpy.random``, torch's CPU generator and, where it is imported, cv2's from each sample's key
+        before it is built, and from the batch's before it is collated: any number and kind of workers draw the same,
+        also after a resume. Outside worker processes, samples are then built one at a time, and the generators are put
+        back behind each (cv2's cannot be).
     on_error : {"raise", "skip", "replace"}
-        What becomes of a sample that fails.
-    max_errors : int, optional
-        Failed samples that are put up with.
+        What becomes of a sample that cannot be built. "raise": its batch is an error. "skip": its batch is shorter; one
+        with nothing left is not delivered. "replace": another sample of the same batch, chosen by the sample's own key,
+        is built in its place (one of the dataset, where the batch has no other and all of the dataset is drawn from).
+        Errors of collation, and of samplers, are raised always.
+    max_errors : int or float, optional
+        Most samples that an epoch may lose before that is an error: a number, or a share of those drawn. None: 100, or
+        one in 100 if that is more.
     error_log : path, optional
-        Where failed samples are listed.
+        A file that gets one line of JSON for each sample that is left out: ``store``, ``key``, ``index``, ``epoch``,
+        ``batch``, ``worker``, ``type``, ``reason``.
 
     Notes
     -----
@@ -114,8 +128,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         snapshot_every_n_steps: int | None = 1,
         seed_per_sample: bool = False,
         on_error: str = "raise",
-        max_errors: int | None = None,
-        error_log: Any = None,
+        max_errors: float | None = None,
+        error_log: str | os.PathLike[str] | None = None,
     ) -> None:
         if seed is not None and generator is None:
             generator = torch.Generator()
@@ -136,6 +150,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.chunk_size = None if chunk_size is None else checked_count("chunk_size", chunk_size, least=1)
         self.snapshot_every_n_steps, self.seed_per_sample = snapshot_every_n_steps, seed_per_sample
         self.on_error, self.max_errors, self.error_log = on_error, max_errors, error_log
+        self._losses = Losses(on_error, max_errors, error_log)
         self._resume: Any = None
         self._init_runtime()
 
@@ -144,7 +159,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._prepared: DataLoaderIterator | None = None
         self._newest: weakref.ref[DataLoaderIterator] | None = None
         self._epoch: Epoch | None = None
-        self._ledger = Ledger()
+        self._ledger = Ledger(self._losses)
+        self._identity = Identity(self.dataset)
         self._memory = Memory()
         self._opener = Opener()
 
@@ -233,8 +249,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _terms(self) -> Terms:
         return Terms(
             self.dataset, self._index_sampler, self.num_workers, self.in_order, self.timeout, self.stall_timeout,
-            self.persistent_workers, self._ledger, self.generator, self.seed, self.snapshot_every_n_steps,
-            self._IterableDataset_len_called,
+            self.persistent_workers, self._ledger, self._identity, self.batch_sampler is not None, self.generator,
+            self.seed, self.snapshot_every_n_steps, self._IterableDataset_len_called,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:
@@ -295,7 +311,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return
         own = given.get("penstock") if isinstance(given, Mapping) else None
         if isinstance(own, Mapping) and "order" in own:
-            check_order(own["order"], order_of(self._terms()))
+            placed(Progress(), own, self._terms())
         self._resume = copy.deepcopy(given)
 
     def _taken_resume(self, terms: Terms) -> Resume | None:
@@ -310,6 +326,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def stats(self) -> Stats:
         """Time per stage, samples and batches since construction; print it for a table."""
         return self._ledger.stats()
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What could not be built, of the batches delivered up to now: the newest 10,000, oldest first; a copy."""
+        return self._losses.kept()
 
 
 class StatefulDataLoader(DataLoader[T_co]):

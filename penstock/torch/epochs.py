@@ -21,20 +21,23 @@ from torch.utils.data import (
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from penstock.datasets.base import is_iterable
-from penstock.errors import StateError
+from penstock.loader.faults import Tally
 from penstock.loader.jobs import Opening
-from penstock.loader.plan import IndexPlan, Plan
+from penstock.loader.order import length, rest_of
+from penstock.loader.plan import BatchPlan, IndexPlan, Plan
 from penstock.loader.replicas import Route
-from penstock.samplers import RandomAccess, Sampler
+from penstock.loader.state import Progress
+from penstock.samplers import Sampler
 from penstock.torch.iteration import DataLoaderIterator, Epoch, Terms
-from penstock.torch.plan import BATCHING, Walk, WalkPlan, length, seekable
+from penstock.torch.order import BATCHING, innermost, order_of, placed, ranks, sampler_seed, seekable
+from penstock.torch.plan import Walk, WalkPlan
 from penstock.torch.randomness import Randomness, generators_of, kept
-from penstock.torch.state import Beginning, Position, Resume, Share, check_order, dump, parse
+from penstock.torch.state import Beginning, Position, Resume, Share, dump, parse, redistribute
 from penstock.torch.stateful import Stateful
 from penstock.torch.work import Work
 from penstock.workers import END, Backend
 
-__all__ = ["Opener", "order_of", "resumable"]
+__all__ = ["Opener", "resumable"]
 
 _FIXED: Final = frozenset(
     {SequentialSampler, DistributedSampler, _InfiniteConstantSampler, range, list, tuple, torch.Tensor}
@@ -93,7 +96,7 @@ class Opener:
 
     def _begin_within(self, terms: Terms, work: Work, resume: Resume, make: Callable[[int], Backend]) -> Epoch:
         position, now = resume.position, resume.now
-        _redistribute(position, work)
+        redistribute(position, work.processes, stream=work.stream)
         if not resume.whole and work.stream and all(share.state is None for share in position.shares.values()):
             resume.replay, position = (
                 resume.replay + position.yielded,
@@ -147,16 +150,18 @@ class Opener:
                 else (-1 if position.last_worker is None else position.last_worker) + 1
             )
             route = Route(work.processes, work.limit, in_order=terms.in_order, first=first)
-        return Epoch(plan, trace, position, work, route, replay, terms.snapshot_every)
+        # what came out of order cannot be brought about again: then there is no batch without a snapshot
+        every = terms.snapshot_every if terms.in_order else 1
+        return Epoch(plan, trace, position, work, route, replay, every, _tally(terms, work, position))
 
     def _resumed_at(self, epoch: int, terms: Terms) -> None:
         """A state has the last word on the next epoch's number."""
-        sampler = _innermost(terms.index_sampler)
+        sampler = innermost(terms.index_sampler)
         self._next, self._of_sampler = epoch, sampler.epoch if isinstance(sampler, Sampler) else None
 
     def _number(self, terms: Terms) -> int:
         """The next epoch's number: the loader's own count, unless a sampler was told another one."""
-        sampler = _innermost(terms.index_sampler)
+        sampler = innermost(terms.index_sampler)
         told = sampler.epoch if isinstance(sampler, Sampler) else None
         if told is not None and self._of_sampler is not None and told != self._of_sampler:
             self._next = told
@@ -178,10 +183,13 @@ class Opener:
             of_torch=terms.generator is None or not terms.num_workers,
             of_others=not terms.num_workers,
         )
-        sampler = _innermost(terms.index_sampler)
-        seed = sampler.seed if isinstance(sampler, RandomAccess) and hasattr(sampler, "seed") else None
-        state = dump(live, epoch.standing(), now, order_of(terms), seed, terms.reported_length)
-        return copy.deepcopy(state)
+        dealt = ranks(terms)
+        order = {
+            "order": order_of(terms),
+            "ranks": None if dealt is None else {"num_replicas": dealt.num_replicas, "origin": live.origin},
+            "sampler_seed": sampler_seed(terms),
+        }
+        return copy.deepcopy(dump(live, epoch.standing(), now, order, terms.reported_length))
 
 
 def _leave_behind(work: Work, saved: Any) -> None:
@@ -223,12 +231,26 @@ def resumable(state: Any, terms: Terms) -> Resume:
         If it is none, or one of a loader with another order.
     """
     resume = parse(state)
-    if resume.whole:
-        check_order(state["penstock"]["order"], order_of(terms))
-        seed = state["penstock"]["sampler_seed"]
-        if seed is not None:
-            _innermost(terms.index_sampler).seed = seed
+    if not resume.whole:
+        return resume
+    own, position = state["penstock"], resume.position
+    whole = Progress(position.epoch, position.batches + resume.replay, resume.delivered, position.ahead)
+    here = placed(whole, own, terms)
+    position.origin, position.lost = here.origin, own["left_out"]
+    if here is not whole:
+        _begin_at_origin(resume)
+    if own["sampler_seed"] is not None and sampler_seed(terms) is not None:
+        innermost(terms.index_sampler).seed = own["sampler_seed"]
     return resume
+
+
+def _begin_at_origin(resume: Resume) -> None:
+    """Other ranks have delivered what lies before: no batch of this one is counted yet."""
+    position, resume.replay = resume.position, 0
+    position.batches = position.samples = position.yielded = 0
+    position.sampler = position.last_worker = None
+    for share in position.shares.values():
+        share.samples = 0
 
 
 def _opening(position: Position, worker: int, *, told: bool, resumed: bool) -> Opening:
@@ -239,10 +261,13 @@ def _opening(position: Position, worker: int, *, told: bool, resumed: bool) -> O
 
 
 def _plan(terms: Terms, work: Work, position: Position, walk: Walk, seed: int) -> Plan:
-    found = seekable(terms.index_sampler)
-    if found is not None:
-        sampler, size, drop_last = found
-        return IndexPlan(sampler, size, drop_last, seed, position.epoch, position.batches)
+    unit, at = seekable(terms), (seed, position.epoch, position.batches)
+    if unit is not None:
+        rest, cuts = rest_of(innermost(terms.index_sampler), position.origin), terms.index_sampler
+        if unit == "batches":
+            return BatchPlan(rest, *at)
+        size, drop_last = (cuts.batch_size, cuts.drop_last) if terms.batched else (1, False)
+        return IndexPlan(rest, size, drop_last, *at)
     return WalkPlan(
         walk, batched=work.batched, seed=seed, epoch=position.epoch, start=position.batches, stream=work.stream,
         fills=work.spec is not None,
@@ -253,7 +278,7 @@ def _drawn(terms: Terms, work: Work, number: int, *, passes: int, base_seed: int
     """Begin as torch does: ``iter(index_sampler)``, the base seed (unless given), with new workers ``iter`` again."""
     sampler = terms.index_sampler
     generators = generators_of(terms, sampler)
-    of_torch, of_others = (True, True) if work.kind == "serial" and work.stream else _draws(sampler)
+    of_torch, of_others = (True, True) if work.kind == "serial" and work.stream else _draws(terms)
 
     def now() -> Randomness:
         return Randomness.now(generators, of_torch=of_torch, of_others=of_others)
@@ -279,7 +304,7 @@ def _drawn(terms: Terms, work: Work, number: int, *, passes: int, base_seed: int
 def _drawn_again(terms: Terms, work: Work, position: Position) -> Walk:
     """Begin as it was begun before, and go to ``position``; leaves global generators as they were then."""
     beginning, generators = position.beginning, generators_of(terms, terms.index_sampler)
-    of_torch, of_others = _draws(terms.index_sampler)
+    of_torch, of_others = _draws(terms)
 
     def note_beginning() -> None:
         """It was not advanced before the state was taken."""
@@ -297,7 +322,7 @@ def _drawn_again(terms: Terms, work: Work, position: Position) -> Walk:
         walk.open()
     if beginning.advanced is not None:
         beginning.advanced.restore(generators)
-    if not work.stream and seekable(terms.index_sampler) is None:
+    if not work.stream and seekable(terms) is None:
         if not walk.restore(position.sampler):
             walk.skip(position.batches)
         if beginning.begun:
@@ -307,88 +332,34 @@ def _drawn_again(terms: Terms, work: Work, position: Position) -> Walk:
 
 def _walk(terms: Terms, epoch: int, before_first: Callable[[], None] | None) -> Walk:
     sampler = terms.index_sampler
-    if isinstance(sampler, Sampler) and seekable(sampler) is None:
+    if isinstance(sampler, Sampler) and seekable(terms) is None:
         sampler.set_epoch(epoch)  # one of penstock's own that is iterated: the loader counts its epochs
     return Walk(sampler, before_first)
+
+
+def _tally(terms: Terms, work: Work, position: Position) -> Tally | None:
+    """What watches over an epoch's losses; None where nothing is left out."""
+    if not work.rules.tolerant:
+        return None
+    cut = not terms.batched or type(terms.index_sampler) in BATCHING
+    expected = length(terms.dataset) if work.stream else length(innermost(terms.index_sampler)) if cut else None
+    before = {"drawn": position.samples, "lost": position.lost}
+    return terms.losses.epoch(position.epoch, expected, resumed=position.batches > 0, **before)
 
 
 def _draw_seed(terms: Terms) -> int:
     return int(torch.empty((), dtype=torch.int64).random_(generator=terms.generator).item())
 
 
-def _draws(index_sampler: Any) -> tuple[bool, bool]:
+def _draws(terms: Terms) -> tuple[bool, bool]:
     """Whether the order may come from torch's global generator; from other global ones."""
-    sampler = index_sampler.sampler if type(index_sampler) in BATCHING else index_sampler
-    if type(sampler) in _FIXED or seekable(index_sampler) is not None:
+    sampler = innermost(terms.index_sampler)
+    if type(sampler) in _FIXED or seekable(terms) is not None:
         return False, False
     if type(sampler) in _SHUFFLING:
         return sampler.generator is None, False
     return True, True
 
 
-def _redistribute(position: Position, work: Work) -> None:
-    """Give what each worker said to the workers that there are now.
-
-    Raises
-    ------
-    StateError
-        If that cannot be: each replica of a stream goes its own way, and so may each copy of a dataset with a state.
-    """
-    old, new = position.processes, work.processes
-    shares = [position.shares.get(worker, Share()) for worker in range(max(1, old))]
-    position.processes, position.iterable = new, work.stream
-    if old == new:
-        return
-    told = [share.state for share in shares if share.state is not None]
-    if max(1, old) == max(1, new):
-        position.shares = {0: Share(shares[0].samples, shares[0].state)}
-        position.last_worker = None
-    elif work.stream and (told or position.batches):
-        raise StateError(
-            f"the state was taken with {old} worker process(es), each with a stream of its own, and this loader has "
-            f"{new}: where each of them stands cannot be told; give num_workers={old}"
-        )
-    elif any(not _same(state, told[0]) for state in told):
-        raise StateError(
-            f"the state was taken with {old} worker process(es), whose datasets have gone different ways, and this "
-            f"loader has {new}; give num_workers={old}"
-        )
-    else:
-        position.shares = {worker: Share(state=told[0]) for worker in range(max(1, new))} if told else {}
-        position.last_worker = None
-
-
-def _same(a: Any, b: Any) -> bool:
-    try:
-        return bool(a == b)
-    except (ValueError, RuntimeError):  # arrays: which of them are equal is more than is asked
-        return False
-
-
-def _innermost(index_sampler: Any) -> Any:
-    return index_sampler.sampler if type(index_sampler) in BATCHING else index_sampler
-
-
 def _may_have_state(dataset: Any) -> bool:
     return isinstance(dataset, Stateful) or is_iterable(dataset)
-
-
-def order_of(terms: Terms) -> dict[str, Any]:
-    """What fixes the order besides random states; JSON-able."""
-    sampler, dataset = _innermost(terms.index_sampler), terms.dataset
-    stream = is_iterable(dataset)
-    if isinstance(sampler, RandomAccess):
-        described = dict(sampler.signature())
-    else:
-        described = {"type": type(sampler).__name__, "length": None if stream else length(sampler)}
-        described |= {
-            name: getattr(sampler, name) for name in ("replacement", "num_replicas", "rank") if hasattr(sampler, name)
-        }
-    fingerprint = getattr(dataset, "fingerprint", None)
-    return {
-        "dataset": None if stream else length(dataset),
-        "fingerprint": fingerprint() if callable(fingerprint) else None,
-        "sampler": described,
-        "batch_size": getattr(terms.index_sampler, "batch_size", None),
-        "drop_last": getattr(terms.index_sampler, "drop_last", False),
-    }

@@ -13,14 +13,16 @@ from typing import Any, Final
 
 import torch
 
+from penstock.loader.faults import Losses, Tally
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.plan import Plan
 from penstock.loader.replicas import Route
 from penstock.loader.stats import Stats
+from penstock.torch.order import Identity
 from penstock.torch.state import Position, Share
 from penstock.torch.work import Work
 from penstock.trace import STAGES, Trace
-from penstock.workers.base import Backend, Done, Task
+from penstock.workers.base import NOTHING, Backend, Done, Task
 
 __all__ = ["DataLoaderIterator", "Epoch", "Ledger", "Terms"]
 
@@ -31,9 +33,16 @@ _REPLICA_HINT: Final = (
 
 
 class Ledger:
-    """What a loader's iterators have spent and delivered, summed up."""
+    """What a loader's iterators have spent, delivered and left out, summed up.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    losses : Losses
+        The loader's.
+    """
+
+    def __init__(self, losses: Losses) -> None:
+        self.losses = losses
         self._traces: list[Trace] = []
         self._retired = dict.fromkeys(STAGES, (0, 0))
         self._batches = self._samples = 0
@@ -52,15 +61,15 @@ class Ledger:
 
     def count(self, done: Done) -> None:
         """A batch was delivered."""
-        self._batches += 1
-        self._samples += done.rows
+        self._batches += done.batch is not NOTHING
+        self._samples += done.rows - self.losses.missing(done)
 
     def stats(self) -> Stats:
         """All of it."""
         total = self._retired
         for trace in list(self._traces):
             total = _sum(total, trace.total())
-        return Stats.of(total, self._batches, self._samples)
+        return Stats.of(total, self._batches, self._samples, self.losses.count)
 
 
 def _sum(a: dict[str, tuple[int, int]], b: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
@@ -81,6 +90,10 @@ class Terms:
         Whether workers outlive an epoch.
     ledger : Ledger
         The loader's own.
+    identity : Identity
+        Of the dataset.
+    batched : bool
+        Whether the index sampler gives batches.
     generator, seed
         The loader's.
     snapshot_every : int, optional
@@ -97,10 +110,17 @@ class Terms:
     stall_timeout: float | None
     persistent: bool
     ledger: Ledger
+    identity: Identity
+    batched: bool
     generator: torch.Generator | None = None
     seed: int | None = None
     snapshot_every: int | None = 1
     reported_length: int | None = None
+
+    @property
+    def losses(self) -> Losses:
+        """What the loader has left out."""
+        return self.ledger.losses
 
     def __len__(self) -> int:
         return len(self.index_sampler)
@@ -138,6 +158,8 @@ class Epoch:
         Batches to build and forget before the first that is delivered.
     every : int, optional
         Batches between snapshots, where workers are processes.
+    tally : Tally, optional
+        Told of each batch that is delivered, where batches may come without some of their samples.
     """
 
     plan: Plan
@@ -147,6 +169,7 @@ class Epoch:
     route: Route | None = None
     replay: int = 0
     every: int | None = 1
+    tally: Tally | None = None
     _snapshot: Position | None = None
 
     def __post_init__(self) -> None:
@@ -204,8 +227,8 @@ class DataLoaderIterator(LoaderIterator):
 
     def __init__(self, terms: Terms, epoch: Epoch, backend: Backend, limit: int) -> None:
         self._epoch = epoch
-        self._stopped = False
-        super().__init__(terms, epoch.plan, backend, epoch.trace, epoch.position, limit)
+        self._stopped = self._again = False
+        super().__init__(terms, epoch.plan, backend, epoch.trace, epoch.position, limit, epoch.tally)
         self._replay()
 
     def begin(self, terms: Terms, prepare: Callable[[Backend], Epoch]) -> None:
@@ -221,7 +244,7 @@ class DataLoaderIterator(LoaderIterator):
         self._drain()
         self._loader = terms
         self._epoch = epoch = prepare(self._backend)
-        self._begin(epoch.plan, epoch.trace, epoch.position)
+        self._begin(epoch.plan, epoch.trace, epoch.position, epoch.tally)
         self._replay()
 
     @property
@@ -288,15 +311,19 @@ class DataLoaderIterator(LoaderIterator):
         self._stopped = not self._loader.persistent
 
     def _replay(self) -> None:
-        """Have workers do again what they did since they last said where they were."""
-        for _ in range(self._epoch.replay):
-            self._advance()
-        self._epoch.replay = 0
+        """Have workers do again what they did since they last said where they were: it was counted then."""
+        goal = self._progress.batches + self._epoch.replay
+        self._tally, self._again = None, True
+        while self._progress.batches < goal and self._advance() is not None:
+            pass
+        self._tally, self._again = self._epoch.tally, False
 
     def exhaust(self) -> None:
         """Run to the end of the epoch; what it gives is dropped."""
+        self._tally, self._again = None, True
         while self._advance() is not None:
             pass
+        self._again = False
 
     def _drain(self) -> None:
         """Wait for what is under way: a backend gets its next job when it is idle."""
@@ -341,7 +368,7 @@ class DataLoaderIterator(LoaderIterator):
         self._epoch.count(done)
         if self._eager:
             self._top_up()
-        if done.error is None:
+        if done.error is None and not self._again:
             self._loader._count(done)  # noqa: SLF001  # the terms' other half
             self._warn_of_length()
 

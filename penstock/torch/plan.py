@@ -5,8 +5,8 @@
     index sampler  ->  Walk        iterated as torch iterates it; says where it is, goes to where it was
     Walk           ->  WalkPlan    tasks with indices and keys
 
-A sampler of penstock's that can be asked for any position is not walked, but seeked
-(:class:`penstock.loader.plan.IndexPlan`). Nothing here reads a sample or draws a random number of its own.
+A sampler of penstock's that can be asked for any position is not walked, but seeked (:mod:`penstock.loader.plan`).
+Nothing here reads a sample or draws a random number of its own.
 """
 
 from __future__ import annotations
@@ -16,23 +16,19 @@ import hashlib
 import itertools
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, RandomSampler
+from torch.utils.data import RandomSampler
 
 from penstock.sample import SampleKeys
-from penstock.samplers import BatchSampler as OwnBatchSampler
-from penstock.samplers import RandomAccess
+from penstock.torch.order import BATCHING, innermost
 from penstock.torch.randomness import Randomness
 from penstock.torch.stateful import Stateful
 from penstock.workers.base import Task
 
-__all__ = ["BATCHING", "SamplerState", "Walk", "WalkPlan", "length", "seekable"]
-
-BATCHING: Final = frozenset({BatchSampler, OwnBatchSampler})
-"""Batch samplers that do nothing but cut what their sampler gives; a subclass may do anything."""
+__all__ = ["SamplerState", "Walk", "WalkPlan"]
 
 SamplerState = tuple[Any, Any]
 """States of the index sampler and of its iterator, as ``StatefulDataLoader`` keeps them."""
@@ -52,7 +48,7 @@ class Walk:
     def __init__(self, index_sampler: Any, before_first: Callable[[], None] | None = None) -> None:
         self._outer = index_sampler
         self._cuts = type(index_sampler) in BATCHING
-        self._inner = index_sampler.sampler if self._cuts else index_sampler
+        self._inner = innermost(index_sampler)
         self._before_first = before_first
         self._iterator: Any = None
         self._drawn = 0
@@ -224,21 +220,3 @@ def _number(index: Any) -> int:
     if isinstance(index, torch.Tensor) and (index.dim() or index.is_floating_point()):
         raise TypeError("several numbers, or not a whole one")
     return operator.index(index)
-
-
-def seekable(index_sampler: Any) -> tuple[Any, int, bool] | None:
-    """Sampler, batch size and ``drop_last`` if batches can be asked for by position; None if they must be walked."""
-    inner: Any = index_sampler.sampler if type(index_sampler) in BATCHING else index_sampler
-    if not isinstance(inner, RandomAccess):
-        return None
-    if inner is index_sampler:
-        return inner, 1, False
-    return inner, index_sampler.batch_size, index_sampler.drop_last
-
-
-def length(sized: Any) -> int | None:
-    """``len(sized)``, or None where there is none."""
-    try:
-        return len(sized)
-    except (TypeError, NotImplementedError):  # it has none, or only says so when asked
-        return None

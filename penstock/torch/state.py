@@ -19,9 +19,9 @@ from penstock.errors import StateError
 from penstock.loader.state import Progress
 from penstock.torch.plan import SamplerState
 from penstock.torch.randomness import Randomness, worker_bytes, worker_state
-from penstock.workers.base import Done
+from penstock.workers.base import NOTHING, Done
 
-__all__ = ["Beginning", "Position", "Resume", "Share", "check_order", "dump", "parse"]
+__all__ = ["Beginning", "Position", "Resume", "Share", "dump", "parse", "redistribute"]
 
 VERSION: Final = 1
 
@@ -113,7 +113,7 @@ class Position(Progress):
         share = self.mark(done)
         share.samples += done.rows
         self.last_worker = done.worker
-        self.yielded += done.error is None
+        self.yielded += done.error is None and done.batch is not NOTHING
         if self.streams:
             self.batches += 1
             self.samples += done.rows
@@ -149,18 +149,22 @@ class Resume:
         Global generators, and those of a loader whose epoch is over, when the state was taken.
     whole : bool
         Whether the state is penstock's: torchdata's does not say what each worker has given.
+    delivered : int
+        Samples that were delivered, with those of ``replay``.
     """
 
     position: Position
     replay: int = 0
     now: Randomness | None = None
     whole: bool = True
+    delivered: int = 0
 
 
-def dump(
-    live: Position, snapshot: Position, now: Randomness, order: Mapping[str, Any], sampler_seed: int | None, length: Any
-) -> dict[str, Any]:
-    """The ``state_dict`` of a loader that has come to ``live``, whose workers said where they were at ``snapshot``."""
+def dump(live: Position, snapshot: Position, now: Randomness, order: Mapping[str, Any], length: Any) -> dict[str, Any]:
+    """The ``state_dict`` of a loader that has come to ``live``, whose workers said where they were at ``snapshot``.
+
+    ``order``: the fields ``order``, ``ranks`` and ``sampler_seed``; ``length``: ``len(dataset)``, if it was asked for.
+    """
     replay = live.batches - snapshot.batches
     main = {
         "_sampler_iter_state": snapshot.sampler[1] if snapshot.sampler else {"samples_yielded": snapshot.samples},
@@ -181,14 +185,15 @@ def dump(
         "yielded": snapshot.yielded,
         "ahead": [[seq, rows] for seq, rows in sorted(snapshot.ahead.items())],
         "replay": replay,
+        "delivered": live.samples,
+        "left_out": live.lost,
         "beginning": _beginning_text(snapshot.beginning),
         "now": now.dump(),
         "workers": {
             _key(worker): {"samples": share.samples, "rng": worker_state(share.rng)}
             for worker, share in snapshot.shares.items()
         },
-        "sampler_seed": sampler_seed,
-        "order": dict(order),
+        **order,
     }
     return state
 
@@ -314,7 +319,7 @@ def _parsed(state: Mapping[str, Any]) -> Resume:
 def _completed(position: Position, own: Mapping[str, Any]) -> Resume:
     if own["version"] != VERSION:
         raise StateError(f"the state's version is {own['version']!r}; this penstock reads version {VERSION}")
-    for name in ("epoch", "batches", "samples", "yielded", "replay"):
+    for name in ("epoch", "batches", "samples", "yielded", "replay", "delivered", "left_out"):
         if isinstance(own[name], bool) or not isinstance(own[name], int) or own[name] < 0:
             raise StateError(f"the state's {name} should be a non-negative int, but is {own[name]!r}")
     position.epoch, position.batches, position.samples = own["epoch"], own["batches"], own["samples"]
@@ -324,25 +329,43 @@ def _completed(position: Position, own: Mapping[str, Any]) -> Resume:
     for name, saved in own["workers"].items():
         share = position.shares.setdefault(int(name.removeprefix("worker_")), Share())
         share.samples, share.rng = int(saved["samples"]), worker_bytes(saved["rng"])
-    return Resume(position, own["replay"], Randomness.parse(own["now"]))
+    return Resume(position, own["replay"], Randomness.parse(own["now"]), delivered=own["delivered"])
 
 
-def check_order(theirs: Any, ours: Mapping[str, Any], at: str = "") -> None:
-    """Refuse a state of another order.
+def redistribute(position: Position, processes: int, *, stream: bool) -> None:
+    """Give what each worker said to the ``processes`` that there are now.
 
     Raises
     ------
     StateError
-        With the name of the first field that differs.
+        If that cannot be: each replica of a stream goes its own way, and so may each copy of a dataset with a state.
     """
-    if not isinstance(theirs, Mapping):
-        raise StateError(f"the state's order{at} should be a mapping, but is {theirs!r:.200}")
-    for name in {**ours, **theirs}:
-        mine, saved, place = ours.get(name), theirs.get(name), f"{at}.{name}".lstrip(".")
-        if isinstance(mine, Mapping) and isinstance(saved, Mapping):
-            check_order(saved, mine, place)
-        elif mine != saved and not (name == "fingerprint" and None in {mine, saved}):
-            raise StateError(
-                f"the state was taken with {place}={saved!r}, this loader has {mine!r}: its order of samples is "
-                "another one"
-            )
+    old, new = position.processes, processes
+    shares = [position.shares.get(worker, Share()) for worker in range(max(1, old))]
+    position.processes, position.iterable = new, stream
+    if old == new:
+        return
+    told = [share.state for share in shares if share.state is not None]
+    if max(1, old) == max(1, new):
+        position.shares = {0: Share(shares[0].samples, shares[0].state)}
+        position.last_worker = None
+    elif stream and (told or position.batches):
+        raise StateError(
+            f"the state was taken with {old} worker process(es), each with a stream of its own, and this loader has "
+            f"{new}: where each of them stands cannot be told; give num_workers={old}"
+        )
+    elif any(not _same(state, told[0]) for state in told):
+        raise StateError(
+            f"the state was taken with {old} worker process(es), whose datasets have gone different ways, and this "
+            f"loader has {new}; give num_workers={old}"
+        )
+    else:
+        position.shares = {worker: Share(state=told[0]) for worker in range(max(1, new))} if told else {}
+        position.last_worker = None
+
+
+def _same(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except (ValueError, RuntimeError):  # arrays: which of them are equal is more than is asked
+        return False

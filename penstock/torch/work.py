@@ -15,16 +15,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import get_worker_info
+from torch.utils.data import RandomSampler, SequentialSampler, get_worker_info
 
 from penstock.collate import TorchCollate, Untorched
 from penstock.datasets.base import is_iterable, spec_of
+from penstock.loader.faults import Rules
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.sample import Tree
 from penstock.slots import Layout, SlotPool
 from penstock.torch import pinning
 from penstock.torch.collate import as_batch, default_collate, default_convert
 from penstock.torch.datasets import native
+from penstock.torch.order import innermost
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Job
 
@@ -68,6 +70,8 @@ class Work:
         Whether samples come in batches.
     pool : SlotPool, optional
         For rows.
+    rules : Rules
+        What becomes of samples that fail, and how generators are seeded.
     arguments : mapping
         Of the loader, by name.
     """
@@ -79,6 +83,7 @@ class Work:
     pin: bool
     batched: bool
     pool: SlotPool | None
+    rules: Rules
     arguments: Mapping[str, Any]
 
     @classmethod
@@ -99,7 +104,8 @@ class Work:
             "limit": loader.num_workers * (loader.prefetch_factor or 0) or 1,
         }
         pool = memory.slots(arguments["limit"] + 2, pin=pin) if spec is not None else None
-        return cls(_kind(loader, fills=spec is not None), dataset, stream, spec, pin, batched, pool, arguments)
+        kind = _kind(loader, fills=spec is not None)
+        return cls(kind, dataset, stream, spec, pin, batched, pool, _rules(loader), arguments)
 
     @property
     def limit(self) -> int:
@@ -142,18 +148,20 @@ class Work:
         init = given["worker_init_fn"]
         if self.spec is not None:
             assert self.pool is not None, "made with the spec"
-            return FillJob(trace, init, self.dataset, Layout(self.spec, given["rows"]), self.pool, self._deliver_rows)
+            layout = Layout(self.spec, given["rows"])
+            return FillJob(trace, init, self.dataset, layout, self.pool, self._deliver_rows, self.rules)
         collate, deliver = given["collate_fn"], self._deliver
         if given["by_default"] and self.processes:
             collate = TorchCollate(batched=self.batched)  # torch need not be there
         if self.stream:
             return StreamJob(
                 trace, init, self.dataset, given["batch_size"], given["drop_last"], collate, seed,
-                first=None if self.processes else first, deliver=deliver, openings=openings,
+                first=None if self.processes else first, deliver=deliver, openings=openings, rules=self.rules,
             )  # fmt: skip
         return SampleJob(
-            trace, init, self.dataset, collate, batched=self.batched, deliver=deliver, openings=openings, stateful=True
-        )
+            trace, init, self.dataset, collate, batched=self.batched, deliver=deliver, openings=openings, stateful=True,
+            rules=self.rules,
+        )  # fmt: skip
 
     def _deliver_rows(self, arrays: Any) -> Any:
         return self._pinned(as_batch(arrays))
@@ -174,3 +182,11 @@ def _kind(loader: Any, *, fills: bool) -> str:
         return str(loader.workers)
     plain = loader.worker_init_fn is None and loader.multiprocessing_context is None
     return "threads" if fills and plain and get_worker_info() is None else "processes"
+
+
+def _rules(loader: Any) -> Rules:
+    sampler: Any = innermost(loader._index_sampler)  # noqa: SLF001  # torch's name for what is iterated
+    # an order that somebody else made may be of one split alone: no stand-in comes from outside of it
+    whole = type(sampler) in {SequentialSampler, RandomSampler} and sampler.data_source is loader.dataset
+    population = len(loader.dataset) if whole and loader.on_error == "replace" else 0
+    return Rules(loader.on_error, population, loader.seed_per_sample)
