@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import time
 import weakref
 from multiprocessing.context import BaseContext
@@ -79,11 +80,10 @@ class ProcessBackend:
         Raises
         ------
         Exception
-            What ``worker_init_fn`` or ``iter(dataset)`` raised in a worker.
+            What ``worker_init_fn`` or ``iter(dataset)`` raised in a worker; WorkerError if workers die of it.
         """
         pool = self._pool
-        while any(worker.state_at_start is None for worker in pool.workers):
-            pool.wait(None)
+        pool.await_starts()
         for worker in pool.workers:
             assert worker.state_at_start is not None, "waited for above"
             if worker.state_at_start.failure is not None:
@@ -100,6 +100,8 @@ class ProcessBackend:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not pool.done:
             left = None if deadline is None else deadline - time.monotonic()
+            if pool.at_exit and threading.current_thread() is not threading.main_thread():
+                raise SystemExit  # which ends this thread without a word: the program is at its end
             if pool.closed or (left is not None and left <= 0):
                 return None
             pool.wait(left)
@@ -126,6 +128,7 @@ class ProcessBackend:
 @atexit.register
 def _stop_all() -> None:
     for pool in list(_alive):
+        pool.at_exit = True  # a daemon thread may be waiting for a batch
         pool.stop()
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    page 0    int64: progress, batch, row, since (ns of the monotonic clock), stop
+    page 0    int64: progress, batch, row, since (ns of the monotonic clock), stop, answers
     page 1..  the stack that the worker's fault handler writes when it is asked (a signal) or when it crashes
 
 No message and no lock: a worker that hangs, spins in C or was killed has still said where.
@@ -20,7 +20,7 @@ from penstock.workers.processes.memory import mapped, memory_file
 
 __all__ = ["Board"]
 
-_PROGRESS, _BATCH, _ROW, _SINCE, _STOP = range(5)
+_PROGRESS, _BATCH, _ROW, _SINCE, _STOP, _ANSWERS = range(6)
 _PAGE: Final = 4096
 _SIZE: Final = _PAGE + (1 << 16)
 _ASK: Final = signal.SIGUSR1
@@ -43,6 +43,8 @@ class Board:
         self.fd = memory_file("penstock-board", _SIZE) if fd is None else fd
         self._memory = mapped(self.fd, _SIZE).data
         self._words = self._memory[:_PAGE].cast("q")
+        if fd is None:
+            self._words[_BATCH], self._words[_ROW], self._words[_SINCE] = -1, -1, time.monotonic_ns()
 
     # the worker's side
 
@@ -51,6 +53,7 @@ class Board:
         os.lseek(self.fd, _PAGE, os.SEEK_SET)
         faulthandler.enable(self.fd, all_threads=True)
         faulthandler.register(_ASK, self.fd, all_threads=True, chain=False)
+        self._words[_ANSWERS] = 1
 
     def begin(self, batch: int) -> None:
         """Say that work on a batch begins."""
@@ -81,6 +84,11 @@ class Board:
             self.fd = -1
 
     @property
+    def answers(self) -> bool:
+        """Whether the worker has come so far that it can be asked: before, the signal would end it."""
+        return bool(self._words[_ANSWERS])
+
+    @property
     def progress(self) -> int:
         """Grows whenever the worker gets on."""
         return self._words[_PROGRESS]
@@ -92,7 +100,7 @@ class Board:
 
     @property
     def busy_s(self) -> float:
-        """Seconds since the worker last said that it got on."""
+        """Seconds since the worker last said that it got on, or since it was started."""
         return (time.monotonic_ns() - self._words[_SINCE]) / 1e9
 
     def stop(self) -> None:
@@ -110,6 +118,8 @@ class Board:
 
     def ask(self, pid: int, patience_s: float = 0.5) -> str:
         """Ask the process for its stacks; what it wrote within ``patience_s``, or that it did not answer."""
+        if not self.answers:
+            return "(it is still starting: importing what the dataset needs, or waiting for a lock that was held)"
         self.clear()
         try:
             os.kill(pid, _ASK)

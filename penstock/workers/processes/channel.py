@@ -22,8 +22,8 @@ __all__ = ["Channel", "Message"]
 
 _LENGTHS: Final = struct.Struct("=IQ")
 _READ: Final = 1 << 18
-_FDS: Final = 16
-"""Most descriptors beside one message; Linux takes 253."""
+_FDS: Final = 64
+"""Most descriptors beside one message (a batch has a few); Linux takes 253."""
 
 Message = tuple[Any, bytes, list[int]]
 """Head, body, descriptors (the receiver's to close)."""
@@ -45,7 +45,7 @@ class Channel:
         end.setblocking(blocking)
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._received = bytearray()
-        self._fds: deque[int] = deque()
+        self._fds: deque[list[int]] = deque()  # of each message that has some, in their order
         self.ended = False
 
     def fileno(self) -> int:
@@ -72,8 +72,8 @@ class Channel:
             except BlockingIOError:
                 self._unsent.appendleft((left, fds))
                 return
-            except (BrokenPipeError, ConnectionResetError):
-                self.ended = True
+            except OSError as error:
+                self._end_at(error)
                 return
             if sent < len(left):
                 self._unsent.appendleft((left[sent:], []))
@@ -86,23 +86,36 @@ class Channel:
         return message
 
     def close(self) -> None:
-        """Close the socket, whose other end reads an end, and descriptors that came with half a message."""
+        """Close the socket, whose other end reads an end, and descriptors that came with half a message.
+
+        A thread that is in the middle of :meth:`receive` or :meth:`flush` finds an end, too.
+        """
+        self.ended = True
         self._socket.close()
         while self._fds:
-            os.close(self._fds.popleft())
+            for fd in self._fds.popleft():
+                os.close(fd)
 
     def _read(self) -> bool:
         """Take what is there; False if there is nothing yet, or no more."""
         try:
-            data, fds, _, _ = socket.recv_fds(self._socket, _READ, _FDS)
+            data, fds, flags, _ = socket.recv_fds(self._socket, _READ, _FDS)
         except BlockingIOError:
             return False
-        except ConnectionResetError:
-            data, fds = b"", []
-        self._fds.extend(fds)
-        self.ended = not data
+        except OSError as error:
+            self._end_at(error)
+            return False
+        if fds or flags & socket.MSG_CTRUNC:  # with too many open files, none: they are this message's all the same
+            self._fds.append(list(fds))
+        self.ended = self.ended or not data
         self._received += data
         return bool(data)
+
+    def _end_at(self, error: OSError) -> None:
+        """Take an error for the end if it is one: of the other side, or of this one by another thread."""
+        if not self.ended and not isinstance(error, (BrokenPipeError, ConnectionResetError)):
+            raise error
+        self.ended = True
 
     def _whole(self) -> Message | None:
         received = self._received
@@ -116,4 +129,4 @@ class Channel:
             head, fds = pickle.loads(view[_LENGTHS.size : start])  # noqa: S301  # from the other end of our own socket pair
             body = bytes(view[start : start + body_size])
         del received[: start + body_size]
-        return head, body, [self._fds.popleft() for _ in range(min(fds, len(self._fds)))]
+        return head, body, self._fds.popleft() if fds and self._fds else []

@@ -19,6 +19,7 @@ import os
 import tempfile
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -144,7 +145,7 @@ class WorkerMemory:
         self.refused: OSError | None = None
 
     def begin(self) -> None:
-        """Start a batch; what an unsuccessful one reserved is free again."""
+        """Start a batch; what one that was not sent reserved is free again."""
         self._free += self._slots
         self._slots, self._leases, self._used, self._reserved = [], [], 0, 0
 
@@ -152,7 +153,8 @@ class WorkerMemory:
         """``nbytes`` of the batch's memory; None if there is none to be had."""
         start = -(-self._used // ALIGNMENT) * ALIGNMENT
         if not self._slots or start + nbytes > self._slots[-1].array.nbytes:
-            slot = self._take(max(nbytes, self._hint - self._reserved))
+            # twice as much as there is already: a batch's slots stay few, however many arrays it has
+            slot = self._take(max(nbytes, self._hint - self._reserved, self._reserved))
             if slot is None:
                 return None
             self._slots.append(slot)
@@ -187,9 +189,16 @@ class WorkerMemory:
         memory[:] = buffer
         return self.place(memory)
 
-    def finish(self) -> tuple[list[tuple[int, int]], list[int]]:
-        """The batch's new slots (number, size) and their descriptors, to be closed by :meth:`sent`."""
+    def finish(self, places: Iterable[tuple[int, int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
+        """The batch's new slots (number, size) and their descriptors, to be closed by :meth:`sent`.
+
+        Slots in which none of its ``places`` is (collation wrote there what the batch is no more) are free again: the
+        parent would never look at them, and so never let them go.
+        """
         self._hint = max(self._reserved, self._hint // 2)
+        used = {number for number, _, _ in places}
+        self._free += [slot for slot in self._slots if slot.number not in used]
+        self._slots = [slot for slot in self._slots if slot.number in used]
         new = [slot for slot in self._slots if slot.fd is not None]
         return [(slot.number, slot.array.nbytes) for slot in new], [slot.fd for slot in new if slot.fd is not None]
 
@@ -202,9 +211,11 @@ class WorkerMemory:
             self._lent[slot.number] = slot
         self._slots, self._leases = [], []
 
-    def give_back(self, numbers: list[int]) -> None:
-        """The parent looks at these no longer."""
-        self._free += [self._lent.pop(number) for number in numbers]
+    def give_back(self, freed: list[int], lost: list[int]) -> None:
+        """The parent looks at ``freed`` no longer; ``lost`` it never could, and never will."""
+        for number in lost:
+            del self._lent[number]
+        self._free += [self._lent.pop(number) for number in freed]
         while len(self._free) > _KEEP:
             self._drop(min(self._free, key=lambda slot: slot.array.nbytes))
 
@@ -260,14 +271,36 @@ class ParentSlots:
     def __init__(self, page_lock: PageLock | None = None, quarantine: Quarantine | None = None) -> None:
         self._mapped: dict[int, Any] = {}  # of _Mapping, which is a pool to its leases
         self._page_lock, self._quarantine = page_lock, quarantine
+        self._lost: list[int] = []
         self.freed: deque[int] = deque()
 
-    def add(self, number: int, nbytes: int, fd: int) -> None:
-        """Map a new slot; closes ``fd``."""
+    def add(self, new: list[tuple[int, int]], fds: list[int]) -> None:
+        """Map new slots (number, size); closes ``fds``. The worker is told of those that cannot be mapped.
+
+        Raises
+        ------
+        OSError
+            If a descriptor did not come, because this process has too many, or the system refuses.
+        """
         try:
-            self._mapped[number] = _Mapping(number, mapped(fd, nbytes), self.freed, self._page_lock, self._quarantine)
+            self._map(new, fds)
+        except BaseException:
+            self._lost += [number for number, _ in new if number not in self._mapped]
+            raise
         finally:
-            os.close(fd)
+            for fd in fds:
+                os.close(fd)
+
+    def _map(self, new: list[tuple[int, int]], fds: list[int]) -> None:
+        if len(fds) < len(new):
+            raise OSError("this process has too many open files; raise the limit by `ulimit -n`")
+        for (number, nbytes), fd in zip(new, fds, strict=True):
+            memory = mapped(fd, nbytes)
+            self._mapped[number] = _Mapping(number, memory, self.freed, self._page_lock, self._quarantine)
+
+    def refuse(self, places: list[tuple[int, int, int]]) -> None:
+        """Let go of the slots of a batch that nobody will look at."""
+        self.freed.extend({number for number, _, _ in places if number in self._mapped})
 
     def drop(self, numbers: list[int]) -> None:
         """Forget slots that the worker has let go."""
@@ -276,13 +309,20 @@ class ParentSlots:
 
     def buffers(self, places: list[tuple[int, int, int]]) -> list[NDArray[np.uint8]]:
         """Views of slots; each slot comes back (into :attr:`freed`) when the last view of it dies."""
-        leases = {number: Lease(self._mapped[number], self._mapped[number].array) for number, _, _ in places}
+        used = {number for number, _, _ in places}  # one lease for each: its death gives the slot back
+        leases = {number: Lease(self._mapped[number], self._mapped[number].array) for number in used}
         return [leases[number].bytes()[start : start + nbytes] for number, start, nbytes in places]
 
-    def take_freed(self) -> list[int]:
-        """Numbers of slots that came back since the last call."""
+    def take_freed(self) -> tuple[list[int], list[int]]:
+        """Numbers of slots that came back since the last call, and of those that could not be mapped."""
         _release(self._quarantine)
-        return [self.freed.popleft() for _ in range(len(self.freed))]
+        lost, self._lost = self._lost, []
+        return [self.freed.popleft() for _ in range(len(self.freed))], lost
+
+    def put_back(self, freed: list[int], lost: list[int]) -> None:
+        """Undo :meth:`take_freed`: the worker was not told."""
+        self.freed.extend(freed)
+        self._lost += lost
 
 
 class _Mapping:

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory
 
-__all__ = ["REDUCERS", "Places", "pack", "unpack"]
+__all__ = ["REDUCERS", "Places", "pack", "packed_state", "unpack", "unpacked_state"]
 
 Places = list[tuple[int, int, int]]
 """Slot, offset, size of each buffer, in the pickle's order."""
@@ -64,3 +64,13 @@ def pack(batch: Any, memory: WorkerMemory) -> tuple[bytes, Places]:
 def unpack(pickled: bytes, places: Places, slots: ParentSlots) -> Any:
     """The batch again; its arrays are views of ``slots``, the consumer's until the last of them dies."""
     return pickle.loads(pickled, buffers=slots.buffers(places) if places else ())  # noqa: S301  # from a worker of this program
+
+
+def packed_state(state: Any) -> bytes | None:
+    """What a dataset says of itself, apart from its message: if it cannot be loaded, the message still can."""
+    return None if state is None else pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked_state(pickled: bytes | None) -> Any:
+    """The state again."""
+    return None if pickled is None else pickle.loads(pickled)  # noqa: S301  # as above

@@ -1,4 +1,4 @@
-"""A pool of worker processes: their sockets, what each was given, what became of it."""
+"""A pool of worker processes: who gets which task, what became of it, and who comes in a dead one's place."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import multiprocessing.process
 import os
 import select
 import signal
-import socket
 import time
 import warnings
 from collections import Counter, deque
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.context import BaseContext
 from typing import Any, Final
 
@@ -21,13 +19,11 @@ from penstock.errors import SampleError, WorkerError
 from penstock.slots import PageLock, Quarantine
 from penstock.trace import STAGES
 from penstock.workers.base import END, Done, Job, Task
-from penstock.workers.processes.board import Board
-from penstock.workers.processes.channel import Channel
-from penstock.workers.processes.failures import Failure
-from penstock.workers.processes.memory import ParentSlots
-from penstock.workers.processes.packing import unpack
+from penstock.workers.processes.ending import KILLED, await_end, end_all, fate, has_ended
+from penstock.workers.processes.packing import unpack, unpacked_state
+from penstock.workers.processes.seat import Seat, Start
 from penstock.workers.processes.start import Launcher, refusal
-from penstock.workers.processes.worker import Ends, Place, serve
+from penstock.workers.processes.worker import Place
 
 __all__ = ["Pool"]
 
@@ -42,78 +38,9 @@ _FALSE_STARTS: Final = 3
 """Workers in a row that may die by themselves before they have begun."""
 _KILLED_STARTS: Final = 10
 """The same where the last was killed from outside."""
-_POLITE_S: Final = 0.8
-_TERMINATED_S: Final = 0.4
-_KILLED_S: Final = 0.6
-"""What closing waits for workers that were asked, terminated, killed."""
-
-
-@dataclass(slots=True)
-class _Start:
-    """What a worker said when it had begun an epoch."""
-
-    state: Any
-    failure: Failure | None
-
-
-class _Worker:
-    """One worker as the parent sees it; its process may be replaced."""
-
-    def __init__(self, number: int, page_lock: PageLock | None, quarantine: Quarantine | None) -> None:
-        self.number = number
-        self.process: Any = None
-        self.channel: Channel
-        self.board: Board
-        self.slots: ParentSlots
-        self.lifeline = -1
-        self.pending: deque[Task] = deque()
-        self.state_at_start: _Start | None = None
-        self.last: Done | None = None
-        self.samples = 0
-        self.rng: bytes | None = None
-        self.reported = 0
-        self.dead = False
-        self._page_lock, self._quarantine = page_lock, quarantine
-
-    def launch(self, launcher: Launcher, place: Place, job: Job, opening: Any) -> None:
-        """Start the process, with descriptors of its own; if that fails, none are left."""
-        with ExitStack() as given_away, ExitStack() as undo:
-            ours, theirs = socket.socketpair()
-            given_away.callback(theirs.close)
-            self.channel = Channel(ours, blocking=False)
-            undo.callback(self.channel.close)
-            life_read, self.lifeline = os.pipe()
-            given_away.callback(os.close, life_read)
-            undo.callback(self.let_go)
-            self.board = Board()
-            undo.callback(self.board.close)
-            ends = Ends(theirs.fileno(), life_read, self.board.fd)
-            self.process = launcher.start(_serve, (ends, place, job, opening), f"penstock-worker-{self.number}")
-            undo.pop_all()
-        self.slots, self.state_at_start, self.dead = ParentSlots(self._page_lock, self._quarantine), None, False
-
-    def send(self, task: Task) -> None:
-        """Give it a task."""
-        keys = task.keys
-        drawn = None if keys.indices is task.indices else keys.indices
-        numbers = (task.seq, task.indices, keys.seed, keys.epoch, drawn, task.snapshot, task.fatal)
-        self.channel.send(("task", numbers, self.slots.take_freed()))
-
-    def release(self) -> None:
-        """Close the parent's descriptors."""
-        self.board.close()
-        self.let_go()
-
-    def let_go(self) -> None:
-        """Close the parent's ends, by which a worker sees that nobody is there; the board is the worker's too."""
-        self.channel.close()
-        if self.lifeline >= 0:
-            os.close(self.lifeline)
-            self.lifeline = -1
-
-
-def _serve(ends: Ends, place: Place, job: Job, opening: Any) -> None:
-    serve(ends, place, job, opening)
+_SEE_STDERR: Final = "see what they write to stderr"
+_DYING_S: Final = 1.0
+"""What a worker that has let its descriptors go may take to end before it is killed, and then."""
 
 
 class Pool:
@@ -131,9 +58,9 @@ class Pool:
         self.pid = os.getpid()
         self.job: Job | None = None
         self.done: deque[Done] = deque()
-        self.closed = False
+        self.closed = self.at_exit = False
         quarantine = None if page_lock is None else Quarantine(page_lock.fence)
-        self.workers = [_Worker(number, page_lock, quarantine) for number in range(num_workers)]
+        self.workers = [Seat(number, page_lock, quarantine) for number in range(num_workers)]
         self._context, self._base_seed, self._restart = context, base_seed, restart_workers
         self._launcher: Launcher | None = None
         self._remote: Job | None = None
@@ -169,7 +96,7 @@ class Pool:
             else:
                 worker.channel.send(("open", job.opening(worker.number)))
 
-    def _launch(self, worker: _Worker, opening: Any) -> None:
+    def _launch(self, worker: Seat, opening: Any) -> None:
         assert self._launcher is not None, "start() comes first"
         assert self._remote is not None, "start() comes first"
         place = Place(worker.number, len(self.workers), self._base_seed)
@@ -181,13 +108,15 @@ class Pool:
     def submit(self, task: Task) -> None:
         """Give a task to its worker."""
         worker = self.workers[task.seq % len(self.workers) if task.worker is None else task.worker]
+        worker.in_hand = not worker.dead
         worker.pending.append(task)
         if worker.dead:
             self._revive(worker)
         else:
             self._send(worker, task)
+        worker.in_hand = False
 
-    def _send(self, worker: _Worker, task: Task) -> None:
+    def _send(self, worker: Seat, task: Task) -> None:
         try:
             worker.send(task)
         except Exception as error:  # noqa: BLE001  # indices that cannot be pickled
@@ -197,43 +126,80 @@ class Pool:
 
     def wait(self, timeout_s: float | None) -> None:
         """Wait until something happens, or ``timeout_s`` have passed, and take what there is."""
+        self._mend()
         poll, by_fd = select.poll(), {}
         for worker in self.workers:
-            if not worker.dead:
-                poll.register(worker.channel.fileno(), select.POLLIN | (select.POLLOUT if worker.channel.unsent else 0))
+            fd = -1 if worker.dead else worker.channel.fileno()
+            if fd >= 0:  # else another thread is ending them all
+                poll.register(fd, select.POLLIN | (select.POLLOUT if worker.channel.unsent else 0))
                 poll.register(worker.process.sentinel, select.POLLIN)
-                by_fd[worker.channel.fileno()] = by_fd[worker.process.sentinel] = worker
+                by_fd[fd] = by_fd[worker.process.sentinel] = worker
         patience_s = _LOOK_S if timeout_s is None else min(max(timeout_s, 0.0), _LOOK_S)
         ready = {by_fd[fd].number for fd, _ in poll.poll(patience_s * 1000)}
         # a process that the worker has started may hold its descriptors open: look at the worker itself now and then
-        ready |= {w.number for w in self.workers if not ready and not w.dead and not w.process.is_alive()}
+        ready |= {w.number for w in self.workers if not ready and not w.dead and has_ended(w.process)}
         for number in sorted(ready):
             self._attend(self.workers[number])
 
-    def _attend(self, worker: _Worker) -> None:
+    def await_starts(self) -> None:
+        """Wait until every worker has begun the epoch.
+
+        Raises
+        ------
+        WorkerError
+            If one cannot begin.
+        """
+        while late := [worker for worker in self.workers if worker.state_at_start is None]:
+            for worker in late:
+                if worker.dead and (self._cannot_start or not self._restart):
+                    how = worker.fate.rstrip(". ")
+                    raise WorkerError(f"a worker {how} before it had begun; {_SEE_STDERR}", worker=worker.number)
+                if worker.dead:
+                    self._replace(worker)
+            self.wait(None)
+
+    def _mend(self) -> None:
+        """Go on after an interrupt that was caught (Ctrl-C in a notebook) and had come in the middle of something.
+
+        What is known of a worker is wrong then, but for what is pending: another one does that.
+        """
+        for worker in self.workers:
+            if worker.in_hand and not worker.dead:
+                worker.process.kill()
+                self._bury(worker, "was in the middle of a message when the program was interrupted")
+            elif worker.dead and worker.pending:
+                self._revive(worker)
+            worker.in_hand = False
+
+    def _attend(self, worker: Seat) -> None:
+        worker.in_hand = True
         worker.channel.flush()
-        while (message := worker.channel.receive()) is not None:
+        before = self._messages
+        while not self.closed and (message := worker.channel.receive()) is not None:
             self._messages += 1
             head, body, fds = message
             if head[0] == "opened":
                 self._false_starts = 0
-                worker.state_at_start = _Start(head[1], head[2])
+                worker.state_at_start = Start.told(head[1], head[2], worker.number)
             else:
                 self._take(worker, head, body, fds)
-        if worker.channel.ended or not worker.process.is_alive():
+        silent = self._messages == before  # else the system need not be asked about it each time
+        if not self.closed and (worker.channel.ended or (silent and has_ended(worker.process))):
             self._bury(worker)
+        worker.in_hand = False
 
-    def _take(self, worker: _Worker, head: Any, body: bytes, fds: list[int]) -> None:
+    def _take(self, worker: Seat, head: Any, body: bytes, fds: list[int]) -> None:
         _, seq, rows, state, rng, failure, left_out, places, new, (dropped, refused), times = head
-        task = worker.pending.popleft()
+        task = worker.pending[0]
         assert task.seq == seq, "a worker does its tasks in order"
         worker.slots.drop(dropped)
         self._count(times)
         self._warn_of_memory(refused)
-        done = Done(seq, rows=rows, state=state, task=task, worker=worker.number, rng=rng, left_out=left_out)
+        done = Done(seq, rows=rows, task=task, worker=worker.number, rng=rng, left_out=left_out)
         start = time.perf_counter_ns()
         try:
-            self._map(worker, new, fds)
+            self._map(worker, new, fds, places)
+            done.state = unpacked_state(state)
             if failure is not None:
                 done.error = failure.rebuilt(worker.number)
             else:
@@ -250,14 +216,14 @@ class Pool:
         worker.last, worker.rng = replace(done, batch=None, error=None), rng or worker.rng
         worker.samples += rows
         self.done.append(done)
+        worker.pending.popleft()
 
-    def _map(self, worker: _Worker, new: list[tuple[int, int]], fds: list[int]) -> None:
-        if len(fds) < len(new):
-            for fd in fds:
-                os.close(fd)
-            raise OSError("this process has too many open files; raise the limit by `ulimit -n`")
-        for (number, nbytes), fd in zip(new, fds, strict=True):
-            worker.slots.add(number, nbytes, fd)
+    def _map(self, worker: Seat, new: Any, fds: list[int], places: Any) -> None:
+        try:
+            worker.slots.add(new, fds)
+        except OSError:
+            worker.slots.refuse(places)
+            raise
 
     def _count(self, times: Any) -> None:
         if self.job is not None:
@@ -275,13 +241,17 @@ class Pool:
 
     # deaths
 
-    def _bury(self, worker: _Worker) -> None:
-        """A worker is dead: tell why, and have its tasks done by another."""
-        worker.dead = True
-        worker.process.join(1.0)
+    def _bury(self, worker: Seat, why: str = "") -> None:
+        """A worker is dead, or let its descriptors go: tell why, and have its tasks done by another."""
+        if await_end([worker.process], _DYING_S):
+            why = why or "closed its socket, went on, and had to be killed"
+            worker.process.kill()
+            await_end([worker.process], _DYING_S)
         worker.release()
+        worker.dead = True
+        worker.fate = why or fate(worker.process)
         began = worker.state_at_start is not None
-        killed = worker.process.exitcode in {-signal.SIGKILL, -signal.SIGTERM}
+        killed = not why and worker.process.exitcode in {-signal.SIGKILL, -signal.SIGTERM}
         self._false_starts = 0 if began else self._false_starts + 1
         self._most_false_starts = _KILLED_STARTS if killed else _FALSE_STARTS
         if worker.pending:
@@ -299,11 +269,11 @@ class Pool:
             if worker.pending:
                 self._revive(worker)
 
-    def _leave_out(self, worker: _Worker, task: Task, died: WorkerError) -> bool:
+    def _leave_out(self, worker: Seat, task: Task, died: WorkerError) -> bool:
         """Have a batch built without the sample that ends its workers, if the job may do that; whether it may."""
         if task.fatal is None or "index" not in died.where or worker.board.row in task.fatal:
             return False
-        task.fatal = {**task.fatal, worker.board.row: f"its worker process {_fate(worker.process)}".rstrip()}
+        task.fatal = {**task.fatal, worker.board.row: f"its worker process {worker.fate}".rstrip()}
         del self._deaths[task.seq]
         return True
 
@@ -311,32 +281,37 @@ class Pool:
     def _cannot_start(self) -> bool:
         return self._false_starts >= self._most_false_starts
 
-    def _revive(self, worker: _Worker) -> None:
-        assert self.job is not None, "tasks are there only while a job is"
-        if self._cannot_start:
-            self._give_up(worker, "workers die before they have begun; see what they write to stderr")
+    def _revive(self, worker: Seat) -> None:
+        if self.closed:
             return
-        last = None if worker.last is None else replace(worker.last, rng=worker.rng)
-        opening = self.job.opening(worker.number, last, worker.samples)
+        if self._cannot_start:
+            self._give_up(worker, f"workers die before they have begun; {_SEE_STDERR}")
+            return
         try:
-            self._launch(worker, opening)
+            self._replace(worker)
         except WorkerError as error:
             self._give_up(worker, error.message)
-            return
-        for task in worker.pending:
-            worker.send(task)
 
-    def _give_up(self, worker: _Worker, why: str) -> None:
+    def _replace(self, worker: Seat) -> None:
+        """Start another process in a dead one's place, and give it what was the dead one's."""
+        assert self.job is not None, "there is a job as long as somebody waits"
+        worker.in_hand = True
+        last = None if worker.last is None else replace(worker.last, rng=worker.rng)
+        self._launch(worker, self.job.opening(worker.number, last, worker.samples))
+        for task in list(worker.pending):
+            self._send(worker, task)
+        worker.in_hand = False
+
+    def _give_up(self, worker: Seat, why: str) -> None:
         for task in worker.pending:
             error = WorkerError(why, worker=worker.number, batch=task.seq)
             self.done.append(Done(task.seq, error=error, rows=len(task.indices), task=task, worker=worker.number))
         worker.pending.clear()
 
-    def _obituary(self, worker: _Worker, task: Task) -> WorkerError:
-        code, pid, row = worker.process.exitcode, worker.process.pid, worker.board.row
+    def _obituary(self, worker: Seat, task: Task) -> WorkerError:
+        pid, row, how = worker.process.pid, worker.board.row, worker.fate
         index = task.indices[row] if 0 <= row < len(task.indices) and worker.state_at_start is not None else None
-        how = _fate(worker.process)
-        hint = " It was likely out of memory." if code == -signal.SIGKILL else ""
+        hint = " It was likely out of memory." if how == KILLED else ""
         stack = worker.board.stack()
         cause = RuntimeError(f"DataLoader worker (pid {pid}) {how}{hint}" + (f"\n{stack}" if stack else ""))
         error = WorkerError(
@@ -363,6 +338,9 @@ class Pool:
         for worker in self.workers:
             if worker.pending and not worker.dead:
                 task, row, board = worker.pending[0], worker.board.row, worker.board
+                if has_ended(worker.process):  # and its number may be another's
+                    parts.append(f"worker {worker.number} (pid {worker.process.pid}) has ended")
+                    continue
                 shown = f" (index {task.indices[row]})" if 0 <= row < len(task.indices) else ""
                 what = f"sample {row} of batch {task.seq}{shown}" if row >= 0 else f"batch {task.seq}"
                 parts.append(
@@ -378,23 +356,19 @@ class Pool:
         if self.closed or self.pid != os.getpid():
             return
         self.closed = True
-        started = [worker for worker in self.workers if worker.process is not None]
-        for worker in started:
-            if not worker.dead:
+        living = [worker for worker in self.workers if worker.process is not None and not worker.dead]
+        try:
+            for worker in living:
+                worker.dead = True
                 worker.board.stop()
                 worker.channel.close()
-        for act, patience_s in (("", _POLITE_S), ("terminate", _TERMINATED_S), ("kill", _KILLED_S)):
-            left = [worker.process for worker in started if worker.process.is_alive()]
-            for process in left if act else ():
-                getattr(process, act)()
-            deadline = time.monotonic() + patience_s
-            for process in left:
-                process.join(max(0.0, deadline - time.monotonic()))
-        for worker in started:
-            worker.release()
-            worker.dead = True
-            worker.pending.clear()
-        self.job = self._remote = None
+            end_all([worker.process for worker in living])
+        finally:  # an interrupt here: the lifelines close, and the kernel kills who is left
+            for worker in living:
+                worker.release()
+            for worker in self.workers:
+                worker.pending.clear()
+            self.job = self._remote = None
 
     def forget(self) -> None:
         """In a forked child: close the copies of the parent's ends, and leave its workers to it."""
@@ -402,10 +376,3 @@ class Pool:
             multiprocessing.process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001  # or the child's exit would end them
             if worker.lifeline >= 0:
                 worker.let_go()
-
-
-def _fate(process: Any) -> str:
-    code = process.exitcode
-    if code is None or code >= 0:
-        return f"exited with code {code}"
-    return f"is killed by signal: {signal.strsignal(-code) or -code}. "

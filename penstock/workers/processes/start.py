@@ -16,6 +16,7 @@ import logging
 import multiprocessing
 import multiprocessing.forkserver
 import multiprocessing.spawn
+import os
 import pickle
 import sys
 import threading
@@ -40,6 +41,16 @@ _STANDARD_WAITS: Final = ("threading.py", "queue.py", "thread.py", "selectors.py
 the program's."""
 
 _lock = threading.Lock()
+
+
+def _unlock_in_child() -> None:
+    """A forked child must not find the lock held by a thread that it does not have."""
+    global _lock  # noqa: PLW0603  # as threading does with its own
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ from penstock.workers.processes.board import Board, StopWork
 from penstock.workers.processes.channel import Channel
 from penstock.workers.processes.failures import Failure
 from penstock.workers.processes.memory import WorkerMemory
-from penstock.workers.processes.packing import pack
+from penstock.workers.processes.packing import pack, packed_state
 
 __all__ = ["Ends", "Place", "serve"]
 
@@ -128,7 +128,7 @@ class _Worker:
         try:
             if first:
                 self._job.start_worker(self._place.worker)
-            state = self._job.open(opening)
+            state = packed_state(self._job.open(opening))
             if getattr(opening, "rng", None) is not None:
                 info.restore_rng(opening.rng)
         except StopWork:
@@ -147,7 +147,7 @@ class _Worker:
         if head[0] == "open":
             self.open(head[1], first=False)
         else:
-            self._memory.give_back(head[2])
+            self._memory.give_back(*head[2])
             self._build(_task(*head[1]))
         return True
 
@@ -184,14 +184,14 @@ class _Worker:
 
     def _send(self, task: Task, build: Build | None, failure: Failure | None, body: bytes, places: Any) -> None:
         memory = self._memory
-        new, fds = memory.finish()
+        new, fds = memory.finish(places)
         rows, state = (build.rows, build.state) if build is not None else (0, None)
         left_out = getattr(build, "left_out", ()) if failure is None else ()
-        head = (
+        head: tuple[Any, ...] = (
             "done",
             task.seq,
             rows,
-            state,
+            None,
             self._changed_rng(task),
             failure,
             left_out,
@@ -201,13 +201,15 @@ class _Worker:
             self._times(),
         )
         try:
-            self._channel.send(head, body, fds)
+            self._channel.send((*head[:3], packed_state(state), *head[4:]), body, fds)
         except Exception as error:  # noqa: BLE001  # the dataset's state cannot be pickled
             reason = Failure.of(
                 SampleError(f"the dataset's state cannot be sent to the parent: {error}", batch=task.seq)
             )
-            self._channel.send((*head[:3], None, None, reason, (), [], new, head[9], ()), b"", fds)
-        memory.sent()
+            memory.begin()
+            self._channel.send((*head[:3], None, None, reason, (), [], [], head[9], ()))
+        else:
+            memory.sent()
 
     def _drop(self) -> tuple[list[int], str]:
         memory = self._memory
