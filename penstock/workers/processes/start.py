@@ -36,6 +36,17 @@ _logger = logging.getLogger(__name__)
 _LARGE: Final = 64 << 20
 """Bytes of a pickled job above which copying it to each worker costs more than the danger of a fork."""
 
+_DEEP: Final = 20
+"""Attributes of attributes among which one that cannot be pickled is looked for."""
+
+_WAITS: Final = (
+    ("threading.py", {"wait", "wait_for", "join", "_wait_for_tstate_lock"}),
+    ("queue.py", {"get"}),
+    ("selectors.py", {"select"}),
+    ("socket.py", {"accept"}),
+)
+"""Functions of the standard library in which a thread sleeps until somebody calls it, whatever code it belongs to."""
+
 _STANDARD_WAITS: Final = ("threading.py", "queue.py", "thread.py", "selectors.py", "socketserver.py", "_monitor.py")
 """Files of the standard library (and of tqdm) in which service threads sleep: one that is nowhere else holds no lock of
 the program's."""
@@ -63,10 +74,13 @@ class Launcher:
         Whose processes are started.
     needs_main : bool
         Whether a process that starts afresh must import the main script.
+    needs_torch : bool
+        Whether it will import torch.
     """
 
     context: BaseContext
     needs_main: bool
+    needs_torch: bool = False
 
     @classmethod
     def choose(cls, context: BaseContext | None, job: Any) -> Launcher:
@@ -89,7 +103,7 @@ class Launcher:
                 context = _instead_of_fork(context, job, names)
         if _method(context) == "fork":
             return cls(context, needs_main=True)
-        return cls(context, needs_main=_Probe.of(job).names_main)
+        return cls(context, needs_main=_Probe.of(job).names_main, needs_torch=_needs_torch(job))
 
     @property
     def forks(self) -> bool:
@@ -99,15 +113,23 @@ class Launcher:
     def start(self, target: Callable[..., None], args: tuple[Any, ...], name: str) -> Any:
         """A process that runs ``target(*args)``; daemonic, started."""
         process = self.context.Process(target=target, args=args, name=name, daemon=True)  # type: ignore[attr-defined]  # every context has it
-        with _lock:
-            if self.needs_main:
-                process.start()
-            else:
-                if _method(self.context) == "forkserver":
-                    _preload(args)
-                with _without_main():
-                    process.start()
+        try:
+            with _lock:
+                self._start(process, args)
+        except Exception as error:
+            if not self.forks and not isinstance(error, OSError):
+                _tell_what_cannot_be_sent(error, args)
+            raise
         return process
+
+    def _start(self, process: Any, args: tuple[Any, ...]) -> None:
+        if self.needs_main:
+            process.start()
+            return
+        if _method(self.context) == "forkserver":
+            _preload(args, with_torch=self.needs_torch)
+        with _without_main():
+            process.start()
 
 
 def refusal(error: OSError) -> str:
@@ -122,12 +144,45 @@ def refusal(error: OSError) -> str:
     return f"a worker process cannot be started: {limits.get(error.errno or 0, str(error))}"
 
 
-def _preload(args: tuple[Any, ...]) -> None:
-    """Have a fork server that is yet to be started import our part once, for all workers; no server is told twice."""
+def _tell_what_cannot_be_sent(error: Exception, args: tuple[Any, ...]) -> None:
+    """Note on an error of pickling which attribute it is about."""
+    for arg in args:
+        for name, part in getattr(arg, "__dict__", {}).items():
+            if name[:1] != "_" and _Probe.of(part).failed:
+                error.add_note(
+                    f"{_culprit(part, name)} cannot be pickled, as workers need it that are not forked: make it of "
+                    "module-level classes and functions, or give multiprocessing_context='fork'"
+                )
+
+
+def _culprit(value: Any, name: str, depth: int = 0) -> str:
+    """The innermost part of ``value`` that cannot be pickled, as one would write it."""
+    if hasattr(value, "__qualname__"):
+        return name  # a function or a class: what is in it is not what is pickled
+    parts = {f"{name}.{key}": part for key, part in getattr(value, "__dict__", {}).items()}
+    if isinstance(value, dict):
+        parts |= {f"{name}[{key!r}]": part for key, part in value.items()}
+    elif isinstance(value, list | tuple):
+        parts |= {f"{name}[{i}]": part for i, part in enumerate(value)}
+    for inner, part in parts.items():
+        if depth < _DEEP and _Probe.of(part).failed:
+            return _culprit(part, inner, depth + 1)
+    return name
+
+
+def _needs_torch(job: Any) -> bool:
+    """Whether the job's dataset is one of torch's classes: its module imports torch."""
+    kinds = type(getattr(job, "dataset", None)).__mro__
+    return any(kind.__module__.partition(".")[0] in {"torch", "torchvision"} for kind in kinds)
+
+
+def _preload(args: tuple[Any, ...], *, with_torch: bool) -> None:
+    """Have a fork server that is yet to be started import what workers need once, for all; no server is told twice."""
     server: Any = multiprocessing.forkserver._forkserver  # noqa: SLF001  # whether it is there
     if server._forkserver_pid is None and server._preload_modules == ["__main__"]:  # noqa: SLF001  # its default
         ours = {type(arg).__module__ for arg in args} | {__name__}
-        server.set_forkserver_preload(sorted(name for name in ours if name.startswith("penstock.")))
+        modules = sorted(name for name in ours if name.startswith("penstock."))
+        server.set_forkserver_preload([*modules, "torch.utils.data"] if with_torch else modules)
 
 
 def _method(context: BaseContext) -> str:
@@ -161,16 +216,17 @@ def _instead_of_fork(fork: BaseContext, job: Any, names: list[str]) -> BaseConte
 def _other_threads() -> list[str]:
     """Names of threads that may hold a lock of the program's: not this one, nor those asleep in a service loop."""
     frames = sys._current_frames()  # noqa: SLF001  # the only way to another thread's stack
-    mine = threading.get_ident()
+    frames.pop(threading.get_ident(), None)  # this very frame: it would hold itself, and all its callers' variables
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    return [
-        names.get(ident, f"thread {ident}")
-        for ident, frame in frames.items()
-        if ident != mine and not _is_asleep(frame)
-    ]
+    return [names.get(ident, f"thread {ident}") for ident, frame in frames.items() if not _is_asleep(frame)]
 
 
 def _is_asleep(frame: FrameType | None) -> bool:
+    """Whether a thread waits to be given work, or is nowhere but in service code."""
+    if frame is not None:
+        code = frame.f_code
+        if any(code.co_filename.endswith(file) and code.co_name in names for file, names in _WAITS):
+            return True
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.endswith(_STANDARD_WAITS) and not path.startswith("<frozen") and "penstock" not in path:
@@ -218,7 +274,7 @@ class _Probe:
 
     def write(self, data: Any) -> int:
         content = bytes(data)
-        self.names_main = self.names_main or b"__main__" in content
+        self.names_main = self.names_main or b"__main__" in content or b"__mp_main__" in content
         self._add(len(content))
         return len(content)
 

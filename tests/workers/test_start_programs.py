@@ -1,0 +1,111 @@
+"""How workers are started in programs as people write them: spawned ranks, service threads, a caller's variables."""
+
+from __future__ import annotations
+
+import gc
+import queue
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.workers.processes.start import _other_threads
+
+
+def run(folder: Path, program: str) -> list[str]:
+    """What a script prints, line by line."""
+    path = folder / "program.py"
+    path.write_text(textwrap.dedent(program))
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_spawned_process_has_workers_for_classes_of_its_script(tmp_path: Path, method: str) -> None:
+    """In a rank of a job the script is called `__mp_main__`; its workers find the dataset's class all the same."""
+    lines = run(
+        tmp_path,
+        f"""
+        import multiprocessing as mp
+        import penstock as ps
+
+        class Squares:
+            def __len__(self):
+                return 6
+            def __getitem__(self, index):
+                return index * index
+
+        def rank():
+            loader = ps.DataLoader(Squares(), 3, num_workers=1, workers="processes", multiprocessing_context="{method}")
+            print([batch.tolist() for batch in loader], flush=True)
+
+        if __name__ == "__main__":
+            process = mp.get_context("spawn").Process(target=rank)
+            process.start()
+            process.join()
+            assert process.exitcode == 0
+        """,
+    )
+
+    assert lines == ["[[0, 1, 4], [9, 16, 25]]"]
+
+
+def test_threads_that_wait_for_work_hold_no_lock() -> None:
+    """Writers of logs and the like, asleep in a queue under code of their own, are no reason not to fork."""
+    work: queue.Queue[Any] = queue.Queue()
+    go, done = threading.Event(), threading.Event()
+
+    def writer() -> None:
+        while work.get() is not None:
+            pass
+
+    def busy() -> None:
+        go.set()
+        while not done.is_set():
+            sum(range(100))
+
+    threads = [threading.Thread(target=writer, name="writer"), threading.Thread(target=busy, name="busy")]
+    for thread in threads:
+        thread.start()
+    go.wait()
+
+    try:
+        others = _other_threads()
+    finally:
+        done.set()
+        work.put(None)
+        for thread in threads:
+            thread.join()
+
+    assert "busy" in others
+    assert "writer" not in others
+
+
+class _Mine:
+    pass
+
+
+def _epoch() -> weakref.ref[_Mine]:
+    mine = _Mine()
+    assert len(list(ps.DataLoader(np.arange(4), 2, num_workers=1, workers="processes"))) == 2
+    return weakref.ref(mine)
+
+
+def test_starting_workers_keeps_no_variable_of_the_caller_alive() -> None:
+    """What a function held is gone when it returns, without the cyclic collector: batches, tensors of a device."""
+    gc.collect()
+    gc.disable()
+    try:
+        mine = _epoch()
+    finally:
+        gc.enable()
+
+    assert mine() is None
