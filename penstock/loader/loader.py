@@ -98,7 +98,8 @@ class DataLoader:
         Seed ``random``, ``numpy.random`` and, where they are imported, torch's CPU generator and cv2's from each
         sample's key before it is built, and from the batch's before it is collated: any number and kind of workers draw
         the same, also after a resume. Outside worker processes, samples are then built one at a time, and the
-        generators are put back behind each (cv2's cannot be).
+        generators are put back behind each (cv2's cannot be). Threads share them with the caller: a loop that draws
+        from them itself, while threads build, disturbs both; processes have their own.
 
     Notes
     -----
