@@ -44,6 +44,13 @@ class OnError(enum.StrEnum):
     SKIP = "skip"
 
 
+class Transcode(enum.StrEnum):
+    """What is rewritten, without loss."""
+
+    NONE = "none"
+    BASELINE = "baseline"
+
+
 class Check(enum.StrEnum):
     """How closely each image is looked at."""
 
@@ -69,6 +76,10 @@ def pack(
     check: Annotated[
         Check, typer.Option(help="Look at each image's header and end, or decode it besides.")
     ] = Check.HEADER,
+    transcode: Annotated[
+        Transcode,
+        typer.Option(help="Store progressive JPEGs as baseline ones of the same pixels, which decode faster."),
+    ] = Transcode.NONE,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Threads that read and check; by default one per core, less the writer's.")
     ] = None,
@@ -82,13 +93,24 @@ def pack(
     from penstock.pack.packing import list_bounded
 
     try:
-        report = run(src, dst, on_error=on_error, check=check, workers=workers, overwrite=overwrite, progress=True)
+        report = run(
+            src,
+            dst,
+            on_error=on_error,
+            workers=workers,
+            overwrite=overwrite,
+            check=check,
+            transcode=transcode,
+            progress=True,
+        )
     except KeyboardInterrupt:
         again = "the same command without --overwrite" if overwrite else "the same command"
         _complain(f"interrupted; what was committed is kept, and {again} resumes it")
         raise typer.Exit(INTERRUPTED) from None
     resumed = f" ({report.resumed:,} of them earlier)" if report.resumed else ""
     print(f"{report.store}: {report.records:,} records{resumed}, {_bytes(report.nbytes)}, in {report.elapsed_s:.1f} s")
+    if transcode is not Transcode.NONE:
+        print(f"{report.transcoded:,} images transcoded to {transcode}, {report.kept:,} kept as they were")
     if report.skipped:
         print(f"{len(report.skipped)} left out:\n{list_bounded(report.skipped, _PROBLEMS_SHOWN)}")
 

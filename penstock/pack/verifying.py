@@ -14,6 +14,7 @@ import numpy as np
 from penstock import stores
 from penstock.errors import PenstockError
 from penstock.pack.progress import shown
+from penstock.pack.transcoding import to_baseline
 from penstock.sample import Record
 from penstock.stores.base import Problem, Store
 
@@ -62,7 +63,8 @@ def verify(
     store : str, path or Store
         What to check; a damaged one is reported on, not refused.
     source : str, path or Store, optional
-        What it was packed from: the same keys (but for those that were skipped), labels and bytes are expected.
+        What it was packed from: the same keys (but for those that were skipped), labels and bytes are expected; for
+        progressive JPEGs also the bytes that ``transcode="baseline"`` makes of them.
     progress : bool or callable, optional
         True: a bar on the terminal. A callable gets records done and records in all.
 
@@ -123,12 +125,17 @@ def _differences(record: Record, source: Store, at: int, shared: list[str]) -> I
         return
     for name in shared:
         if source.schema[name].is_blob:
-            if record.fields[name] != original[name]:
+            if not _same(bytes(record.fields[name]), bytes(original[name])):
                 yield Problem(f"the bytes of its {name} are not those of the source", record.key, record.index)
         elif not np.array_equal(record.fields[name], original[name]):
             yield Problem(
                 f"its {name} is {record.fields[name]!r}, in the source {original[name]!r}", record.key, record.index
             )
+
+
+def _same(stored: bytes, original: bytes) -> bool:
+    """Whether a blob is the source's, or its lossless transcoding."""
+    return stored == original or stored == to_baseline(original)
 
 
 def _reporter(progress: bool | Callable[[int, int], None] | None, stack: ExitStack) -> Callable[[int, int], None]:
