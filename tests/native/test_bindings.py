@@ -23,6 +23,8 @@ FUNCTIONS = [
     "sizes",
     "concat",
     "decode",
+    "build_index",
+    "inspect_index",
     "fill",
     "fill_pixels",
     "resize",

@@ -1,11 +1,13 @@
 //! Decodes JPEGs from memory on one thread and prints the time per image.
 //!
-//! `decode_bench [--scalar] [--planar] [--rounds N] [--region SCALE] FILE...`
+//! `decode_bench [--scalar] [--planar] [--rounds N] [--region SCALE | --crops] [--index rows|tiles|learn-rows|learn-tiles] FILE...`
+//!
+//! `--crops`: one of each image's size as RandomResizedCrop draws it (0.08 to 1 of the area), the same on every run.
 
 use std::time::{Duration, Instant};
 
 use penstock_core::error::Error;
-use penstock_core::jpeg::{Decoder, Header, Limits, Region};
+use penstock_core::jpeg::{Decoder, Header, Index, Kind, Limits, Region};
 use penstock_core::rows::{RowSink, planar_row_len};
 use penstock_core::simd::Level;
 
@@ -56,43 +58,112 @@ fn centre(header: &Header<'_>, scale: f64) -> Region {
     }
 }
 
-fn decode(
-    decoder: &mut Decoder,
-    bytes: &[u8],
-    scale: f64,
+/// A region of 0.08 to 1 of the area and a shape of 3/4 to 4/3, anywhere in the picture.
+fn crop(header: &Header<'_>, seed: &mut u64) -> Region {
+    let mut uniform = || {
+        *seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 33) as f64 / f64::from(1u32 << 31)
+    };
+    let (w, h) = (header.width(), header.height());
+    let area = (w * h) as f64 * (0.08 + 0.92 * uniform());
+    let ratio = (0.75f64.ln() + (16.0f64 / 9.0).ln() * uniform()).exp();
+    let side = |side: f64, size: usize| (side.round() as usize).clamp(1, size);
+    let (width, height) = (side((area * ratio).sqrt(), w), side((area / ratio).sqrt(), h));
+    Region {
+        x: (uniform() * (w - width + 1) as f64) as usize,
+        y: (uniform() * (h - height + 1) as f64) as usize,
+        width,
+        height,
+    }
+}
+
+/// What is decoded of each image, and how.
+struct Job {
+    bytes: Vec<u8>,
+    region: Region,
+    index: Option<Vec<u8>>,
+}
+
+/// How all are decoded.
+#[derive(Clone, Copy)]
+struct How {
     planar: bool,
-    sinks: &mut (Interleaved, Planar),
-) -> Result<(), Error> {
-    let header = Header::parse(bytes, &LIMITS)?;
-    let region = centre(&header, scale);
-    if planar {
+    learn: Option<Kind>,
+}
+
+fn decode(decoder: &mut Decoder, job: &Job, how: How, sinks: &mut (Interleaved, Planar)) -> Result<(), Error> {
+    let header = Header::parse(&job.bytes, &LIMITS)?;
+    let mut index = match &job.index {
+        Some(bytes) => Some(Index::parse(&header, bytes).expect("made for this image")),
+        None => how.learn.map(|kind| Index::new(&header, kind)),
+    };
+    let region = job.region;
+    if how.planar {
         for plane in &mut sinks.1.0 {
             plane.resize(plane.len().max(planar_row_len(region.width)), 0);
         }
-        return decoder.decode(&header, region, &mut sinks.1);
+        decoder.decode_by(&header, region, index.as_mut(), &mut sinks.1)?;
+    } else {
+        sinks.0.width = region.width;
+        sinks
+            .0
+            .pixels
+            .resize(sinks.0.pixels.len().max(3 * region.width * region.height), 0);
+        decoder.decode_by(&header, region, index.as_mut(), &mut sinks.0)?;
     }
-    sinks.0.width = region.width;
-    sinks
-        .0
-        .pixels
-        .resize(sinks.0.pixels.len().max(3 * region.width * region.height), 0);
-    decoder.decode(&header, region, &mut sinks.0)
+    if let (Some(index), Some(_)) = (index, how.learn) {
+        std::hint::black_box(index.to_bytes(&header));
+    }
+    Ok(())
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut rounds, mut scale, mut planar, mut level, mut files) = (5u32, 1.0, false, Level::Avx2, vec![]);
+    let (mut rounds, mut scale, mut crops, mut level, mut jobs) = (5u32, 1.0, false, Level::Avx2, vec![]);
+    let (mut index, mut seed) = (None, 1);
+    let mut how = How {
+        planar: false,
+        learn: None,
+    };
+    let mut files: Vec<String> = vec![];
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or("an option lacks its value");
         match argument.as_str() {
             "--rounds" => rounds = value()?.parse()?,
             "--region" => scale = value()?.parse()?,
-            "--planar" => planar = true,
+            "--planar" => how.planar = true,
+            "--crops" => crops = true,
+            "--index" => match value()?.as_str() {
+                "learn-rows" => how.learn = Some(Kind::Rows),
+                "learn-tiles" => how.learn = Some(Kind::Tiles),
+                name => index = Some(Kind::named(name).ok_or("no such index")?),
+            },
             "--scalar" => level = Level::Scalar,
-            _ => files.push(std::fs::read(argument)?),
+            _ => files.push(argument),
         }
     }
     let mut decoder = Decoder::with_level(level);
+    let (mut file_bytes, mut index_bytes) = (0, 0);
+    for file in files {
+        let bytes = std::fs::read(file)?;
+        let Ok(header) = Header::parse(&bytes, &LIMITS) else {
+            continue;
+        };
+        let region = if crops {
+            crop(&header, &mut seed)
+        } else {
+            centre(&header, scale)
+        };
+        let index = match index {
+            Some(kind) => Some(decoder.index(&header, kind)?.to_bytes(&header)),
+            None => None,
+        };
+        file_bytes += bytes.len();
+        index_bytes += index.as_ref().map_or(0, Vec::len);
+        jobs.push(Job { bytes, region, index });
+    }
     let mut sinks = (
         Interleaved {
             width: 0,
@@ -100,25 +171,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
         Planar(Default::default()),
     );
-    files.retain(|bytes| decode(&mut decoder, bytes, scale, planar, &mut sinks).is_ok());
+    jobs.retain(|job| decode(&mut decoder, job, how, &mut sinks).is_ok());
     // the best of each image: what else runs on the machine disturbs few of them every time
-    let mut best = vec![Duration::MAX; files.len()];
+    let mut best = vec![Duration::MAX; jobs.len()];
     let start = Instant::now();
     for _ in 0..rounds {
-        for (bytes, best) in files.iter().zip(&mut best) {
+        for (job, best) in jobs.iter().zip(&mut best) {
             let start = Instant::now();
-            let result = decode(&mut decoder, bytes, scale, planar, &mut sinks);
+            let result = decode(&mut decoder, job, how, &mut sinks);
             *best = (*best).min(start.elapsed());
             assert!(result.is_ok(), "decoded before");
         }
     }
     let all = start.elapsed() / rounds;
-    let per_image = |time: Duration| time.as_secs_f64() * 1e3 / files.len().max(1) as f64;
+    let per_image = |time: Duration| time.as_secs_f64() * 1e3 / jobs.len().max(1) as f64;
     println!(
-        "{} images, ms per image: best {:.3}, mean {:.3}",
-        files.len(),
+        "{} images, ms per image: best {:.3}, mean {:.3}; index {:.2} % of the files",
+        jobs.len(),
         per_image(best.iter().sum()),
-        per_image(all)
+        per_image(all),
+        100.0 * index_bytes as f64 / file_bytes.max(1) as f64
     );
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use penstock_core::concat;
 use penstock_core::error::Error;
 use penstock_core::fill::{self, Affine, Failure, Geometry, Interleaved, Layout, Recipe, Row, Spent};
-use penstock_core::jpeg::{self, Color, Header, Limits, Process};
+use penstock_core::jpeg::{self, Color, Header, Index, Limits, Process};
 use penstock_core::resample::Filter;
 use penstock_core::simd::{self, Level};
 use pyo3::exceptions::PyValueError;
@@ -17,6 +17,7 @@ use pyo3::{type_hint_identifier, type_hint_subscript};
 
 use crate::arrays::{Array, Batch, Dtype, Encoded, NewArray, Part, Writable};
 use crate::errors;
+use crate::indices::{self, Guides, Notes};
 
 /// `(i, kind, message)` of images that did not become rows.
 pub type Failures = Vec<(usize, &'static str, String)>;
@@ -164,6 +165,8 @@ pub fn fill(
     geometry: &Array<i32>,
     target: &Target<'_>,
     rows: &Array<i64>,
+    guides: &Guides,
+    notes: Option<Notes<'_>>,
 ) -> PyResult<(Failures, u64, u64)> {
     let n = images.len();
     if geometry.shape() != [n, Geometry::COLUMNS] || rows.shape() != [n] {
@@ -185,6 +188,7 @@ pub fn fill(
         .collect::<PyResult<_>>()?;
     check_distinct(&rows)?;
     let (mut failures, mut misplaced, mut spent) = (Failures::new(), None, Spent::default());
+    let mut found = vec![];
     let level = level();
     py.detach(|| {
         fill::with_filler(level, |filler| {
@@ -192,8 +196,9 @@ pub fn fill(
                 // SAFETY: rows are in range and distinct. That no other call writes them at the same time is the
                 // Python caller's duty, stated in the module's documentation.
                 let row = unsafe { target.row(rows[i]) };
-                match filler.fill(image.bytes(), &geometries[i], &target.recipe, row, &mut spent) {
-                    Ok(()) => {}
+                let guide = guides.guide(i);
+                match filler.fill(image.bytes(), guide, &geometries[i], &target.recipe, row, &mut spent) {
+                    Ok(told) => found.push((i, told)),
                     Err(Failure::Image(error)) => failures.push((i, errors::kind(&error), error.to_string())),
                     Err(Failure::Geometry(message)) => {
                         misplaced = Some(invalid(format!("geometry[{i}]: {message}")));
@@ -203,6 +208,7 @@ pub fn fill(
             }
         });
     });
+    indices::tell(notes, found)?;
     match misplaced {
         Some(error) => Err(error),
         None => Ok((failures, spent.decode.as_nanos() as u64, spent.resize.as_nanos() as u64)),
@@ -312,6 +318,8 @@ pub fn decode<'py>(
     image: &Encoded,
     region: Option<Corners>,
     max_pixels: u64,
+    guides: &Guides,
+    notes: Option<Notes<'_>>,
 ) -> PyResult<NewArray<'py, u8>> {
     let header = Header::parse(image.bytes(), &Limits { max_pixels }).map_err(|error| errors::refused(&error))?;
     let [x0, y0, x1, y1] = corners(region, header.width(), header.height())?;
@@ -326,8 +334,13 @@ pub fn decode<'py>(
         .map_err(invalid)?;
     let mut pixels = NewArray::empty(py, &[window[1], window[0], 3])?;
     let (level, out) = (level(), pixels.values_mut());
-    py.detach(|| fill::with_filler(level, |filler| filler.decode(&header, &geometry, window, out)))
-        .map_err(|error| errors::refused(&error))?;
+    let decoded = py.detach(|| {
+        fill::with_filler(level, |filler| {
+            filler.decode(&header, guides.guide(0), &geometry, window, out)
+        })
+    });
+    let found = decoded.map_err(|error| errors::refused(&error))?;
+    indices::tell(notes, [(0, found)])?;
     Ok(pixels)
 }
 
@@ -336,6 +349,22 @@ pub fn transcode_baseline<'py>(py: Python<'py>, image: &Encoded, max_pixels: u64
         .detach(|| jpeg::transcode_baseline(image.bytes(), &Limits { max_pixels }))
         .map_err(|error| errors::refused(&error))?;
     Ok(PyBytes::new(py, &transcoded))
+}
+
+pub fn build_index(py: Python<'_>, image: &Encoded, kind: &str, max_pixels: u64) -> PyResult<Bound<'_, PyBytes>> {
+    let (kind, level) = (indices::kind_named(kind)?, level());
+    let built = py.detach(|| {
+        let header = Header::parse(image.bytes(), &Limits { max_pixels })?;
+        fill::with_filler(level, |filler| filler.index(&header, kind)).map(|index| index.to_bytes(&header))
+    });
+    let bytes = built.map_err(|error| errors::refused(&error))?;
+    Ok(PyBytes::new(py, &bytes))
+}
+
+pub fn inspect_index(image: &Encoded, index: &Encoded) -> Option<(&'static str, usize, usize)> {
+    let header = Header::parse(image.bytes(), &Limits { max_pixels: u64::MAX }).ok()?;
+    let index = Index::parse(&header, index.bytes())?;
+    Some((index.kind().name(), index.known(), index.total()))
 }
 
 pub fn inspect<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Facts<'py>> {

@@ -3,6 +3,7 @@
 mod arrays;
 mod call;
 mod errors;
+mod indices;
 
 use pyo3::prelude::*;
 
@@ -26,6 +27,7 @@ mod _native {
     use crate::call::{self, Facts, Failures, LEVEL, Target};
     #[pymodule_export]
     use crate::errors::{CorruptError, TooLargeError, UnsupportedError};
+    use crate::indices::{Guides, Indices, Notes};
 
     /// Columns of `fill`'s geometry.
     #[pymodule_export]
@@ -69,6 +71,8 @@ mod _native {
     ///     are not decoded; of a progressive image all scans are, above and beside it.
     /// max_pixels : int
     ///     Largest width times height that the header may declare.
+    /// index, learn, found
+    ///     As `fill`'s, for this one image, whose number is 0.
     ///
     /// Returns
     /// -------
@@ -87,14 +91,67 @@ mod _native {
     /// ValueError
     ///     The region is not inside the image.
     #[pyfunction]
-    #[pyo3(signature = (image, region=None, max_pixels=134_217_728))]
-    fn decode(
-        py: Python<'_>,
+    #[pyo3(signature = (image, region=None, max_pixels=134_217_728, *, index=None, learn=None, found=None))]
+    #[allow(clippy::too_many_arguments)] // Python's keyword arguments
+    fn decode<'py>(
+        py: Python<'py>,
         image: Encoded,
         region: Option<(i32, i32, i32, i32)>,
         max_pixels: u64,
-    ) -> PyResult<NewArray<'_, u8>> {
-        call::decode(py, &image, region, max_pixels)
+        index: Option<Encoded>,
+        learn: Option<&str>,
+        found: Option<Notes<'py>>,
+    ) -> PyResult<NewArray<'py, u8>> {
+        let indices = index.map(|index| Indices(vec![Some(index)]));
+        let guides = Guides::new(1, indices, learn, found.is_some())?;
+        call::decode(py, &image, region, max_pixels, &guides, found)
+    }
+
+    /// Makes a JPEG's index: where decoding may begin inside it, so that what a crop does not need is not read.
+    ///
+    /// Parameters
+    /// ----------
+    /// image : buffer
+    ///     The encoded image, which stays as it is.
+    /// kind : {"rows", "tiles"}
+    ///     Places to begin: every row of MCUs (about 0.24 % of the file's size), or about every 64 pixels of it (2 %).
+    /// max_pixels : int
+    ///     Largest width times height that the header may declare.
+    ///
+    /// Returns
+    /// -------
+    /// bytes
+    ///     For `fill` and `decode`, with this very image. Bound to it by a check of 64 bits.
+    ///
+    /// Raises
+    /// ------
+    /// UnsupportedError, CorruptError, TooLargeError
+    ///     As `decode` of the whole image.
+    /// ValueError
+    ///     Not a kind.
+    #[pyfunction]
+    #[pyo3(signature = (image, kind="rows", max_pixels=134_217_728))]
+    fn build_index(py: Python<'_>, image: Encoded, kind: &str, max_pixels: u64) -> PyResult<Bound<'_, PyBytes>> {
+        call::build_index(py, &image, kind, max_pixels)
+    }
+
+    /// What an index says about itself.
+    ///
+    /// Parameters
+    /// ----------
+    /// image : buffer
+    ///     The encoded image.
+    /// index : buffer
+    ///     Its index.
+    ///
+    /// Returns
+    /// -------
+    /// tuple of (str, int, int), or None
+    ///     Its kind, how many places to begin it knows, and how many there are (fewer are known of an index that is still
+    ///     being learned). None: damaged, or not of this image.
+    #[pyfunction]
+    fn inspect_index(image: Encoded, index: Encoded) -> Option<(&'static str, usize, usize)> {
+        call::inspect_index(&image, &index)
     }
 
     /// Fills rows of a batch from encoded images: decode, crop, resize, flip, normalise.
@@ -120,6 +177,15 @@ mod _native {
     ///     the type. uint8 batches: None.
     /// max_pixels : int
     ///     Largest width times height that a header may declare.
+    /// indices : sequence of (buffer or None), optional
+    ///     Each image's index, as `build_index` makes it or a call found it. Rows are the same without, and where an index
+    ///     is wrong.
+    /// learn : {"rows", "tiles"}, optional
+    ///     Note the places that decoding comes by: in the given index, or in a new one of this kind.
+    /// found : list, optional
+    ///     Where to tell of indices; needed with `indices` and `learn`. Appended: ``(i, damaged, learned)`` for each image
+    ///     of which there is something to tell: its index was found to be damaged or another image's (bool), and what
+    ///     takes its place from now on (bytes; None: nothing was learned).
     ///
     /// Returns
     /// -------
@@ -134,10 +200,10 @@ mod _native {
     ///     Arguments that do not fit together; nothing was written, except where a region turns out not to lie inside its
     ///     image (the message names ``i``): then other rows may have been.
     #[pyfunction]
-    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728))]
+    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, indices=None, learn=None, found=None))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
-    fn fill(
-        py: Python<'_>,
+    fn fill<'py>(
+        py: Python<'py>,
         images: EncodedImages,
         geometry: Array<i32>,
         out: Batch,
@@ -147,9 +213,13 @@ mod _native {
         scale: Option<[f32; 3]>,
         offset: Option<[f32; 3]>,
         max_pixels: u64,
+        indices: Option<Indices>,
+        learn: Option<&str>,
+        found: Option<Notes<'py>>,
     ) -> PyResult<(Failures, u64, u64)> {
         let target = Target::new(&out, layout, filter, scale, offset, max_pixels)?;
-        call::fill(py, &images.0, &geometry, &target, &rows)
+        let guides = Guides::new(images.0.len(), indices, learn, found.is_some())?;
+        call::fill(py, &images.0, &geometry, &target, &rows, &guides, found)
     }
 
     /// The same as `fill` for one image that is already decoded.

@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::jpeg::{Decoder, Header, Limits, Region};
+use crate::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region};
 use crate::resample::{Filter, Needed, Picture, Resampler};
 use crate::rows::RowSink;
 use crate::simd::Level;
@@ -140,18 +140,20 @@ impl Filler {
     pub fn fill(
         &mut self,
         jpeg: &[u8],
+        guide: Guide<'_>,
         geometry: &Geometry,
         recipe: &Recipe,
         row: Row<'_>,
         spent: &mut Spent,
-    ) -> Result<(), Failure> {
+    ) -> Result<Found, Failure> {
         let begun = Instant::now();
         let header = Header::parse(jpeg, &recipe.limits)?;
         geometry
             .check_inside(header.width(), header.height())
             .map_err(Failure::Geometry)?;
         // a strip is an MCU row, and the row before it if that waited for chroma from below
-        let needed = self.begin(geometry, recipe, 3, 8 * header.vmax + 1);
+        let open_rows = 8 * header.vmax + 1;
+        let needed = self.begin(geometry, recipe, 3, open_rows);
         let region = Region {
             x: needed.x,
             y: needed.y,
@@ -162,15 +164,17 @@ impl Filler {
             resampler: &mut self.resampler,
             spent: Duration::ZERO,
         };
-        let decoded = self.decoder.decode(&header, region, &mut sink);
+        let decoded = self.decoder.decode_guided(&header, region, guide, &mut sink, |sink| {
+            begin(sink.resampler, geometry, recipe, 3, open_rows);
+        });
         let resized = sink.spent;
         spent.resize += resized;
         spent.decode += begun.elapsed().saturating_sub(resized);
-        decoded?;
+        let found = decoded?;
         let begun = Instant::now();
         self.finish(geometry, recipe, row);
         spent.resize += begun.elapsed();
-        Ok(())
+        Ok(found)
     }
 
     /// The same from pixels; 1 channel gives a row of 1.
@@ -210,31 +214,45 @@ impl Filler {
     pub fn decode(
         &mut self,
         header: &Header<'_>,
+        guide: Guide<'_>,
         geometry: &Geometry,
         [width, height]: [usize; 2],
         out: &mut [u8],
-    ) -> Result<(), Error> {
+    ) -> Result<Found, Error> {
         let [x, y] = geometry.corner();
+        let region = Region { x, y, width, height };
         self.decoder
-            .decode(header, Region { x, y, width, height }, &mut Rgb { out, width })
+            .decode_guided(header, region, guide, &mut Rgb { out, width }, |_| ())
     }
 
-    /// Starts a picture; what is needed is in the image's own coordinates.
+    /// Goes through a scan once and makes its index.
+    ///
+    /// # Errors
+    /// Where the image is damaged.
+    pub fn index(&mut self, header: &Header<'_>, kind: Kind) -> Result<Index, Error> {
+        self.decoder.index(header, kind)
+    }
+
     fn begin(&mut self, geometry: &Geometry, recipe: &Recipe, planes: usize, open_rows: usize) -> Needed {
-        let [x, y] = geometry.axes(recipe.window);
-        let [left, top] = geometry.corner();
-        let needed = self.resampler.begin(recipe.filter, x, y, planes, open_rows);
-        Needed {
-            x: needed.x + left,
-            y: needed.y + top,
-            ..needed
-        }
+        begin(&mut self.resampler, geometry, recipe, planes, open_rows)
     }
 
     fn finish(&mut self, geometry: &Geometry, recipe: &Recipe, row: Row<'_>) {
         self.writer
             .write(self.resampler.picture(), geometry, recipe.layout, row);
         self.resampler.shrink(KEPT_BYTES);
+    }
+}
+
+/// Starts a picture; what is needed is in the image's own coordinates.
+fn begin(resampler: &mut Resampler, geometry: &Geometry, recipe: &Recipe, planes: usize, open_rows: usize) -> Needed {
+    let [x, y] = geometry.axes(recipe.window);
+    let [left, top] = geometry.corner();
+    let needed = resampler.begin(recipe.filter, x, y, planes, open_rows);
+    Needed {
+        x: needed.x + left,
+        y: needed.y + top,
+        ..needed
     }
 }
 

@@ -7,10 +7,12 @@ use super::entropy::{Layout, PADDING, SLACK, WINDOW, Window};
 use super::header::Header;
 use super::huffman::Tables;
 use super::idct::{self, BlockRow};
+use super::index::{Index, Kind};
 use super::markers::Color;
 use super::planes::{Cover, Part, Plane};
 use super::progressive::Progressive;
 use super::scan::Scan;
+use super::walk::Walk;
 use crate::error::Error;
 use crate::rows::RowSink;
 use crate::simd::{self, Level};
@@ -99,6 +101,24 @@ impl Decoder {
     /// # Panics
     /// If `region` is empty or not inside the picture.
     pub fn decode<S: RowSink>(&mut self, header: &Header<'_>, region: Region, sink: &mut S) -> Result<(), Error> {
+        self.decode_by(header, region, None, sink)
+    }
+
+    /// The same by an index of this image, to which the entries are added that it lacks and the decode comes by. Those of
+    /// progressive files are not looked at.
+    ///
+    /// # Errors
+    /// Likewise. If the index knew more than [`Index::new`], it may be to blame: [`Self::decode`] tells.
+    ///
+    /// # Panics
+    /// Likewise.
+    pub fn decode_by<S: RowSink>(
+        &mut self,
+        header: &Header<'_>,
+        region: Region,
+        index: Option<&mut Index>,
+        sink: &mut S,
+    ) -> Result<(), Error> {
         assert!(
             region.is_inside(header),
             "region {region:?} is not inside {} x {}",
@@ -110,18 +130,10 @@ impl Decoder {
             let shared = (self.level, &mut self.tables, &mut self.planes);
             return progressive.decode(shared, header, region, sink);
         }
-        for component in header.components() {
-            let [dc, ac] =
-                [header.huffman[0][component.dc], header.huffman[1][component.ac]].map(Option::unwrap_or_default);
-            if !self.tables.set_dc(component.dc, dc) || !self.tables.set_ac(component.ac, ac) {
-                return Err(Error::Corrupt {
-                    what: "bad Huffman table",
-                    offset: header.scan,
-                });
-            }
-        }
+        self.set_tables(header)?;
         let cover = Cover::new(header, region);
-        let mut scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);
+        let scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);
+        let mut walk = Walk::new(scan, header.mcus_x, index);
         let mut strips = Strips {
             level: self.level,
             header,
@@ -131,24 +143,55 @@ impl Decoder {
             next: region.y,
         };
         strips.begin();
-        scan.skip(cover.rows.start * header.mcus_x + cover.columns.start)?;
         for row in cover.rows.clone() {
+            let last = walk.last_of_run(&cover.columns, &cover.rows, row);
+            walk.go(row * header.mcus_x + cover.columns.start, last)?;
             let mut column = cover.columns.start;
             while column < cover.columns.end {
-                let mcus = (cover.columns.end - column).min(RUN_BLOCKS / header.blocks_per_mcu / 2 * 2);
+                let mcus = walk.run((cover.columns.end - column).min(RUN_BLOCKS / header.blocks_per_mcu / 2 * 2));
                 let used = &mut self.used[..mcus * header.blocks_per_mcu];
-                scan.decode(&mut self.coefficients[..], used)?;
+                walk.decode(mcus, &mut self.coefficients[..], used)?;
                 strips.transform(row, column..column + mcus, self.coefficients.as_chunks().0, used);
                 column += mcus;
             }
             strips.finish_row();
             strips.emit(row, sink);
-            let rest = header.mcus_x - cover.columns.end;
             if row + 1 < cover.rows.end {
-                scan.skip(rest + cover.columns.start)?;
                 strips.advance();
-            } else if rest == 0 && row + 1 == header.mcus_y {
-                scan.finish()?;
+            }
+        }
+        if cover.columns.end == header.mcus_x && cover.rows.end == header.mcus_y {
+            return walk.finish();
+        }
+        walk.check()
+    }
+
+    /// Goes through a scan once and makes its index; no pixel is made.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the scan is found broken, up to its end. [`Error::Unsupported`]: progressive.
+    pub fn index(&mut self, header: &Header<'_>, kind: Kind) -> Result<Index, Error> {
+        if header.progressive {
+            return Err(Error::Unsupported("an index of a progressive file"));
+        }
+        self.set_tables(header)?;
+        let scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);
+        let (mcus, mut index) = (header.mcus_x * header.mcus_y, Index::new(header, kind));
+        let mut walk = Walk::new(scan, header.mcus_x, Some(&mut index));
+        walk.go(mcus, mcus)?;
+        walk.finish()?;
+        Ok(index)
+    }
+
+    fn set_tables(&mut self, header: &Header<'_>) -> Result<(), Error> {
+        for component in header.components() {
+            let [dc, ac] =
+                [header.huffman[0][component.dc], header.huffman[1][component.ac]].map(Option::unwrap_or_default);
+            if !self.tables.set_dc(component.dc, dc) || !self.tables.set_ac(component.ac, ac) {
+                return Err(Error::Corrupt {
+                    what: "bad Huffman table",
+                    offset: header.scan,
+                });
             }
         }
         Ok(())

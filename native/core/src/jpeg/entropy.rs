@@ -108,6 +108,12 @@ impl Cursor {
         self.at -= bytes;
     }
 
+    /// Passes over up to 7 bits of the first byte.
+    pub fn drop_bits(&mut self, window: &Window, bits: u8) {
+        self.refill(&window.bytes);
+        self.take(bits);
+    }
+
     /// Makes at least 56 bits known.
     #[inline(always)]
     fn refill(&mut self, window: &[u8; WINDOW + PADDING]) {

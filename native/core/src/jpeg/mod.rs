@@ -10,7 +10,8 @@
 //!
 //! The picture is decoded strip by strip (an MCU row each), so that everything after the file's bytes stays in cache and
 //! memory grows with the region's width only. Blocks outside the region are passed over by the entropy decoder and cost
-//! nothing else; rows below it are not read.
+//! nothing else; rows below it are not read. With an index ([`Index`], [`Guide`]) blocks above, and most beside it, are not
+//! even read.
 //!
 //! A progressive file comes to the same strips on another way: its scans are looked through first, then all are decoded
 //! into the coefficients of the picture down to the region's last row.
@@ -31,12 +32,15 @@ mod color;
 mod color_avx2;
 mod decoder;
 mod entropy;
+mod guide;
 mod header;
 mod huffman;
 mod huffman_code;
 mod idct;
 #[cfg(target_arch = "x86_64")]
 mod idct_avx2;
+mod index;
+mod index_bytes;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod kernel_tests;
 mod markers;
@@ -54,9 +58,12 @@ mod upsample;
 mod upsample_avx2;
 #[cfg(target_arch = "x86_64")]
 mod vector;
+mod walk;
 
 pub use decoder::{Decoder, Region};
+pub use guide::{Found, Guide};
 pub use header::{Header, Limits};
+pub use index::{Index, Kind};
 pub use markers::{Color, Process};
 pub use summary::{Summary, inspect};
 pub use transcode::transcode_baseline;

@@ -2,16 +2,22 @@
 
 use super::entropy::{self, Cursor, Layout, PADDING, WINDOW, Window};
 use super::header::Header;
+use super::index::Entry;
 use super::unstuff::{self, find_marker};
 use crate::error::Error;
 use crate::simd::Level;
+
+/// Bytes that the cursor loads at once.
+const LOAD: usize = 8;
 
 /// Reads MCUs in order.
 pub(crate) struct Scan<'a> {
     level: Level,
     file: &'a [u8],
-    /// Next byte of the file to be unstuffed.
+    /// Where the scan starts, the next byte to be unstuffed, and the end of those that may be.
+    start: usize,
     source: usize,
+    end: usize,
     window: &'a mut Window,
     cursor: Cursor,
     layout: Layout<'a>,
@@ -20,6 +26,8 @@ pub(crate) struct Scan<'a> {
     left: usize,
     /// Number of the restart marker that comes next.
     next_restart: u8,
+    /// A byte of the window and its offset in the file, kept behind the cursor if places are asked for.
+    known: Option<(usize, usize)>,
 }
 
 impl<'a> Scan<'a> {
@@ -29,7 +37,9 @@ impl<'a> Scan<'a> {
         Scan {
             level,
             file: header.bytes,
+            start: header.scan,
             source: header.scan,
+            end: header.bytes.len(),
             window,
             cursor: Cursor::default(),
             layout,
@@ -40,7 +50,46 @@ impl<'a> Scan<'a> {
                 header.restart_interval
             },
             next_restart: 0,
+            known: None,
         }
+    }
+
+    /// Makes ready for [`Self::place`], before anything is read.
+    pub fn keep_place(&mut self, kept: bool) {
+        self.known = kept.then_some((0, self.source));
+    }
+
+    /// Where the next MCU begins; places are kept.
+    pub fn place(&mut self) -> Result<Entry, Error> {
+        if self.left == 0 {
+            self.restart()?;
+        }
+        let bits = self.cursor.position().max(0) as usize;
+        let offset = self.offset_of(bits / 8);
+        Ok(Entry {
+            bits: (8 * (offset - self.start) + bits % 8) as u64,
+            predictors: self.cursor.predictors,
+        })
+    }
+
+    /// Moves to MCU `mcu`, which begins at `entry`. Of the bytes from `end` on none is read.
+    pub fn seek(&mut self, mcu: usize, entry: Entry, end: Option<Entry>) {
+        let len = self.file.len();
+        let offset = |bits: u64| self.start.saturating_add((bits / 8) as usize).min(len);
+        self.source = offset(entry.bits);
+        // a byte begun, which may be FF00
+        self.end = end.map_or(len, |end| {
+            (offset(end.bits) + 2 * usize::from(end.bits % 8 > 0)).min(len)
+        });
+        self.end = self.end.max(self.source);
+        if self.interval > 0 {
+            self.left = self.interval - mcu % self.interval;
+            self.next_restart = ((mcu / self.interval) & 7) as u8;
+        }
+        self.begin_at(self.source);
+        self.fill_window();
+        self.cursor.predictors = entry.predictors;
+        self.cursor.drop_bits(self.window, (entry.bits % 8) as u8);
     }
 
     /// Decodes the next MCUs: see [`entropy::decode_blocks`].
@@ -121,16 +170,21 @@ impl<'a> Scan<'a> {
 
     /// Fills the window, unless it is more than half full.
     fn fill_window(&mut self) {
-        let window = &mut *self.window;
-        let spent = self.cursor.spent().min(window.filled);
-        if window.filled - spent > WINDOW / 2 {
+        // bits of the bytes just loaded may still be wanted: their place is
+        let spent = self.cursor.spent().min(self.window.filled).saturating_sub(LOAD);
+        if self.window.filled - spent > WINDOW / 2 {
             return;
         }
+        if self.known.is_some() {
+            self.offset_of(self.cursor.position().max(0) as usize / 8);
+            self.known = self.known.map(|(byte, offset)| (byte - spent, offset));
+        }
+        let window = &mut *self.window;
         window.bytes.copy_within(spent..window.filled, 0);
         self.cursor.rebase(spent);
         window.filled -= spent;
         let room = &mut window.bytes[window.filled..WINDOW];
-        let progress = unstuff::unstuff(self.level, &self.file[self.source..], room);
+        let progress = unstuff::unstuff(self.level, &self.file[self.source..self.end.max(self.source)], room);
         self.source += progress.read;
         window.filled += progress.written;
         window.ended = progress.ended;
@@ -162,16 +216,32 @@ impl<'a> Scan<'a> {
         if self.file.get(self.source..self.source + 2) != Some(&[0xff, 0xd0 | self.next_restart]) {
             return self.corrupt("restart marker missing or out of order");
         }
-        self.source += 2;
         self.next_restart = (self.next_restart + 1) & 7;
-        self.drop_interval();
-        self.window.ended = false;
+        self.begin_at(self.source + 2);
         self.left = self.interval;
         Ok(())
     }
 
+    /// Forgets what was read, and reads on at a byte of the file.
+    fn begin_at(&mut self, source: usize) {
+        self.source = source;
+        self.window.filled = 0;
+        self.window.ended = false;
+        self.cursor = Cursor::default();
+        self.known = self.known.map(|_| (0, source));
+    }
+
+    /// Offset in the file of a byte of the window, which is not before the last one asked for.
+    fn offset_of(&mut self, byte: usize) -> usize {
+        let (from, offset) = self.known.unwrap_or_default();
+        let passed = self.window.bytes.get(from..byte).unwrap_or_default();
+        let offset = offset + passed.len() + unstuff::count_ff(passed);
+        self.known = Some((from + passed.len(), offset));
+        offset
+    }
+
     #[cold]
-    fn corrupt<T>(&self, what: &'static str) -> Result<T, Error> {
+    pub fn corrupt<T>(&self, what: &'static str) -> Result<T, Error> {
         Err(Error::Corrupt {
             what,
             offset: self.source,

@@ -90,6 +90,13 @@ fn unstuff_tail(source: &[u8], target: &mut [u8], mut read: usize, mut written: 
     }
 }
 
+/// How many bytes are FF: in unstuffed data, those that were stuffed.
+pub(crate) fn count_ff(bytes: &[u8]) -> usize {
+    let (chunks, rest) = bytes.as_chunks::<STEP>();
+    let count = |bytes: &[u8]| bytes.iter().map(|&byte| u8::from(byte == 0xff)).sum::<u8>();
+    chunks.iter().map(|chunk| usize::from(count(chunk))).sum::<usize>() + usize::from(count(rest))
+}
+
 /// Offset of the marker that ends the entropy-coded data at the start of `source`; its length if there is none.
 pub(crate) fn find_marker(source: &[u8]) -> usize {
     let mut at = 0;

@@ -1,0 +1,117 @@
+//! Indices of images as arguments, and what is found out about them as results.
+
+use penstock_core::jpeg::{Found, Guide, Kind};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::inspect::PyStaticExpr;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+use pyo3::{type_hint_identifier, type_hint_subscript, type_hint_union};
+
+use crate::arrays::Encoded;
+
+/// An index per image, or none.
+pub struct Indices(pub Vec<Option<Encoded>>);
+
+impl FromPyObject<'_, '_> for Indices {
+    type Error = PyErr;
+    const INPUT_TYPE: PyStaticExpr = type_hint_subscript!(
+        type_hint_identifier!("collections.abc", "Sequence"),
+        type_hint_union!(
+            type_hint_identifier!("typing_extensions", "Buffer"),
+            type_hint_identifier!("builtins", "None")
+        )
+    );
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let index = |(i, object): (usize, PyResult<Bound<'_, PyAny>>)| {
+            let object = object?;
+            object.extract::<Option<Encoded>>().map_err(|error| {
+                let named =
+                    PyTypeError::new_err(format!("index {i} is not bytes or None: {}", error.value(object.py())));
+                named.set_cause(object.py(), Some(error));
+                named
+            })
+        };
+        object
+            .try_iter()?
+            .enumerate()
+            .map(index)
+            .collect::<PyResult<_>>()
+            .map(Self)
+    }
+}
+
+/// The list that a caller gave for what is found out.
+pub struct Notes<'py>(Bound<'py, PyList>);
+
+impl<'py> FromPyObject<'_, 'py> for Notes<'py> {
+    type Error = PyErr;
+    const INPUT_TYPE: PyStaticExpr = type_hint_subscript!(
+        type_hint_identifier!("builtins", "list"),
+        type_hint_subscript!(
+            type_hint_identifier!("builtins", "tuple"),
+            type_hint_identifier!("builtins", "int"),
+            type_hint_identifier!("builtins", "bool"),
+            type_hint_union!(
+                type_hint_identifier!("builtins", "bytes"),
+                type_hint_identifier!("builtins", "None")
+            )
+        )
+    );
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Self(object.cast::<PyList>()?.to_owned()))
+    }
+}
+
+/// What a call knows of its images beforehand.
+#[derive(Default)]
+pub struct Guides {
+    indices: Vec<Option<Encoded>>,
+    learn: Option<Kind>,
+}
+
+impl Guides {
+    /// For `n` images. Whoever gives indices or wants to learn must want to be told, too.
+    pub fn new(n: usize, indices: Option<Indices>, learn: Option<&str>, notes: bool) -> PyResult<Self> {
+        if let Some(Indices(indices)) = &indices
+            && indices.len() != n
+        {
+            let message = format!("{n} images need {n} indices, not {}", indices.len());
+            return Err(PyValueError::new_err(message));
+        }
+        let indices = indices.map_or_else(Vec::new, |indices| indices.0);
+        if !notes && (learn.is_some() || indices.iter().any(Option::is_some)) {
+            return Err(PyValueError::new_err(
+                "indices and learn need a list `found` for what is to be told of them",
+            ));
+        }
+        let learn = learn.map(kind_named).transpose()?;
+        Ok(Self { indices, learn })
+    }
+
+    /// Of image `i`.
+    pub fn guide(&self, i: usize) -> Guide<'_> {
+        Guide {
+            index: self.indices.get(i).and_then(Option::as_ref).map(Encoded::bytes),
+            learn: self.learn,
+        }
+    }
+}
+
+/// The kind of that name.
+pub fn kind_named(name: &str) -> PyResult<Kind> {
+    Kind::named(name).ok_or_else(|| PyValueError::new_err(format!("{name:?} is not \"rows\" or \"tiles\"")))
+}
+
+/// Appends to a caller's list what there is to tell.
+pub fn tell(notes: Option<Notes<'_>>, found: impl IntoIterator<Item = (usize, Found)>) -> PyResult<()> {
+    let Some(Notes(list)) = notes else { return Ok(()) };
+    for (i, found) in found {
+        if found != Found::default() {
+            let learned = found.learned.map(|bytes| PyBytes::new(list.py(), &bytes));
+            list.append((i, found.damaged, learned))?;
+        }
+    }
+    Ok(())
+}
