@@ -212,7 +212,13 @@ if __name__ == "__main__":
         after = descriptors()
     loader.close()
     files = [name for name in os.listdir("/dev/shm") if set(name.encode().split(b"_")) & set(killed)]
-    say(kills=len(killed), bad=bad, errors=errors, before=before, after=after, files=files, left=children())
+    del loader
+    gc.collect()
+    mapped = [line for line in open("/proc/self/maps") if "memfd:penstock" in line]
+    every = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+    zombies = [pid for pid in every if not alive(int(pid))]
+    say(kills=len(killed), bad=bad, errors=errors, before=before, after=after, files=files, left=children(),
+        mapped=mapped, zombies=zombies, open=descriptors())
 """
 MAKERS = {
     "numpy": """
@@ -247,5 +253,5 @@ def test_02_random_kills_lose_nothing(kind: str, wanted: int, tmp_path: Path) ->
     assert said["errors"] == []
     assert said["bad"] == 0
     assert said["left"] == []
-    assert said["files"] == []
+    assert said["files"] == said["mapped"] == said["zombies"] == []
     assert said["after"] <= said["before"] + 8  # two workers' ends may be there or not

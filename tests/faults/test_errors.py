@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import time
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch.utils.data
 
-from penstock.errors import SampleError
+from penstock.errors import SampleError, WorkerError
 from tests.faults.conftest import Load
 from tests.faults.harness import SLACK, Indices, drain
 
@@ -157,6 +161,69 @@ def test_09_stop_iteration_does_not_end_the_epoch(load: Load, make: Any, num_wor
     assert sum(len(batch) for batch in batches) == 60
 
 
+class Bad(Indices):
+    """Four samples of 64 cannot be built; one of them ends its worker."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index in {5, 6, 37}:
+            raise ValueError(f"bad {index}")
+        if index == 50:
+            os._exit(9)
+        return index
+
+
+@pytest.mark.parametrize(("on_error", "missing"), [("raise", 12), ("skip", 4), ("replace", 4)])
+def test_10_a_bad_sample_costs_itself_alone(load: Load, on_error: str, missing: int) -> None:
+    """Fault 10: a caller who goes on misses, by policy, whole batches or the bad samples; these are listed."""
+    loader = load(Bad(64), on_error=on_error)
+    batches, errors = drain(iter(loader))
+    came = [int(index) for batch in batches for index in batch]
+
+    assert set(came) == set(range(64)) - ({*range(4, 8), *range(36, 40), *range(48, 52)} if missing == 12 else BAD)
+    assert len(came) == (64 if on_error == "replace" else 64 - missing)
+    assert [type(error) for error in errors] == ([ValueError, ValueError, WorkerError] if missing == 12 else [])
+    assert {left.index for left in loader.left_out} == (set() if missing == 12 else BAD)
+
+
+BAD = {5, 6, 37, 50}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_10_a_stream_goes_on_behind_an_error(load: Load, num_workers: int) -> None:
+    """Fault 10: samples behind one that could not be parsed are not lost with it."""
+    loader = load(Lines(), 1, num_workers=2) if num_workers else type(load(Lines(), 1))(Lines(), 1)
+    batches, errors = drain(iter(loader))
+
+    assert sorted(int(x) for batch in batches for x in batch) == [i for i in range(16) if i != 5]
+    assert [type(error) for error in errors] == [ValueError]
+
+
+class Lines(torch.utils.data.IterableDataset[int]):
+    """A stream, cut among workers, one of whose items raises once."""
+
+    def __iter__(self) -> Iterator[int]:
+        return _Parsed()
+
+
+class _Parsed:
+    """An iterator that can go on after it has raised, as one over a file's lines can."""
+
+    def __init__(self) -> None:
+        info = torch.utils.data.get_worker_info()
+        self.at, self.step = (0, 1) if info is None else (info.id, info.num_workers)
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if self.at >= 16:
+            raise StopIteration
+        number, self.at = self.at, self.at + self.step
+        if number == 5:
+            raise ValueError("not a number")
+        return number
+
+
 def test_11_what_a_sampler_gave_before_it_raised_is_delivered(load: Load) -> None:
     """Fault 11: two batches, then the sampler's own error, then the end."""
 
@@ -202,6 +269,57 @@ def test_a9_indices_that_cannot_be_sent_are_an_error(load: Load) -> None:
     assert len(batches) == 3
     assert [type(error) for error in errors] == [SampleError]
     assert "indices cannot be sent" in str(errors[0])
+
+
+class UnloadableError(Exception):
+    """Goes into a pickle, and does not come out."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+class OddStateError(Exception):
+    """Refuses the attributes that it gave."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "code":
+            raise AttributeError(name)
+        super().__setattr__(name, value)
+
+
+def odd() -> OddStateError:
+    """One that has such an attribute."""
+    error = OddStateError("odd")
+    error.__dict__["code"] = 3
+    return error
+
+
+@pytest.mark.parametrize("make", [UnloadableError, odd])
+def test_a10_an_exception_that_cannot_be_rebuilt_is_told(load: Load, make: Any) -> None:
+    """Fault A10: whatever happens in loading it, it is an error of its batch, with name and place."""
+    batches, errors = drain(iter(load(Raising(make))))
+
+    assert len(errors) == 1
+    assert make().__class__.__name__ in "".join(traceback.format_exception(errors[0]))
+    assert "index=37" in "".join(traceback.format_exception(errors[0]))
+    assert len(batches) == 15
+
+
+class Holds(Indices):
+    """Has what cannot be pickled, somewhere inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.options = {"codecs": [1, lambda x: x]}
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a13_a_dataset_that_cannot_be_sent_is_named_to_the_attribute(load: Load, method: str) -> None:
+    """Fault A13: as pickle's own error, when iteration begins, with what is to be mended and how."""
+    with pytest.raises((AttributeError, pickle.PicklingError)) as caught:
+        iter(load(Holds(), multiprocessing_context=method))
+
+    assert "dataset.options['codecs'][1] cannot be pickled" in "".join(caught.value.__notes__)
 
 
 def test_a9_worker_init_fn_that_fails_is_raised(load: Load) -> None:

@@ -94,6 +94,11 @@ class Board:
         return self._words[_PROGRESS]
 
     @property
+    def batch(self) -> int:
+        """The batch that is, or was, worked on; -1 between two."""
+        return self._words[_BATCH]
+
+    @property
     def row(self) -> int:
         """The row that is, or was, worked on; -1 if none is known."""
         return self._words[_ROW]

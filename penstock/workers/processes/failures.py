@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import pickle
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -94,7 +95,8 @@ class Failure:
         except Exception:  # noqa: BLE001  # a class that nobody but its author can make
             return None
         for name, pickled in self.attributes.items():
-            setattr(error, name, _loaded(pickled))
+            with suppress(Exception):  # a class that refuses what it has
+                setattr(error, name, _loaded(pickled))
         if not plain:
             error.add_note(message)
         return error

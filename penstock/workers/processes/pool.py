@@ -30,9 +30,11 @@ __all__ = ["Pool"]
 _logger = logging.getLogger(__name__)
 
 _CRASHES: Final = 2
-"""Workers that one batch may take with it by crashing or ending, before it is an error."""
+"""Workers that may crash or end in the same place of one batch, before it is an error."""
 _KILLS: Final = 5
 """The same by a signal from outside (SIGKILL, SIGTERM): chance, or want of memory."""
+_DEATHS: Final = 20
+"""Workers that one batch may take with it in all."""
 _LOOK_S: Final = 0.5
 _FALSE_STARTS: Final = 3
 """Workers in a row that may die by themselves before they have begun."""
@@ -66,7 +68,7 @@ class Pool:
         self._remote: Job | None = None
         self._messages = self._false_starts = 0
         self._most_false_starts = _FALSE_STARTS
-        self._deaths: Counter[int] = Counter()
+        self._deaths: Counter[Any] = Counter()  # by batch, and by batch and row
         self._warned = False
 
     # work
@@ -255,11 +257,11 @@ class Pool:
         self._false_starts = 0 if began else self._false_starts + 1
         self._most_false_starts = _KILLED_STARTS if killed else _FALSE_STARTS
         if worker.pending:
-            first, limit = worker.pending[0], _KILLS if killed else _CRASHES
-            self._deaths[first.seq] += began  # what dies before it begins dies of no batch
+            first = worker.pending[0]
             died = self._obituary(worker, first)
+            too_many = began and self._are_too_many(worker, first, _KILLS if killed else _CRASHES)
             hopeless = not self._restart or self._cannot_start
-            if hopeless or (self._deaths[first.seq] >= limit and not self._leave_out(worker, first, died)):
+            if hopeless or (too_many and not self._leave_out(worker, first, died)):
                 worker.pending.popleft()
                 self.done.append(Done(first.seq, error=died, rows=len(first.indices), task=first, worker=worker.number))
             else:
@@ -268,6 +270,17 @@ class Pool:
                 _logger.warning("%s; another one builds its batches again", died)
             if worker.pending:
                 self._revive(worker)
+
+    def _are_too_many(self, worker: Seat, task: Task, limit: int) -> bool:
+        """Count a death; whether as many were in the same place, which is no chance, or many in all."""
+        self._deaths[task.seq] += 1
+        if self._deaths[task.seq] >= _DEATHS:
+            return True
+        if worker.board.batch != task.seq:
+            return False  # it had not come to it
+        place = task.seq, worker.board.row
+        self._deaths[place] += 1
+        return self._deaths[place] >= limit
 
     def _leave_out(self, worker: Seat, task: Task, died: WorkerError) -> bool:
         """Have a batch built without the sample that ends its workers, if the job may do that; whether it may."""
