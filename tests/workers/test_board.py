@@ -1,0 +1,135 @@
+"""A board says what a worker is at, whatever the worker does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from penstock.workers.processes.board import Board, StopWork
+
+
+def forked(act: Callable[[], None]) -> int:
+    """The number of a child that runs ``act`` and nothing else."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        act()
+    finally:
+        os._exit(0)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Up to half a minute."""
+    deadline = time.monotonic() + 30
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*use of fork:DeprecationWarning"
+)  # a child that calls nothing of torch's
+
+
+def test_a_new_board_is_at_nothing() -> None:
+    """No batch, no row, just begun; it cannot be asked."""
+    board = Board()
+
+    assert (board.batch, board.row, board.progress, board.answers) == (-1, -1, 0, False)
+    assert board.busy_s < 60
+    assert "still starting" in board.ask(os.getpid())
+    board.close()
+
+
+def test_what_is_said_can_be_read_and_progress_never_falls() -> None:
+    """Batch and row as they are; each step counts."""
+    board = Board()
+    seen, progress = [], []
+    board.begin(7)
+    for row in (0, 1, -1):
+        board.watch(row)
+        seen.append((board.batch, board.row))
+        progress.append(board.progress)
+    board.end()
+
+    assert seen == [(7, 0), (7, 1), (7, -1)]
+    assert progress == [2, 3, 4]
+    assert board.batch == -1
+    board.close()
+
+
+def test_a_worker_that_is_asked_to_stop_does_before_its_next_sample() -> None:
+    """By an exception that no `except Exception` of the user's catches."""
+    board = Board()
+    board.stop()
+
+    with pytest.raises(StopWork):
+        board.watch(3)
+    assert not issubclass(StopWork, Exception)
+    board.close()
+
+
+def test_a_worker_shows_its_stack_again_and_again() -> None:
+    """Each time the present one, alone."""
+    board = Board()
+
+    def stuck_in_a_sample() -> None:
+        board.answer()
+        time.sleep(60)
+
+    pid = forked(stuck_in_a_sample)
+    wait_for(lambda: board.answers)
+    stacks = [board.ask(pid, 20) for _ in range(3)]
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    gone = board.ask(pid)
+
+    assert all(stack.count("stuck_in_a_sample") == 1 for stack in stacks)
+    assert gone == "(the process is gone)"
+    board.close()
+
+
+def test_a_stopped_worker_is_not_waited_for() -> None:
+    """It cannot answer; the parent says so in good time."""
+    board = Board()
+
+    def sleep() -> None:
+        board.answer()
+        time.sleep(60)
+
+    pid = forked(sleep)
+    wait_for(lambda: board.answers)
+    os.kill(pid, signal.SIGSTOP)
+    said = board.ask(pid, 0.2)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+    assert "stopped" in said
+    board.close()
+
+
+def test_a_crash_leaves_its_stack() -> None:
+    """Also behind one that was asked for before."""
+    board = Board()
+
+    def crash_here() -> None:
+        board.answer()
+        while not threading.Event().wait(0.01) and board.batch < 0:
+            pass
+        os.abort()
+
+    pid = forked(crash_here)
+    wait_for(lambda: board.answers)
+    board.ask(pid, 20)
+    board.begin(1)
+    os.waitpid(pid, 0)
+
+    assert "Aborted" in board.stack()
+    assert "crash_here" in board.stack()
+    board.close()
+    board.close()
