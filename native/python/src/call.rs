@@ -351,7 +351,12 @@ pub fn transcode_baseline<'py>(py: Python<'py>, image: &Encoded, max_pixels: u64
     Ok(PyBytes::new(py, &transcoded))
 }
 
-pub fn build_index(py: Python<'_>, image: &Encoded, kind: &str, max_pixels: u64) -> PyResult<Bound<'_, PyBytes>> {
+pub fn build_index<'py>(
+    py: Python<'py>,
+    image: &Encoded,
+    kind: &str,
+    max_pixels: u64,
+) -> PyResult<Bound<'py, PyBytes>> {
     let (kind, level) = (indices::kind_named(kind)?, level());
     let built = py.detach(|| {
         let header = Header::parse(image.bytes(), &Limits { max_pixels })?;

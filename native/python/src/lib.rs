@@ -131,7 +131,7 @@ mod _native {
     ///     Not a kind.
     #[pyfunction]
     #[pyo3(signature = (image, kind="rows", max_pixels=134_217_728))]
-    fn build_index(py: Python<'_>, image: Encoded, kind: &str, max_pixels: u64) -> PyResult<Bound<'_, PyBytes>> {
+    fn build_index<'py>(py: Python<'py>, image: Encoded, kind: &str, max_pixels: u64) -> PyResult<Bound<'py, PyBytes>> {
         call::build_index(py, &image, kind, max_pixels)
     }
 
