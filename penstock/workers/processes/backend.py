@@ -97,6 +97,7 @@ class ProcessBackend:
     def result(self, timeout_s: float | None = None) -> Done | None:
         """See :class:`~penstock.workers.base.Backend`."""
         pool = self._pool
+        pool.settle()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not pool.done:
             left = None if deadline is None else deadline - time.monotonic()

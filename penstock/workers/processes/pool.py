@@ -165,6 +165,7 @@ class Pool:
 
         What is known of a worker is wrong then, but for what is pending: another one does that.
         """
+        self.settle()
         for worker in self.workers:
             if worker.in_hand and not worker.dead:
                 worker.process.kill()
@@ -215,10 +216,27 @@ class Pool:
             done.error.__cause__ = error
         if self.job is not None:
             self.job.trace.add("transport", time.perf_counter_ns() - start, 0)
-        worker.last, worker.rng = replace(done, batch=None, error=None), rng or worker.rng
-        worker.samples += rows
-        self.done.append(done)
-        worker.pending.popleft()
+        worker.finished = done
+        self._settle(worker)
+
+    def settle(self) -> None:
+        """Make sure that what workers have finished is in :attr:`done`, wherever an interrupt came."""
+        for worker in self.workers:
+            if worker.finished is not None:
+                self._settle(worker)
+
+    def _settle(self, worker: Seat) -> None:
+        """Done is what is ``worker.finished``; each step is taken once, however often this is begun."""
+        done = worker.finished
+        assert done is not None, "asked for what is finished"
+        if worker.last is None or worker.last.task is not done.task:
+            last = replace(done, batch=None, error=None)
+            worker.last, worker.rng, worker.samples = last, done.rng or worker.rng, worker.samples + done.rows
+        if worker.pending and worker.pending[0] is done.task:
+            worker.pending.popleft()
+        if not any(other is done for other in self.done):
+            self.done.append(done)
+        worker.finished = None
 
     def _map(self, worker: Seat, new: Any, fds: list[int], places: Any) -> None:
         try:

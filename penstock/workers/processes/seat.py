@@ -63,6 +63,7 @@ class Seat:
         self.lifeline = -1
         self.pending: deque[Task] = deque()
         self.state_at_start: Start | None = None
+        self.finished: Done | None = None
         self.last: Done | None = None
         self.samples = 0
         self.rng: bytes | None = None

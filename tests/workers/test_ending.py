@@ -1,0 +1,100 @@
+"""Whether a process has ended is the system's to say, and ending one has a limit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.workers.processes.ending import KILLED, await_end, end_all, fate, has_ended
+
+FORK = multiprocessing.get_context("fork")
+
+
+def sleep_on() -> None:
+    """For longer than any test."""
+    time.sleep(60)
+
+
+def close_everything() -> None:
+    """As a program that becomes a daemon does, which then goes on."""
+    os.closerange(3, 256)
+    time.sleep(60)
+
+
+def defy() -> None:
+    """Does not care about being terminated."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(60)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Any]]:
+    """Starts processes, and kills them in the end."""
+    started = []
+
+    def start(target: Callable[[], None]) -> Any:
+        process = FORK.Process(target=target, daemon=True)
+        process.start()
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.join()
+
+
+def test_a_process_that_runs_has_not_ended_and_one_that_was_killed_has(start: Any) -> None:
+    """And is no zombie then; what it died of is in torch's words."""
+    process = start(sleep_on)
+    before = has_ended(process)
+    process.kill()
+    left = await_end([process], 30)
+
+    assert (before, left, has_ended(process)) == (False, [], True)
+    assert fate(process) == KILLED == "is killed by signal: Killed. "
+    with pytest.raises(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+
+
+def test_one_that_closed_its_descriptors_is_waited_for_with_a_limit(start: Any) -> None:
+    """It looks as if it had ended; `join` would wait for it for ever."""
+    process = start(close_everything)
+    multiprocessing.connection.wait([process.sentinel], 30)
+
+    assert await_end([process], 0.2) == [process]
+    assert not has_ended(process)
+
+
+def test_one_that_somebody_waited_for_has_ended(start: Any) -> None:
+    """A handler of SIGCHLD does it, or the system, if nobody wants to know: its number may be another's by now."""
+    process = start(sleep_on)
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitpid(process.pid, 0)
+
+    assert has_ended(process)
+    assert await_end([process], 30) == []
+    assert "nobody knows how" in fate(process)
+
+
+@pytest.mark.parametrize("target", [sleep_on, defy, close_everything])
+def test_all_are_ended(start: Any, target: Any) -> None:
+    """Whatever they do, the defiant too; none is left as a zombie."""
+    processes = [start(target) for _ in range(3)]
+
+    assert end_all(processes) == []
+    assert all(map(has_ended, processes))
+
+
+def test_an_exit_is_told_with_its_code(start: Any) -> None:
+    """Zero is told, too: a worker does not end by itself."""
+    process = start(lambda: os._exit(0))
+    await_end([process], 30)
+
+    assert fate(process) == "exited with code 0"

@@ -1,0 +1,183 @@
+"""How workers are started: by which method, and importing what."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import multiprocessing
+import os
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.workers.processes import start
+from penstock.workers.processes.start import Launcher, refusal
+
+
+class Job:
+    """Can be sent anywhere."""
+
+    def __init__(self, dataset: Any = None) -> None:
+        self.dataset = dataset
+
+
+class Unpicklable(Job):
+    """Cannot."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not me")
+
+
+@pytest.fixture(autouse=True)
+def _forks_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python does on Linux up to 3.13, whatever this one does; and no threads but a test's own."""
+    monkeypatch.setattr(multiprocessing, "get_context", by_default(multiprocessing.get_context))
+    mine = threading.get_ident()
+    others = set(sys._current_frames()) - {mine}
+    real = start._other_threads
+    monkeypatch.setattr(start, "_is_asleep", without(start._is_asleep, others))
+    assert real() == []
+
+
+def by_default(get: Any) -> Any:
+    """`get_context` whose default is fork."""
+    return lambda method=None: get(method or "fork")
+
+
+def without(is_asleep: Any, others: set[int]) -> Any:
+    """Takes threads that were there before for asleep."""
+
+    def asleep(frame: Any) -> bool:
+        frames = sys._current_frames()
+        return any(frames.get(ident) is frame for ident in others) or is_asleep(frame)
+
+    return asleep
+
+
+@contextmanager
+def a_thread() -> Iterator[None]:
+    """A thread of the program's is at work."""
+    stop, begun = [False], threading.Event()
+
+    def work() -> None:
+        begun.set()
+        while not stop[0]:
+            os.sched_yield()
+
+    thread = threading.Thread(target=work, name="own-work")
+    thread.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        stop[0] = True
+        thread.join()
+
+
+def method(context: Any, job: Any) -> str:
+    """What would be used."""
+    return Launcher.choose(context, job).context.get_start_method() or ""
+
+
+def test_alone_workers_are_forked() -> None:
+    """As torch does, without threads."""
+    assert method(None, Job()) == "fork"
+
+
+def test_beside_a_thread_they_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    """And the log says why, with the thread's name."""
+    with a_thread(), caplog.at_level(logging.INFO):
+        chosen = method(None, Job())
+
+    assert chosen == "forkserver"
+    assert "own-work" in caplog.text
+
+
+def test_what_was_asked_for_is_done() -> None:
+    """A context that is given is used, whatever runs."""
+    with a_thread():
+        assert [method(multiprocessing.get_context(name), Job()) for name in ("fork", "spawn", "forkserver")] == [
+            "fork", "spawn", "forkserver",
+        ]  # fmt: skip
+
+
+def test_a_service_thread_that_sleeps_holds_no_lock() -> None:
+    """One that waits in a queue or event of the standard library's does not change how workers start."""
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait, daemon=True)
+    thread.start()
+    chosen = method(None, Job())
+    stop.set()
+    thread.join()
+
+    assert chosen == "fork"
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (Unpicklable(), "cannot be pickled"),
+        (Job(np.empty(80 << 20, np.uint8)), "is large"),
+        (Job(lambda: 0), "pickled"),
+    ],
+    ids=["unpicklable", "large", "inside"],
+)
+def test_what_cannot_travel_is_forked_after_all(job: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    """With the reason in the log."""
+    with a_thread(), caplog.at_level(logging.INFO):
+        chosen = method(None, job)
+
+    assert chosen == "fork"
+    assert why in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("guard", "chosen"), [("if __name__ == '__main__':\n    run()", "forkserver"), ("run()", "fork")]
+)
+def test_a_script_is_run_again_only_behind_a_guard(
+    guard: str, chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dataset that lives in the main script has it imported by each worker that starts afresh."""
+    script = tmp_path / "train.py"
+    script.write_text(f"class Mine: pass\n{guard}\n")
+    main = types.ModuleType("__main__")
+    main.__file__ = str(script)
+    main.Mine = type("Mine", (), {"__module__": "__main__", "__qualname__": "Mine"})  # type: ignore[attr-defined]  # made here
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    with a_thread():
+        assert method(None, Job(main.Mine())) == chosen
+
+
+def test_the_main_script_is_imported_by_those_who_name_it() -> None:
+    """A dataset from a module of its own does not bring the script's imports along."""
+    spawn = multiprocessing.get_context("spawn")
+
+    assert not Launcher.choose(spawn, Job(np.zeros(3))).needs_main
+    assert Launcher.choose(spawn, Job("__main__")).needs_main
+
+
+def test_a_lock_that_is_held_at_a_fork_is_free_in_the_child() -> None:
+    """A program that forks while another thread starts workers may start workers in the child."""
+    with start._lock:
+        pid = os.fork()
+        if not pid:
+            os._exit(0 if start._lock.acquire(timeout=5) else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.EAGAIN, "ulimit -u"), (errno.EMFILE, "ulimit -n"), (errno.EFBIG, "ulimit -f"), (errno.EPERM, "not perm")],
+)
+def test_a_refusal_names_the_limit(number: int, words: str) -> None:
+    """What to raise, or else what the system says."""
+    assert words in refusal(OSError(number, os.strerror(number))).lower()
