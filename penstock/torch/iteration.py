@@ -13,8 +13,10 @@ from typing import Any, Final
 
 import torch
 
+from penstock.errors import WorkerError
 from penstock.loader.faults import Losses, Tally
 from penstock.loader.iteration import LoaderIterator
+from penstock.loader.jobs.stream import IN_A_ROW
 from penstock.loader.plan import Plan
 from penstock.loader.replicas import Route
 from penstock.loader.stats import Stats
@@ -228,6 +230,7 @@ class DataLoaderIterator(LoaderIterator):
     def __init__(self, terms: Terms, epoch: Epoch, backend: Backend, limit: int) -> None:
         self._epoch = epoch
         self._stopped = self._again = False
+        self._failures: dict[int, int] = {}
         super().__init__(terms, epoch.plan, backend, epoch.trace, epoch.position, limit, epoch.tally)
         self._replay()
 
@@ -242,7 +245,7 @@ class DataLoaderIterator(LoaderIterator):
             Starts the next job on the backend, which is idle then.
         """
         self._drain()
-        self._loader = terms
+        self._loader, self._failures = terms, {}
         self._epoch = epoch = prepare(self._backend)
         self._begin(epoch.plan, epoch.trace, epoch.position, epoch.tally)
         self._replay()
@@ -366,11 +369,24 @@ class DataLoaderIterator(LoaderIterator):
 
     def _count(self, done: Done) -> None:
         self._epoch.count(done)
+        if self._epoch.position.streams:
+            self._note_failure(done)
         if self._eager:
             self._top_up()
         if done.error is None and not self._again:
             self._loader._count(done)  # noqa: SLF001  # the terms' other half
             self._warn_of_length()
+
+    def _note_failure(self, done: Done) -> None:
+        """Leave out a worker whose stream will never say that it has ended: it fails at the same place for ever."""
+        route, worker = self._epoch.route, done.worker
+        assert route is not None, "a stream on processes has one"
+        if worker is None:
+            return
+        self._failures[worker] = self._failures.get(worker, 0) + 1 if done.error is not None and not done.rows else 0
+        if isinstance(done.error, WorkerError) or self._failures[worker] >= IN_A_ROW:
+            route.retire(worker)
+            self._plan_ended = route.is_over()
 
     def _warn_of_length(self) -> None:
         terms, position = self._loader, self._epoch.position

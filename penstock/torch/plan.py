@@ -23,6 +23,7 @@ import torch
 from torch.utils.data import RandomSampler
 
 from penstock.sample import SampleKeys
+from penstock.samplers.base import BatchAccess, IndexSampler
 from penstock.torch.order import BATCHING, innermost
 from penstock.torch.randomness import Randomness
 from penstock.torch.stateful import Stateful
@@ -98,7 +99,9 @@ class Walk:
 
     def state(self) -> SamplerState | None:
         """What sampler and iterator say of themselves after what was drawn; None if neither does."""
-        of_sampler, of_iterator = _state_of(self._inner), _state_of(self._iterator)
+        # one of ours comes here if a subclass iterates in its own way, of which our state_dict() knows nothing
+        ours = isinstance(self._inner, (IndexSampler, BatchAccess))
+        of_sampler, of_iterator = None if ours else _state_of(self._inner), _state_of(self._iterator)
         if self._shuffled_from is not None:
             of_iterator = {"yielded": self._drawn, "generator": self._shuffled_from}
         if of_sampler is None and of_iterator is None:
