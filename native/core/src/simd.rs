@@ -38,3 +38,22 @@ pub fn detect() -> Level {
         Level::Scalar
     })
 }
+
+/// Whether `pdep` takes a few cycles, on processors that have it: AMD's first two generations of Zen (family 17h, and
+/// Hygon's 18h) take up to hundreds.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn deposits_fast() -> bool {
+    static FAST: OnceLock<bool> = OnceLock::new();
+    #[allow(unused_unsafe)] // a safe function in newer versions of Rust
+    let cpuid = |leaf| unsafe {
+        // SAFETY: every x86-64 processor has the instruction.
+        core::arch::x86_64::__cpuid(leaf)
+    };
+    *FAST.get_or_init(|| {
+        let vendor = cpuid(0).ebx;
+        let version = cpuid(1).eax;
+        let family = (version >> 8 & 15) + (version >> 20 & 255);
+        let zen = vendor == u32::from_le_bytes(*b"Auth") || vendor == u32::from_le_bytes(*b"Hygo");
+        !(zen && matches!(family, 0x17 | 0x18))
+    })
+}

@@ -5,9 +5,12 @@
 //! bit for each of those and counts its runs in the others, finds both by counting bits of that word; blocks with
 //! nothing to refine cost a load of it.
 
+#[cfg(target_arch = "x86_64")]
+use core::arch::x86_64::_pdep_u64;
+
 use super::huffman::{AcTable, DcTable, END_OF_BLOCK, Entry};
 use super::markers::ZIGZAG;
-use crate::simd::Level;
+use crate::simd::{self, Level};
 
 /// Zeros that must follow the bytes of an interval.
 pub(crate) const PADDING: usize = 8;
@@ -67,6 +70,21 @@ impl<'a> Bits<'a> {
         let value = (self.bits.rotate_left(u32::from(count)) & ((1 << count) - 1)) as u32;
         self.take(count);
         value
+    }
+
+    /// `so_far` and the next bits, one for each of `which`; at least 30 are known.
+    #[inline(always)]
+    fn append(&mut self, mut so_far: u64, which: u64) -> u64 {
+        let mut count = which.count_ones() as u8;
+        if count > 30 {
+            so_far = so_far << 30 | self.bits >> 34;
+            self.take(30);
+            self.refill();
+            count -= 30;
+        }
+        let low = self.bits.rotate_left(u32::from(count)) & ((1 << count) - 1);
+        self.take(count);
+        so_far << count | low
     }
 
     /// The value of the symbol whose last bit is bit `total`.
@@ -171,8 +189,11 @@ pub(crate) fn refine(
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
+        Level::Avx2 if simd::deposits_fast() => unsafe { refine_pdep(bits, table, band, run, blocks) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
         Level::Avx2 => unsafe { refine_bmi2(bits, table, band, run, blocks) },
-        _ => refine_portable(bits, table, band, run, blocks),
+        _ => refine_by(deposit, bits, table, band, run, blocks),
     }
 }
 
@@ -199,7 +220,20 @@ fn refine_bmi2(
     run: &mut u32,
     blocks: (&mut [[i16; 64]], &mut [u64]),
 ) -> bool {
-    refine_portable(bits, table, band, run, blocks)
+    refine_by(deposit, bits, table, band, run, blocks)
+}
+
+/// The same with the instruction for what the portable code does in a loop.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
+fn refine_pdep(
+    bits: &mut Bits<'_>,
+    table: &AcTable,
+    band: &Band,
+    run: &mut u32,
+    blocks: (&mut [[i16; 64]], &mut [u64]),
+) -> bool {
+    refine_by(|number, mask| _pdep_u64(number, mask), bits, table, band, run, blocks)
 }
 
 #[inline(always)]
@@ -302,8 +336,10 @@ fn end_block(bits: &mut Bits<'_>, table: &AcTable, entry: &Entry, first: usize, 
     }
 }
 
+/// `deposit`: the low bits of a number, at the places of a mask's bits.
 #[inline(always)]
-fn refine_portable(
+fn refine_by(
+    deposit: impl Fn(u64, u64) -> u64,
     bits: &mut Bits<'_>,
     table: &AcTable,
     band: &Band,
@@ -311,63 +347,93 @@ fn refine_portable(
     (blocks, nonzero): (&mut [[i16; 64]], &mut [u64]),
 ) -> bool {
     let mask = band.mask();
-    let mut at = *bits;
+    let (mut at, mut left) = (*bits, *run);
     for (block, nonzero) in blocks.iter_mut().zip(nonzero) {
-        // positions that the scan has not passed yet
-        let mut rest = mask;
-        while *run == 0 && rest != 0 {
+        let before = *nonzero & mask;
+        // one bit for each of `before`, in order; positions that the scan has not passed yet
+        let (mut corrections, mut rest) = (0, mask);
+        while left == 0 && rest != 0 {
             at.refill();
             let (total, entry) = table.look(at.bits);
             let value = at.value(total, entry);
             at.take(total);
             if (END_OF_BLOCK..PAST_RUNS).contains(&entry.advance) {
-                *run = at.run(entry.advance);
+                left = at.run(entry.advance);
                 break;
             }
             if entry.advance > 16 || !(-1..=1).contains(&value) {
                 return false;
             }
-            let mut zeros = rest & !*nonzero;
-            for _ in 1..entry.advance {
-                zeros &= zeros.wrapping_sub(1);
-            }
-            if zeros == 0 {
+            // where the run of zeros ends
+            let target = deposit(1 << (entry.advance - 1), rest & !before);
+            if target == 0 {
                 return false;
             }
-            let target = zeros & zeros.wrapping_neg();
             let passed = target | (target - 1);
-            correct(&mut at, block, rest & passed & *nonzero, band.shift);
+            corrections = at.append(corrections, rest & passed & before);
+            rest &= !passed;
             if value != 0 {
                 block[usize::from(ZIGZAG[target.trailing_zeros() as usize & 63] & 63)] = value << band.shift;
                 *nonzero |= target;
             }
-            rest &= !passed;
         }
-        if *run > 0 {
-            correct(&mut at, block, rest & *nonzero, band.shift);
-            *run -= 1;
+        if left > 0 {
+            at.refill();
+            corrections = at.append(corrections, rest & before);
+            left -= 1;
+        }
+        if corrections != 0 {
+            let in_order = corrections.reverse_bits() >> (64 - before.count_ones());
+            correct(block, deposit(in_order, before), band.shift);
         }
     }
-    *bits = at;
+    (*bits, *run) = (at, left);
     true
 }
 
-/// One more bit of the coefficients at the zigzag positions `which`: away from zero where it is set.
+/// Takes the coefficients at the zigzag positions `which` a step away from zero.
 #[inline(always)]
-fn correct(bits: &mut Bits<'_>, block: &mut [i16; 64], mut which: u64, shift: u8) {
+fn correct(block: &mut [i16; 64], mut which: u64, shift: u8) {
     while which != 0 {
-        bits.refill();
-        let count = which.count_ones().min(56) as u8;
-        let mut ahead = bits.bits;
-        for _ in 0..count {
-            let place = ZIGZAG[which.trailing_zeros() as usize & 63] & 63;
-            which &= which - 1;
-            let coefficient = &mut block[usize::from(place)];
-            let sign = *coefficient >> 15;
-            let step = ((ahead >> 63) as i16) << shift;
-            *coefficient = coefficient.wrapping_add((step ^ sign) - sign);
-            ahead <<= 1;
+        let coefficient = &mut block[usize::from(ZIGZAG[which.trailing_zeros() as usize & 63] & 63)];
+        *coefficient = coefficient.wrapping_add((*coefficient >> 15 | 1) << shift);
+        which &= which - 1;
+    }
+}
+
+/// The specification of `pdep`, the instruction. Takes as long as the number has bits, which are few here.
+#[inline(always)]
+fn deposit(mut number: u64, mut mask: u64) -> u64 {
+    let mut deposited = 0;
+    while number != 0 && mask != 0 {
+        if number & 1 != 0 {
+            deposited |= mask & mask.wrapping_neg();
         }
-        bits.take(count);
+        mask &= mask - 1;
+        number >>= 1;
+    }
+    deposited
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deposits_are_those_of_the_instruction() {
+        if !is_x86_feature_detected!("bmi2") {
+            return;
+        }
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state ^ state >> 29
+        };
+        for round in 0..100_000 {
+            let (number, mask) = (next() >> (round % 64), next() & next() >> (round % 37));
+            // SAFETY: looked up above.
+            let expected = unsafe { _pdep_u64(number, mask) };
+            assert_eq!(deposit(number, mask), expected, "{number:x} {mask:x}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::huffman::{BandTable, Tables};
 use super::idct::{self, BlockRow};
 use super::planes::{Cover, Plane};
 use super::script::{Part, ScanPlan, Script};
-use super::unstuff::{find_marker, unstuff};
+use super::unstuff::unstuff;
 use crate::error::Error;
 use crate::rows::RowSink;
 use crate::simd::Level;
@@ -38,7 +38,7 @@ struct Reader {
 /// The unstuffed bytes of a restart interval.
 #[derive(Default)]
 struct Source {
-    /// As long as the longest interval so far, and [`ROOM`].
+    /// As long as the longest scan so far, and [`ROOM`].
     bytes: Vec<u8>,
     filled: usize,
 }
@@ -325,13 +325,13 @@ impl Source {
 
     /// Unstuffs the interval at the start of `data`; tells its length in the file.
     fn fill(&mut self, level: Level, data: &[u8]) -> usize {
-        let length = find_marker(data);
-        if self.bytes.len() < length + ROOM {
-            self.bytes.resize(length + ROOM, 0);
+        if self.bytes.len() < data.len() + ROOM {
+            self.bytes.resize(data.len() + ROOM, 0);
         }
-        self.filled = unstuff(level, &data[..length], &mut self.bytes).written;
+        let progress = unstuff(level, data, &mut self.bytes);
+        self.filled = progress.written;
         self.bytes[self.filled..][..PADDING].fill(0);
-        length
+        progress.read
     }
 }
 
