@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from penstock.loader import DataLoader
-    from penstock.pack import pack, verify
+    from penstock.pack import index, pack, verify
     from penstock.rng import generator as rng
     from penstock.sample import Field, Record, Schema
     from penstock.samplers import (
@@ -119,6 +119,7 @@ __all__ = [
     "default_collate",
     "default_convert",
     "get_worker_info",
+    "index",
     "open",
     "pack",
     "random_split",
@@ -134,7 +135,7 @@ _HOMES: Final = {
     "OptionalPackageError PackError PenstockError RecordIndexError SampleError StallError StateError StoreError "
     "StoreFormatError StoreNotFoundError UnsupportedImageError WorkerError",
     "penstock.loader": "DataLoader",
-    "penstock.pack": "pack verify",
+    "penstock.pack": "index pack verify",
     "penstock.sample": "Field Record Schema",
     "penstock.samplers": "BatchSampler BucketBatchSampler ClassBalancedSampler DistributedSampler "
     "DistributedWeightedSampler RandomSampler RepeatFactorSampler Sampler SequentialSampler SubsetRandomSampler "

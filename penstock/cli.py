@@ -18,6 +18,7 @@ import typer
 from penstock.errors import ArgumentError, PenstockError
 
 if TYPE_CHECKING:
+    from penstock.pack import IndexReport
     from penstock.view import SizeRange, StoreInfo
 
 __all__ = ["app", "main"]
@@ -51,6 +52,21 @@ class Transcode(enum.StrEnum):
     BASELINE = "baseline"
 
 
+class Kind(enum.StrEnum):
+    """Places inside a JPEG where decoding can begin."""
+
+    ROWS = "rows"
+    TILES = "tiles"
+
+
+class PackIndex(enum.StrEnum):
+    """The same, when packing."""
+
+    NONE = "none"
+    ROWS = "rows"
+    TILES = "tiles"
+
+
 class Check(enum.StrEnum):
     """How closely each image is looked at."""
 
@@ -80,6 +96,9 @@ def pack(
         Transcode,
         typer.Option(help="Store progressive JPEGs as baseline ones of the same pixels, which decode faster."),
     ] = Transcode.NONE,
+    index: Annotated[
+        PackIndex, typer.Option(help="Make decode indices besides, so that crops decode in part (`penstock index`).")
+    ] = PackIndex.NONE,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Threads that read and check; by default one per core, less the writer's.")
     ] = None,
@@ -101,6 +120,7 @@ def pack(
             overwrite=overwrite,
             check=check,
             transcode=transcode,
+            index=index.value,
             progress=True,
         )
     except KeyboardInterrupt:
@@ -111,8 +131,48 @@ def pack(
     print(f"{report.store}: {report.records:,} records{resumed}, {_bytes(report.nbytes)}, in {report.elapsed_s:.1f} s")
     if transcode is not Transcode.NONE:
         print(f"{report.transcoded:,} images transcoded to {transcode}, {report.kept:,} kept as they were")
+    if report.indexed is not None:
+        _print_indexed(report.indexed)
     if report.skipped:
         print(f"{len(report.skipped)} left out:\n{list_bounded(report.skipped, _PROBLEMS_SHOWN)}")
+
+
+@app.command()
+def index(
+    store: Store,
+    *,
+    kind: Annotated[
+        Kind, typer.Option(help="Places to begin: each row of blocks (0.25 % of the images' size), or each 64 pixels.")
+    ] = Kind.ROWS,
+    field: Annotated[str | None, typer.Option(help="Which field, where several are images.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads; by default one per core.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Make again what is there.")] = False,
+) -> None:
+    """Make decode indices beside STORE, so that a crop decodes only its part of a JPEG. Images stay as they are.
+
+    An interrupted run is resumed by the same command.
+    """
+    from penstock.pack import index as run
+
+    try:
+        report = run(store, kind=kind.value, field=field, workers=workers, overwrite=overwrite, progress=True)
+    except KeyboardInterrupt:
+        _complain("interrupted; what was made is kept, and the same command without --overwrite resumes it")
+        raise typer.Exit(INTERRUPTED) from None
+    _print_indexed(report)
+
+
+def _print_indexed(report: IndexReport) -> None:
+    from penstock.pack.packing import list_bounded
+
+    resumed = f" ({report.resumed:,} of them earlier)" if report.resumed else ""
+    print(
+        f"{report.path}: {report.indexed:,} images indexed by {report.kind}{resumed}, {_bytes(report.nbytes)}, in "
+        f"{report.elapsed_s:.1f} s"
+    )
+    if report.left_out:
+        print(f"{len(report.left_out)} without, decoded from their beginning:")
+        print(list_bounded(report.left_out, _CLASSES_SHOWN))
 
 
 @app.command()

@@ -58,6 +58,7 @@ PROMISED = [
     "default_collate",
     "default_convert",
     "get_worker_info",
+    "index",
     "open",
     "pack",
     "random_split",

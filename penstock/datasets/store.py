@@ -11,6 +11,7 @@ Knows no worker; errors name store, key and index.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, located
+from penstock.datasets.indexing import MEMORY_NBYTES, DecodeIndices
 from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
 from penstock.sample import ArraySpec, Record, SampleKeys, Tree
@@ -49,6 +51,12 @@ class StoreDataset(Dataset[Any]):
     transform : Pipeline or callable, optional
         Applied to the whole sample. A pipeline knows each field's kind from the schema; one whose images all end in one
         shape fills batches directly. Without one, images stay encoded ``bytes``.
+    index : {"auto"} or path, optional
+        Decode indices, which let a crop begin inside a JPEG; they change no pixel, and are used where batches are
+        filled. "auto": those beside the store (``penstock index``), if it has them; what is missing is learned while
+        images are decoded, in memory. A path: a cache file that is made, and added to by each run. None: none.
+    index_memory : int
+        Most bytes that indices learned in memory take, in each process.
     """
 
     def __init__(
@@ -56,13 +64,18 @@ class StoreDataset(Dataset[Any]):
         store: Store,
         fields: str | Sequence[str] | Mapping[str, str] | None = None,
         transform: Callable[[Any], Any] | None = None,
+        *,
+        index: str | os.PathLike[str] | None = "auto",
+        index_memory: int = MEMORY_NBYTES,
     ) -> None:
         self.store = store
         self.fields = fields
         self.transform = transform
+        self.index, self.index_memory = index, index_memory
         self._selection = _Selection(store, fields)
         self._pipeline = _as_pipeline(transform)
         self._filling = self._plan_filling()
+        self._indices = self._open_indices()
 
     def __len__(self) -> int:
         return len(self.store)
@@ -126,7 +139,11 @@ class StoreDataset(Dataset[Any]):
                 images = self.store.blobs(filling.image_field, indices)
         if filling.program is not None:
             failures: list[Any] = []
-            filling.program.fill(images, parts[filling.image], keys, rows, failures=failures)
+            indexed = None if self._indices is None else self._indices.of(indices)
+            filling.program.fill(images, parts[filling.image], keys, rows, failures=failures, indexed=indexed)
+            if indexed is not None and indexed.found:
+                assert self._indices is not None, "they gave it"
+                self._indices.keep(indices, indexed)
             if failures:
                 first = min(failures, key=lambda failure: failure.position)
                 raise self._placed(first.error, *self._read([int(indices[first.position])]))
@@ -149,6 +166,12 @@ class StoreDataset(Dataset[Any]):
 
     def _placed(self, error: BaseException, record: Record) -> BaseException:
         return located(error, store=self.store.url, key=record.key, index=record.index)
+
+    def _open_indices(self) -> DecodeIndices | None:
+        filling = self._filling
+        if self.index is None or filling is None or filling.program is None or not filling.program.fused:
+            return None
+        return DecodeIndices(self.store, filling.image_field, self.index, self.index_memory)
 
     def _plan_filling(self) -> _Filling | None:
         selection, pipeline = self._selection, self._pipeline

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.pack.indexing import IndexReport, index
 from penstock.pack.packing import PackProgress, PackReport, pack
 from penstock.pack.verifying import VerifyReport, verify
 
-__all__ = ["PackProgress", "PackReport", "VerifyReport", "pack", "verify"]
+__all__ = ["IndexReport", "PackProgress", "PackReport", "VerifyReport", "index", "pack", "verify"]

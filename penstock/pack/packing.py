@@ -25,6 +25,8 @@ from typing import Any, Final
 from penstock import stores
 from penstock.errors import ArgumentError, DecodeError, PackError, StoreError
 from penstock.pack.check import CHECKS, check_image
+from penstock.pack.indexing import KINDS, IndexReport, image_field
+from penstock.pack.indexing import index as index_images
 from penstock.pack.progress import shown
 from penstock.pack.transcoding import TRANSCODES, to_baseline
 from penstock.sample import Field, Schema
@@ -68,6 +70,8 @@ class PackReport:
         Duration of this run.
     transcoded, kept : int
         Images that this run rewrote (``transcode="baseline"``), and those that it stored as they were.
+    indexed : IndexReport, optional
+        What came of ``index``.
     """
 
     store: str
@@ -78,6 +82,7 @@ class PackReport:
     elapsed_s: float
     transcoded: int = 0
     kept: int = 0
+    indexed: IndexReport | None = None
 
 
 def pack(
@@ -89,6 +94,7 @@ def pack(
     overwrite: bool = False,
     check: str = "header",
     transcode: str = "none",
+    index: str = "none",
     progress: bool | Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
     """Pack a source into a store.
@@ -113,6 +119,8 @@ def pack(
     transcode : {"none", "baseline"}
         ``"baseline"``: progressive JPEGs are stored as baseline ones of the same pixels and metadata, a few per cent
         larger, which decode faster and in parts; all else is stored as it is.
+    index : {"none", "rows", "tiles"}
+        Make decode indices beside the finished pack; see :func:`penstock.index`, which can do it later as well.
     progress : bool or callable, optional
         True: a bar on the terminal. A callable gets a :class:`PackProgress` now and then, in this thread.
 
@@ -135,12 +143,14 @@ def pack(
     Records keep the source's order, so index ``i`` of the pack is index ``i`` of the source unless something before it
     was skipped. The image's size is stored besides, as fields ``width`` and ``height``.
     """
-    _refuse_arguments(on_error, check, transcode, workers)
+    _refuse_arguments(on_error, check, transcode, index, workers)
     start = time.monotonic()
     with ExitStack() as stack:
         source = src if isinstance(src, Store) else stack.enter_context(stores.open(src))
         kind, path = stores.find(dst, to_write=True)
         _refuse_overlap(source.url.partition("://")[2], path)
+        if index != "none":
+            image_field(source)
         report = _reporter(progress, stack)
         # an unfinished pack is resumed only with the same bytes to come
         digest = source.digest() + ("" if transcode == "none" else f"+{transcode}")
@@ -157,9 +167,10 @@ def pack(
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         problems = job.finish()
-    packed = writer.committed
+    packed, url = writer.committed, f"{kind.kind}://{Path(path).absolute()}"
+    indexed = None if index == "none" else _indexed(url, index, workers, progress)
     return PackReport(
-        store=f"{kind.kind}://{Path(path).absolute()}",
+        store=url,
         records=packed.records,
         nbytes=packed.nbytes,
         resumed=resumed,
@@ -167,7 +178,18 @@ def pack(
         elapsed_s=time.monotonic() - start,
         transcoded=job.transcoded,
         kept=job.kept,
+        indexed=indexed,
     )
+
+
+def _indexed(
+    url: str, kind: str, workers: int | None, progress: bool | Callable[[PackProgress], None] | None
+) -> IndexReport:
+    def told(done: int, total: int) -> None:
+        assert callable(progress), "only then"
+        progress(PackProgress(done, total, 0, 0))
+
+    return index_images(url, kind=kind, workers=workers, progress=told if callable(progress) else progress)
 
 
 def list_bounded(skipped: Sequence[Skipped], limit: int = _LISTED) -> str:
@@ -305,13 +327,15 @@ def _packed_schema(schema: Schema) -> Schema:
     return schema
 
 
-def _refuse_arguments(on_error: str, check: str, transcode: str, workers: int | None) -> None:
+def _refuse_arguments(on_error: str, check: str, transcode: str, index: str, workers: int | None) -> None:
     if on_error not in ON_ERROR:
         raise ArgumentError(f"on_error={on_error!r} is not one of {', '.join(ON_ERROR)}")
     if check not in CHECKS:
         raise ArgumentError(f"check={check!r} is not one of {', '.join(CHECKS)}")
     if transcode not in TRANSCODES:
         raise ArgumentError(f"transcode={transcode!r} is not one of {', '.join(TRANSCODES)}")
+    if index not in ("none", *KINDS):
+        raise ArgumentError(f"index={index!r} is not one of none, {', '.join(KINDS)}")
     if workers is not None and workers < 1:
         raise ArgumentError(f"workers={workers}: at least one thread must read; None takes one per core")
 

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock import stores
-from penstock.errors import PenstockError
+from penstock import _native, stores
+from penstock.errors import PenstockError, StoreError
 from penstock.pack.progress import shown
 from penstock.pack.transcoding import to_baseline
 from penstock.sample import Record
 from penstock.stores.base import Problem, Store
+from penstock.stores.index_file import IndexFile, index_path
 
 __all__ = ["VerifyReport", "verify"]
 
@@ -86,11 +87,39 @@ def verify(
         if all(problem.index is not None for problem in problems):  # else its structure is not to be trusted to a map
             opened = stack.enter_context(kind(path))
             records = len(opened)
+            problems += _check_indices(opened)
             if source is not None:
                 origin = source if isinstance(source, Store) else stack.enter_context(stores.open(source))
                 compared = records
                 problems += _compare(opened, origin, report)
     return VerifyReport(f"{kind.kind}://{Path(path).absolute()}", records, tuple(problems), compared)
+
+
+def _check_indices(store: Store) -> Iterator[Problem]:
+    """What is wrong with the decode indices beside a store, if it has any."""
+    for field in store.schema.blobs:
+        path = index_path(store.url.partition("://")[2], field)
+        if not path.exists():
+            continue
+        try:
+            file = IndexFile(path, store.fingerprint(), len(store))
+        except StoreError as error:
+            yield Problem(f"{path.name}: {error.message}")
+            continue
+        with file:
+            absent = set(file.missing().tolist())
+            for index in sorted(set(range(len(store))) - absent):
+                yield from _check_index(store, field, index, file.get([index])[0])
+
+
+def _check_index(store: Store, field: str, index: int, entry: bytes | None) -> Iterator[Problem]:
+    try:
+        record = store.read([index])[0]
+    except PenstockError:
+        return  # the store's own check has named it
+    if entry is None or _native.inspect_index(record.fields[field], entry) is None:
+        reason = "its decode index is damaged or another image's (`penstock index --overwrite` makes all again)"
+        yield Problem(reason, record.key, index)
 
 
 def _compare(store: Store, source: Store, report: Callable[[int, int], None]) -> Iterator[Problem]:

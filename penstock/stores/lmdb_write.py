@@ -29,6 +29,7 @@ import xxhash
 from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
 from penstock.sample import Schema
 from penstock.stores.base import Progress, Skipped, Writer
+from penstock.stores.index_file import index_path
 from penstock.stores.lmdb_format import (
     COLUMNS,
     KEYS,
@@ -212,13 +213,15 @@ class LmdbWriter(Writer):
         )
 
     def _begin(self, *, overwrite: bool) -> None:
-        others = sorted({entry.name for entry in self._path.iterdir()} - set(_OURS))
+        names = {entry.name for entry in self._path.iterdir()}
+        indices = {index_path(self._path, field).name for field in self._meta.schema.blobs} & names
+        others = sorted(names - indices - set(_OURS))
         if others:
             listed = ", ".join(others[:5])
             raise StoreFormatError(f"this folder holds other files ({listed}); nothing was touched", store=self._url)
         meta = self._standing(overwrite=overwrite)
         if meta is None or overwrite:
-            self._remove(*(name for name in _OURS if name != LOCK))
+            self._remove(*indices, *(name for name in _OURS if name != LOCK))
         elif meta.complete and self._locked_source != self._meta.source:
             raise ArgumentError(
                 f"{self._url} is a finished pack of {meta.count} records; overwrite=True (--overwrite) replaces it"

@@ -15,7 +15,7 @@ number of threads at once; holds no state. Which ops fuse is the ops' own knowle
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +30,7 @@ from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Sizes
 from penstock.transforms.decode import Decode, as_bytes, decode_refused, fill_sizes, too_large
 from penstock.transforms.geometry import Geometry
 
-__all__ = ["Failure", "Plan", "Program"]
+__all__ = ["Failure", "Indexed", "Plan", "Program"]
 
 _FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask"})
 _GENERAL: Final = "general"
@@ -42,6 +42,26 @@ class Failure:
 
     position: int
     error: Exception
+
+
+@dataclass(slots=True)
+class Indexed:
+    """Decode indices of a chunk's images, and what decoding finds out about them.
+
+    Parameters
+    ----------
+    entries : list of bytes or None
+        Of each image, as ``penstock._native.build_index`` makes it; None: it has none.
+    learn : {"rows", "tiles"}, optional
+        Note where decoding comes by.
+    found : list of tuple
+        ``(position, damaged, entry)``, appended by ``fill``: whether the entry given is wrong (bool), and the one to
+        use from now on (bytes or None).
+    """
+
+    entries: list[bytes | None]
+    learn: str | None = None
+    found: list[tuple[int, bool, bytes | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +137,7 @@ class Program:
         rows: NDArray[np.int64] | None = None,
         sizes: NDArray[np.int32] | None = None,
         failures: list[Failure] | None = None,
+        indexed: Indexed | None = None,
     ) -> None:
         """Write each image's result to its row of a batch.
 
@@ -135,6 +156,8 @@ class Program:
         failures : list of Failure, optional
             Given: rows that fail are appended to it. Not given: the first failure is raised, after all other rows
             have been filled. What a failed row holds is undefined.
+        indexed : Indexed, optional
+            The images' decode indices: they change no row. What is found out is appended to it.
 
         Raises
         ------
@@ -149,7 +172,7 @@ class Program:
             raise ArgumentError(f"rows are {spec.shape} {spec.dtype}; the batch has {out.shape[1:]} {out.dtype}")
         rows = np.arange(len(images)) if rows is None else np.ascontiguousarray(rows, np.int64)
         failed: list[Failure] = []
-        chunk = _Chunk(images, keys, sizes)
+        chunk = _Chunk(images, keys, sizes, indexed)
         if self.fused == len(self.ops):
             self._fill_fused(chunk, out, rows, failed)
         else:
@@ -224,6 +247,7 @@ class Program:
         """All rows that the plan expresses at once; then what the native core refused and the rest, one by one."""
         fusion, images, geometry = self._fusion, chunk.images, plan.geometry
         fused = None if plan.general is None else np.flatnonzero(~plan.general)
+        found: list[tuple[int, bool, bytes | None]] = []
         refused, decode_ns, resize_ns = _native.fill(
             images if fused is None else [images[i] for i in fused.tolist()],
             geometry if fused is None else geometry[fused],
@@ -234,7 +258,11 @@ class Program:
             scale=fusion.scale,
             offset=fusion.offset,
             max_pixels=fusion.decode.max_pixels,
+            **_index_arguments(chunk.indexed, fused, found),
         )
+        if chunk.indexed is not None:
+            places = range(len(images)) if fused is None else fused.tolist()
+            chunk.indexed.found += [(places[i], damaged, entry) for i, damaged, entry in found]
         left = refused
         if fused is not None:
             left = [(int(fused[i]), kind, message) for i, kind, message in refused]
@@ -318,11 +346,19 @@ class Program:
         return row
 
 
+def _index_arguments(indexed: Indexed | None, fused: NDArray[np.int64] | None, found: list[Any]) -> dict[str, Any]:
+    if indexed is None:
+        return {}
+    entries = indexed.entries if fused is None else [indexed.entries[i] for i in fused.tolist()]
+    return {"indices": entries, "learn": indexed.learn, "found": found}
+
+
 @dataclass(slots=True)
 class _Chunk:
     images: Sequence[Any]
     keys: SampleKeys
     sizes: NDArray[np.int32] | None
+    indexed: Indexed | None = None
 
     def one(self, i: int) -> _Chunk:
         return _Chunk(

@@ -1,0 +1,144 @@
+"""Decode indices of a dataset's images: taken from where they are kept, learned where they are not.
+
+::
+
+    store's own file (`penstock index`) ──┐
+    cache file, if one is named ──────────┼──entries──> fill ──found──> cache file, else memory within a budget
+    memory ───────────────────────────────┘
+
+An index only says where decoding may begin: pixels are the same without one, and with a wrong one, which the decoder
+notices. So nothing here ever fails a sample: what cannot be kept or does not fit is told once, and done without.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError, StoreError
+from penstock.stores.base import Store
+from penstock.stores.index_file import IndexFile, index_path
+from penstock.transforms.program import Indexed
+
+__all__ = ["MEMORY_NBYTES", "DecodeIndices"]
+
+MEMORY_NBYTES: Final = 256 << 20
+"""Most bytes that indices learned in memory take, by default: those of about 700,000 photographs of 500 x 375."""
+
+_ENTRY_NBYTES: Final = 160
+"""What an entry costs besides its content: objects and its place in a dict."""
+
+_logger = logging.getLogger(__name__)
+
+
+class DecodeIndices:
+    """The decode indices of one field of a store.
+
+    Parameters
+    ----------
+    store : Store
+        Whose images.
+    field : str
+        Which of its fields.
+    where : {"auto"} or path
+        "auto": the file beside the store, if it has one; else, and for what that lacks, memory. A path: a cache file,
+        made if it is not there.
+    memory : int
+        Most bytes that are learned in memory; 0: nothing is.
+
+    Raises
+    ------
+    ArgumentError
+        If the cache file belongs to other records, or cannot be opened.
+    """
+
+    def __init__(self, store: Store, field: str, where: str | os.PathLike[str], memory: int = MEMORY_NBYTES) -> None:
+        self._store, self._field, self._where, self._budget = store, field, where, memory
+        self._begin()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DecodeIndices, (self._store, self._field, self._where, self._budget)
+
+    def __len__(self) -> int:
+        """How many images have an index, whole or not."""
+        kept = set(self._learned)
+        if self._file is not None:
+            kept.update(range(len(self._store)))
+            kept.difference_update(set(self._file.missing().tolist()) - set(self._learned))
+        return len(kept)
+
+    def of(self, indices: NDArray[np.int64] | Sequence[int]) -> Indexed:
+        """What a call of ``fill`` is to be given for these records."""
+        learned, file = self._learned, self._file
+        entries: list[bytes | None] = [None] * len(indices) if file is None else file.get(indices)
+        if learned:
+            for i, index in enumerate(indices):
+                if (entry := learned.get(int(index))) is not None:
+                    entries[i] = entry or None
+        return Indexed(entries, self._kind if self._learns else None)
+
+    def keep(self, indices: NDArray[np.int64] | Sequence[int], indexed: Indexed) -> None:
+        """Keep what a call of ``fill`` has found."""
+        for position, damaged, entry in indexed.found:
+            index = int(indices[position])
+            if damaged:
+                _logger.warning(
+                    "%s: the decode index of record %d is damaged or another image's; it is decoded without (record "
+                    "%r; `penstock index --overwrite` makes all of them again)",
+                    self._store.url, index, self._store.read([index])[0].key,
+                )  # fmt: skip
+            if entry is None and not damaged:
+                continue
+            if not (self._caches and entry is not None and self._cached(index, entry)):
+                self._remember(index, entry or b"")
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._learned: dict[int, bytes] = {}
+        self._nbytes = 0
+        self._caches = self._where != "auto"
+        self._file: IndexFile | None = None
+        identity = self._store.fingerprint(), len(self._store)
+        if self._caches:
+            try:
+                self._file = IndexFile(self._where, *identity, kind="rows")
+            except StoreError as error:
+                raise ArgumentError(f"index={os.fsdecode(self._where)!r} cannot be used: {error.message}") from error
+        elif (path := index_path(self._store.url.partition("://")[2], self._field)).exists():
+            try:
+                self._file = IndexFile(path, *identity)
+            except StoreError as error:
+                _logger.warning("%s: %s; images are decoded without", path, error.message)
+        self._kind = "rows" if self._file is None else self._file.kind
+        self._learns = self._caches or self._budget > 0
+
+    def _cached(self, index: int, entry: bytes) -> bool:
+        assert self._file is not None, "there, if it caches"
+        try:
+            self._file.put(index, entry)
+        except StoreError as error:
+            self._caches = False
+            _logger.warning("%s; decode indices are kept in memory from now on", error)
+            return False
+        return True
+
+    def _remember(self, index: int, entry: bytes) -> None:
+        with self._lock:
+            before = self._learned.get(index)
+            grown = len(entry) + _ENTRY_NBYTES if before is None else len(entry) - len(before)
+            if entry and self._nbytes + grown > self._budget:
+                if self._learns and not self._caches:
+                    self._learns = False
+                    _logger.info(
+                        "%s: decode indices of %d images fill the %d MB that they may take (index_memory); those of "
+                        "the other images are not kept", self._store.url, len(self._learned), self._budget >> 20,
+                    )  # fmt: skip
+                return
+            self._learned[index] = entry
+            self._nbytes += grown

@@ -1,0 +1,212 @@
+"""Decode indices in a dataset: whatever they are and wherever they come from, no pixel changes."""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import penstock as ps
+from penstock import _native
+from penstock import transforms as T
+from penstock.datasets.indexing import DecodeIndices
+from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys
+from penstock.stores.index_file import IndexFile, index_path
+
+COUNT = 20
+
+
+def photograph(seed: int, form: str = "JPEG", **how: Any) -> bytes:
+    """A smooth picture with noise, of some hundred pixels a side."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (9, 12, 3), np.uint8)).resize(
+        (260 + 9 * seed, 200), Image.Resampling.BICUBIC
+    )
+    pixels = np.asarray(small, np.int16) + rng.integers(-12, 12, (200, 260 + 9 * seed, 3))
+    file = io.BytesIO()
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, form, **how)
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Baseline JPEGs, a progressive one and a PNG."""
+    folder = tmp_path_factory.mktemp("photographs") / "all"
+    folder.mkdir()
+    for i in range(COUNT - 2):
+        (folder / f"{i:02}.jpg").write_bytes(photograph(i, quality=90))
+    (folder / "90.jpg").write_bytes(photograph(90, progressive=True))
+    (folder / "91.png").write_bytes(photograph(91, "PNG"))
+    return folder.parent
+
+
+@pytest.fixture(params=["files", "lmdb"])
+def url(request: pytest.FixtureRequest, photographs: Path, tmp_path: Path) -> str:
+    """The photographs as a folder and as a pack, of one's own."""
+    if request.param == "lmdb":
+        ps.pack(photographs, tmp_path / "photographs.lmdb")
+        return str(tmp_path / "photographs.lmdb")
+    copy = tmp_path / "photographs" / "all"
+    copy.mkdir(parents=True)
+    for path in (photographs / "all").iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    return str(copy.parent)
+
+
+def dataset(url: str, **how: Any) -> ps.StoreDataset:
+    """Random crops of the store."""
+    pipeline = T.Pipeline([T.Decode(), T.RandomResizedCrop(48, scale=(0.1, 0.6)), T.HorizontalFlip()])
+    return ps.StoreDataset(ps.open(url), fields="image", transform=pipeline, **how)
+
+
+def epoch(data: ps.StoreDataset, number: int) -> bytes:
+    """One epoch's pixels, in chunks as loaders fill them."""
+    out = np.zeros((COUNT, 48, 48, 3), np.uint8)
+    for indices in np.array_split(np.random.default_rng(number).permutation(COUNT), 4):
+        data.fill(indices, out, SampleKeys(0, number, indices), rows=indices)
+    return out.tobytes()
+
+
+def plain(url: str) -> list[bytes]:
+    """Three epochs without any index."""
+    data = dataset(url, index=None)
+    return [epoch(data, number) for number in range(3)]
+
+
+def indexed_of(data: ps.StoreDataset) -> DecodeIndices:
+    """Its indices."""
+    assert data._indices is not None
+    return data._indices
+
+
+@pytest.mark.parametrize("kind", ["rows", "tiles"])
+def test_indices_beside_a_store_are_used_and_change_nothing(url: str, kind: str) -> None:
+    """Made by `index`, read by every dataset over that store; what has none is decoded from its beginning."""
+    expected = plain(url)
+    report = ps.index(url, kind=kind)
+    data = dataset(url, index_memory=0)
+
+    assert report.indexed == len(indexed_of(data)) == COUNT - 2
+    assert sum(entry is not None for entry in indexed_of(data).of(range(COUNT)).entries) == COUNT - 2
+    assert [epoch(data, number) for number in range(3)] == expected
+
+
+def test_indices_are_learned_in_the_first_epoch(url: str) -> None:
+    """In memory, from crops alone; later epochs extend them, and no pixel changes."""
+    data, known = dataset(url), []
+    pixels = []
+    for number in range(3):
+        pixels.append(epoch(data, number))
+        entries = indexed_of(data).of(range(COUNT)).entries
+        images = data.store.blobs("image", range(COUNT))
+        facts = [_native.inspect_index(images[i], entry) for i, entry in enumerate(entries) if entry is not None]
+        known.append(sum(fact[1] for fact in facts if fact is not None))
+        assert None not in facts
+
+    assert pixels == plain(url)
+    assert len(indexed_of(data)) == COUNT - 2
+    assert 0 < known[0] < known[2]
+    assert not index_path(url, "image").exists()
+
+
+def test_a_cache_file_serves_the_next_run(url: str, tmp_path: Path) -> None:
+    """What one run has learned the next one begins with, and goes on with; the store is not written to."""
+    expected, cache = plain(url), tmp_path / "cache.index"
+    first = dataset(url, index=cache)
+    pixels = [epoch(first, 0)]
+    again = pickle.loads(pickle.dumps(dataset(url, index=cache)))
+
+    assert len(indexed_of(again)) == COUNT - 2
+    assert [*pixels, epoch(again, 1), epoch(again, 2)] == expected
+    assert not index_path(url, "image").exists()
+
+
+def test_memory_is_bounded(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Beyond the budget nothing is learned, and that is said once."""
+    data = dataset(url, index_memory=1500)
+    with caplog.at_level(logging.INFO, "penstock"):
+        pixels = [epoch(data, number) for number in range(3)]
+
+    assert pixels == plain(url)
+    assert 0 < len(indexed_of(data)) < COUNT - 2
+    assert indexed_of(data)._nbytes <= 1500
+    assert sum("index_memory" in record.message for record in caplog.records) == 1
+
+
+def swapped(entry: bytes, other: bytes) -> bytes:
+    """Another image's index."""
+    del entry
+    return other
+
+
+def flipped(entry: bytes, other: bytes) -> bytes:
+    """A bit in the middle."""
+    del other
+    middle = len(entry) // 2
+    return entry[:middle] + bytes([entry[middle] ^ 4]) + entry[middle + 1 :]
+
+
+def short(entry: bytes, other: bytes) -> bytes:
+    """Cut off."""
+    del other
+    return entry[:-3]
+
+
+@pytest.mark.parametrize("damage", [swapped, flipped, short])
+def test_a_wrong_index_is_told_once_with_the_key(
+    url: str, damage: Callable[[bytes, bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Images are decoded without it: the same pixels; a new one is learned in its place."""
+    expected = plain(url)
+    ps.index(url)
+    with IndexFile(index_path(url, "image"), ps.open(url).fingerprint(), COUNT, "rows") as file:
+        first, second = file.get([3, 4])
+        assert first is not None
+        assert second is not None
+        file.put(3, damage(first, second))
+    data = dataset(url)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        pixels = [epoch(data, number) for number in range(3)]
+
+    assert pixels == expected
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert "03.jpg" in told[0]
+    assert "damaged or another image's" in told[0]
+    problems = ps.verify(url).problems
+    assert [problem.index for problem in problems] == [3]
+    assert "penstock index --overwrite" in problems[0].reason
+    ps.index(url, overwrite=True)
+    assert ps.verify(url).ok
+
+
+def test_indices_of_another_store_are_not_used(url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Beside a store they are passed over with a warning; a cache that is named is refused."""
+    for path in (index_path(url, "image"), tmp_path / "other.index"):
+        IndexFile(path, "another", COUNT, "rows").close()
+
+    with caplog.at_level(logging.WARNING, "penstock"):
+        data = dataset(url)
+
+    assert "belong to other records" in caplog.text
+    assert epoch(data, 0) == plain(url)[0]
+    with pytest.raises(ArgumentError, match="cannot be used: these decode indices belong to other records"):
+        dataset(url, index=tmp_path / "other.index")
+
+
+def test_loaders_deliver_the_same_with_every_kind_of_worker(url: str) -> None:
+    """Threads share what is learned, processes learn for themselves."""
+    ps.index(url, kind="tiles")
+    expected = list(ps.DataLoader(dataset(url, index=None), 6, shuffle=True, seed=1))
+
+    for workers in ("threads", "processes"):
+        loader = ps.DataLoader(dataset(url), 6, shuffle=True, seed=1, num_workers=2, workers=workers)
+        assert all(np.array_equal(a, b) for a, b in zip(loader, expected, strict=True))

@@ -1,0 +1,105 @@
+"""`penstock index` and `penstock pack --index`: what is made, what is left out, what is resumed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import penstock as ps
+from penstock import _native
+from penstock.cli import app
+from penstock.errors import ArgumentError
+from penstock.stores.index_file import IndexFile, index_path
+from tests.pack.images import make_photos, picture
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Twelve JPEGs, a PNG and a CMYK one."""
+    folder = make_photos(tmp_path / "photos")
+    (folder / "dogs" / "x.png").write_bytes(picture(50, "PNG"))
+    file = io.BytesIO()
+    Image.new("CMYK", (30, 30)).save(file, "JPEG")
+    (folder / "dogs" / "y.jpg").write_bytes(file.getvalue())
+    return folder
+
+
+def entries(url: str | Path, count: int = 14) -> list[bytes | None]:
+    """All indices beside a store."""
+    return IndexFile(index_path(url, "image"), ps.open(url).fingerprint(), count).get(range(count))
+
+
+def test_each_image_has_the_index_of_its_own_bytes(photos: Path, tmp_path: Path) -> None:
+    """The same whether made while packing or later, in a pack or in a folder; what cannot have one is listed."""
+    report = ps.pack(photos, tmp_path / "a.lmdb", index="tiles")
+    ps.pack(photos, tmp_path / "b.lmdb")
+    ps.index(tmp_path / "b.lmdb", kind="tiles", workers=3)
+    later = ps.index(photos, kind="tiles")
+
+    images = ps.open(photos).blobs("image", range(14))
+    natively = [i for i, image in enumerate(images) if _native.sizes([image])[0, 0]]
+    expected = [_native.build_index(images[i], "tiles") if i in natively else None for i in range(14)]
+    assert len(natively) == 12
+    assert entries(photos) == entries(tmp_path / "a.lmdb") == entries(tmp_path / "b.lmdb") == expected
+    assert report.indexed is not None
+    for said in (report.indexed, later):
+        assert said.indexed == 12
+        assert {key.rpartition("/")[2] for key, _ in said.left_out} == {"x.png", "y.jpg"}
+        assert said.nbytes == Path(said.path).stat().st_size
+
+
+def test_an_interrupted_run_is_resumed(photos: Path) -> None:
+    """Entries that are there are not made again, those that are missing are."""
+    ps.index(photos)
+    whole = entries(photos)
+    index_path(photos, "image").unlink()
+    with IndexFile(index_path(photos, "image"), ps.open(photos).fingerprint(), 14, "rows") as file:
+        for index in (0, 5):
+            entry = whole[index]
+            assert entry is not None
+            file.put(index, entry)
+
+    report = ps.index(photos)
+
+    assert report.resumed == 2
+    assert report.indexed == 12
+    assert entries(photos) == whole
+
+
+def test_a_new_pack_has_no_index_of_the_old_one(photos: Path, tmp_path: Path) -> None:
+    """`overwrite` removes it with the pack."""
+    ps.pack(photos, tmp_path / "a.lmdb", index="rows")
+    ps.pack(photos, tmp_path / "a.lmdb", overwrite=True)
+
+    assert not index_path(tmp_path / "a.lmdb", "image").exists()
+    assert ps.verify(tmp_path / "a.lmdb").ok
+
+
+def test_what_is_wrong_is_said_before_anything_is_done(photos: Path, tmp_path: Path) -> None:
+    """Kinds, fields."""
+    with pytest.raises(ArgumentError, match="index='columns' is not one of none, rows, tiles"):
+        ps.pack(photos, tmp_path / "a.lmdb", index="columns")
+    with pytest.raises(ArgumentError, match="kind='none' is not one of rows, tiles"):
+        ps.index(photos, kind="none")
+    with pytest.raises(ArgumentError, match="field='label' is no field of images; this store has: image"):
+        ps.index(photos, field="label")
+
+    assert not (tmp_path / "a.lmdb").exists()
+
+
+def test_the_command_says_what_it_did(photos: Path, tmp_path: Path) -> None:
+    """Counts, size and what is left out, for people."""
+    run = CliRunner()
+    packed = run.invoke(app, ["pack", str(photos), str(tmp_path / "a.lmdb"), "--index", "rows"])
+    again = run.invoke(app, ["index", str(tmp_path / "a.lmdb")])
+    other = run.invoke(app, ["index", str(tmp_path / "a.lmdb"), "--kind", "tiles", "--overwrite"])
+
+    assert packed.exit_code == again.exit_code == other.exit_code == 0
+    assert "12 images indexed by rows," in packed.output
+    assert "dogs/x.png" in packed.output
+    assert "12 images indexed by rows (12 of them earlier)" in again.output
+    assert "12 images indexed by tiles," in other.output
