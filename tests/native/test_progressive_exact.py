@@ -163,29 +163,32 @@ def test_quantisation_tables_between_scans_are_left_to_pillow() -> None:
         _native.decode(file[:second] + segment(0xDB, bytes([0, *[7] * 64])) + file[second:])
 
 
+#: Every coefficient in two scans of its own: a valid script.
+MANY = [
+    Scan((0, 1, 2), 0, 0, 0, 0),
+    *(Scan((c,), k, k, 0, 1) for k in range(1, 64) for c in range(3)),
+    *(Scan((c,), k, k, 1, 0) for c in range(3) for k in range(1, 64)),
+]
+
+
 def test_a_scan_bomb_is_refused_before_the_first_scan() -> None:
-    """More than 100 scans of a large picture are refused by their headers, at once and without memory for it."""
+    """More than 100 scans of a large picture are refused by their headers, at once, though each of them is in order."""
     rng = random.Random(4)
-    file = bytearray(write(Picture.noise(64, 64, [(1, 1)] * 3, rng), random_script(3, rng), rng))
+    file = bytearray(write(Picture.noise(64, 64, SAMPLINGS["4:4:4"], rng), MANY, rng))
     frame = file.index(b"\xff\xc2")
-    file[frame + 5 : frame + 9] = (11000).to_bytes(2, "big") * 2
-    last = file.rindex(b"\xff\xda")
-    bomb = bytes(file[:-2] + file[last:-2] * 3000 + b"\xff\xd9")
+    file[frame + 5 : frame + 9] = (6000).to_bytes(2, "big") * 2
     begun = time.monotonic()
 
-    with pytest.raises(_native.CorruptError, match=r"does not follow|more scans|bits"):
-        _native.decode(bomb)
-    assert time.monotonic() - begun < 5
+    with pytest.raises(_native.CorruptError, match="more scans than are allowed"):
+        _native.decode(bytes(file))
+    assert time.monotonic() - begun < 5  # no hang: not a scan was decoded
 
 
 def test_many_scans_of_a_small_picture_are_read() -> None:
-    """A script may send every coefficient in a scan of its own, which is more than 100 scans: little work is little."""
+    """More than 100 scans of a small picture are little work, and are done."""
     rng = random.Random(5)
-    script = [Scan((0, 1, 2), 0, 0, 0, 0)]
-    script += [Scan((c,), k, k, 0, 1) for k in range(1, 64) for c in range(3)]
-    script += [Scan((c,), k, k, 1, 0) for c in range(3) for k in range(1, 64)]
 
-    assert_exact(write(Picture.noise(50, 40, SAMPLINGS["4:2:0"], rng), script, rng), 2, rng)
+    assert_exact(write(Picture.noise(50, 40, SAMPLINGS["4:2:0"], rng), MANY, rng), 2, rng)
 
 
 def test_too_few_bits_for_a_large_picture_are_refused_without_memory() -> None:

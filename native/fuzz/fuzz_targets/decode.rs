@@ -1,9 +1,10 @@
-//! Any bytes: decoding neither panics nor runs away; the kernels agree; a region is the same part of the whole.
+//! Any bytes: decoding neither panics nor runs away; the kernels agree; a region is the same part of the whole; what is
+//! transcoded to baseline has the same pixels.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use penstock_core::error::Error;
-use penstock_core::jpeg::{Decoder, Header, Limits, Region, inspect};
+use penstock_core::jpeg::{Decoder, Header, Limits, Region, inspect, transcode_baseline};
 use penstock_core::rows::{RowSink, planar_row_len};
 use penstock_core::simd::Level;
 
@@ -95,6 +96,10 @@ fuzz_target!(|bytes: &[u8]| {
     let part = interleaved(Level::Avx2, &header, region);
     assert_eq!(part, planar(Level::Scalar, &header, region));
     assert_eq!(part, planar(Level::Avx2, &header, region));
+    if let Ok(baseline) = transcode_baseline(bytes, &LIMITS) {
+        let header = Header::parse(&baseline, &LIMITS).expect("a file of our own making");
+        assert_eq!(whole, interleaved(Level::Avx2, &header, Region::whole(&header)));
+    }
     if let Ok(whole) = whole {
         let part = part.expect("a part of what decodes as a whole");
         for (y, row) in part.chunks_exact(3 * region.width).enumerate() {
