@@ -90,7 +90,7 @@ class _Mapped:
         self.__array_interface__ = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
 
     def __del__(self) -> None:
-        if self._address is not None:
+        if getattr(self, "_address", None) is not None:  # it may have been interrupted before it had one
             _libc.munmap(self._address, self._nbytes)
 
 
