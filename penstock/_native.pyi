@@ -1,7 +1,8 @@
 # Made by native/stubs.py from the native module; do not edit.
 # ruff: noqa: A002  (`filter` is the word for it)
 """
-Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL and on the calling thread.
+Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL and, unless more threads are asked
+for, on the calling thread.
 
 Images are HWC uint8 RGB; encoded images are bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every
 function may be called from any number of threads at once; arrays must not be written to while a call reads them,
@@ -101,6 +102,7 @@ def decode(
     index: Buffer | None = None,
     learn: str | None = None,
     found: list[tuple[int, bool, bytes | None]] | None = None,
+    threads: SupportsIndex = 1,
 ) -> NDArray[uint8]:
     """
     Decodes a JPEG, or a region of it.
@@ -114,7 +116,7 @@ def decode(
         are not decoded; of a progressive image all scans are, above and beside it.
     max_pixels : int
         Largest width times height that the header may declare.
-    index, learn, found
+    index, learn, found, threads
         As `fill`'s, for this one image, whose number is 0.
 
     Returns
@@ -159,6 +161,7 @@ def fill(
     indices: Sequence[Buffer | None] | None = None,
     learn: str | None = None,
     found: list[tuple[int, bool, bytes | None]] | None = None,
+    threads: SupportsIndex = 1,
 ) -> tuple[list[tuple[int, str, str]], int, int]:
     """
     Fills rows of a batch from encoded images: decode, crop, resize, flip, normalise.
@@ -193,6 +196,9 @@ def fill(
         Where to tell of indices; needed with `indices` and `learn`. Appended: ``(i, damaged, learned)`` for each image
         of which there is something to tell: its index was found to be damaged or another image's (bool), and what
         takes its place from now on (bytes; None: nothing was learned).
+    threads : int
+        Threads that work on one image together, the calling one included, where a million pixels or more of it are
+        decoded: all of them by an index (or restart markers at every row), else two. Rows are the same.
 
     Returns
     -------

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fuzz the decoder for SECONDS: scripts/fuzz.sh SECONDS. Needs Rust's nightly; brings cargo-fuzz into .venv by itself.
+# Fuzz the decoder, then its index, for SECONDS each: scripts/fuzz.sh SECONDS. Needs Rust's nightly; brings cargo-fuzz into
+# .venv by itself.
 # A crash is kept in native/fuzz/artifacts/; native/fuzz/README.md says where its file goes with the fix.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,3 +21,6 @@ for seeds in native/core/tests/data tests/hostile/files "${PENSTOCK_DATA:-../sha
 done
 PATH="$PWD/.venv/bin:$PATH" cargo +nightly fuzz run --fuzz-dir native/fuzz decode "${folders[@]}" -- \
   -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -print_final_stats=1
+mkdir -p native/fuzz/corpus/index
+PATH="$PWD/.venv/bin:$PATH" cargo +nightly fuzz run --fuzz-dir native/fuzz index native/fuzz/corpus/index -- \
+  -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -max_len=600 -print_final_stats=1

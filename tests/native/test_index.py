@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -246,3 +247,51 @@ def test_progressive_files_have_no_index(jpeg: Jpeg) -> None:
         pixels, found = decode(file, (0, 0, 100, 100), index, "rows")
         np.testing.assert_array_equal(pixels, expected)
         assert found == told
+
+
+@pytest.mark.parametrize("sampling", [0, 2])
+@pytest.mark.parametrize("restart", [0, 12, 100])
+def test_threads_change_no_pixel(jpeg: Jpeg, sampling: int, restart: int) -> None:
+    """One large picture on several threads, with an index, without, with a wrong one, and with restart markers."""
+    file = jpeg(1600, 1200, subsampling=sampling, restart_marker_blocks=restart)
+    index, region = _native.build_index(file), (13, 9, 1590, 1111)
+    expected = _native.decode(file, region)
+    geometry = np.array([[*region, 48, 40, 0, 0, 3]], np.int32)
+    row, _, _ = fill([file], geometry)
+
+    for threads in (2, 3, 16):
+        for entry in (None, index, b"wrong"):
+            found: Found = []
+            pixels = _native.decode(file, region, index=entry, found=found, threads=threads)
+            np.testing.assert_array_equal(pixels, expected)
+            assert found == ([(0, True, None)] if entry == b"wrong" else [])
+            filled, found, _ = fill([file], geometry, indices=[entry], threads=threads)
+            np.testing.assert_array_equal(filled, row)
+            assert found == ([(0, True, None)] if entry == b"wrong" else [])
+
+
+def test_threads_learn_too(jpeg: Jpeg) -> None:
+    """What two threads come by is what one would have."""
+    for restart in (0, 100):
+        file = jpeg(1600, 1200, subsampling=2, restart_marker_blocks=restart)
+        found: Found = []
+
+        _native.decode(file, learn="rows", found=found, threads=2)
+
+        assert _native.inspect_index(file, found[0][2] or b"") == ("rows", 75, 75)
+
+
+def test_threads_find_the_same_damage(jpeg: Jpeg) -> None:
+    """The error is the one of a single thread; numbers that are none are refused."""
+    file = bytearray(jpeg(1600, 1200))
+    file[-9000:-8000] = b"\xff\x01" * 500
+
+    with pytest.raises(_native.CorruptError) as plain:
+        _native.decode(bytes(file))
+
+    for threads in (2, 4):
+        with pytest.raises(_native.CorruptError, match=re.escape(str(plain.value))):
+            _native.decode(bytes(file), threads=threads)
+    for threads in (0, 257):
+        with pytest.raises(ValueError, match="threads"):
+            _native.decode(bytes(file), threads=threads)

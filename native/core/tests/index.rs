@@ -1,122 +1,22 @@
 //! Decoding by an index gives the pixels of decoding without, whatever the index bytes are; learning changes nothing.
 
 use penstock_core::error::Error;
+use penstock_core::fill::{Filler, Geometry, Layout, Recipe, Row, Spent};
 use penstock_core::jpeg::{Decoder, Found, Guide, Header, Kind, Limits, Region};
+use penstock_core::resample::Filter;
 use penstock_core::rows::RowSink;
+use penstock_core::simd::detect;
+
+mod writer;
+use writer::{Make, Numbers, jpeg};
 
 const LIMITS: Limits = Limits { max_pixels: 1 << 24 };
 const KINDS: [Kind; 2] = [Kind::Rows, Kind::Tiles];
 const NO_GUIDE: Guide<'_> = Guide {
     index: None,
     learn: None,
+    threads: 1,
 };
-
-/// xorshift64*: the same numbers on every run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end
-    }
-}
-
-/// What a test image is made of.
-#[derive(Clone, Copy, Debug)]
-struct Make {
-    width: usize,
-    height: usize,
-    /// Sampling factors of the luma; chroma has 1 x 1. None: gray.
-    sampling: Option<(u8, u8)>,
-    restart: u16,
-    seed: u64,
-}
-
-/// Entropy-coded bits, with stuffing.
-#[derive(Default)]
-struct Bits {
-    bytes: Vec<u8>,
-    open: u32,
-    count: u32,
-}
-
-impl Bits {
-    fn put(&mut self, value: usize, count: u32) {
-        for bit in (0..count).rev() {
-            self.open = self.open << 1 | (value >> bit & 1) as u32;
-            self.count += 1;
-            if self.count == 8 {
-                self.bytes.push(self.open as u8);
-                if self.open == 0xff {
-                    self.bytes.push(0);
-                }
-                (self.open, self.count) = (0, 0);
-            }
-        }
-    }
-
-    fn pad(&mut self) {
-        while self.count > 0 {
-            self.put(1, 1);
-        }
-    }
-}
-
-/// A baseline JPEG of noise. Its tables have three symbols of two bits each: of DC differences those of 0, 3 and 6 bits,
-/// of AC the block's end, a 1 and a number of 5 bits.
-fn jpeg(make: Make) -> Vec<u8> {
-    let (h, v) = make.sampling.unwrap_or((1, 1));
-    let components = if make.sampling.is_some() { 3 } else { 1 };
-    let mut bytes = vec![0xff, 0xd8, 0xff, 0xdb, 0, 67, 0];
-    bytes.extend([8; 64]);
-    bytes.extend([0xff, 0xc0, 0, 8 + 3 * components, 8]);
-    bytes.extend((make.height as u16).to_be_bytes());
-    bytes.extend((make.width as u16).to_be_bytes());
-    bytes.push(components);
-    bytes.extend([1, h << 4 | v, 0]);
-    (1..components).for_each(|id| bytes.extend([id + 1, 0x11, 0]));
-    for (class, symbols) in [(0x00, [0, 3, 6]), (0x10, [0x00, 0x01, 0x05])] {
-        bytes.extend([0xff, 0xc4, 0, 22, class, 0, 3]);
-        bytes.extend([0; 14]);
-        bytes.extend(symbols);
-    }
-    bytes.extend([0xff, 0xdd, 0, 4]);
-    bytes.extend(make.restart.to_be_bytes());
-    bytes.extend([0xff, 0xda, 0, 6 + 2 * components, components]);
-    (0..components).for_each(|id| bytes.extend([id + 1, 0]));
-    bytes.extend([0, 63, 0]);
-    bytes.extend(scan(make, (h, v), components));
-    bytes.extend([0xff, 0xd9]);
-    bytes
-}
-
-fn scan(make: Make, (h, v): (u8, u8), components: u8) -> Vec<u8> {
-    let mut numbers = Numbers(make.seed | 1);
-    let mut bits = Bits::default();
-    let mcus = make.width.div_ceil(8 * h as usize) * make.height.div_ceil(8 * v as usize);
-    for mcu in 0..mcus {
-        if make.restart > 0 && mcu > 0 && mcu % make.restart as usize == 0 {
-            bits.pad();
-            let number = (mcu / make.restart as usize - 1) & 7;
-            bits.bytes.extend([0xff, 0xd0 | number as u8]);
-        }
-        for _ in 0..h * v + components - 1 {
-            let dc = numbers.below(3);
-            bits.put(dc, 2);
-            bits.put(numbers.below(64), [0, 3, 6][dc]);
-            for _ in 0..numbers.below(20) {
-                let ac = 1 + numbers.below(2);
-                bits.put(ac, 2);
-                bits.put(numbers.below(32), [0, 1, 5][ac]);
-            }
-            bits.put(0, 2);
-        }
-    }
-    bits.pad();
-    bits.bytes
-}
 
 fn images() -> Vec<Vec<u8>> {
     let samplings = [
@@ -174,7 +74,7 @@ fn decode(header: &Header<'_>, region: Region, guide: Guide<'_>) -> Result<(Vec<
 fn by(index: &[u8]) -> Guide<'_> {
     Guide {
         index: Some(index),
-        learn: None,
+        ..NO_GUIDE
     }
 }
 
@@ -265,6 +165,7 @@ fn learned_entries_are_the_built_ones() {
                 let guide = Guide {
                     index: learned.as_deref(),
                     learn: Some(kind),
+                    ..NO_GUIDE
                 };
 
                 let (found, told) = decode(&header, region, guide).expect("a good image");
@@ -275,6 +176,7 @@ fn learned_entries_are_the_built_ones() {
             let guide = Guide {
                 index: learned.as_deref(),
                 learn: Some(kind),
+                ..NO_GUIDE
             };
             let whole = decode(&header, Region::whole(&header), guide).expect("a good image");
 
@@ -308,6 +210,103 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
 
             assert!(told.damaged && found == expected, "{kind:?}");
         }
+    }
+}
+
+#[test]
+fn threads_change_no_pixel() {
+    let recipe = |window, filter| Recipe {
+        filter,
+        layout: Layout::Hwc,
+        window,
+        limits: LIMITS,
+    };
+    for (sampling, restart) in [(None, 0), (Some((2, 2)), 0), (Some((2, 2)), 25), (Some((1, 1)), 7)] {
+        let file = jpeg(Make {
+            width: 1600,
+            height: 1100,
+            sampling,
+            restart,
+            seed: 21,
+        });
+        let header = Header::parse(&file, &LIMITS).expect("ours");
+        let index = built(&header, Kind::Rows);
+        let mut filler = Filler::with_level(detect());
+        for (region, window, filter, flip) in [
+            ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 2),
+            ([0, 0, 1600, 1100], [333, 64], Filter::Lanczos, 1),
+            ([10, 20, 1510, 1020], [1500, 1000], Filter::Bilinear, 3),
+        ] {
+            let [w, h] = window.map(|side| side as i32);
+            let geometry = Geometry::new([region[0], region[1], region[2], region[3], w, h, 0, 0, flip], window);
+            let geometry = geometry.expect("consistent");
+            let mut filled = |guide| {
+                let mut row = vec![0; 3 * window[0] * window[1]];
+                let told = filler.fill(
+                    &file,
+                    guide,
+                    &geometry,
+                    &recipe(window, filter),
+                    Row::U8(&mut row),
+                    &mut Spent::default(),
+                );
+                (row, told.expect("a good image"))
+            };
+            let (expected, _) = filled(NO_GUIDE);
+            for threads in [2, 3, 5] {
+                for index in [None, Some(&*index)] {
+                    let (found, told) = filled(Guide {
+                        index,
+                        learn: None,
+                        threads,
+                    });
+
+                    assert_eq!(told, Found::default());
+                    assert!(
+                        found == expected,
+                        "{sampling:?} {restart} {region:?} {threads} {}",
+                        index.is_some()
+                    );
+                }
+                let (found, told) = filled(Guide {
+                    index: Some(b"wrong"),
+                    learn: Some(Kind::Rows),
+                    threads,
+                });
+
+                assert!(told.damaged && told.learned.is_some());
+                assert!(found == expected, "{sampling:?} {restart} {region:?} {threads}");
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_find_the_damage_that_one_does() {
+    let make = Make {
+        width: 1200,
+        height: 1000,
+        sampling: Some((2, 2)),
+        restart: 0,
+        seed: 22,
+    };
+    let whole = jpeg(make);
+    let index = built(&Header::parse(&whole, &LIMITS).expect("ours"), Kind::Rows);
+    let mut cut = whole.clone();
+    let middle = cut.len() / 2;
+    cut[middle..middle + 3000].fill(0xff);
+    let header = Header::parse(&cut, &LIMITS).expect("its header is whole");
+    let region = Region::whole(&header);
+    let plain = decode(&header, region, NO_GUIDE);
+
+    assert!(plain.is_err());
+    for index in [None, Some(&*index)] {
+        let shared = Guide {
+            index,
+            learn: None,
+            threads: 3,
+        };
+        assert_eq!(decode(&header, region, shared), plain);
     }
 }
 
@@ -384,6 +383,7 @@ fn damage_after_the_region_does_not_disturb_learning() {
     let guide = Guide {
         index: None,
         learn: Some(Kind::Rows),
+        ..NO_GUIDE
     };
     let (expected, _) = decode(&header, region, NO_GUIDE).expect("damage below");
 

@@ -65,15 +65,23 @@ impl<'py> FromPyObject<'_, 'py> for Notes<'py> {
 }
 
 /// What a call knows of its images beforehand.
-#[derive(Default)]
 pub struct Guides {
     indices: Vec<Option<Encoded>>,
     learn: Option<Kind>,
+    threads: usize,
 }
+
+/// The most threads that an image may be given.
+const MAX_THREADS: usize = 256;
 
 impl Guides {
     /// For `n` images. Whoever gives indices or wants to learn must want to be told, too.
-    pub fn new(n: usize, indices: Option<Indices>, learn: Option<&str>, notes: bool) -> PyResult<Self> {
+    pub fn new(n: usize, indices: Option<Indices>, learn: Option<&str>, notes: bool, threads: usize) -> PyResult<Self> {
+        if !(1..=MAX_THREADS).contains(&threads) {
+            return Err(PyValueError::new_err(format!(
+                "{threads} threads are not 1..{MAX_THREADS}"
+            )));
+        }
         if let Some(Indices(indices)) = &indices
             && indices.len() != n
         {
@@ -87,7 +95,11 @@ impl Guides {
             ));
         }
         let learn = learn.map(kind_named).transpose()?;
-        Ok(Self { indices, learn })
+        Ok(Self {
+            indices,
+            learn,
+            threads,
+        })
     }
 
     /// Of image `i`.
@@ -95,6 +107,7 @@ impl Guides {
         Guide {
             index: self.indices.get(i).and_then(Option::as_ref).map(Encoded::bytes),
             learn: self.learn,
+            threads: self.threads,
         }
     }
 }

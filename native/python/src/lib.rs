@@ -7,7 +7,8 @@ mod indices;
 
 use pyo3::prelude::*;
 
-/// Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL and on the calling thread.
+/// Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL and, unless more threads are asked
+/// for, on the calling thread.
 ///
 /// Images are HWC uint8 RGB; encoded images are bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every
 /// function may be called from any number of threads at once; arrays must not be written to while a call reads them,
@@ -71,7 +72,7 @@ mod _native {
     ///     are not decoded; of a progressive image all scans are, above and beside it.
     /// max_pixels : int
     ///     Largest width times height that the header may declare.
-    /// index, learn, found
+    /// index, learn, found, threads
     ///     As `fill`'s, for this one image, whose number is 0.
     ///
     /// Returns
@@ -91,7 +92,7 @@ mod _native {
     /// ValueError
     ///     The region is not inside the image.
     #[pyfunction]
-    #[pyo3(signature = (image, region=None, max_pixels=134_217_728, *, index=None, learn=None, found=None))]
+    #[pyo3(signature = (image, region=None, max_pixels=134_217_728, *, index=None, learn=None, found=None, threads=1))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn decode<'py>(
         py: Python<'py>,
@@ -101,9 +102,10 @@ mod _native {
         index: Option<Encoded>,
         learn: Option<&str>,
         found: Option<Notes<'py>>,
+        threads: usize,
     ) -> PyResult<NewArray<'py, u8>> {
         let indices = index.map(|index| Indices(vec![Some(index)]));
-        let guides = Guides::new(1, indices, learn, found.is_some())?;
+        let guides = Guides::new(1, indices, learn, found.is_some(), threads)?;
         call::decode(py, &image, region, max_pixels, &guides, found)
     }
 
@@ -186,6 +188,9 @@ mod _native {
     ///     Where to tell of indices; needed with `indices` and `learn`. Appended: ``(i, damaged, learned)`` for each image
     ///     of which there is something to tell: its index was found to be damaged or another image's (bool), and what
     ///     takes its place from now on (bytes; None: nothing was learned).
+    /// threads : int
+    ///     Threads that work on one image together, the calling one included, where a million pixels or more of it are
+    ///     decoded: all of them by an index (or restart markers at every row), else two. Rows are the same.
     ///
     /// Returns
     /// -------
@@ -200,7 +205,7 @@ mod _native {
     ///     Arguments that do not fit together; nothing was written, except where a region turns out not to lie inside its
     ///     image (the message names ``i``): then other rows may have been.
     #[pyfunction]
-    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, indices=None, learn=None, found=None))]
+    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, indices=None, learn=None, found=None, threads=1))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn fill<'py>(
         py: Python<'py>,
@@ -216,9 +221,10 @@ mod _native {
         indices: Option<Indices>,
         learn: Option<&str>,
         found: Option<Notes<'py>>,
+        threads: usize,
     ) -> PyResult<(Failures, u64, u64)> {
         let target = Target::new(&out, layout, filter, scale, offset, max_pixels)?;
-        let guides = Guides::new(images.0.len(), indices, learn, found.is_some())?;
+        let guides = Guides::new(images.0.len(), indices, learn, found.is_some(), threads)?;
         call::fill(py, &images.0, &geometry, &target, &rows, &guides, found)
     }
 

@@ -63,6 +63,15 @@ impl Geometry {
         }
     }
 
+    /// Of a window that begins `rows` further down.
+    pub(super) fn band(&self, rows: usize) -> Self {
+        let [left, top] = self.origin;
+        Self {
+            origin: [left, top + rows],
+            ..*self
+        }
+    }
+
     /// # Errors
     /// A sentence, if the region is not inside an image of that size.
     pub fn check_inside(&self, width: usize, height: usize) -> Result<(), String> {

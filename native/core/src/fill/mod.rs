@@ -9,6 +9,7 @@
 //! The row is written only once the whole picture is there: after an error it is untouched. One [`Filler`] per thread
 //! keeps all memory between images; nothing here is shared and nothing knows of threads.
 
+mod bands;
 mod geometry;
 mod lines;
 
@@ -114,6 +115,7 @@ pub struct Interleaved<'a> {
 
 /// Fills rows, one image after another.
 pub struct Filler {
+    level: Level,
     decoder: Decoder,
     resampler: Resampler,
     writer: Writer,
@@ -123,6 +125,7 @@ impl Filler {
     /// Kernels of the given level, or the best below it that this processor has.
     pub fn with_level(level: Level) -> Self {
         Self {
+            level,
             decoder: Decoder::with_level(level),
             resampler: Resampler::with_level(level),
             writer: Writer {
@@ -151,21 +154,22 @@ impl Filler {
         geometry
             .check_inside(header.width(), header.height())
             .map_err(Failure::Geometry)?;
-        // a strip is an MCU row, and the row before it if that waited for chroma from below
-        let open_rows = 8 * header.vmax + 1;
-        let needed = self.begin(geometry, recipe, 3, open_rows);
-        let region = Region {
-            x: needed.x,
-            y: needed.y,
-            width: needed.width,
-            height: needed.height,
-        };
+        let region = self.begin(geometry, recipe, 3, strip_rows(&header)).into();
+        if let Some((pictures, resized, found)) = self.fill_bands(&header, guide, geometry, recipe, region) {
+            spent.resize += resized;
+            spent.decode += begun.elapsed().saturating_sub(resized);
+            let begun = Instant::now();
+            self.writer.write(&pictures, geometry, recipe.layout, row);
+            spent.resize += begun.elapsed();
+            return Ok(found);
+        }
+        let region = self.begin(geometry, recipe, 3, strip_rows(&header)).into();
         let mut sink = Timed {
             resampler: &mut self.resampler,
             spent: Duration::ZERO,
         };
         let decoded = self.decoder.decode_guided(&header, region, guide, &mut sink, |sink| {
-            begin(sink.resampler, geometry, recipe, 3, open_rows);
+            begin(sink.resampler, geometry, recipe, 3, strip_rows(&header));
         });
         let resized = sink.spent;
         spent.resize += resized;
@@ -221,6 +225,9 @@ impl Filler {
     ) -> Result<Found, Error> {
         let [x, y] = geometry.corner();
         let region = Region { x, y, width, height };
+        if let Some(found) = self.decode_bands(header, guide, region, out) {
+            return Ok(found);
+        }
         self.decoder
             .decode_guided(header, region, guide, &mut Rgb { out, width }, |_| ())
     }
@@ -238,10 +245,26 @@ impl Filler {
     }
 
     fn finish(&mut self, geometry: &Geometry, recipe: &Recipe, row: Row<'_>) {
-        self.writer
-            .write(self.resampler.picture(), geometry, recipe.layout, row);
+        let picture = std::slice::from_ref(self.resampler.picture());
+        self.writer.write(picture, geometry, recipe.layout, row);
         self.resampler.shrink(KEPT_BYTES);
     }
+}
+
+impl From<Needed> for Region {
+    fn from(needed: Needed) -> Self {
+        Region {
+            x: needed.x,
+            y: needed.y,
+            width: needed.width,
+            height: needed.height,
+        }
+    }
+}
+
+/// The most rows that come at once: a strip is an MCU row, and the row before it if that waited for chroma from below.
+fn strip_rows(header: &Header<'_>) -> usize {
+    8 * header.vmax + 1
 }
 
 /// Starts a picture; what is needed is in the image's own coordinates.
@@ -314,15 +337,26 @@ struct Writer {
 }
 
 impl Writer {
-    fn write(&mut self, picture: &Picture, geometry: &Geometry, layout: Layout, mut row: Row<'_>) {
-        let Picture {
-            planes, width, height, ..
-        } = *picture;
+    /// Writes a picture that lies in bands, from top to bottom.
+    fn write(&mut self, bands: &[Picture], geometry: &Geometry, layout: Layout, mut row: Row<'_>) {
+        let [first, ..] = bands else { return };
+        let (planes, width) = (first.planes, first.width);
+        let height = bands.iter().map(|band| band.height).sum();
         assert_eq!(row.len(), planes * width * height, "a row as large as the picture");
-        let source = |y| if geometry.flip_y { height - 1 - y } else { y };
+        let picture = |plane: usize, y: usize| {
+            let mut y = if geometry.flip_y { height - 1 - y } else { y };
+            let mut bands = bands.iter();
+            loop {
+                let band = bands.next().unwrap_or(first);
+                if y < band.height {
+                    return band.row(plane, y);
+                }
+                y -= band.height;
+            }
+        };
         if layout == Layout::Chw || planes == 1 {
             for (plane, y) in (0..planes).flat_map(|plane| (0..height).map(move |y| (plane, y))) {
-                let mut line = picture.row(plane, source(y));
+                let mut line = picture(plane, y);
                 if geometry.flip_x {
                     line = mirror(self.lines, line, &mut self.mirrored[0]);
                 }
@@ -332,7 +366,7 @@ impl Writer {
         }
         self.interleaved.resize(3 * width, 0);
         for y in 0..height {
-            let [mut r, mut g, mut b] = [0, 1, 2].map(|plane| picture.row(plane, source(y)));
+            let [mut r, mut g, mut b] = [0, 1, 2].map(|plane| picture(plane, y));
             if geometry.flip_x {
                 let [mr, mg, mb] = &mut self.mirrored;
                 r = mirror(self.lines, r, mr);

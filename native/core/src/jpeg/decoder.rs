@@ -52,12 +52,12 @@ impl Region {
 
 /// Decodes one image after another, keeping its tables and buffers.
 pub struct Decoder {
-    level: Level,
-    tables: Tables,
-    window: Window,
+    pub(super) level: Level,
+    pub(super) tables: Tables,
+    pub(super) window: Window,
     coefficients: Box<[i16; 64 * RUN_BLOCKS + SLACK]>,
     used: [u8; RUN_BLOCKS],
-    planes: [Plane; 3],
+    pub(super) planes: [Plane; 3],
     /// Made for the first progressive file.
     progressive: Option<Box<Progressive>>,
 }
@@ -160,10 +160,7 @@ impl Decoder {
                 strips.advance();
             }
         }
-        if cover.columns.end == header.mcus_x && cover.rows.end == header.mcus_y {
-            return walk.finish();
-        }
-        walk.check()
+        walk.end(header, &cover)
     }
 
     /// Goes through a scan once and makes its index; no pixel is made.
@@ -176,14 +173,29 @@ impl Decoder {
         }
         self.set_tables(header)?;
         let scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);
-        let (mcus, mut index) = (header.mcus_x * header.mcus_y, Index::new(header, kind));
+        let mut index = Index::new(header, kind);
         let mut walk = Walk::new(scan, header.mcus_x, Some(&mut index));
-        walk.go(mcus, mcus)?;
+        walk.go(header.mcus_x * header.mcus_y, 0)?;
         walk.finish()?;
         Ok(index)
     }
 
-    fn set_tables(&mut self, header: &Header<'_>) -> Result<(), Error> {
+    /// The index by rows as far as a region needs it, where that takes next to nothing: restart intervals begin at every
+    /// row, and only their markers are looked for.
+    pub(crate) fn index_by_markers(&mut self, header: &Header<'_>, region: Region) -> Option<Index> {
+        if header.restart_interval == 0 || !header.mcus_x.is_multiple_of(header.restart_interval) || header.progressive
+        {
+            return None;
+        }
+        self.set_tables(header).ok()?;
+        let scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);
+        let mut index = Index::new(header, Kind::Rows);
+        let mut walk = Walk::new(scan, header.mcus_x, Some(&mut index));
+        walk.go(Cover::new(header, region).rows.end * header.mcus_x, 0).ok()?;
+        Some(index)
+    }
+
+    pub(super) fn set_tables(&mut self, header: &Header<'_>) -> Result<(), Error> {
         for component in header.components() {
             let [dc, ac] =
                 [header.huffman[0][component.dc], header.huffman[1][component.ac]].map(Option::unwrap_or_default);
@@ -224,7 +236,7 @@ impl Strips<'_> {
     }
 
     /// The coefficients of some MCUs of row `row` to samples.
-    fn transform(&mut self, row: usize, mcus: Range<usize>, blocks: &[[i16; 64]], used: &[u8]) {
+    pub(super) fn transform(&mut self, row: usize, mcus: Range<usize>, blocks: &[[i16; 64]], used: &[u8]) {
         let mut first = 0;
         for ((component, part), plane) in self
             .header

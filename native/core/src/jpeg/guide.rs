@@ -1,4 +1,5 @@
-//! Decoding with an index that may be wrong: the pixels are right all the same, and the caller is told.
+//! Decoding with an index that may be wrong: the pixels are right all the same, and the caller is told. Here it is also
+//! decided whether a second thread helps.
 
 use super::decoder::{Decoder, Region};
 use super::header::Header;
@@ -13,7 +14,12 @@ pub struct Guide<'a> {
     pub index: Option<&'a [u8]>,
     /// Note the entries that the decode comes by: in the given index, or in a new one of this kind.
     pub learn: Option<Kind>,
+    /// Threads that may work on the image, this one included; 0 and 1 are the same. Small regions take one.
+    pub threads: usize,
 }
+
+/// The smallest region for which threads are started.
+const SHARED_PIXELS: usize = 1 << 20;
 
 /// What was found out about an index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +39,11 @@ impl Guide<'_> {
             learned: None,
         };
         (given.flatten().or_else(|| self.fresh(header)), found)
+    }
+
+    /// Threads are worth their start.
+    pub(crate) fn shares(&self, header: &Header<'_>, region: Region) -> bool {
+        self.threads > 1 && !header.progressive && region.width * region.height >= SHARED_PIXELS
     }
 
     fn fresh(&self, header: &Header<'_>) -> Option<Index> {
@@ -66,14 +77,29 @@ impl Decoder {
     ) -> Result<Found, Error> {
         let (mut index, mut found) = guide.start(header);
         let mut known = index.as_ref().map_or(1, Index::known);
-        let mut decoded = self.decode_by(header, region, index.as_mut(), sink);
+        let mut decoded = self.decode_on(guide, header, region, index.as_mut(), sink);
         if decoded.is_err() && known > 1 {
             again(sink);
             (index, known, found.damaged) = (guide.fresh(header), 1, true);
-            decoded = self.decode_by(header, region, index.as_mut(), sink);
+            decoded = self.decode_on(guide, header, region, index.as_mut(), sink);
         }
         decoded?;
         found.learned = guide.learned(header, index.as_ref(), known);
         Ok(found)
+    }
+
+    fn decode_on<S: RowSink>(
+        &mut self,
+        guide: Guide<'_>,
+        header: &Header<'_>,
+        region: Region,
+        index: Option<&mut Index>,
+        sink: &mut S,
+    ) -> Result<(), Error> {
+        if guide.shares(header, region) {
+            self.decode_ahead(header, region, index, sink)
+        } else {
+            self.decode_by(header, region, index, sink)
+        }
     }
 }

@@ -14,6 +14,7 @@
 
 use core::ops::Range;
 
+use super::decoder::Region;
 use super::header::Header;
 
 /// Pixels that a segment of [`Kind::Tiles`] is wide, at least about.
@@ -101,6 +102,12 @@ impl Index {
     /// Segments of the picture.
     pub fn total(&self) -> usize {
         self.total
+    }
+
+    /// It is known where the last row of MCUs of a region begins.
+    pub(crate) fn reaches(&self, header: &Header<'_>, region: Region) -> bool {
+        let last = (region.y + region.height - 1) / (8 * header.vmax);
+        self.known() > self.segment(last * self.mcus_x)
     }
 
     /// The segment that MCU `mcu` is in.

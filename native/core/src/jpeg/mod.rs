@@ -25,6 +25,7 @@
 //! Beside each `*_avx2` kernel stands the scalar one that specifies it. Whatever libjpeg would decode with a warning is
 //! [`crate::error::Error::Corrupt`] here: a decode that succeeds gives libjpeg's pixels.
 
+mod ahead;
 mod band;
 mod coefficients;
 mod color;

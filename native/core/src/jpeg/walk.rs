@@ -9,7 +9,9 @@
 
 use core::ops::Range;
 
+use super::header::Header;
 use super::index::{Entry, Index};
+use super::planes::Cover;
 use super::scan::Scan;
 use crate::error::Error;
 
@@ -84,7 +86,7 @@ impl<'a, 'i> Walk<'a, 'i> {
     }
 
     /// If entries were relied upon and none was compared yet: reads on to the next one, which must be reached exactly.
-    pub fn check(&mut self) -> Result<(), Error> {
+    fn check(&mut self) -> Result<(), Error> {
         let Some(index) = &self.index else { return Ok(()) };
         let segment = index.segment(self.at);
         if self.jumped && !self.checked && self.at > index.first_mcu(segment) && segment + 1 < index.known() {
@@ -92,6 +94,14 @@ impl<'a, 'i> Walk<'a, 'i> {
             self.skip(end)?;
         }
         Ok(())
+    }
+
+    /// After the last MCU that a region needs: the scan's end is checked where that is it.
+    pub fn end(&mut self, header: &Header<'_>, cover: &Cover) -> Result<(), Error> {
+        if cover.columns.end == header.mcus_x && cover.rows.end == header.mcus_y {
+            return self.finish();
+        }
+        self.check()
     }
 
     /// Checks that the scan ends here.

@@ -211,6 +211,11 @@ impl Resampler {
         &self.picture
     }
 
+    /// The same, to be kept.
+    pub fn take_picture(&mut self) -> Picture {
+        std::mem::take(&mut self.picture)
+    }
+
     /// Frees memory beyond `keep` bytes that an exceptional image left behind.
     pub fn shrink(&mut self, keep: usize) {
         for bytes in [

@@ -1,0 +1,117 @@
+//! Any index bytes, with a check that is right or not, for good and damaged images: decoding neither panics nor runs away,
+//! succeeds where it does without an index, and gives the same pixels unless the index was forged with its check.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use penstock_core::error::Error;
+use penstock_core::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region};
+use penstock_core::rows::RowSink;
+
+#[path = "../../core/tests/writer/mod.rs"]
+mod writer;
+use writer::{Make, jpeg};
+
+const LIMITS: Limits = Limits { max_pixels: 1 << 16 };
+
+/// Every sampling, with and without restart intervals.
+static IMAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let samplings = [None, Some((1, 1)), Some((2, 1)), Some((2, 2))];
+    let make = |i: u16| Make {
+        width: 100 + 9 * usize::from(i),
+        height: 90 - 7 * usize::from(i),
+        sampling: samplings[usize::from(i) % 4],
+        restart: i / 4 * 5,
+        seed: u64::from(i) + 1,
+    };
+    (0..8).map(|i| jpeg(make(i))).collect()
+});
+
+struct Pixels {
+    width: usize,
+    bytes: Vec<u8>,
+}
+
+impl RowSink for Pixels {
+    const PLANAR: bool = false;
+
+    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
+        [
+            &mut self.bytes[3 * self.width * y..][..3 * self.width],
+            &mut [],
+            &mut [],
+        ]
+    }
+
+    fn done(&mut self, _end: usize) {}
+}
+
+fn decode(header: &Header<'_>, region: Region, guide: Guide<'_>) -> Result<(Vec<u8>, Found), Error> {
+    let mut sink = Pixels {
+        width: region.width,
+        bytes: vec![0; 3 * region.width * region.height],
+    };
+    let found = Decoder::new().decode_guided(header, region, guide, &mut sink, |sink| sink.bytes.fill(0))?;
+    Ok((sink.bytes, found))
+}
+
+fn region_of(bytes: [u8; 4], header: &Header<'_>) -> Region {
+    let side = |size: usize, a: u8, b: u8| {
+        let (a, b) = (usize::from(a) % size, usize::from(b) % size);
+        (a.min(b), a.abs_diff(b) + 1)
+    };
+    let (x, width) = side(header.width(), bytes[0], bytes[1]);
+    let (y, height) = side(header.height(), bytes[2], bytes[3]);
+    Region { x, y, width, height }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&[choice, damage, a, b, c, d], body)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let mut image = IMAGES[usize::from(choice) % IMAGES.len()].clone();
+    let kind = if choice & 8 == 0 { Kind::Rows } else { Kind::Tiles };
+    let good = {
+        let header = Header::parse(&image, &LIMITS).expect("ours");
+        let index = Decoder::new().index(&header, kind).expect("a good image");
+        index.to_bytes(&header)
+    };
+    if damage > 0 {
+        let at = image.len() - 100 - usize::from(damage);
+        image[at] ^= damage;
+    }
+    let header = Header::parse(&image, &LIMITS).expect("its header is whole");
+    let index = match choice >> 4 & 3 {
+        // forged: body and check, or the right index changed a little and sealed again
+        0 => Index::seal(&header, body.to_vec()),
+        1 => {
+            let mut index = good[..good.len() - 8].to_vec();
+            for pair in body.chunks_exact(2) {
+                let at = usize::from(pair[0]) % index.len();
+                index[at] ^= pair[1];
+            }
+            Index::seal(&header, index)
+        }
+        2 => body.to_vec(),
+        _ => good,
+    };
+    let forged = choice >> 5 & 1 == 0;
+    let region = region_of([a, b, c, d], &header);
+    let guide = Guide {
+        index: Some(&index),
+        learn: (choice & 128 != 0).then_some(kind),
+        threads: 1,
+    };
+    let plain = decode(&header, region, Guide::default());
+    let guided = decode(&header, region, guide);
+    if let Ok((expected, _)) = plain {
+        let (found, told) = guided.expect("decodes without an index");
+        if told.damaged || (!forged && damage == 0) {
+            assert_eq!(found, expected);
+        }
+        if let Some(learned) = told.learned {
+            assert!(Index::parse(&header, &learned).is_some());
+        }
+    }
+});
