@@ -7,7 +7,9 @@ sampler is run forward over what was delivered (no sample is read), and everybod
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
+from pickle import PicklingError
 from typing import Any, Final
 
 import torch
@@ -137,7 +139,12 @@ class Opener:
             for share in position.shares.values():
                 share.state = None
         plan = _plan(terms, work, position, walk, seed)
-        backend.start(work.job(trace, seed, position.batches, opened))
+        try:
+            backend.start(work.job(trace, seed, position.batches, opened))
+        except (TypeError, AttributeError, PicklingError) as error:
+            if "pickle" in str(error):
+                _warn_of_pickling()
+            raise
         if work.stream:
             position.sampler = None
         elif position.sampler is None:
@@ -190,6 +197,16 @@ class Opener:
             "sampler_seed": sampler_seed(terms),
         }
         return copy.deepcopy(dump(live, epoch.standing(), now, order, terms.reported_length))
+
+
+def _warn_of_pickling() -> None:
+    """torch's hint, beside the error that says what it was."""
+    warnings.warn(
+        "Got pickle error when starting a worker process: what a worker needs (dataset, collate_fn, worker_init_fn) "
+        "must be picklable unless workers are forked; define functions at the top of a module, or give "
+        "multiprocessing_context='fork'",
+        stacklevel=7,
+    )
 
 
 def _leave_behind(work: Work, saved: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -130,3 +131,16 @@ def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
     with pytest.raises((OptionalPackageError, ImportError)):
         import penstock.torch  # noqa: F401  # the import is the test
+
+
+def test_what_cannot_be_pickled_is_hinted_at() -> None:
+    """The error is pickle's own; a warning says, as torch's does, what to do about it."""
+    loader: Any = pt.DataLoader(
+        range(4), 2, num_workers=1, multiprocessing_context="spawn", worker_init_fn=lambda _: None
+    )
+
+    with (
+        pytest.warns(UserWarning, match="Got pickle error when"),
+        pytest.raises((AttributeError, pickle.PicklingError)),
+    ):
+        iter(loader)
