@@ -8,100 +8,13 @@
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::_pdep_u64;
 
-use super::huffman::{AcTable, DcTable, END_OF_BLOCK, Entry};
+use super::bits::Bits;
+use super::huffman::{AcTable, DC, DcTable, END_OF_BLOCK, Entry};
 use super::markers::ZIGZAG;
 use crate::simd::{self, Level};
 
-/// Zeros that must follow the bytes of an interval.
-pub(crate) const PADDING: usize = 8;
-
 /// One past the symbols that end a run of blocks: lengths of 1 to 2^15 - 1 take up to 14 more bits.
 const PAST_RUNS: u8 = END_OF_BLOCK + 15;
-
-/// A position in the unstuffed bytes of a restart interval.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Bits<'a> {
-    bytes: &'a [u8],
-    /// Next byte to be loaded.
-    at: usize,
-    /// Loaded bits, left-aligned.
-    bits: u64,
-    /// How many of them are known, in its low 6 bits; the others are not to be relied upon.
-    count: u64,
-}
-
-impl<'a> Bits<'a> {
-    /// `bytes` end with [`PADDING`]. What is read past them is zeros.
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Bits {
-            bytes,
-            at: 0,
-            bits: 0,
-            count: 0,
-        }
-    }
-
-    /// Bits not read; negative: bits that were read but are not there.
-    pub fn left(&self) -> isize {
-        8 * (self.bytes.len() - PADDING) as isize - (8 * self.at as isize - (self.count & 63) as isize)
-    }
-
-    /// Makes at least 56 bits known.
-    #[inline(always)]
-    fn refill(&mut self) {
-        let next = match self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
-            Some(bytes) => u64::from_be_bytes(*bytes),
-            None => 0,
-        };
-        self.bits |= next >> (self.count & 63);
-        self.at += (!self.count >> 3 & 7) as usize;
-        self.count |= 56;
-    }
-
-    #[inline(always)]
-    fn take(&mut self, bits: u8) {
-        self.bits <<= bits & 63;
-        self.count = self.count.wrapping_sub(u64::from(bits));
-    }
-
-    /// The next `count` bits, at most 16.
-    #[inline(always)]
-    fn get(&mut self, count: u8) -> u32 {
-        let value = (self.bits.rotate_left(u32::from(count)) & ((1 << count) - 1)) as u32;
-        self.take(count);
-        value
-    }
-
-    /// `so_far` and the next bits, one for each of `which`; at least 30 are known.
-    #[inline(always)]
-    fn append(&mut self, mut so_far: u64, which: u64) -> u64 {
-        let mut count = which.count_ones() as u8;
-        if count > 30 {
-            so_far = so_far << 30 | self.bits >> 34;
-            self.take(30);
-            self.refill();
-            count -= 30;
-        }
-        let low = self.bits.rotate_left(u32::from(count)) & ((1 << count) - 1);
-        self.take(count);
-        so_far << count | low
-    }
-
-    /// The value of the symbol whose last bit is bit `total`.
-    #[inline(always)]
-    fn value(&self, total: u8, entry: &Entry) -> i16 {
-        entry
-            .base
-            .wrapping_add((self.bits.rotate_left(u32::from(total)) as u16 & entry.mask) as i16)
-    }
-
-    /// The length of a run of blocks, in blocks, after its symbol.
-    #[inline(always)]
-    fn run(&mut self, advance: u8) -> u32 {
-        let bits = advance - END_OF_BLOCK;
-        (1 << bits) + self.get(bits)
-    }
-}
 
 /// Zigzag positions of a scan and the lowest bit it sends.
 #[derive(Debug, Clone, Copy)]
@@ -149,7 +62,7 @@ pub(crate) fn dc(
     bits.take(total);
     block[0] = (*predictor as i16).wrapping_shl(u32::from(shift));
     *nonzero |= 1;
-    entry.advance == super::huffman::DC
+    entry.advance == DC
 }
 
 /// One more bit of a DC coefficient.
@@ -350,32 +263,13 @@ fn refine_by(
     let (mut at, mut left) = (*bits, *run);
     for (block, nonzero) in blocks.iter_mut().zip(nonzero) {
         let before = *nonzero & mask;
-        // one bit for each of `before`, in order; positions that the scan has not passed yet
         let (mut corrections, mut rest) = (0, mask);
-        while left == 0 && rest != 0 {
-            at.refill();
-            let (total, entry) = table.look(at.bits);
-            let value = at.value(total, entry);
-            at.take(total);
-            if (END_OF_BLOCK..PAST_RUNS).contains(&entry.advance) {
-                left = at.run(entry.advance);
-                break;
-            }
-            if entry.advance > 16 || !(-1..=1).contains(&value) {
+        if left == 0 {
+            let Some(new) = new_coefficients(&deposit, &mut at, (table, band.shift), (before, mask), block) else {
                 return false;
-            }
-            // where the run of zeros ends
-            let target = deposit(1 << (entry.advance - 1), rest & !before);
-            if target == 0 {
-                return false;
-            }
-            let passed = target | (target - 1);
-            corrections = at.append(corrections, rest & passed & before);
-            rest &= !passed;
-            if value != 0 {
-                block[usize::from(ZIGZAG[target.trailing_zeros() as usize & 63] & 63)] = value << band.shift;
-                *nonzero |= target;
-            }
+            };
+            *nonzero |= new.places;
+            (corrections, rest, left) = (new.corrections, new.rest, new.run);
         }
         if left > 0 {
             at.refill();
@@ -389,6 +283,63 @@ fn refine_by(
     }
     (*bits, *run) = (at, left);
     true
+}
+
+/// What a block's symbols told in a refining scan.
+struct Refined {
+    /// Positions that are not zero any more.
+    places: u64,
+    /// Bits for the coefficients that were not zero before, in order, up to the first of `rest`.
+    corrections: u64,
+    /// Positions that the symbols did not reach.
+    rest: u64,
+    /// Blocks of the run that begins with this one.
+    run: u32,
+}
+
+/// Symbols of a block in a refining scan, where of the positions `mask` those of `before` are not zero; None: invalid.
+#[inline(always)]
+fn new_coefficients(
+    deposit: impl Fn(u64, u64) -> u64,
+    bits: &mut Bits<'_>,
+    (table, shift): (&AcTable, u8),
+    (before, mask): (u64, u64),
+    block: &mut [i16; 64],
+) -> Option<Refined> {
+    let mut at = *bits;
+    let mut refined = Refined {
+        places: 0,
+        corrections: 0,
+        rest: mask,
+        run: 0,
+    };
+    while refined.rest != 0 {
+        at.refill();
+        let (total, entry) = table.look(at.bits);
+        let value = at.value(total, entry);
+        at.take(total);
+        if (END_OF_BLOCK..PAST_RUNS).contains(&entry.advance) {
+            refined.run = at.run(entry.advance);
+            break;
+        }
+        if entry.advance > 16 || !(-1..=1).contains(&value) {
+            return None;
+        }
+        // where the run of zeros ends
+        let target = deposit(1 << (entry.advance - 1), refined.rest & !before);
+        if target == 0 {
+            return None;
+        }
+        let passed = target | (target - 1);
+        refined.corrections = at.append(refined.corrections, refined.rest & passed & before);
+        refined.rest &= !passed;
+        if value != 0 {
+            block[usize::from(ZIGZAG[target.trailing_zeros() as usize & 63] & 63)] = value << shift;
+            refined.places |= target;
+        }
+    }
+    *bits = at;
+    Some(refined)
 }
 
 /// Takes the coefficients at the zigzag positions `which` a step away from zero.

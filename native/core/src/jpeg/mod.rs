@@ -27,6 +27,7 @@
 
 mod ahead;
 mod band;
+mod bits;
 mod coefficients;
 mod color;
 #[cfg(target_arch = "x86_64")]

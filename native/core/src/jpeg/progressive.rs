@@ -6,7 +6,8 @@
 
 use core::ops::Range;
 
-use super::band::{self, Band, Bits, PADDING};
+use super::band::{self, Band};
+use super::bits::{Bits, PADDING};
 use super::coefficients::Coefficients;
 use super::decoder::{Region, Strips, parts};
 use super::header::Header;
@@ -269,6 +270,12 @@ impl Grid {
             all,
         }
     }
+
+    /// The row of the first of some MCUs, and those of them that lie in it.
+    fn run(&self, mcus: Range<usize>) -> (usize, Range<usize>) {
+        let (row, column) = (mcus.start / self.across, mcus.start % self.across);
+        (row, column..self.across.min(column + mcus.len()))
+    }
 }
 
 impl Source {
@@ -302,8 +309,7 @@ impl Source {
             let end = total.min(next + interval);
             let mut fresh = true;
             while next < end.min(wanted) {
-                let (row, column) = (next / grid.across, next % grid.across);
-                let columns = column..grid.across.min(column + end.min(wanted) - next);
+                let (row, columns) = grid.run(next..end.min(wanted));
                 next += columns.len();
                 if !decode(&mut bits, row, columns, core::mem::take(&mut fresh)) {
                     return corrupt("invalid Huffman code or coefficient", at);

@@ -71,6 +71,7 @@ struct Reader<'a, 'h> {
     /// Per component and zigzag position the lowest bit that was sent; -1: none yet.
     sent: [[i8; 64]; 3],
     scans: Vec<ScanPlan<'a>>,
+    notes: Vec<Range<usize>>,
 }
 
 fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
@@ -93,9 +94,10 @@ impl<'a> Script<'a> {
             restart_interval: header.restart_interval,
             sent: [[-1; 64]; 3],
             scans: Vec::with_capacity(16),
+            notes: Vec::new(),
         };
         let (_, body, offset) = segment(bytes, header.scan - 4)?;
-        let (mut at, mut notes) = (offset + body.len(), Vec::new());
+        let mut at = offset + body.len();
         reader.scan(body, offset, &mut at)?;
         loop {
             while bytes.get(at..at + 2) == Some(&[0xff, 0xff]) {
@@ -105,29 +107,35 @@ impl<'a> Script<'a> {
                 reader.check_complete(at)?;
                 return Ok(Script {
                     scans: reader.scans,
-                    notes,
+                    notes: reader.notes,
                     end: at,
                 });
             }
             let (marker, body, offset) = segment(bytes, at)?;
             at = offset + body.len();
             match marker {
-                0xc4 => read_huffman(&mut reader.huffman, body, offset)?,
-                0xdd => match body {
-                    [high, low] => reader.restart_interval = u16::from_be_bytes([*high, *low]) as usize,
-                    _ => return corrupt("restart interval of wrong length", offset),
-                },
-                0xe0..=0xef | 0xfe => notes.push(offset - 4..at),
                 0xda if reader.scans.len() as u64 >= allowed => return corrupt("more scans than are allowed", offset),
                 0xda => reader.scan(body, offset, &mut at)?,
-                0xdb => return Err(Error::Unsupported("quantisation tables between scans")),
-                _ => return Err(Error::Unsupported("unknown marker between scans")),
+                _ => reader.between_scans(marker, body, offset)?,
             }
         }
     }
 }
 
 impl<'a> Reader<'a, '_> {
+    /// Takes in any other segment.
+    fn between_scans(&mut self, marker: u8, body: &'a [u8], offset: usize) -> Result<(), Error> {
+        match (marker, body) {
+            (0xc4, _) => read_huffman(&mut self.huffman, body, offset)?,
+            (0xdd, &[high, low]) => self.restart_interval = u16::from_be_bytes([high, low]) as usize,
+            (0xdd, _) => return corrupt("restart interval of wrong length", offset),
+            (0xe0..=0xef | 0xfe, _) => self.notes.push(offset - 4..offset + body.len()),
+            (0xdb, _) => return Err(Error::Unsupported("quantisation tables between scans")),
+            _ => return Err(Error::Unsupported("unknown marker between scans")),
+        }
+        Ok(())
+    }
+
     /// Takes in a scan by its header; `at` moves behind its data.
     fn scan(&mut self, body: &[u8], offset: usize, at: &mut usize) -> Result<(), Error> {
         let Some((&count, rest)) = body.split_first() else {
