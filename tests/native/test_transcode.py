@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from penstock import _native
-from tests.native.progressive_writer import Picture, Scan, random_script, write
+from tests.native.progressive_writer import Picture, Scan, random_script, segment, write
 from tests.native.test_jpeg_exact import assert_exact, pillow
 from tests.native.test_progressive_exact import SAMPLINGS
 
@@ -71,6 +71,20 @@ def test_adobe_colours_stay(jpeg: Jpeg) -> None:
 
     assert _native.inspect(baseline)["color"] == "rgb"
     np.testing.assert_array_equal(_native.decode(baseline), pillow(file))
+
+
+def test_sixteen_bit_quantisation_tables_make_an_extended_file(jpeg: Jpeg) -> None:
+    """A baseline file may not have them; an extended sequential one, which decoders read alike, may."""
+    file = jpeg(40, 30, progressive=True, subsampling=0)
+    start = file.index(b"\xff\xdb")
+    wide = segment(0xDB, b"\x10" + b"".join(bytes([0, step]) for step in file[start + 5 : start + 69]))
+    file = file[:start] + wide + file[start + 69 :]
+
+    transcoded = _native.transcode_baseline(file)
+
+    assert b"\xff\xc1\0\x11\x08" in transcoded
+    np.testing.assert_array_equal(_native.decode(transcoded), pillow(file))
+    np.testing.assert_array_equal(pillow(transcoded), pillow(file))
 
 
 def test_what_cannot_be_kept_is_refused(jpeg: Jpeg) -> None:
