@@ -25,7 +25,8 @@ from penstock.loader.state import Progress
 from penstock.loader.stats import Stats
 from penstock.samplers.base import checked_count, checked_seed
 from penstock.torch.epochs import Opener, resumable
-from penstock.torch.iteration import DataLoaderIterator, Epoch, Ledger, Terms
+from penstock.torch.iteration import DataLoaderIterator, Epoch, Terms
+from penstock.torch.ledger import Ledger
 from penstock.torch.order import Identity, placed
 from penstock.torch.state import Resume, parse
 from penstock.torch.work import Memory, Work

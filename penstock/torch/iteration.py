@@ -19,63 +19,19 @@ from penstock.loader.iteration import LoaderIterator
 from penstock.loader.jobs.stream import IN_A_ROW
 from penstock.loader.plan import Plan
 from penstock.loader.replicas import Route
-from penstock.loader.stats import Stats
+from penstock.torch.ledger import Ledger
 from penstock.torch.order import Identity
 from penstock.torch.state import Position, Share
 from penstock.torch.work import Work
-from penstock.trace import STAGES, Trace
-from penstock.workers.base import NOTHING, Backend, Done, Task
+from penstock.trace import Trace
+from penstock.workers.base import Backend, Done, Task
 
-__all__ = ["DataLoaderIterator", "Epoch", "Ledger", "Terms"]
+__all__ = ["DataLoaderIterator", "Epoch", "Terms"]
 
 _REPLICA_HINT: Final = (
     "For multiprocessing data-loading, this could be caused by not properly configuring the IterableDataset replica at "
     "each worker. Please see https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for examples."
 )
-
-
-class Ledger:
-    """What a loader's iterators have spent, delivered and left out, summed up.
-
-    Parameters
-    ----------
-    losses : Losses
-        The loader's.
-    """
-
-    def __init__(self, losses: Losses) -> None:
-        self.losses = losses
-        self._traces: list[Trace] = []
-        self._retired = dict.fromkeys(STAGES, (0, 0))
-        self._batches = self._samples = 0
-
-    def open(self) -> Trace:
-        """A trace that counts."""
-        trace = Trace()
-        self._traces.append(trace)
-        return trace
-
-    def retire(self, trace: Trace) -> None:
-        """A trace grows no more."""
-        if trace in self._traces:
-            self._traces.remove(trace)
-            self._retired = _sum(self._retired, trace.total())
-
-    def count(self, done: Done) -> None:
-        """A batch was delivered."""
-        self._batches += done.batch is not NOTHING
-        self._samples += done.rows - self.losses.missing(done)
-
-    def stats(self) -> Stats:
-        """All of it."""
-        total = self._retired
-        for trace in list(self._traces):
-            total = _sum(total, trace.total())
-        return Stats.of(total, self._batches, self._samples, self.losses.count)
-
-
-def _sum(a: dict[str, tuple[int, int]], b: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    return {stage: (a[stage][0] + b[stage][0], a[stage][1] + b[stage][1]) for stage in a}
 
 
 @dataclass(slots=True)

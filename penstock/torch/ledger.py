@@ -1,0 +1,54 @@
+"""What a torch loader has spent, delivered and left out: its iterators count here, ``loader.stats()`` reads it."""
+
+from __future__ import annotations
+
+from penstock.loader.faults import Losses
+from penstock.loader.stats import Stats
+from penstock.trace import STAGES, Trace
+from penstock.workers.base import NOTHING, Done
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """What a loader's iterators have spent, delivered and left out, summed up.
+
+    Parameters
+    ----------
+    losses : Losses
+        The loader's.
+    """
+
+    def __init__(self, losses: Losses) -> None:
+        self.losses = losses
+        self._traces: list[Trace] = []
+        self._retired = dict.fromkeys(STAGES, (0, 0))
+        self._batches = self._samples = 0
+
+    def open(self) -> Trace:
+        """A trace that counts."""
+        trace = Trace()
+        self._traces.append(trace)
+        return trace
+
+    def retire(self, trace: Trace) -> None:
+        """A trace grows no more."""
+        if trace in self._traces:
+            self._traces.remove(trace)
+            self._retired = _sum(self._retired, trace.total())
+
+    def count(self, done: Done) -> None:
+        """A batch was delivered."""
+        self._batches += done.batch is not NOTHING
+        self._samples += done.rows - self.losses.missing(done)
+
+    def stats(self) -> Stats:
+        """All of it."""
+        total = self._retired
+        for trace in list(self._traces):
+            total = _sum(total, trace.total())
+        return Stats.of(total, self._batches, self._samples, self.losses.count)
+
+
+def _sum(a: dict[str, tuple[int, int]], b: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    return {stage: (a[stage][0] + b[stage][0], a[stage][1] + b[stage][1]) for stage in a}
