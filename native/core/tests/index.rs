@@ -2,7 +2,7 @@
 
 use penstock_core::error::Error;
 use penstock_core::fill::{Filler, Geometry, Layout, Recipe, Row, Spent};
-use penstock_core::jpeg::{Decoder, Found, Guide, Header, Kind, Limits, Region};
+use penstock_core::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region};
 use penstock_core::resample::Filter;
 use penstock_core::rows::RowSink;
 use penstock_core::simd::detect;
@@ -390,4 +390,63 @@ fn damage_after_the_region_does_not_disturb_learning() {
     let (found, told) = decode(&header, region, guide).expect("damage below");
 
     assert!(found == expected && told.learned.is_some());
+}
+
+#[test]
+fn damage_in_an_interval_above_the_region_does_not_disturb_learning() {
+    let mut file = jpeg(Make {
+        width: 64,
+        height: 96,
+        sampling: Some((1, 1)),
+        restart: 20,
+        seed: 9,
+    });
+    let first = file.windows(2).position(|pair| pair == [0xff, 0xd0]).expect("a marker");
+    file[first + 20..first + 120].fill(0x6d);
+    let header = Header::parse(&file, &LIMITS).expect("ours");
+    let region = Region {
+        x: 0,
+        y: 72,
+        width: 64,
+        height: 24,
+    };
+    let (expected, _) = decode(&header, region, NO_GUIDE).expect("damage above");
+    let above = Region { y: 24, ..region };
+    assert!(
+        decode(&header, above, NO_GUIDE).is_err(),
+        "the damage is seen where it is"
+    );
+
+    let guide = Guide {
+        learn: Some(Kind::Rows),
+        ..NO_GUIDE
+    };
+    let (found, told) = decode(&header, region, guide).expect("damage above");
+
+    assert!(found == expected && told == Found::default());
+}
+
+#[test]
+fn a_forged_entry_that_learning_overtakes_is_noticed() {
+    let file = jpeg(Make {
+        width: 200,
+        height: 96,
+        sampling: None,
+        restart: 0,
+        seed: 9,
+    });
+    let header = Header::parse(&file, &LIMITS).expect("ours");
+    let (expected, _) = decode(&header, Region::whole(&header), NO_GUIDE).expect("a good image");
+    // tiles, two entries, the second 16,000 bits from the first
+    let forged = Index::seal(&header, vec![1, 1, 2, 0x80, 0x7d, 0, 0]);
+    assert!(Index::parse(&header, &forged).is_some());
+    let guide = Guide {
+        index: Some(&forged),
+        learn: Some(Kind::Tiles),
+        threads: 1,
+    };
+
+    let (found, told) = decode(&header, Region::whole(&header), guide).expect("a good image");
+
+    assert!(found == expected && told.damaged);
 }

@@ -76,12 +76,13 @@ impl Decoder {
         again: impl FnOnce(&mut S),
     ) -> Result<Found, Error> {
         let (mut index, mut found) = guide.start(header);
-        let mut known = index.as_ref().map_or(1, Index::known);
+        let known = index.as_ref().map_or(1, Index::known);
         let mut decoded = self.decode_on(guide, header, region, index.as_mut(), sink);
-        if decoded.is_err() && known > 1 {
+        if decoded.is_err() && index.is_some() {
+            // a wrong index, or damage where only learning looks: in a restart interval above the region
             again(sink);
-            (index, known, found.damaged) = (guide.fresh(header), 1, true);
-            decoded = self.decode_on(guide, header, region, index.as_mut(), sink);
+            (index, found.damaged) = (None, found.damaged || known > 1);
+            decoded = self.decode_on(guide, header, region, None, sink);
         }
         decoded?;
         found.learned = guide.learned(header, index.as_ref(), known);

@@ -134,10 +134,11 @@ impl<'a, 'i> Walk<'a, 'i> {
             }
             (Some(_), Ok(_)) => self.scan.corrupt("not what the index says"),
             (Some(_), Err(error)) => Err(error),
-            (None, Ok(place)) => {
+            (None, Ok(place)) if index.entries.last().is_none_or(|last| last.bits < place.bits) => {
                 index.entries.push(place);
                 Ok(())
             }
+            (None, Ok(_)) => self.scan.corrupt("behind what the index says"),
             // damage after what may be all that is wanted: whoever reads on meets it again
             (None, Err(_)) => Ok(()),
         }
