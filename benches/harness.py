@@ -100,11 +100,12 @@ def versions(*packages: str) -> str:
     return ", ".join(found)
 
 
-def arguments(description: str, *, rounds: int) -> argparse.Namespace:
-    """``--images DIR --rounds N``, the same for every script."""
+def arguments(description: str, *, rounds: int, tasks: Sequence[str] = ()) -> argparse.Namespace:
+    """``--images DIR --rounds N``, the same for every script; ``--tasks T1 T3`` where there are several."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--images", type=Path, help="folder of photographs, one sub-folder a class")
     parser.add_argument("--rounds", type=int, default=rounds, help="counted rounds of every candidate")
+    parser.add_argument("--tasks", nargs="*", default=tasks, help="which of the tasks, where there are several")
     return parser.parse_args()
 
 

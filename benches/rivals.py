@@ -123,13 +123,13 @@ def report(task: str, timings: dict[str, Timing], absent: list[str]) -> None:
 
 def main() -> None:
     """Measure, print."""
-    options = arguments(__doc__, rounds=5)
+    options = arguments(__doc__, rounds=5, tasks=tuple(TASKS))
     images = images_folder(options.images)
     print(f"{machine()}; {versions('penstock', 'numpy')}; two workers or threads each.\n")
     with tempfile.TemporaryDirectory() as folder:
         large(images, Path(folder) / "T2", (1920, 1080), 2.5)
         large(images, Path(folder) / "T4", (640, 480), 0)
-        for task in TASKS:
+        for task in options.tasks:
             found, absent = candidates(task, Path(folder) / task if task in {"T2", "T4"} else images)
             report(task, in_turns(found, rounds=options.rounds, unit="images/s"), absent)
             for peer in found.values():

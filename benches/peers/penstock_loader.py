@@ -9,6 +9,7 @@ from serve import BATCH, WORKERS, serve
 
 import penstock as ps
 from penstock import transforms as T
+from penstock.sample import SampleKeys
 
 GEOMETRY = {"T3": [T.Resize(256), T.CenterCrop(224)], "T4": [T.Letterbox(640)]}
 TRAINING = [T.RandomResizedCrop(224), T.HorizontalFlip()]
@@ -52,7 +53,7 @@ def bare_loop(data, batch):
     def run(worker):
         out = np.empty((batch, *images.shape), images.dtype), np.empty(batch, labels.dtype)
         for indices in order[worker::WORKERS]:
-            data.fill(indices, out, ps.SampleKeys(0, 0, indices))
+            data.fill(indices, out, SampleKeys(0, 0, indices))
             done[worker] += batch
 
     threads = [threading.Thread(target=run, args=(worker,)) for worker in range(WORKERS)]
