@@ -23,6 +23,9 @@ __all__ = [
     "TooLargeError",
     "UnsupportedError",
     "build_index",
+    "adjust",
+    "blur",
+    "blur_floats",
     "concat",
     "decode",
     "features",
@@ -31,10 +34,13 @@ __all__ = [
     "inspect",
     "inspect_index",
     "level_override",
+    "mix",
     "resize",
+    "sharpen",
     "sizes",
     "transcode_baseline",
     "uniforms",
+    "warp",
 ]
 
 class CorruptError(ValueError):
@@ -75,6 +81,74 @@ def build_index(image: Buffer, kind: str = "rows", max_pixels: SupportsIndex = 1
         As `decode` of the whole image.
     ValueError
         Not a kind.
+def adjust(
+    image: NDArray[uint8], steps: SupportsGetItem[int, tuple[str, SupportsFloat | SupportsIndex]]
+) -> NDArray[uint8]:
+    """
+    Changes an image's values, step by step.
+
+    Parameters
+    ----------
+    image : ndarray, shape (height, width, 3) or (height, width), uint8
+        C-contiguous.
+    steps : sequence of (str, float)
+        ``"brightness"``, ``"contrast"``, ``"saturation"`` (factors), ``"hue"`` (turns), ``"gray"``, ``"posterize"`` (bits),
+        ``"solarize"`` (threshold), ``"invert"``, ``"auto_contrast"``, ``"equalize"`` (the rest take any number), one after
+        another as if each rounded a whole image.
+
+    Returns
+    -------
+    ndarray, uint8
+        A new array of the image's shape: what the functions of these names in `penstock.transforms` give, bit for bit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        No such image, or no such step.
+    """
+
+def blur(image: NDArray[uint8], across: NDArray[float32], down: NDArray[float32]) -> NDArray[uint8]:
+    """
+    Blurs an image by two symmetric sets of weights.
+
+    Parameters
+    ----------
+    image : ndarray, shape (height, width, 3) or (height, width), uint8
+        C-contiguous. Mirrored at its borders, as ``numpy.pad(..., "reflect")``.
+    across, down : ndarray, shape (odd,), float32
+        Weights along a row and along a column; their first halves and their middles count.
+
+    Returns
+    -------
+    ndarray, uint8
+        A new array of the image's shape: `penstock.transforms.GaussianBlur`'s specification, bit for bit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arguments that are not as above.
+    """
+
+def blur_floats(image: NDArray[float32], across: NDArray[float32], down: NDArray[float32]) -> NDArray[float32]:
+    """
+    The same as `blur` for a float image.
+
+    Parameters
+    ----------
+    image : ndarray, shape (height, width, 3) or (height, width), float32
+        C-contiguous.
+    across, down : ndarray, shape (odd,), float32
+        As `blur`'s.
+
+    Returns
+    -------
+    ndarray, float32
+        A new array of the image's shape.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arguments that are not as above.
     """
 
 def concat(parts: SupportsGetItem[int, NDArray[Any]], out: NDArray[Any]) -> None:
@@ -301,6 +375,30 @@ def level_override(name: str | None) -> None:
         Not a level, or this processor lacks it.
     """
 
+def mix(
+    images: NDArray[float32],
+    share: SupportsFloat | SupportsIndex,
+    rest: SupportsFloat | SupportsIndex,
+    out: NDArray[Any],
+) -> None:
+    """
+    Mixes each row of a batch with the one before it, the first with the last: ``before * rest + own * share``.
+
+    Parameters
+    ----------
+    images : ndarray, shape (n, ...), float32
+        C-contiguous.
+    share, rest : float
+        Factors, rounded to float32.
+    out : ndarray, float32
+        As many bytes as ``images``; writable and C-contiguous. It does not overlap them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Something that is not as above; nothing was written.
+    """
+
 def resize(
     image: NDArray[uint8],
     width: SupportsIndex,
@@ -331,6 +429,28 @@ def resize(
     ------
     TypeError, ValueError
         Arguments that do not fit together.
+    """
+
+def sharpen(image: NDArray[uint8], factor: SupportsFloat | SupportsIndex) -> NDArray[uint8]:
+    """
+    Sharpens or smooths an image: `PIL.ImageEnhance.Sharpness`, bit for bit.
+
+    Parameters
+    ----------
+    image : ndarray, shape (height, width, 3) or (height, width), uint8
+        C-contiguous.
+    factor : float
+        0: smooth; 1: as it is; above: sharper. Finite.
+
+    Returns
+    -------
+    ndarray, uint8
+        A new array of the image's shape.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arguments that are not as above.
     """
 
 def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
@@ -402,4 +522,35 @@ def uniforms(
     ------
     ValueError
         Stream or count out of range.
+    """
+
+def warp(
+    image: NDArray[uint8],
+    matrix: SupportsGetItem[int, SupportsFloat | SupportsIndex],
+    filter: str,
+    fill: tuple[SupportsIndex, SupportsIndex, SupportsIndex],
+) -> NDArray[uint8]:
+    """
+    Maps an image onto itself: `PIL.Image.transform`, bit for bit.
+
+    Parameters
+    ----------
+    image : ndarray, shape (height, width, 3) or (height, width), uint8
+        C-contiguous; fewer than 2**31 pixels.
+    matrix : sequence of 6 or 8 float
+        From the result to the image: an affine map row by row, or a projective one without its last number, 1.
+    filter : {"nearest", "bilinear"}
+        How the image is sampled.
+    fill : tuple of three int
+        0 to 255: what comes from outside the image; of an image without channels the first.
+
+    Returns
+    -------
+    ndarray, uint8
+        A new array of the image's shape.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arguments that are not as above.
     """

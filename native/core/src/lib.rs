@@ -5,6 +5,7 @@ pub mod error;
 pub mod fill;
 pub mod jpeg;
 pub mod philox;
+pub mod pixels;
 pub mod resample;
 pub mod rows;
 pub mod simd;

@@ -4,6 +4,7 @@ mod arrays;
 mod call;
 mod errors;
 mod indices;
+mod pixels;
 
 use pyo3::prelude::*;
 
@@ -29,6 +30,8 @@ mod _native {
     #[pymodule_export]
     use crate::errors::{CorruptError, TooLargeError, UnsupportedError};
     use crate::indices::{Guides, Indices, Notes};
+    #[pymodule_export]
+    use crate::pixels::{adjust, blur, blur_floats, mix, sharpen, warp};
 
     /// Columns of `fill`'s geometry.
     #[pymodule_export]

@@ -1,0 +1,296 @@
+//! Changes of value: any number of steps in one go over a picture, or two where a step must first have seen all of it.
+//!
+//! ```text
+//!  interleaved ──> a block of planes ──> look-ups, saturation, hue, gray ──> interleaved
+//!                                   └──> luma's sum, histograms: what the next contrast, ... is computed from
+//! ```
+//!
+//! Steps that look up each level alone are merged into one table a channel. Between steps everything is rounded to
+//! levels, as if each were applied to a whole picture: so that merging and blocks change nothing.
+
+use super::levels::{Levels, STEP, Table, scalar::blended};
+use crate::fill::Lines;
+use crate::simd::Level;
+
+/// A step, with what it is called in `penstock.transforms`. Factors are finite.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// Away from black by a factor.
+    Brightness(f32),
+    /// Away from the picture's mean luma by a factor.
+    Contrast(f32),
+    /// Away from each pixel's luma by a factor.
+    Saturation(f32),
+    /// This many steps round Pillow's circle of 256 hues.
+    Hue(u8),
+    /// Three times the luma.
+    Gray,
+    /// Only these bits.
+    Posterize(u8),
+    /// Inverted from this level on.
+    Solarize(f64),
+    /// The negative.
+    Invert,
+    /// Each channel stretched over all levels.
+    AutoContrast,
+    /// Each channel's histogram flattened.
+    Equalize,
+}
+
+/// Pixels at a time: all planes stay in the nearest cache.
+const BLOCK: usize = 1024;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    Nothing,
+    Luma,
+    Counts,
+}
+
+enum Stage {
+    Lookup(Box<[Table; 3]>),
+    Saturation(f32),
+    Hue(u8),
+    Gray,
+}
+
+struct Statistics {
+    luma: u64,
+    /// Of each channel, counted in four places in turn: equal neighbours would wait for one another.
+    counts: Box<[[[u32; 256]; 4]; 3]>,
+}
+
+/// Applies `steps` to a picture of one or three channels.
+///
+/// # Panics
+/// If lengths differ or are not whole pixels.
+pub fn adjust(image: &[u8], channels: usize, steps: &[Step], out: &mut [u8], level: Level) {
+    assert!(image.len() == out.len() && (channels == 1 || channels == 3) && image.len().is_multiple_of(channels));
+    let kernels = (Levels::new(level), Lines::new(level));
+    let (mut stages, mut rest, mut fresh) = (Vec::new(), steps, true);
+    loop {
+        let ready = rest
+            .iter()
+            .position(|step| step.wants() != Wanted::Nothing)
+            .unwrap_or(rest.len());
+        for step in &rest[..ready] {
+            add(&mut stages, *step, channels);
+        }
+        let next = rest.get(ready);
+        let wanted = next.map_or(Wanted::Nothing, |step| step.wants());
+        let written = next.is_none() || !stages.is_empty();
+        let statistics = Pass::new(channels, &stages, wanted, kernels).run(fresh.then_some(image), out, written);
+        fresh &= !written;
+        let Some(next) = next else { return };
+        stages.clear();
+        let tables = next.tables(&statistics, image.len() / channels, channels);
+        stages.push(Stage::Lookup(Box::new(tables)));
+        rest = &rest[ready + 1..];
+    }
+}
+
+impl Step {
+    fn wants(self) -> Wanted {
+        match self {
+            Self::Contrast(_) => Wanted::Luma,
+            Self::AutoContrast | Self::Equalize => Wanted::Counts,
+            _ => Wanted::Nothing,
+        }
+    }
+
+    /// What the step does to a level, if that is all that matters.
+    fn level(self, level: u8) -> Option<u8> {
+        match self {
+            Self::Brightness(factor) => Some(blended(0, level, factor)),
+            Self::Posterize(bits) => Some(level & bits),
+            Self::Solarize(threshold) if threshold <= f64::from(level) => Some(!level),
+            Self::Solarize(_) => Some(level),
+            Self::Invert => Some(!level),
+            _ => None,
+        }
+    }
+
+    /// Of steps that must have seen the picture.
+    fn tables(self, statistics: &Statistics, pixels: usize, channels: usize) -> [Table; 3] {
+        if let Self::Contrast(factor) = self {
+            let mean = (statistics.luma as f64 / pixels as f64 + 0.5) as u8;
+            return [std::array::from_fn(|level| blended(mean, level as u8, factor)); 3];
+        }
+        std::array::from_fn(|channel| {
+            let parts = &statistics.counts[channel];
+            let counts: [u64; 256] = std::array::from_fn(|level| parts.iter().map(|part| u64::from(part[level])).sum());
+            match self {
+                _ if channel >= channels => identity(),
+                Self::Equalize => equalizing(&counts),
+                _ => stretching(&counts),
+            }
+        })
+    }
+}
+
+fn identity() -> Table {
+    std::array::from_fn(|level| level as u8)
+}
+
+/// Each level to its rank, in steps of 1/255 of the pixels that are not of the brightest level there is.
+fn equalizing(counts: &[u64; 256]) -> Table {
+    let brightest = counts.iter().rposition(|count| *count > 0).unwrap_or(0);
+    let step = (counts.iter().sum::<u64>() - counts[brightest]) / 255;
+    if step == 0 {
+        return identity();
+    }
+    let mut below = 0;
+    counts.map(|count| {
+        let rank = ((below + step / 2) / step).min(255) as u8;
+        below += count;
+        rank
+    })
+}
+
+/// The darkest level there is to 0, the brightest to 255. In double precision with two roundings, as Pillow's.
+fn stretching(counts: &[u64; 256]) -> Table {
+    let low = counts.iter().position(|count| *count > 0).unwrap_or(0);
+    let high = counts.iter().rposition(|count| *count > 0).unwrap_or(0);
+    if low == high {
+        return identity();
+    }
+    let scale = 255.0 / (high - low) as f64;
+    let offset = -(low as f64) * scale;
+    std::array::from_fn(|level| (level as f64 * scale + offset) as u8)
+}
+
+/// Appends a step; a look-up behind another becomes one with it. A gray picture has no saturation and no hue.
+fn add(stages: &mut Vec<Stage>, step: Step, channels: usize) {
+    match step {
+        Step::Saturation(factor) if channels == 3 => stages.push(Stage::Saturation(factor)),
+        Step::Hue(turn) if channels == 3 => stages.push(Stage::Hue(turn)),
+        Step::Gray if channels == 3 => stages.push(Stage::Gray),
+        _ if step.level(0).is_none() => {}
+        _ => {
+            if !matches!(stages.last(), Some(Stage::Lookup(_))) {
+                stages.push(Stage::Lookup(Box::new([identity(); 3])));
+            }
+            if let Some(Stage::Lookup(tables)) = stages.last_mut() {
+                for level in tables.iter_mut().flatten() {
+                    *level = step.level(*level).unwrap_or(*level);
+                }
+            }
+        }
+    }
+}
+
+/// One go over the picture.
+struct Pass<'a> {
+    channels: usize,
+    stages: &'a [Stage],
+    wanted: Wanted,
+    levels: Levels,
+    lines: Lines,
+    statistics: Statistics,
+    planes: [[u8; BLOCK]; 3],
+    luma: [u8; BLOCK],
+}
+
+impl<'a> Pass<'a> {
+    fn new(channels: usize, stages: &'a [Stage], wanted: Wanted, (levels, lines): (Levels, Lines)) -> Self {
+        // one table for all channels: which is which does not matter
+        let alike = |stage: &Stage| matches!(stage, Stage::Lookup(t) if t[0] == t[1] && t[0] == t[2]);
+        let flat = wanted == Wanted::Nothing && stages.iter().all(alike);
+        Self {
+            channels: if flat { 1 } else { channels },
+            stages,
+            wanted,
+            levels,
+            lines,
+            statistics: Statistics {
+                luma: 0,
+                counts: Box::new([[[0; 256]; 4]; 3]),
+            },
+            planes: [[0; BLOCK]; 3],
+            luma: [0; BLOCK],
+        }
+    }
+
+    /// From `image`, or from `out` itself; back to `out` if that is wanted.
+    fn run(mut self, image: Option<&[u8]>, out: &mut [u8], written: bool) -> Statistics {
+        let bytes = BLOCK * self.channels;
+        for (i, out) in out.chunks_mut(bytes).enumerate() {
+            let count = out.len() / self.channels;
+            let [r, g, b] = self.planes.each_mut().map(|plane| &mut plane[..count]);
+            let line = image.map_or(&*out, |image| &image[i * bytes..][..out.len()]);
+            if self.channels == 3 {
+                self.lines.deinterleave(line, [r, g, b]);
+            } else {
+                r.copy_from_slice(line);
+            }
+            self.apply(count.next_multiple_of(STEP));
+            self.gather(count);
+            if !written {
+                continue;
+            }
+            let [r, g, b] = self.planes.each_ref().map(|plane| &plane[..count]);
+            if self.channels == 3 {
+                self.lines.interleave([r, g, b], out);
+            } else {
+                out.copy_from_slice(r);
+            }
+        }
+        self.statistics
+    }
+
+    /// All stages on the first `count` levels of each plane.
+    fn apply(&mut self, count: usize) {
+        let luma = &mut self.luma[..count];
+        let mut planes = self.planes.each_mut().map(|plane| &mut plane[..count]);
+        for stage in self.stages {
+            match stage {
+                Stage::Lookup(tables) => {
+                    for (plane, table) in planes.iter_mut().zip(tables.iter()).take(self.channels) {
+                        self.levels.lookup(plane, table);
+                    }
+                }
+                Stage::Saturation(factor) => {
+                    self.levels.luma(planes.each_ref().map(|plane| &**plane), luma);
+                    for plane in &mut planes {
+                        self.levels.blend(luma, plane, *factor);
+                    }
+                }
+                Stage::Hue(turn) => self
+                    .levels
+                    .rotate_hue(planes.each_mut().map(|plane| &mut **plane), *turn),
+                Stage::Gray => {
+                    self.levels.luma(planes.each_ref().map(|plane| &**plane), luma);
+                    for plane in &mut planes {
+                        plane.copy_from_slice(luma);
+                    }
+                }
+            }
+        }
+    }
+
+    fn gather(&mut self, count: usize) {
+        match self.wanted {
+            Wanted::Nothing => {}
+            Wanted::Luma => {
+                let mut luma = &self.planes[0][..count];
+                if self.channels == 3 {
+                    let padded = count.next_multiple_of(STEP);
+                    let planes = self.planes.each_ref().map(|plane| &plane[..padded]);
+                    self.levels.luma(planes, &mut self.luma[..padded]);
+                    luma = &self.luma[..count];
+                }
+                self.statistics.luma += luma.iter().map(|level| u64::from(*level)).sum::<u64>();
+            }
+            Wanted::Counts => {
+                for (plane, counts) in self.planes[..self.channels]
+                    .iter()
+                    .zip(self.statistics.counts.iter_mut())
+                {
+                    for (i, level) in plane[..count].iter().enumerate() {
+                        counts[i % 4][usize::from(*level)] += 1;
+                    }
+                }
+            }
+        }
+    }
+}

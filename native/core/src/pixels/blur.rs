@@ -1,0 +1,225 @@
+//! A pixel and its neighbours: separable blur, and sharpening by a 3 x 3 blur.
+//!
+//! ```text
+//!  rows around y ──vertical──> one line of floats, mirrored beyond both ends ──horizontal──> row y
+//! ```
+//!
+//! Single precision; each product and each sum is rounded by itself, in the order in which they are written here, so that
+//! any number of them at once give the same. Every level compiles the same source.
+
+use super::levels::scalar::blended;
+use crate::simd::Level;
+
+/// A value of a picture: a byte, or a float.
+pub trait Value: Copy + 'static {
+    /// As a float.
+    fn wide(self) -> f32;
+    /// From a float: bytes rounded half to even, and cut off.
+    fn narrow(value: f32) -> Self;
+}
+
+impl Value for u8 {
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        f32::from(self)
+    }
+
+    #[inline(always)]
+    fn narrow(value: f32) -> Self {
+        // adding and subtracting 1.5 * 2^23 rounds half to even; quicker than a call where there is no instruction
+        let rounded = (value + 12_582_912.0) - 12_582_912.0;
+        let least = if rounded > 0.0 { rounded } else { 0.0 };
+        let most = if least < 255.0 { least } else { 255.0 };
+        // SAFETY: within 0 to 255; what is no number became 0
+        unsafe { most.to_int_unchecked::<i32>() as u8 }
+    }
+}
+
+impl Value for f32 {
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn narrow(value: f32) -> Self {
+        value
+    }
+}
+
+/// Values at a time: four vectors of eight floats.
+const STEP: usize = 32;
+
+/// Blurs by two odd and symmetric sets of weights.
+///
+/// The picture is mirrored at its borders without repeating them, as often as it takes.
+///
+/// # Panics
+/// If lengths do not fit, or a set of weights is of even length.
+pub fn gaussian<T: Value>(
+    image: &[T],
+    [height, width, channels]: [usize; 3],
+    across: &[f32],
+    down: &[f32],
+    out: &mut [T],
+    level: Level,
+) {
+    assert!(image.len() == height * width * channels && out.len() == image.len());
+    assert!(across.len() % 2 == 1 && down.len() % 2 == 1);
+    if image.is_empty() {
+        return;
+    }
+    let row_len = width * channels;
+    let margin = across.len() / 2 * channels;
+    let mut line = vec![0.0; row_len + 2 * margin];
+    let mut rows: Vec<&[T]> = Vec::with_capacity(down.len());
+    for (y, out) in out.chunks_exact_mut(row_len).enumerate() {
+        rows.clear();
+        rows.extend((0..down.len()).map(|i| &image[mirrored(y + i, down.len() / 2, height) * row_len..][..row_len]));
+        vertical(level, &rows, down, &mut line[margin..][..row_len]);
+        for i in 0..margin {
+            let (left, right) = (i / channels, width + (margin + i) / channels);
+            line[i] = line[margin + mirrored(left, margin / channels, width) * channels + i % channels];
+            line[margin + row_len + i] =
+                line[margin + mirrored(right, margin / channels, width) * channels + i % channels];
+        }
+        horizontal(level, &line, across, channels, out);
+    }
+}
+
+/// Which of `length` places `place - before` is, mirrored at the first and the last.
+fn mirrored(place: usize, before: usize, length: usize) -> usize {
+    let period = 2 * (length - 1);
+    if period == 0 {
+        return 0;
+    }
+    let place = (place + before.div_ceil(period) * period - before) % period;
+    place.min(period - place)
+}
+
+macro_rules! levels {
+    ($(#[$doc:meta] $name:ident $(<$t:ident: $bound:path>)? ($($arg:ident: $type:ty),*) $body:ident;)*) => {
+        $(#[$doc] fn $name$(<$t: $bound>)?(level: Level, $($arg: $type),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2")]
+            fn avx2$(<$t: $bound>)?($($arg: $type),*) {
+                $body($($arg),*);
+            }
+            match level.available() {
+                // SAFETY: this level is available
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 => unsafe { avx2($($arg),*) },
+                _ => $body($($arg),*),
+            }
+        })*
+    };
+}
+
+levels! {
+    /// `out[i]` from the i-th values of the rows.
+    vertical<T: Value>(rows: &[&[T]], weights: &[f32], out: &mut [f32]) vertical_body;
+    /// `out[i]` from `line[i]`, `line[i + channels]` ...
+    horizontal<T: Value>(line: &[f32], weights: &[f32], channels: usize, out: &mut [T]) horizontal_body;
+    /// `out` from the 3 x 3 pixels around each, but the first and the last.
+    sharpened(rows: [&[u8]; 3], channels: usize, factor: f32, out: &mut [u8]) sharpened_body;
+}
+
+#[inline(always)]
+fn vertical_body<T: Value>(rows: &[&[T]], weights: &[f32], out: &mut [f32]) {
+    let half = weights.len() / 2;
+    if half == 0 {
+        for (out, value) in out.iter_mut().zip(rows[0]) {
+            *out = value.wide();
+        }
+        return;
+    }
+    let (blocks, rest) = out.as_chunks_mut::<STEP>();
+    let done = blocks.len() * STEP;
+    for (block, out) in blocks.iter_mut().enumerate() {
+        let part = |row: usize| rows[row].as_chunks::<STEP>().0[block];
+        let mut total = part(half).map(|value| value.wide() * weights[half]);
+        for reach in 1..=half {
+            let (above, below) = (part(half - reach), part(half + reach));
+            for i in 0..STEP {
+                total[i] += (above[i].wide() + below[i].wide()) * weights[half - reach];
+            }
+        }
+        *out = total;
+    }
+    for (i, out) in rest.iter_mut().enumerate() {
+        let value = |row: usize| rows[row][done + i].wide();
+        *out = value(half) * weights[half];
+        for reach in 1..=half {
+            *out += (value(half - reach) + value(half + reach)) * weights[half - reach];
+        }
+    }
+}
+
+#[inline(always)]
+fn horizontal_body<T: Value>(line: &[f32], weights: &[f32], channels: usize, out: &mut [T]) {
+    let half = weights.len() / 2;
+    if half == 0 {
+        for (out, value) in out.iter_mut().zip(line) {
+            *out = T::narrow(*value);
+        }
+        return;
+    }
+    let (blocks, rest) = out.as_chunks_mut::<STEP>();
+    let done = blocks.len() * STEP;
+    for (block, out) in blocks.iter_mut().enumerate() {
+        let part = |tap: usize| -> &[f32; STEP] {
+            line[block * STEP + tap * channels..]
+                .first_chunk()
+                .expect("the line is longer by its margins")
+        };
+        let mut total = part(half).map(|value| value * weights[half]);
+        for reach in 1..=half {
+            let (left, right) = (part(half - reach), part(half + reach));
+            for i in 0..STEP {
+                total[i] += (left[i] + right[i]) * weights[half - reach];
+            }
+        }
+        *out = total.map(T::narrow);
+    }
+    for (i, out) in rest.iter_mut().enumerate() {
+        let value = |tap: usize| line[done + i + tap * channels];
+        let mut total = value(half) * weights[half];
+        for reach in 1..=half {
+            total += (value(half - reach) + value(half + reach)) * weights[half - reach];
+        }
+        *out = T::narrow(total);
+    }
+}
+
+/// `blur + factor * (image - blur)`, cut off, where the blur is five parts a pixel and one part each of its eight
+/// neighbours, rounded; the border is no blur: `PIL.ImageEnhance.Sharpness`.
+///
+/// # Panics
+/// If lengths do not fit.
+pub fn sharpen(image: &[u8], [height, width, channels]: [usize; 3], factor: f32, out: &mut [u8], level: Level) {
+    assert!(image.len() == height * width * channels && out.len() == image.len());
+    out.copy_from_slice(image);
+    if height < 3 || width < 3 {
+        return;
+    }
+    let row_len = width * channels;
+    for y in 1..height - 1 {
+        let rows = [y - 1, y, y + 1].map(|y| &image[y * row_len..][..row_len]);
+        let inner = &mut out[y * row_len + channels..][..row_len - 2 * channels];
+        sharpened(level, rows, channels, factor, inner);
+    }
+}
+
+#[inline(always)]
+fn sharpened_body(rows: [&[u8]; 3], channels: usize, factor: f32, out: &mut [u8]) {
+    let value = |row: usize, at: usize| u16::from(rows[row][at]);
+    let pixel = |i: usize| {
+        let column = |at: usize| value(0, at) + value(1, at) + value(2, at);
+        let sum = column(i) + column(i + channels) + column(i + 2 * channels) + 4 * value(1, i + channels);
+        let blur = ((2 * u32::from(sum) + 13) / 26) as u8;
+        blended(blur, rows[1][i + channels], factor)
+    };
+    for (i, out) in out.iter_mut().enumerate() {
+        *out = pixel(i);
+    }
+}
