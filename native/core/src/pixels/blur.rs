@@ -7,13 +7,15 @@
 //! Single precision; each product and each sum is rounded by itself, in the order in which they are written here, so that
 //! any number of them at once give the same. Every level compiles the same source.
 
-use super::levels::scalar::blended;
+use super::levels::{Levels, scalar};
 use crate::simd::Level;
 
 /// A value of a picture: a byte, or a float.
 pub trait Value: Copy + 'static {
     /// As a float.
     fn wide(self) -> f32;
+    /// Their sum as a float.
+    fn sum(self, other: Self) -> f32;
     /// From a float: bytes rounded half to even, and cut off.
     fn narrow(value: f32) -> Self;
 }
@@ -22,6 +24,11 @@ impl Value for u8 {
     #[inline(always)]
     fn wide(self) -> f32 {
         f32::from(self)
+    }
+
+    #[inline(always)]
+    fn sum(self, other: Self) -> f32 {
+        f32::from(u16::from(self) + u16::from(other))
     }
 
     #[inline(always)]
@@ -39,6 +46,11 @@ impl Value for f32 {
     #[inline(always)]
     fn wide(self) -> f32 {
         self
+    }
+
+    #[inline(always)]
+    fn sum(self, other: Self) -> f32 {
+        self + other
     }
 
     #[inline(always)]
@@ -70,18 +82,21 @@ pub fn gaussian<T: Value>(
         return;
     }
     let row_len = width * channels;
-    let margin = across.len() / 2 * channels;
+    let reach = across.len() / 2;
+    let margin = reach * channels;
     let mut line = vec![0.0; row_len + 2 * margin];
+    // where in the line each column beyond the borders begins, and whose values it has
+    let beyond: Vec<_> = (0..reach)
+        .chain(reach + width..width + 2 * reach)
+        .map(|column| (column * channels, margin + mirrored(column, reach, width) * channels))
+        .collect();
     let mut rows: Vec<&[T]> = Vec::with_capacity(down.len());
     for (y, out) in out.chunks_exact_mut(row_len).enumerate() {
         rows.clear();
         rows.extend((0..down.len()).map(|i| &image[mirrored(y + i, down.len() / 2, height) * row_len..][..row_len]));
         vertical(level, &rows, down, &mut line[margin..][..row_len]);
-        for i in 0..margin {
-            let (left, right) = (i / channels, width + (margin + i) / channels);
-            line[i] = line[margin + mirrored(left, margin / channels, width) * channels + i % channels];
-            line[margin + row_len + i] =
-                line[margin + mirrored(right, margin / channels, width) * channels + i % channels];
+        for (to, from) in &beyond {
+            line.copy_within(*from..from + channels, *to);
         }
         horizontal(level, &line, across, channels, out);
     }
@@ -120,8 +135,10 @@ levels! {
     vertical<T: Value>(rows: &[&[T]], weights: &[f32], out: &mut [f32]) vertical_body;
     /// `out[i]` from `line[i]`, `line[i + channels]` ...
     horizontal<T: Value>(line: &[f32], weights: &[f32], channels: usize, out: &mut [T]) horizontal_body;
-    /// `out` from the 3 x 3 pixels around each, but the first and the last.
-    sharpened(rows: [&[u8]; 3], channels: usize, factor: f32, out: &mut [u8]) sharpened_body;
+    /// Of three rows.
+    column_sums(rows: [&[u8]; 3], out: &mut [u16]) column_sums_body;
+    /// Of three rows, summed up column by column, the blur of the middle one; without its first and last pixel.
+    smoothed(columns: &[u16], own: &[u8], channels: usize, out: &mut [u8]) smoothed_body;
 }
 
 #[inline(always)]
@@ -141,16 +158,16 @@ fn vertical_body<T: Value>(rows: &[&[T]], weights: &[f32], out: &mut [f32]) {
         for reach in 1..=half {
             let (above, below) = (part(half - reach), part(half + reach));
             for i in 0..STEP {
-                total[i] += (above[i].wide() + below[i].wide()) * weights[half - reach];
+                total[i] += above[i].sum(below[i]) * weights[half - reach];
             }
         }
         *out = total;
     }
     for (i, out) in rest.iter_mut().enumerate() {
-        let value = |row: usize| rows[row][done + i].wide();
-        *out = value(half) * weights[half];
+        let value = |row: usize| rows[row][done + i];
+        *out = value(half).wide() * weights[half];
         for reach in 1..=half {
-            *out += (value(half - reach) + value(half + reach)) * weights[half - reach];
+            *out += value(half - reach).sum(value(half + reach)) * weights[half - reach];
         }
     }
 }
@@ -203,23 +220,35 @@ pub fn sharpen(image: &[u8], [height, width, channels]: [usize; 3], factor: f32,
         return;
     }
     let row_len = width * channels;
+    let inner = row_len - 2 * channels;
+    let (mut columns, mut smooth) = (vec![0; row_len], vec![0; inner]);
+    let levels = Levels::new(level);
     for y in 1..height - 1 {
         let rows = [y - 1, y, y + 1].map(|y| &image[y * row_len..][..row_len]);
-        let inner = &mut out[y * row_len + channels..][..row_len - 2 * channels];
-        sharpened(level, rows, channels, factor, inner);
+        column_sums(level, rows, &mut columns);
+        smoothed(level, &columns, rows[1], channels, &mut smooth);
+        let out = &mut out[y * row_len + channels..][..inner];
+        let whole = inner - inner % STEP;
+        levels.blend(&smooth[..whole], &mut out[..whole], factor);
+        scalar::blend(&smooth[whole..], &mut out[whole..], factor);
     }
 }
 
 #[inline(always)]
-fn sharpened_body(rows: [&[u8]; 3], channels: usize, factor: f32, out: &mut [u8]) {
-    let value = |row: usize, at: usize| u16::from(rows[row][at]);
-    let pixel = |i: usize| {
-        let column = |at: usize| value(0, at) + value(1, at) + value(2, at);
-        let sum = column(i) + column(i + channels) + column(i + 2 * channels) + 4 * value(1, i + channels);
-        let blur = ((2 * u32::from(sum) + 13) / 26) as u8;
-        blended(blur, rows[1][i + channels], factor)
-    };
-    for (i, out) in out.iter_mut().enumerate() {
-        *out = pixel(i);
+fn column_sums_body(rows: [&[u8]; 3], out: &mut [u16]) {
+    let [above, own, below] = rows;
+    for (((out, a), b), c) in out.iter_mut().zip(above).zip(own).zip(below) {
+        *out = u16::from(*a) + u16::from(*b) + u16::from(*c);
+    }
+}
+
+#[inline(always)]
+fn smoothed_body(columns: &[u16], own: &[u8], channels: usize, out: &mut [u8]) {
+    let [left, middle, right] = [0, channels, 2 * channels].map(|start| &columns[start..][..out.len()]);
+    let own = &own[channels..][..out.len()];
+    for ((((out, a), b), c), value) in out.iter_mut().zip(left).zip(middle).zip(right).zip(own) {
+        // (sum + 6) / 13 is the quotient rounded; 5042 / 2^16 divides exactly as far as sums go
+        let sum = a + b + c + 4 * u16::from(*value) + 6;
+        *out = ((u32::from(sum) * 5042) >> 16) as u8;
     }
 }

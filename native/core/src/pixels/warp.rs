@@ -56,6 +56,11 @@ pub fn warp<const N: usize>(
     let _ = level;
     match (sampling, map) {
         (Sampling::Nearest, Map::Affine(m)) => affine_nearest(source, m, fill, out),
+        #[cfg(target_arch = "x86_64")]
+        (Sampling::Nearest, Map::Projective(_)) if level.available() == Level::Avx2 => {
+            // SAFETY: this level is available
+            unsafe { avx2::nearest(source, map, fill, out) }
+        }
         (Sampling::Nearest, Map::Projective(_)) => {
             each(source.width, out, |x, y| {
                 let (x, y) = map.place(x, y);

@@ -1,5 +1,4 @@
-//! Bilinear warps of three channels with AVX2: places of four pixels at once, then one pixel's channels at once, in
-//! double precision like the specification.
+//! Warps with AVX2, four pixels at once, in double precision like the specification.
 
 use super::warp::{Map, Source};
 use core::arch::x86_64::*;
@@ -9,16 +8,19 @@ use core::arch::x86_64::*;
 pub fn bilinear(source: Source<'_, 3>, map: &Map, fill: [u8; 3], out: &mut [[u8; 3]]) {
     // Eight bytes are read from an upper and a lower row, of which six are meant: the last row's last two columns are
     // left to the specification, as is what lies between fewer than four pixels.
-    let inner = Inner::of(&source);
+    let (inner, whole) = (Limits::inner(&source), Limits::whole(&source));
     for (y, row) in out.chunks_exact_mut(source.width).enumerate() {
         let v = y as f64 + 0.5;
         let (fours, rest) = row.as_chunks_mut::<4>();
         for (i, four) in fours.iter_mut().enumerate() {
             let u = (4 * i) as f64 + 0.5;
             let places = places(map, u, v);
-            if inner.holds(&places) {
+            let between = places.between();
+            if inner.hold(&between) == 0b1111 {
                 // SAFETY: the places are inner ones
-                unsafe { mix(&source, &places, four) };
+                unsafe { mix(&source, &between, four) };
+            } else if whole.hold(&places) == 0 {
+                *four = [fill; 4];
             } else {
                 for (x, out) in four.iter_mut().enumerate() {
                     *out = one(&source, map, u + x as f64, v).unwrap_or(fill);
@@ -37,7 +39,7 @@ fn one(source: &Source<'_, 3>, map: &Map, u: f64, v: f64) -> Option<[u8; 3]> {
     source.between(x, y)
 }
 
-/// Where four pixels lie, half a pixel to the upper left: between which centres.
+/// Where four pixels lie.
 struct Places {
     x: __m256d,
     y: __m256d,
@@ -62,80 +64,126 @@ fn places(map: &Map, u: f64, v: f64) -> Places {
             )
         }
     };
-    let half = _mm256_set1_pd(0.5);
-    Places {
-        x: _mm256_sub_pd(x, half),
-        y: _mm256_sub_pd(y, half),
+    Places { x, y }
+}
+
+impl Places {
+    /// Counted from the first pixel's centre: between which centres.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn between(&self) -> Self {
+        let half = _mm256_set1_pd(0.5);
+        Self {
+            x: _mm256_sub_pd(self.x, half),
+            y: _mm256_sub_pd(self.y, half),
+        }
     }
 }
 
-/// Places between four pixels, eight bytes from each row's left one on being within the source.
-struct Inner {
+/// Places from 0 to below these.
+struct Limits {
     x: f64,
     y: f64,
 }
 
-impl Inner {
-    fn of(source: &Source<'_, 3>) -> Self {
-        // below these: columns x and x + 1 and another one behind them; rows y and y + 1
+impl Limits {
+    /// The source.
+    fn whole<const N: usize>(source: &Source<'_, N>) -> Self {
+        Self {
+            x: source.width as f64,
+            y: source.height as f64,
+        }
+    }
+
+    /// Of places between centres those with four pixels around them, and one to the right of these.
+    fn inner(source: &Source<'_, 3>) -> Self {
         Self {
             x: source.width as f64 - 2.0,
             y: source.height as f64 - 1.0,
         }
     }
 
+    /// A bit for each place that they hold.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn holds(&self, places: &Places) -> bool {
-        let zero = _mm256_setzero_pd();
+    fn hold(&self, places: &Places) -> i32 {
         let within = |v, most: f64| {
             _mm256_and_pd(
-                _mm256_cmp_pd::<_CMP_GE_OQ>(v, zero),
+                _mm256_cmp_pd::<_CMP_GE_OQ>(v, _mm256_setzero_pd()),
                 _mm256_cmp_pd::<_CMP_LT_OQ>(v, _mm256_set1_pd(most)),
             )
         };
-        _mm256_movemask_pd(_mm256_and_pd(within(places.x, self.x), within(places.y, self.y))) == 0b1111
+        _mm256_movemask_pd(_mm256_and_pd(within(places.x, self.x), within(places.y, self.y)))
     }
 }
 
 /// # Safety
-/// [`Inner::holds`] for the places in this source.
+/// [`Limits::inner`] hold all places.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn mix(source: &Source<'_, 3>, places: &Places, out: &mut [[u8; 3]; 4]) {
     let (left, top) = (_mm256_floor_pd(places.x), _mm256_floor_pd(places.y));
-    let across: [f64; 4] = to_array(_mm256_sub_pd(places.x, left));
-    let down: [f64; 4] = to_array(_mm256_sub_pd(places.y, top));
-    let (columns, rows) = (_mm256_cvttpd_epi32(left), _mm256_cvttpd_epi32(top));
-    let width = _mm_set1_epi32(source.width as i32);
-    let mut at = [0i32; 4];
-    let pixels = _mm_add_epi32(_mm_mullo_epi32(rows, width), columns);
+    let (across, down) = (_mm256_sub_pd(places.x, left), _mm256_sub_pd(places.y, top));
+    let at = indices(source, left, top);
+    // SAFETY: at least three pixels, nine bytes, lie behind each place, and behind the one below it
+    let (upper, lower) = unsafe { (neighbours(source, at, 0), neighbours(source, at, source.width)) };
+    let [r, g, b] = [0, 1, 2].map(|channel| {
+        let mixed = lerp(along(upper, channel, across), along(lower, channel, across), down);
+        _mm256_cvttpd_epi32(mixed)
+    });
+    let levels = _mm_or_si128(r, _mm_or_si128(_mm_slli_epi32::<8>(g), _mm_slli_epi32::<16>(b)));
+    let close = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    let mut bytes = [0; 16];
     // SAFETY: an array of 16 bytes
-    unsafe { _mm_storeu_si128(at.as_mut_ptr().cast(), pixels) };
-    for (i, out) in out.iter_mut().enumerate() {
-        // SAFETY: at least three pixels, nine bytes, lie behind each of the two places
-        let (upper, lower) = unsafe {
-            let start = source.pixels.as_ptr().add(at[i] as usize);
-            (
-                _mm_loadl_epi64(start.cast()),
-                _mm_loadl_epi64(start.add(source.width).cast()),
-            )
-        };
-        let (x, y) = (_mm256_set1_pd(across[i]), _mm256_set1_pd(down[i]));
-        let levels = _mm256_cvttpd_epi32(lerp(along(upper, x), along(lower, x), y));
-        let bytes = _mm_packus_epi16(_mm_packs_epi32(levels, levels), levels);
-        let [r, g, b, _] = _mm_cvtsi128_si32(bytes).to_le_bytes();
-        *out = [r, g, b];
-    }
+    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm_shuffle_epi8(levels, close)) };
+    out.as_flattened_mut().copy_from_slice(&bytes[..12]);
 }
 
-/// Between the first two of three-byte pixels.
+/// Of whole columns and rows, within the source.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn along(bytes: __m128i, share: __m256d) -> __m256d {
-    let left = _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(bytes));
-    let right = _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(_mm_srli_si128::<3>(bytes)));
-    lerp(left, right, share)
+fn indices<const N: usize>(source: &Source<'_, N>, column: __m256d, row: __m256d) -> [i32; 4] {
+    let width = _mm_set1_epi32(source.width as i32);
+    let pixels = _mm_add_epi32(
+        _mm_mullo_epi32(_mm256_cvttpd_epi32(row), width),
+        _mm256_cvttpd_epi32(column),
+    );
+    let mut at = [0; 4];
+    // SAFETY: an array of 16 bytes
+    unsafe { _mm_storeu_si128(at.as_mut_ptr().cast(), pixels) };
+    at
+}
+
+/// Eight bytes from each of four pixels on: it and the one to its right.
+///
+/// # Safety
+/// Three pixels lie from each on.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn neighbours(source: &Source<'_, 3>, at: [i32; 4], further: usize) -> __m256i {
+    // SAFETY: the caller's promise
+    let [a, b, c, d] = at.map(|at| unsafe {
+        let pixel = source.pixels.as_ptr().add(at as usize + further);
+        _mm_loadl_epi64(pixel.cast())
+    });
+    _mm256_set_m128i(_mm_unpacklo_epi64(c, d), _mm_unpacklo_epi64(a, b))
+}
+
+/// Between the left and the right of two neighbours, in one channel.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn along(bytes: __m256i, channel: i8, share: __m256d) -> __m256d {
+    // a byte in the lowest bits of 2^52's significand is added to it: no conversion
+    let base = _mm256_set1_pd(4_503_599_627_370_496.0);
+    let based = |byte: i8| {
+        // the lowest byte of eight; the others are none
+        let (low, high) = (-256 | i64::from(byte), -256 | i64::from(byte + 8));
+        let moved = _mm256_shuffle_epi8(bytes, _mm256_setr_epi64x(low, high, low, high));
+        _mm256_or_pd(_mm256_castsi256_pd(moved), base)
+    };
+    let (left, right) = (based(channel), based(channel + 3));
+    let away = _mm256_mul_pd(_mm256_sub_pd(right, left), share);
+    _mm256_add_pd(_mm256_sub_pd(left, base), away)
 }
 
 #[inline]
@@ -144,11 +192,21 @@ fn lerp(from: __m256d, to: __m256d, share: __m256d) -> __m256d {
     _mm256_add_pd(from, _mm256_mul_pd(_mm256_sub_pd(to, from), share))
 }
 
-#[inline]
+/// See [`super::warp::warp`]: of a projective map, the nearest pixel.
 #[target_feature(enable = "avx2")]
-fn to_array(v: __m256d) -> [f64; 4] {
-    let mut array = [0.0; 4];
-    // SAFETY: an array of 32 bytes
-    unsafe { _mm256_storeu_pd(array.as_mut_ptr(), v) };
-    array
+pub fn nearest<const N: usize>(source: Source<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
+    let whole = Limits::whole(&source);
+    for (y, row) in out.chunks_exact_mut(source.width).enumerate() {
+        for (i, four) in row.chunks_mut(4).enumerate() {
+            let places = places(map, (4 * i) as f64 + 0.5, y as f64 + 0.5);
+            let (inside, at) = (whole.hold(&places), indices(&source, places.x, places.y));
+            for (i, out) in four.iter_mut().enumerate() {
+                *out = if inside >> i & 1 == 1 {
+                    source.pixels[at[i] as usize]
+                } else {
+                    fill
+                };
+            }
+        }
+    }
 }
