@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
@@ -15,7 +16,7 @@ from penstock.transforms.chance import Chance
 from penstock.transforms.checks import interval, is_number, numbers
 from penstock.transforms.pixels import Pixels, blend
 
-__all__ = ["GaussianBlur", "Sharpness", "sharpen"]
+__all__ = ["GaussianBlur", "Sharpness", "sharpen", "sharpen_native"]
 
 _LIGHTEST: Final = 2.0**-20
 """Weights below it are left out: all of a kernel's together move a value by less than 0.01 of a level."""
@@ -77,6 +78,17 @@ class GaussianBlur(Op):
             blurred[top : top + _ROWS] = np.rint(rows, out=rows) if image.dtype == np.uint8 else rows
         return blurred
 
+    def native(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+        """The same numbers, added in the same order."""
+        if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in {1, 3})):
+            return self.image(image, params)
+        across, down = (_gaussian(length, float(params[0])) for length in self.kernel_size)
+        if image.dtype == np.uint8:
+            return _native.blur(np.ascontiguousarray(image), across, down)
+        if image.dtype.kind == "f":
+            return _native.blur_floats(np.ascontiguousarray(image, np.float32), across, down)
+        return self.image(image, params)
+
 
 class Sharpness(Chance):
     """Blur or sharpen by a factor, with probability ``p``: ``torchvision.transforms.RandomAdjustSharpness`` on PIL.
@@ -97,10 +109,19 @@ class Sharpness(Chance):
         """Blended with its blurred self."""
         return sharpen(image, self.sharpness_factor)
 
+    def change_native(self, image: Pixels) -> Pixels:
+        """The same, natively."""
+        return sharpen_native(image, self.sharpness_factor)
+
 
 def sharpen(image: Pixels, factor: float) -> Pixels:
     """Away from the blurred image by ``factor``, as ``PIL.ImageEnhance.Sharpness``."""
     return blend(_smooth(image), image, factor)
+
+
+def sharpen_native(image: Pixels, factor: float) -> Pixels:
+    """:func:`sharpen` by the native core: the same, bit for bit."""
+    return _native.sharpen(np.ascontiguousarray(image), factor)
 
 
 def _smooth(image: Pixels) -> Pixels:

@@ -8,8 +8,8 @@ work in float; they differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.chance import Chance
 from penstock.transforms.checks import interval, is_number, pixel_spec, require_pixels
-from penstock.transforms.pixels import IDENTITY, Pixels, blend, blend_table, look_up, luma, spread
+from penstock.transforms.pixels import IDENTITY, Pixels, Steps, adjust, blend, blend_table, look_up, luma, spread
 
 __all__ = ["ColorJitter", "Grayscale", "brighten", "contrast", "rotate_hue", "saturate"]
 
@@ -78,17 +78,19 @@ class ColorJitter(Op):
     def image(self, image: NDArray[Any], params: Params) -> Pixels:
         """A new array, or the image where every step is left out."""
         pixels = require_pixels(image, self)
-        factors: list[float] = params[:4].tolist()
-        for step in params[4:].astype(int).tolist():
-            if step == 0 and self.brightness is not None:
-                pixels = brighten(pixels, factors[0])
-            elif step == 1 and self.contrast is not None:
-                pixels = contrast(pixels, factors[1])
-            elif step == 2 and self.saturation is not None:
-                pixels = saturate(pixels, factors[2])
-            elif step == 3 and self.hue is not None:
-                pixels = rotate_hue(pixels, factors[3])
+        for name, factor in self._steps(params):
+            pixels = _SPECIFIED[name](pixels, factor)
         return pixels
+
+    def native(self, image: NDArray[Any], params: Params) -> Pixels:
+        """All steps in one go."""
+        return adjust(require_pixels(image, self), self._steps(params))
+
+    def _steps(self, params: Params) -> Steps:
+        """The steps that are not left out, in their order."""
+        numbers: list[float] = params.tolist()
+        chosen = [(_STEPS[int(place)], numbers[int(place)]) for place in numbers[4:]]
+        return [(name, factor) for name, factor in chosen if getattr(self, name) is not None]
 
 
 class Grayscale(Chance):
@@ -121,6 +123,13 @@ class Grayscale(Chance):
         gray = luma(image)
         return spread(gray) if self.num_output_channels == 3 and image.ndim == 3 else gray
 
+    def change_native(self, image: Pixels) -> Pixels:
+        """The same in one go."""
+        if image.ndim == 2:
+            return image
+        gray = adjust(image, [("gray", 0)])
+        return gray if self.num_output_channels == 3 else np.ascontiguousarray(gray[:, :, 0])
+
 
 def brighten(image: Pixels, factor: float) -> Pixels:
     """``value * factor``."""
@@ -148,6 +157,17 @@ def rotate_hue(image: Pixels, turns: float) -> Pixels:
     turned = IDENTITY + np.uint8(int(turns * 255) % 256)
     table = [*turned.tolist(), *range(256), *range(256)]
     return np.array(Image.fromarray(image).convert("HSV").point(table).convert("RGB"))
+
+
+_STEPS: Final = ("brightness", "contrast", "saturation", "hue")
+"""In the order of params; what the settings and the native core's steps are called."""
+
+_SPECIFIED: Final[Mapping[str, Callable[[Pixels, float], Pixels]]] = {
+    "brightness": brighten,
+    "contrast": contrast,
+    "saturation": saturate,
+    "hue": rotate_hue,
+}
 
 
 def _factors(bounds: float | Sequence[float], what: str) -> Range | None:

@@ -1,18 +1,36 @@
 """Arithmetic on uint8 pixels that ops share: luma, look-up tables, blends. Pillow's results, number for number.
 
 Every function takes HWC uint8 with three channels, or HW, and returns a new array. Nothing is checked here; ops check.
+:func:`adjust` is what the native core makes of them: any of the changes of value, in a row, in one go.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["IDENTITY", "Pixels", "blend", "blend_table", "look_up", "look_up_channels", "luma", "spread"]
+from penstock import _native
+
+__all__ = [
+    "IDENTITY",
+    "Pixels",
+    "Steps",
+    "adjust",
+    "blend",
+    "blend_table",
+    "look_up",
+    "look_up_channels",
+    "luma",
+    "spread",
+]
 
 Pixels = NDArray[np.uint8]
+
+Steps = Sequence[tuple[str, float]]
+"""Changes of value, by the native core's names, with their factors; those that have none are given 0."""
 
 IDENTITY: Final = np.arange(256, dtype=np.uint8)
 IDENTITY.setflags(write=False)
@@ -20,6 +38,11 @@ IDENTITY.setflags(write=False)
 
 _ROWS: Final = 32
 """Rows in float at a time: they stay in the cache, and in memory that is not asked of the system anew."""
+
+
+def adjust(image: Pixels, steps: Steps) -> Pixels:
+    """All ``steps``, one after another, natively: what the functions of these names in NumPy give, bit for bit."""
+    return _native.adjust(np.ascontiguousarray(image), steps) if steps else image
 
 
 def luma(image: Pixels) -> Pixels:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
-from penstock.transforms.blur import sharpen
+from penstock.transforms.blur import sharpen, sharpen_native
 from penstock.transforms.checks import pixel_spec, require_pixels, whole
 from penstock.transforms.color import brighten, contrast, saturate
-from penstock.transforms.pixels import Pixels
+from penstock.transforms.pixels import Pixels, Steps, adjust
 from penstock.transforms.tone import auto_contrast, equalize, posterize, solarize
 from penstock.transforms.warp import Matrix, Warp, affine_matrix, forward, move_boxes, move_points, rotation_matrix
 
@@ -58,6 +58,18 @@ _ON_VALUES: Final[Mapping[str, Callable[[Pixels, float], Pixels]]] = {
     "AutoContrast": lambda image, _: auto_contrast(image),
     "Equalize": lambda image, _: equalize(image),
 }
+
+_STEPS: Final[Mapping[str, Callable[[float], Steps]]] = {
+    "Identity": lambda _: [],
+    "Brightness": lambda magnitude: [("brightness", 1.0 + magnitude)],
+    "Color": lambda magnitude: [("saturation", 1.0 + magnitude)],
+    "Contrast": lambda magnitude: [("contrast", 1.0 + magnitude)],
+    "Posterize": lambda magnitude: [("posterize", int(magnitude))],
+    "Solarize": lambda magnitude: [("solarize", magnitude)],
+    "AutoContrast": lambda _: [("auto_contrast", 0)],
+    "Equalize": lambda _: [("equalize", 0)],
+}
+"""The same of those that the native core does several of in one go."""
 
 
 class _Move(Warp):
@@ -105,6 +117,22 @@ class _Augment(Op):
             else:
                 pixels = self._move(name).image(pixels, np.array([magnitude]))
         return pixels
+
+    def native(self, image: NDArray[Any], params: Params) -> Pixels:
+        """The same; changes of value that follow one another in one go."""
+        pixels = require_pixels(image, self)
+        steps: list[tuple[str, float]] = []
+        for place, magnitude in params.reshape(-1, 2).tolist():
+            name = SPACE[int(place)]
+            if name in _STEPS:
+                steps += _STEPS[name](magnitude)
+                continue
+            pixels, steps = adjust(pixels, steps), []
+            if name == "Sharpness":
+                pixels = sharpen_native(pixels, 1.0 + magnitude)
+            else:
+                pixels = self._move(name).native(pixels, np.array([magnitude]))
+        return adjust(pixels, steps)
 
     def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
         """As the chosen ops move it."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.transforms.chance import Chance
 from penstock.transforms.checks import interval, whole
-from penstock.transforms.pixels import IDENTITY, Pixels, look_up, look_up_channels
+from penstock.transforms.pixels import IDENTITY, Pixels, adjust, look_up, look_up_channels
 
 __all__ = [
     "AutoContrast",
@@ -66,6 +66,10 @@ class Solarize(Chance):
         """Bright values turned dark."""
         return solarize(image, self.threshold)
 
+    def change_native(self, image: Pixels) -> Pixels:
+        """The same, natively."""
+        return adjust(image, [("solarize", self.threshold)])
+
 
 class Equalize(Chance):
     """Spread each channel's values evenly over 0..255, with probability ``p``.
@@ -80,6 +84,10 @@ class Equalize(Chance):
         """A flat histogram, as nearly as whole values allow."""
         return equalize(image)
 
+    def change_native(self, image: Pixels) -> Pixels:
+        """The same, natively."""
+        return adjust(image, [("equalize", 0)])
+
 
 class AutoContrast(Chance):
     """Stretch each channel so that its darkest value is 0 and its brightest 255, with probability ``p``.
@@ -93,6 +101,10 @@ class AutoContrast(Chance):
     def change(self, image: Pixels) -> Pixels:
         """Channels of one value are kept."""
         return auto_contrast(image)
+
+    def change_native(self, image: Pixels) -> Pixels:
+        """The same, natively."""
+        return adjust(image, [("auto_contrast", 0)])
 
 
 class Invert(Chance):

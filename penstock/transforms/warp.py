@@ -3,11 +3,12 @@
 ::
 
     params ──matrix──> where each pixel of the result lies in the image      (Pillow's direction: result to source)
-              │           └ PIL.Image.transform: image; mask, nearest
+              │           └ PIL.Image.transform or the native core: image; mask, nearest
               └ inverse ──> where each point of the image goes               boxes, keypoints
 
 A matrix acts on continuous coordinates, in which pixel (0, 0) has its centre at (0.5, 0.5); results are torchvision's
-on PIL images, on every pixel. Size is kept; what comes from outside the image is filled. Pillow is the specification.
+on PIL images, on every pixel. Size is kept; what comes from outside the image is filled. Pillow is the specification,
+from which the native core does not differ in any pixel.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
@@ -93,6 +95,12 @@ class Warp(Op):
         matrix = self.matrix(params, (image.shape[1], image.shape[0]))
         return pixels if matrix is None else _transform(pixels, matrix, self.filter, self.fill)
 
+    def native(self, image: NDArray[Any], params: Params) -> Pixels:
+        """The same by the native core."""
+        pixels = require_pixels(image, self)
+        matrix = self.matrix(params, (image.shape[1], image.shape[0]))
+        return pixels if matrix is None else _transform_native(pixels, matrix, self.filter, self.fill)
+
     def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
         """Sampled where the image is, by the nearest pixel; any dtype."""
         height, width = mask.shape
@@ -100,7 +108,7 @@ class Warp(Op):
         if matrix is None:
             return mask
         if mask.dtype == np.uint8:
-            return _transform(mask, matrix, "nearest", (self.mask_fill,) * 3)
+            return _transform_native(mask, matrix, "nearest", (self.mask_fill,) * 3)
         places = np.arange(1, mask.size + 1, dtype=np.int32).reshape(mask.shape)
         padded = np.concatenate([np.array([self.mask_fill], mask.dtype), mask.ravel()])
         moved: NDArray[Any] = padded[_transform(places, matrix, "nearest", (0, 0, 0))]
@@ -348,6 +356,11 @@ def _transform(image: NDArray[Any], matrix: Matrix, filter: str, fill: tuple[int
     outside = fill if image.ndim == 3 else fill[0]
     source = Image.fromarray(image)
     return np.array(source.transform(source.size, method, matrix, resample, fillcolor=outside))
+
+
+def _transform_native(image: Pixels, matrix: Matrix, filter: str, fill: tuple[int, int, int]) -> Pixels:  # noqa: A002
+    """:func:`_transform` of uint8 pixels by the native core: the same, bit for bit."""
+    return _native.warp(np.ascontiguousarray(image), matrix, filter, fill)
 
 
 def _project(points: NDArray[np.float64], onward: NDArray[np.float64]) -> NDArray[np.float64]:
