@@ -92,9 +92,9 @@ def adjust(
     image : ndarray, shape (height, width, 3) or (height, width), uint8
         C-contiguous.
     steps : sequence of (str, float)
-        ``"brightness"``, ``"contrast"``, ``"saturation"`` (factors), ``"hue"`` (turns), ``"gray"``, ``"posterize"`` (bits),
-        ``"solarize"`` (threshold), ``"invert"``, ``"auto_contrast"``, ``"equalize"`` (the rest take any number), one after
-        another as if each rounded a whole image.
+        ``"brightness"``, ``"contrast"``, ``"saturation"`` (factors), ``"hue"`` (turns), ``"gray"``,
+        ``"posterize"`` (bits), ``"solarize"`` (threshold), ``"invert"``, ``"auto_contrast"``, ``"equalize"``; those
+        without a word in brackets take any number. One after another, as if each rounded a whole image.
 
     Returns
     -------

@@ -1,8 +1,9 @@
 """MixUp and CutMix: whole batches of images mixed with their neighbours in the batch, labels alike.
 
 Called between the loader and the model, on NumPy arrays and on torch tensors: everything is done by the arrays' own
-operators, where they are, and torch is not imported. They are not ops, which see one sample. Their randomness belongs
-to the batch: ``(seed, epoch, batch)``, so that a run resumed at batch 117 mixes it as the first run did.
+operators, where they are, or by the native core, which gives the same; torch is not imported. They are not ops, which
+see one sample. Their randomness belongs to the batch: ``(seed, epoch, batch)``, so that a run resumed at batch 117
+mixes it as the first run did.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.transforms.checks import whole
 
@@ -122,7 +124,12 @@ class MixUp(_Mix):
         if "float" not in str(images.dtype):
             raise ArgumentError(f"MixUp mixes floats, not {images.dtype}; put it behind Normalize and ToLayout")
         share = float(draw.beta(self.alpha, self.alpha))
-        return images[_partners(len(images))] * (1 - share) + images * share, share
+        pair = _memory(images)
+        if pair is None:
+            return images[_partners(len(images))] * (1 - share) + images * share, share
+        values, mixed, target = pair
+        _native.mix(values, share, 1 - share, target)
+        return mixed, share
 
 
 class CutMix(_Mix):
@@ -165,7 +172,7 @@ class CutMix(_Mix):
         place: tuple[slice, ...] = (slice(None), slice(y0, y1), slice(x0, x1))
         if self.layout == "CHW":
             place = (slice(None), *place)
-        mixed = images[list(range(len(images)))]  # by a list: a copy, of an array and of a tensor
+        mixed = images.clone() if hasattr(images, "clone") else images.copy()
         mixed[place] = images[place][_partners(len(images))]
         return mixed, 1 - (x1 - x0) * (y1 - y0) / (width * height)
 
@@ -175,6 +182,24 @@ class CutMix(_Mix):
         x, y = int(draw.integers(width)), int(draw.integers(height))
         across, down = int(reach * width), int(reach * height)
         return max(x - across, 0), max(y - down, 0), min(x + across, width), min(y + down, height)
+
+
+def _memory(images: Any) -> tuple[Any, Any, Any] | None:
+    """The images as an array, a new batch like them, and that one as an array; None if they are not the native core's.
+
+    They are if they lie in memory row by row, as float32, and nobody asks for gradients.
+    """
+    if isinstance(images, np.ndarray):
+        if images.dtype != np.float32 or not images.flags.c_contiguous:
+            return None
+        mixed = np.empty(images.shape, np.float32)
+        return images, mixed, mixed
+    if type(images).__module__ != "torch" or str(images.layout) != "torch.strided" or images.device.type != "cpu":
+        return None
+    if str(images.dtype) != "torch.float32" or not images.is_contiguous() or images.requires_grad:
+        return None
+    tensor = images.new_empty(images.shape)
+    return images.numpy(), tensor, tensor.numpy()
 
 
 def _partners(count: int) -> list[int]:

@@ -90,17 +90,17 @@ def byte_colour(fill: int | Sequence[int], what: str = "fill") -> tuple[int, int
     return int(values[0]), int(values[1]), int(values[2])
 
 
-def colour_in(fill: Colour, image: NDArray[Any], op: Op) -> NDArray[Any]:
-    """``fill`` in the dtype of ``image``: (3,), or () for an HW image; refused where it would not stay what it is."""
+def colour_in(fill: Colour, shape: tuple[int, ...], dtype: np.dtype[Any], op: Op) -> NDArray[Any]:
+    """``fill`` for images of a shape and dtype: (3,), or () for HW; refused where it would not stay what it is."""
     values = np.array(fill)
-    if image.ndim == 2:
+    if len(shape) == 2:
         if len(set(fill)) > 1:
-            raise ArgumentError(f"{op!r} has a colour for an image without channels, {image.shape}")
+            raise ArgumentError(f"{op!r} has a colour for an image without channels, {shape}")
         values = values[0]
-    limits = np.iinfo(image.dtype) if image.dtype.kind in "iu" else None
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else None
     if limits is not None and (np.any(values < limits.min) or np.any(values > limits.max) or np.any(values % 1)):
-        raise ArgumentError(f"{op!r}: {fill} cannot be a colour of {image.dtype} images")
-    return values.astype(image.dtype)
+        raise ArgumentError(f"{op!r}: {fill} cannot be a colour of {dtype} images")
+    return values.astype(dtype)
 
 
 def pixel_spec(spec: ImageSpec, op: Op) -> ImageSpec:

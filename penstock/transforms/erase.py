@@ -13,6 +13,7 @@ from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
 from penstock.transforms.checks import colour, colour_in, interval, probability
+from penstock.transforms.pixels import paint
 
 __all__ = ["RandomErasing"]
 
@@ -83,21 +84,26 @@ class RandomErasing(Op):
 
     def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
         """A new array, or the image where nothing is erased."""
-        left, top, width, height = params[:4].astype(int).tolist()
-        if width == 0 or height == 0:
+        if params[2] == 0 or params[3] == 0:
             return image
         erased = image.copy()
-        erased[top : top + height, left : left + width] = self._values(image, (height, width), float(params[4]))
+        self.erase(erased, params, image.dtype)
         return erased
 
-    def _values(self, image: NDArray[Any], size: tuple[int, int], seed: float) -> NDArray[Any]:
+    def erase(self, image: NDArray[Any], params: Params, dtype: np.dtype[Any]) -> None:
+        """Overwrite the rectangle in ``image`` itself, HWC or HW, by values of ``dtype``, cast to the image's."""
+        left, top, width, height = params[:4].astype(int).tolist()
+        area = image[top : top + height, left : left + width]
+        if area.size == 0:
+            return
         if not isinstance(self.value, str):
-            return colour_in(self.value, image, self)
-        noise = np.random.Generator(np.random.Philox(key=int(seed * 2**53)))
-        shape = (*size, *image.shape[2:])
-        if image.dtype == np.uint8:
-            return noise.integers(0, 256, shape, np.uint8)
-        return noise.standard_normal(shape, np.float32)
+            paint(area, colour_in(self.value, image.shape, dtype, self))
+            return
+        noise = np.random.Generator(np.random.Philox(key=int(float(params[4]) * 2**53)))
+        if dtype == np.uint8:
+            area[:] = noise.integers(0, 256, area.shape, np.uint8)
+        else:
+            area[:] = noise.standard_normal(area.shape, np.float32)
 
     def _rectangle(self, width: int, height: int, numbers: list[float]) -> tuple[int, int, int, int] | None:
         """The first try that is smaller than the image: left, top, width, height; None if none of ``numbers`` is."""

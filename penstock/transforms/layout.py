@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, movable
+from penstock.transforms.pixels import is_colour, write_row
 
 __all__ = ["ToLayout"]
 
@@ -51,6 +52,19 @@ class ToLayout(Op):
         if image.dtype == np.uint8 and self.dtype != "uint8":
             image = image.astype(np.float32) * _UNIT
         return np.ascontiguousarray(image.astype(self.dtype, copy=False))
+
+    def native(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+        """The same; uint8 by the native core where values or places change."""
+        if not is_colour(image) or (self.layout, self.dtype) == ("HWC", "uint8"):
+            return self.image(image, params)
+        height, width = image.shape[:2]
+        out = np.empty((1, height, width, 3) if self.layout == "HWC" else (1, 3, height, width), self.dtype)
+        if self.dtype == "uint8":
+            write_row(image, out, self.layout)
+        else:
+            write_row(image, out, self.layout, (float(_UNIT),) * 3, (0.0,) * 3)
+        laid: NDArray[Any] = out[0]
+        return laid
 
     def fuse(self, fusion: Fusion) -> bool:
         """End the fused prefix."""

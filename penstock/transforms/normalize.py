@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, movable
+from penstock.transforms.pixels import is_colour, write_row
 
 __all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "Normalize"]
 
@@ -63,6 +64,15 @@ class Normalize(Op):
             return scaled
         mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
         normalized: NDArray[np.float32] = (image.astype(np.float32) - mean) / std
+        return normalized
+
+    def native(self, image: NDArray[Any], params: Params) -> NDArray[np.float32]:
+        """The same; uint8 by the native core."""
+        if not is_colour(image):
+            return self.image(image, params)
+        out = np.empty((1, *image.shape), np.float32)
+        write_row(image, out, "HWC", self.scale.tolist(), self.offset.tolist())
+        normalized: NDArray[np.float32] = out[0]
         return normalized
 
     def fuse(self, fusion: Fusion) -> bool:

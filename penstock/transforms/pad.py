@@ -13,7 +13,7 @@ from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, pair
 from penstock.transforms.checks import byte_colour, colour, colour_in, numbers, require_pixels, whole
-from penstock.transforms.pixels import Pixels
+from penstock.transforms.pixels import Pixels, paint
 from penstock.transforms.resize import Resize, check_filter, require_uint8, resize_native, resize_pillow
 
 __all__ = ["Letterbox", "Pad"]
@@ -70,7 +70,8 @@ class Pad(Op):
 
     def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:  # noqa: ARG002  # nothing drawn
         """A new array."""
-        return self._pad(image, colour_in(self.fill, image, self) if self.mode == "constant" else np.empty(0))
+        constant = self.mode == "constant"
+        return self._pad(image, colour_in(self.fill, image.shape, image.dtype, self) if constant else np.empty(0))
 
     def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:  # noqa: ARG002  # nothing drawn
         """As the image, with ``mask_fill``."""
@@ -188,7 +189,9 @@ class Letterbox(Op):
 
     def _frame(self, inner: Pixels, params: Params) -> Pixels:
         left, top = params[:2].tolist()
-        return _framed(inner, left, top, self.size_[1], self.size_[0], colour_in(self.fill, inner, self))
+        return _framed(
+            inner, left, top, self.size_[1], self.size_[0], colour_in(self.fill, inner.shape, inner.dtype, self)
+        )
 
     def _resize(self, params: Params) -> Resize:
         return Resize((int(params[3]), int(params[2])), self.filter)
@@ -198,7 +201,7 @@ def _framed(image: NDArray[Any], left: int, top: int, width: int, height: int, f
     """A new array of ``fill`` with ``image`` at (left, top)."""
     framed = np.empty((height, width, *image.shape[2:]), image.dtype)
     bottom, right = top + image.shape[0], left + image.shape[1]
-    framed[:top], framed[bottom:] = fill, fill
-    framed[top:bottom, :left], framed[top:bottom, right:] = fill, fill
+    for bar in (framed[:top], framed[bottom:], framed[top:bottom, :left], framed[top:bottom, right:]):
+        paint(bar, fill)
     framed[top:bottom, left:right] = image
     return framed

@@ -7,7 +7,7 @@ Every function takes HWC uint8 with three channels, or HW, and returns a new arr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,13 @@ __all__ = [
     "adjust",
     "blend",
     "blend_table",
+    "is_colour",
     "look_up",
     "look_up_channels",
     "luma",
+    "paint",
     "spread",
+    "write_row",
 ]
 
 Pixels = NDArray[np.uint8]
@@ -43,6 +46,37 @@ _ROWS: Final = 32
 def adjust(image: Pixels, steps: Steps) -> Pixels:
     """All ``steps``, one after another, natively: what the functions of these names in NumPy give, bit for bit."""
     return _native.adjust(np.ascontiguousarray(image), steps) if steps else image
+
+
+def is_colour(image: Any) -> TypeGuard[Pixels]:
+    """Whether it is an HWC uint8 array with three channels, and not empty."""
+    known = isinstance(image, np.ndarray) and image.dtype == np.uint8
+    return known and image.ndim == 3 and image.shape[2] == 3 and image.size > 0
+
+
+def write_row(
+    image: Pixels,
+    out: NDArray[Any],
+    layout: str,
+    scale: Sequence[float] | None = None,
+    offset: Sequence[float] | None = None,
+) -> None:
+    """Write an image, as :func:`is_colour` wants it, to ``out[0]``; to floats as ``value * scale + offset``."""
+    height, width = image.shape[:2]
+    as_it_is = np.array([0, 0, width, height, width, height, 0, 0, 0], np.int32)
+    _native.fill_pixels(
+        np.ascontiguousarray(image), as_it_is, out, 0, layout=layout, filter="box", scale=scale, offset=offset
+    )
+
+
+def paint(area: NDArray[Any], fill: NDArray[Any]) -> None:
+    """Overwrite ``area``, HWC or HW, by one colour, (3,) or ().
+
+    One row first, then all by it: NumPy repeats a row many times faster than three values.
+    """
+    row = np.empty(area.shape[1:], area.dtype)
+    row[:] = fill
+    area[:] = row
 
 
 def luma(image: Pixels) -> Pixels:

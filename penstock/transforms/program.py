@@ -5,7 +5,8 @@
     images ──sizes──> draw, compose ──plan──> _native.fill ──> rows of the batch      fused ops, no Python per image
                                      │              └ unsupported, corrupt ──> Pillow ──> _native.fill_pixels
                                      └ padded or oriented rows ──> the general path, row by row
-                                                                   then, if any, the ops that did not fuse
+                                                                   then, if any, the ops that did not fuse,
+                                                                   the last of them again in one native call
 
 Whatever the way, a row equals what the general path makes of the sample, bit for bit (damage in the middle of a
 JPEG, below the part that is used, is the one thing that only the general path notices). Called by datasets from any
@@ -27,6 +28,7 @@ from penstock.sample import ArraySpec, SampleKeys
 from penstock.transforms import fallback, markers
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Sizes
+from penstock.transforms.closing import Closing
 from penstock.transforms.decode import Decode, as_bytes, decode_refused, fill_sizes, too_large
 from penstock.transforms.geometry import Geometry
 
@@ -104,7 +106,10 @@ class Program:
         alone = kinds.count("image") == 1 and _FOLLOWERS.isdisjoint(kinds)
         self._rowwise = alone and not any(isinstance(op, Lambda) and op.on == "sample" for op in self.ops)
         self._fusion = Fusion()
-        self.fused = self._fuse() if self._rowwise else 0
+        # What erases behind Normalize is better written last, into the row: then Normalize is not fused, but closes.
+        closing = Closing(self.ops, 0)
+        self.fused = self._fuse(closing.first if closing.erases else len(self.ops)) if self._rowwise else 0
+        self._closing = Closing(self.ops, self.fused)
         self._moving = [(i, op) for i, op in enumerate(self.ops[: self.fused]) if type(op).compose is not Op.compose]
         self._prefix = self._spec_behind(self.fused) or ImageSpec()
         last = self._spec_behind(len(self.ops)) if self._rowwise else None
@@ -176,9 +181,7 @@ class Program:
         if self.fused == len(self.ops):
             self._fill_fused(chunk, out, rows, failed)
         else:
-            for row, value in zip(rows, self._run(chunk, failed), strict=True):
-                if value is not None:
-                    out[row] = value
+            self._run(chunk, failed, [out[row : row + 1] for row in rows.tolist()])
         if failures is not None:
             failures += failed
         elif failed:
@@ -200,12 +203,12 @@ class Program:
         names = [type(op).__name__ for op in self.ops]
         return f"Program(fused=[{', '.join(names[: self.fused])}], rest=[{', '.join(names[self.fused :])}])"
 
-    def _fuse(self) -> int:
-        for position, op in enumerate(self.ops):
+    def _fuse(self, most: int) -> int:
+        for position, op in enumerate(self.ops[:most]):
             begun = self._fusion.decode is not None or isinstance(op, Decode)
             if self._fusion.final or not begun or not op.fuse(self._fusion):
                 return position
-        return len(self.ops)
+        return most
 
     def _spec_behind(self, count: int) -> ImageSpec | None:
         """What is known of the image behind the first ``count`` ops."""
@@ -299,18 +302,24 @@ class Program:
         with trace.stage("augment"):  # decoding is not told apart on this path
             out[0] = apply_to_image(self.ops[: self.fused], image, one.keys)
 
-    def _run(self, chunk: _Chunk, failed: list[Failure]) -> list[Any]:
-        """Every image's result; None for those that failed."""
-        results: list[Any] = []
+    def _run(
+        self, chunk: _Chunk, failed: list[Failure], rows: Sequence[NDArray[Any]] | None = None
+    ) -> list[NDArray[Any]]:
+        """Every image's result, in the order of those that did not fail; or each written to ``rows[i][0]``."""
+        results: list[NDArray[Any]] = []
         for i, value in enumerate(self._run_fused(chunk, failed)):
+            if value is None:
+                continue
+            keys = chunk.keys[i : i + 1]
             try:
                 with trace.stage("augment"):
-                    results.append(
-                        None if value is None else apply_to_image(self.ops, value, chunk.one(i).keys, self.fused)
-                    )
+                    if rows is None:
+                        results.append(apply_to_image(self.ops, value, keys, self.fused))
+                    else:
+                        image = apply_to_image(self.ops[: self._closing.first], value, keys, self.fused)
+                        self._closing.write(image, rows[i], keys)
             except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
                 failed.append(Failure(i, error))
-                results.append(None)
         return results
 
     def _run_fused(self, chunk: _Chunk, failed: list[Failure]) -> list[Any]:
