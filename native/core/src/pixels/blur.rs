@@ -247,8 +247,33 @@ fn smoothed_body(columns: &[u16], own: &[u8], channels: usize, out: &mut [u8]) {
     let [left, middle, right] = [0, channels, 2 * channels].map(|start| &columns[start..][..out.len()]);
     let own = &own[channels..][..out.len()];
     for ((((out, a), b), c), value) in out.iter_mut().zip(left).zip(middle).zip(right).zip(own) {
-        // (sum + 6) / 13 is the quotient rounded; 5042 / 2^16 divides exactly as far as sums go
-        let sum = a + b + c + 4 * u16::from(*value) + 6;
-        *out = ((u32::from(sum) * 5042) >> 16) as u8;
+        *out = thirteenth(a + b + c + 4 * u16::from(*value));
+    }
+}
+
+/// Of the sum of thirteen levels, rounded; it is never half way. 5042 / 2^16 divides exactly as far as sums go.
+#[inline(always)]
+fn thirteenth(sum: u16) -> u8 {
+    ((u32::from(sum + 6) * 5042) >> 16) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{mirrored, thirteenth};
+
+    #[test]
+    fn thirteenths_are_rounded() {
+        for sum in 0..=13 * 255 {
+            assert_eq!(u32::from(thirteenth(sum)), (2 * u32::from(sum) + 13) / 26);
+        }
+    }
+
+    #[test]
+    fn mirrors_repeat_no_border() {
+        let places: Vec<_> = (0..9).map(|place| mirrored(place, 3, 3)).collect();
+        let alone: Vec<_> = (0..3).map(|place| mirrored(place, 1, 1)).collect();
+
+        assert_eq!(places, [1, 2, 1, 0, 1, 2, 1, 0, 1]);
+        assert_eq!(alone, [0; 3]);
     }
 }

@@ -159,10 +159,10 @@ fn mixed(from: f64, to: f64, share: f64) -> f64 {
     from + (to - from) * share
 }
 
-/// Towards zero; -1 for all that is negative.
+/// Towards zero; -1 for all that is negative, and for what is not a number.
 #[inline]
 fn truncated(place: f64) -> i32 {
-    if place < 0.0 { -1 } else { place as i32 }
+    if place >= 0.0 { place as i32 } else { -1 }
 }
 
 fn affine_nearest<const N: usize>(source: Source<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {

@@ -1,0 +1,121 @@
+//! Levels never change a pixel, and nothing but the target is written.
+
+use penstock_core::pixels::adjust::{Step, adjust};
+use penstock_core::pixels::blur::{gaussian, sharpen};
+use penstock_core::pixels::mix::mix;
+use penstock_core::pixels::warp::{Map, Sampling, Source, warp};
+use penstock_core::simd::{Level, detect};
+
+const STEPS: [Step; 10] = [
+    Step::Brightness(1.3),
+    Step::Contrast(0.6),
+    Step::Saturation(2.5),
+    Step::Hue(77),
+    Step::Gray,
+    Step::Posterize(0xe0),
+    Step::Solarize(99.5),
+    Step::Invert,
+    Step::AutoContrast,
+    Step::Equalize,
+];
+
+/// Levels from a linear congruential generator.
+fn noise(count: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    (0..count)
+        .map(|_| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 56) as u8
+        })
+        .collect()
+}
+
+#[test]
+fn levels_adjust_alike() {
+    for pixels in [1, 31, 32, 33, 1023, 1024, 1025, 5000] {
+        let image = noise(3 * pixels, pixels as u64);
+        for count in 1..=STEPS.len() {
+            for channels in [1, 3] {
+                let [scalar, best] = [Level::Scalar, detect()].map(|level| {
+                    let mut out = vec![0; image.len()];
+                    adjust(&image, channels, &STEPS[STEPS.len() - count..], &mut out, level);
+                    out
+                });
+
+                assert!(scalar == best, "{pixels} pixels, {count} steps, {channels} channels");
+            }
+        }
+    }
+}
+
+#[test]
+fn levels_warp_alike() {
+    let maps = [
+        Map::Affine([0.9, -0.3, 4.0, 0.3, 0.9, -3.0]),
+        Map::Affine([0.01, 0.0, 0.5, 0.0, 0.01, 0.5]),
+        Map::Affine([f64::NAN; 6]),
+        Map::Projective([1.0, 0.1, -2.0, 0.0, 1.0, 0.0, 0.01, -0.02]),
+        Map::Projective([f64::INFINITY; 8]),
+    ];
+    for (width, height) in [(1, 1), (2, 3), (3, 2), (4, 4), (5, 70), (70, 61)] {
+        let image = noise(3 * width * height, 7);
+        let source = Source {
+            pixels: image.as_chunks::<3>().0,
+            width,
+            height,
+        };
+        for map in &maps {
+            for sampling in [Sampling::Nearest, Sampling::Bilinear] {
+                let [scalar, best] = [Level::Scalar, detect()].map(|level| {
+                    let mut out = vec![[0; 3]; width * height];
+                    warp(source, map, sampling, [1, 2, 3], &mut out, level);
+                    out
+                });
+
+                assert!(scalar == best, "{width} x {height}, {map:?}, {sampling:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn levels_blur_alike() {
+    for (width, height) in [(1, 1), (2, 9), (11, 3), (33, 17)] {
+        for channels in [1, 3] {
+            let (image, size) = (noise(width * height * channels, 9), [height, width, channels]);
+            let [scalar, best] = [Level::Scalar, detect()].map(|level| {
+                let (mut blurred, mut sharpened) = (image.clone(), image.clone());
+                gaussian(
+                    &image,
+                    size,
+                    &[0.1, 0.2, 0.4, 0.2, 0.1],
+                    &[0.25, 0.5, 0.25],
+                    &mut blurred,
+                    level,
+                );
+                sharpen(&image, size, 1.7, &mut sharpened, level);
+                (blurred, sharpened)
+            });
+
+            assert!(scalar == best, "{width} x {height} x {channels}");
+        }
+    }
+}
+
+#[test]
+fn levels_mix_alike_and_write_nothing_else() {
+    for len in [5, 1 << 21] {
+        let images: Vec<f32> = noise(3 * len, 4).iter().map(|level| f32::from(*level) / 3.0).collect();
+        let [scalar, best] = [Level::Scalar, detect()].map(|level| {
+            let mut out = vec![-1.0; images.len() + 2];
+            let end = images.len() + 1;
+            mix(&images, 3, 0.3, 0.7, &mut out[1..end], level);
+            out
+        });
+
+        assert!(scalar == best);
+        assert_eq!([best[0], best[images.len() + 1]], [-1.0; 2]);
+    }
+}
