@@ -31,6 +31,12 @@ FUNCTIONS = [
     "uniforms",
     "transcode_baseline",
     "inspect",
+    "adjust",
+    "blur",
+    "blur_floats",
+    "mix",
+    "sharpen",
+    "warp",
     "features",
     "level_override",
 ]
