@@ -22,10 +22,10 @@ __all__ = [
     "CorruptError",
     "TooLargeError",
     "UnsupportedError",
-    "build_index",
     "adjust",
     "blur",
     "blur_floats",
+    "build_index",
     "concat",
     "decode",
     "features",
@@ -57,30 +57,6 @@ GEOMETRY_COLUMNS: Final[int]
 Columns of `fill`'s geometry.
 """
 
-def build_index(image: Buffer, kind: str = "rows", max_pixels: SupportsIndex = 134217728) -> bytes:
-    """
-    Makes a JPEG's index: where decoding may begin inside it, so that what a crop does not need is not read.
-
-    Parameters
-    ----------
-    image : buffer
-        The encoded image, which stays as it is.
-    kind : {"rows", "tiles"}
-        Places to begin: every row of MCUs (about 0.24 % of the file's size), or about every 64 pixels of it (2 %).
-    max_pixels : int
-        Largest width times height that the header may declare.
-
-    Returns
-    -------
-    bytes
-        For `fill` and `decode`, with this very image. Bound to it by a check of 64 bits.
-
-    Raises
-    ------
-    UnsupportedError, CorruptError, TooLargeError
-        As `decode` of the whole image.
-    ValueError
-        Not a kind.
 def adjust(
     image: NDArray[uint8], steps: SupportsGetItem[int, tuple[str, SupportsFloat | SupportsIndex]]
 ) -> NDArray[uint8]:
@@ -149,6 +125,32 @@ def blur_floats(image: NDArray[float32], across: NDArray[float32], down: NDArray
     ------
     TypeError, ValueError
         Arguments that are not as above.
+    """
+
+def build_index(image: Buffer, kind: str = "rows", max_pixels: SupportsIndex = 134217728) -> bytes:
+    """
+    Makes a JPEG's index: where decoding may begin inside it, so that what a crop does not need is not read.
+
+    Parameters
+    ----------
+    image : buffer
+        The encoded image, which stays as it is.
+    kind : {"rows", "tiles"}
+        Places to begin: every row of MCUs (about 0.24 % of the file's size), or about every 64 pixels of it (2 %).
+    max_pixels : int
+        Largest width times height that the header may declare.
+
+    Returns
+    -------
+    bytes
+        For `fill` and `decode`, with this very image. Bound to it by a check of 64 bits.
+
+    Raises
+    ------
+    UnsupportedError, CorruptError, TooLargeError
+        As `decode` of the whole image.
+    ValueError
+        Not a kind.
     """
 
 def concat(parts: SupportsGetItem[int, NDArray[Any]], out: NDArray[Any]) -> None:
