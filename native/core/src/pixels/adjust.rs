@@ -44,6 +44,7 @@ const BLOCK: usize = 1024;
 enum Wanted {
     Nothing,
     Luma,
+    Limits,
     Counts,
 }
 
@@ -56,6 +57,8 @@ enum Stage {
 
 struct Statistics {
     luma: u64,
+    /// Of each channel, its least and its greatest level.
+    limits: [[u8; 2]; 3],
     /// Of each channel, counted in four places in turn: equal neighbours would wait for one another.
     counts: Box<[[[u32; 256]; 4]; 3]>,
 }
@@ -93,7 +96,8 @@ impl Step {
     fn wants(self) -> Wanted {
         match self {
             Self::Contrast(_) => Wanted::Luma,
-            Self::AutoContrast | Self::Equalize => Wanted::Counts,
+            Self::AutoContrast => Wanted::Limits,
+            Self::Equalize => Wanted::Counts,
             _ => Wanted::Nothing,
         }
     }
@@ -117,13 +121,16 @@ impl Step {
             return [std::array::from_fn(|level| blended(mean, level as u8, factor)); 3];
         }
         std::array::from_fn(|channel| {
-            let parts = &statistics.counts[channel];
-            let counts: [u64; 256] = std::array::from_fn(|level| parts.iter().map(|part| u64::from(part[level])).sum());
-            match self {
-                _ if channel >= channels => identity(),
-                Self::Equalize => equalizing(&counts),
-                _ => stretching(&counts),
+            if channel >= channels {
+                return identity();
             }
+            if self == Self::AutoContrast {
+                return stretching(statistics.limits[channel]);
+            }
+            let parts = &statistics.counts[channel];
+            equalizing(&std::array::from_fn(|level| {
+                parts.iter().map(|part| u64::from(part[level])).sum()
+            }))
         })
     }
 }
@@ -148,14 +155,12 @@ fn equalizing(counts: &[u64; 256]) -> Table {
 }
 
 /// The darkest level there is to 0, the brightest to 255. In double precision with two roundings, as Pillow's.
-fn stretching(counts: &[u64; 256]) -> Table {
-    let low = counts.iter().position(|count| *count > 0).unwrap_or(0);
-    let high = counts.iter().rposition(|count| *count > 0).unwrap_or(0);
-    if low == high {
+fn stretching([low, high]: [u8; 2]) -> Table {
+    if low >= high {
         return identity();
     }
-    let scale = 255.0 / (high - low) as f64;
-    let offset = -(low as f64) * scale;
+    let scale = 255.0 / f64::from(high - low);
+    let offset = -f64::from(low) * scale;
     std::array::from_fn(|level| (level as f64 * scale + offset) as u8)
 }
 
@@ -204,6 +209,7 @@ impl<'a> Pass<'a> {
             lines,
             statistics: Statistics {
                 luma: 0,
+                limits: [[u8::MAX, u8::MIN]; 3],
                 counts: Box::new([[[0; 256]; 4]; 3]),
             },
             planes: [[0; BLOCK]; 3],
@@ -280,6 +286,12 @@ impl<'a> Pass<'a> {
                     luma = &self.luma[..count];
                 }
                 self.statistics.luma += luma.iter().map(|level| u64::from(*level)).sum::<u64>();
+            }
+            Wanted::Limits => {
+                for (plane, [least, most]) in self.planes.iter().zip(&mut self.statistics.limits) {
+                    *least = plane[..count].iter().fold(*least, |least, level| least.min(*level));
+                    *most = plane[..count].iter().fold(*most, |most, level| most.max(*level));
+                }
             }
             Wanted::Counts => {
                 for (plane, counts) in self.planes[..self.channels]
