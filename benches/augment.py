@@ -4,11 +4,13 @@ One photograph as uint8 of 224 x 224 and of 500 x 375, one thread; op by op, in 
 specification (``Op.image``), and torchvision's v2 function on a uint8 CPU tensor, channels first. Before any clock runs
 the native op's pixels are compared with the specification's, every one; torchvision's tensors round otherwise (its PIL
 functions, which are what the specification is held against in tests, do not). Batches of 64 float32 pictures are mixed
-as NumPy arrays, and by torchvision as tensors. Processor time of the thread, per call.
+as NumPy arrays, and by torchvision as tensors. Then whole pipelines from JPEG files in memory to float32, channels
+first: penstock's compiled, torchvision's on PIL images, as its users write them. Processor time of the thread, a call.
 """
 
 from __future__ import annotations
 
+import io
 import statistics
 import time
 from collections.abc import Callable
@@ -29,6 +31,8 @@ from penstock.sample import SampleKeys
 Call = Callable[[], Any]
 BATCH = 64
 DRAWN = 28
+CHUNK = 8
+FILES = 64
 
 
 @dataclass(frozen=True)
@@ -178,6 +182,48 @@ def batch_cases() -> list[Case]:
     ]
 
 
+def pipeline_cases(encoded: list[bytes]) -> list[Case]:
+    """From files to training input; one call is one picture, in turn."""
+    keys, mean, std = SampleKeys(0, 0, np.arange(len(encoded))), T.IMAGENET_MEAN, T.IMAGENET_STD
+    out = np.empty((CHUNK, 3, 224, 224), np.float32)
+    ours = {
+        "crop, flip": [],
+        "crop, flip, TrivialAugmentWide": [T.TrivialAugmentWide()],
+        "crop, flip, RandAugment": [T.RandAugment()],
+        "crop, flip, ColorJitter, Grayscale, GaussianBlur": [
+            T.ColorJitter(0.8, 0.8, 0.8, 0.2),
+            T.Grayscale(p=0.2),
+            T.GaussianBlur(23),
+        ],
+    }
+    theirs = [
+        [],
+        [v2.TrivialAugmentWide()],
+        [v2.RandAugment()],
+        [v2.ColorJitter(0.8, 0.8, 0.8, 0.2), v2.RandomGrayscale(0.2), v2.GaussianBlur(23, (0.1, 2.0))],
+    ]
+
+    def case(name: str, mine: list[T.Op], other: list[torch.nn.Module]) -> Case:
+        crop = [T.Decode(), T.RandomResizedCrop(224), T.HorizontalFlip()]
+        last = [T.Normalize(mean, std), T.RandomErasing(0.25), T.ToLayout()]
+        program = T.Pipeline([*crop, *mine, *last]).compile("image")
+        before = [v2.RandomResizedCrop(224), v2.RandomHorizontalFlip(), *other]
+        behind = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std), v2.RandomErasing(0.25)]
+        transform = v2.Compose([*before, *behind])
+
+        def fill() -> None:
+            for start in range(0, len(encoded), CHUNK):
+                program.fill(encoded[start : start + CHUNK], out, keys[start : start + CHUNK])
+
+        def transformed() -> None:
+            for image in encoded:
+                transform(Image.open(io.BytesIO(image)).convert("RGB"))
+
+        return Case(f"{name}; {len(encoded)} pictures", fill, None, transformed)
+
+    return [case(name, mine, other) for (name, mine), other in zip(ours.items(), theirs, strict=True)]
+
+
 def measured(cases: list[Case], rounds: int) -> str:
     """A Markdown table: medians in microseconds of processor time, and ratios round by round."""
     lines = ["| op | native, us | spread | specification | torchvision v2 | its ratio (lowest - highest) |"]
@@ -216,7 +262,8 @@ def main() -> None:
     """Measure, print."""
     options = arguments(__doc__, rounds=9)
     torch.set_num_threads(1)
-    photograph = Image.open(jpegs(images_folder(options.images))[0]).convert("RGB")
+    files = jpegs(images_folder(options.images))
+    photograph = Image.open(files[0]).convert("RGB")
     known = versions("penstock", "numpy", "pillow", "torch", "torchvision")
     print(f"### Augmentation, one thread\n\n{machine()}; {known}.\n")
     for width, height in ((224, 224), (500, 375)):
@@ -224,7 +271,9 @@ def main() -> None:
         tensor = torch.from_numpy(image).permute(2, 0, 1).contiguous()
         cases = [*value_cases(image, tensor), *place_cases(image, tensor), *drawn_cases(image, tensor)]
         print(f"{width} x {height}:\n\n{measured(cases, options.rounds)}\n")
-    print(f"Batches:\n\n{measured(batch_cases(), options.rounds)}")
+    print(f"Batches:\n\n{measured(batch_cases(), options.rounds)}\n")
+    encoded = [path.read_bytes() for path in files[:FILES]]
+    print(f"Pipelines:\n\n{measured(pipeline_cases(encoded), options.rounds)}")
 
 
 if __name__ == "__main__":
