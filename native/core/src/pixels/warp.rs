@@ -40,7 +40,7 @@ pub struct Source<'a, const N: usize> {
 /// Writes the mapped picture, of the source's size; what comes from outside the source is `fill`.
 ///
 /// # Panics
-/// If the lengths do not fit the size.
+/// If the lengths do not fit the size, or it is 2^31 pixels or more: places are counted in 32 bits.
 pub fn warp<const N: usize>(
     source: Source<'_, N>,
     map: &Map,
@@ -50,6 +50,7 @@ pub fn warp<const N: usize>(
     level: Level,
 ) {
     assert!(source.pixels.len() == source.width * source.height && out.len() == source.pixels.len());
+    assert!(i32::try_from(out.len()).is_ok(), "{} pixels", out.len());
     if out.is_empty() {
         return;
     }
