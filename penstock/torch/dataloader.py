@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -24,11 +23,11 @@ from penstock.loader.faults import LeftOut, Losses
 from penstock.loader.state import Progress
 from penstock.loader.stats import Stats
 from penstock.samplers.base import checked_count, checked_seed
-from penstock.torch.epochs import Opener, resumable
+from penstock.torch.epochs import Opener, begin_rest, may_have_state, resumable
 from penstock.torch.iteration import DataLoaderIterator, Epoch, Terms
 from penstock.torch.ledger import Ledger
 from penstock.torch.order import Identity, placed
-from penstock.torch.state import Resume, parse
+from penstock.torch.state import Position, Resume, parse
 from penstock.torch.work import Memory, Work
 from penstock.workers import BACKENDS, Backend
 
@@ -97,9 +96,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     A dataset that fills rows gives tensors over the slot's own memory: it is used again when the last tensor (or view
     of one) is gone. Any other dataset is collated by ``torch.utils.data.default_collate``.
 
-    While an iterator of a loader with ``persistent_workers`` is in use, another ``iter()`` gives an independent one
-    with workers of its own, where torch would reset the first. A batch that fails is raised in its turn, and counts as
-    delivered; the iterator goes on behind it. ``StopIteration`` out of ``dataset[index]`` is an error, not an end.
+    With ``persistent_workers``, each ``iter()`` goes on with the same workers, as torch's does. An iterator that it
+    takes them from, and that torch would reset, goes on too: with what was under way, then with workers of its own.
+
+    A batch that fails is raised in its turn, and counts as delivered; the iterator goes on behind it.
+    ``StopIteration`` out of ``dataset[index]`` is an error, not an end.
     """
 
     def __init__(
@@ -184,10 +185,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         kept: DataLoaderIterator | None = self._iterator
         if kept is None or kept.stopped:
             kept = self._iterator = self._get_iterator()
-        elif kept.finished or sys.getrefcount(kept) <= 3:  # the loader's, this frame's and the question's own
+        elif kept.finished:
             self._begin_again(kept)
-        else:
-            return self._get_iterator()  # somebody is in the middle of the other one
+        else:  # left before its end; somebody may be in the middle of it
+            self._iterator = self._take_over(kept)
         return self._iterator
 
     def _get_iterator(self) -> Any:
@@ -216,19 +217,35 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def _begin_again(self, iterator: DataLoaderIterator) -> None:
         """torch's reset of a persistent iterator: the next epoch with the same workers."""
-        terms, last = self._terms(), iterator.epoch
-
-        def prepare(backend: Backend) -> Epoch:
-            epoch = self._opener.begin_again(terms, last.work, last.position, backend)
-            self._await_workers(backend, epoch)
-            return epoch
-
-        try:
-            iterator.begin(terms, prepare)
-        except StallError:
-            iterator.close()
-            iterator = self._iterator = self._get_iterator()
+        last = iterator.epoch
+        iterator.begin(self._terms(), lambda backend: self._next_epoch(last.work, last.position, backend))
         self._note(iterator)
+
+    def _take_over(self, kept: DataLoaderIterator) -> DataLoaderIterator:
+        """The same where somebody may still be in the middle of the last epoch, which goes on by itself then."""
+        work, terms = kept.epoch.work, self._terms()
+        if work.processes:
+            if may_have_state(self.dataset):
+                kept.note_start()
+            try:
+                backend, last = kept.give_workers(begin_rest)
+            except StallError:
+                fresh: DataLoaderIterator = self._get_iterator()
+                return fresh
+        else:  # threads are soon there, and the dataset, perhaps a stream that they are at, is not theirs
+            backend, last = work.backend(kept.epoch.position.beginning.base_seed), kept.epoch.position
+        try:
+            iterator = DataLoaderIterator(terms, self._next_epoch(work, last, backend), backend, work.limit)
+        except BaseException:
+            backend.close()
+            raise
+        self._note(iterator)
+        return iterator
+
+    def _next_epoch(self, work: Work, last: Position, backend: Backend) -> Epoch:
+        epoch = self._opener.begin_again(self._terms(), work, last, backend)
+        self._await_workers(backend, epoch)
+        return epoch
 
     def _note(self, iterator: DataLoaderIterator) -> None:
         self._epoch, self._newest = iterator.epoch, weakref.ref(iterator)

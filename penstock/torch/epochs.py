@@ -37,9 +37,9 @@ from penstock.torch.randomness import Randomness, generators_of, kept
 from penstock.torch.state import Beginning, Position, Resume, Share, dump, parse, redistribute
 from penstock.torch.stateful import Stateful
 from penstock.torch.work import Work
-from penstock.workers import END, Backend
+from penstock.workers import END, Backend, Task
 
-__all__ = ["Opener", "resumable"]
+__all__ = ["Opener", "begin_rest", "may_have_state", "resumable"]
 
 _FIXED: Final = frozenset(
     {SequentialSampler, DistributedSampler, _InfiniteConstantSampler, range, list, tuple, torch.Tensor}
@@ -159,7 +159,8 @@ class Opener:
             route = Route(work.processes, work.limit, in_order=terms.in_order, first=first)
         # what came out of order cannot be brought about again: then there is no batch without a snapshot
         every = terms.snapshot_every if terms.in_order else 1
-        return Epoch(plan, trace, position, work, route, replay, every, _tally(terms, work, position))
+        since: list[Task] | None = [] if terms.persistent else None
+        return Epoch(plan, trace, position, work, route, replay, every, _tally(terms, work, position), since)
 
     def _resumed_at(self, epoch: int, terms: Terms) -> None:
         """A state has the last word on the next epoch's number."""
@@ -183,7 +184,7 @@ class Opener:
     def dump(self, terms: Terms, epoch: Epoch, iterator: DataLoaderIterator | None) -> dict[str, Any]:
         """The loader's ``state_dict``."""
         live = epoch.position
-        if iterator is not None and _may_have_state(terms.dataset):
+        if iterator is not None and may_have_state(terms.dataset):
             iterator.note_start()
         now = Randomness.now(
             generators_of(terms, terms.index_sampler) if live.finished else (),
@@ -197,6 +198,17 @@ class Opener:
             "sampler_seed": sampler_seed(terms),
         }
         return copy.deepcopy(dump(live, epoch.standing(), now, order, terms.reported_length))
+
+
+def begin_rest(terms: Terms, epoch: Epoch, backend: Backend) -> None:
+    """Start a backend for the rest of an epoch whose workers were taken from it: where they last said they were.
+
+    Its plan is there: nothing is drawn.
+    """
+    stand = epoch.standing()
+    seed = stand.beginning.base_seed if terms.seed is None else terms.seed
+    opened = {worker: _opening(stand, worker, told=True, resumed=True) for worker in range(stand.processes)}
+    backend.start(epoch.work.job(epoch.trace, seed, stand.batches, opened))
 
 
 def _warn_of_pickling() -> None:
@@ -378,5 +390,6 @@ def _draws(terms: Terms) -> tuple[bool, bool]:
     return True, True
 
 
-def _may_have_state(dataset: Any) -> bool:
+def may_have_state(dataset: Any) -> bool:
+    """Whether the dataset, or its iterator, could say where it is."""
     return isinstance(dataset, Stateful) or is_iterable(dataset)

@@ -6,14 +6,15 @@ without the other: a loader keeps its persistent iterator, as torch's does.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 
-from penstock.errors import WorkerError
+from penstock.errors import StallError, WorkerError
 from penstock.loader.faults import Losses, Tally
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.jobs.stream import IN_A_ROW
@@ -118,6 +119,8 @@ class Epoch:
         Batches between snapshots, where workers are processes.
     tally : Tally, optional
         Told of each batch that is delivered, where batches may come without some of their samples.
+    since : list of Task, optional
+        Where workers may be taken away: the tasks of what was delivered since they last said where they were.
     """
 
     plan: Plan
@@ -128,6 +131,7 @@ class Epoch:
     replay: int = 0
     every: int | None = 1
     tally: Tally | None = None
+    since: list[Task] | None = None
     _snapshot: Position | None = None
 
     def __post_init__(self) -> None:
@@ -141,8 +145,12 @@ class Epoch:
     def count(self, done: Done) -> None:
         """A batch or an error is delivered."""
         self.position.deliver(done)
-        if self._snapshot is not None and self.every and self.position.batches % self.every == 0:
-            self._snapshot = self.position.copy()
+        if self._snapshot is None:
+            return
+        if self.since is not None and done.task is not None:
+            self.since.append(done.task)
+        if self.every and self.position.batches % self.every == 0:
+            self._snapshot, self.since = self.position.copy(), None if self.since is None else []
 
     def note_start(self, backend: Backend, *, late: bool = False) -> None:
         """Ask workers what they said when they began, and wait for it; ``late``: for what is not known of them."""
@@ -169,6 +177,10 @@ class Epoch:
 class DataLoaderIterator(LoaderIterator):
     """Iterator over one epoch; made by ``iter(loader)``, begun again by a loader with ``persistent_workers``.
 
+    Of such a loader the newest iterator has the workers. One that they were taken from goes on alone::
+
+        what was under way  ->  workers of its own, where the plan has more: they begin where the others stood
+
     Parameters
     ----------
     terms : Terms
@@ -186,25 +198,63 @@ class DataLoaderIterator(LoaderIterator):
     def __init__(self, terms: Terms, epoch: Epoch, backend: Backend, limit: int) -> None:
         self._epoch = epoch
         self._stopped = self._again = False
+        self._begin_rest: Callable[[Terms, Epoch, Backend], None] | None = None
         self._failures: dict[int, int] = {}
         super().__init__(terms, epoch.plan, backend, epoch.trace, epoch.position, limit, epoch.tally)
         self._replay()
 
     def begin(self, terms: Terms, prepare: Callable[[Backend], Epoch]) -> None:
-        """Begin another epoch with the same workers; what is left of the last one is dropped.
+        """Begin another epoch with the same workers, after the last one was delivered to its end.
 
         Parameters
         ----------
         terms : Terms
             As they are now.
         prepare : callable
-            Starts the next job on the backend, which is idle then.
+            Starts the next job on the backend.
         """
-        self._drain()
         self._loader, self._failures = terms, {}
         self._epoch = epoch = prepare(self._backend)
         self._begin(epoch.plan, epoch.trace, epoch.position, epoch.tally)
         self._replay()
+
+    def give_workers(self, begin_rest: Callable[[Terms, Epoch, Backend], None]) -> tuple[Backend, Position]:
+        """Let go of the workers, for another iterator; this one keeps what they were at.
+
+        Parameters
+        ----------
+        begin_rest : callable
+            Starts a backend of this iterator's own where the epoch stands, if this one is asked for more than that.
+
+        Returns
+        -------
+        Backend, Position
+            Idle; and what its workers say of themselves.
+
+        Raises
+        ------
+        StallError
+            If they do not come back. This iterator ends with the same error then, behind what is ready.
+        """
+        epoch, backend = self._epoch, self._backend
+        try:
+            while self._in_flight > len(self._ready):
+                done = self._wait()
+                self._ready[done.seq] = done
+        except StallError as stalled:
+            backend.close()
+            first = next(seq for seq in itertools.count(self._next_seq) if seq not in self._ready)
+            self._ready = {seq: done for seq, done in self._ready.items() if seq < first}
+            self._ready[first] = Done(first, error=stalled)
+            self._in_flight, self._plan_ended = len(self._ready), True
+            raise
+        backend.pause()
+        stand = epoch.position.copy()
+        for done in self._ready.values():
+            stand.mark(done)
+        self._loader, self._begin_rest = replace(self._loader, persistent=False), begin_rest
+        self._backend = epoch.work.backend(self._base_seed)
+        return backend, stand
 
     @property
     def epoch(self) -> Epoch:
@@ -284,25 +334,20 @@ class DataLoaderIterator(LoaderIterator):
             pass
         self._again = False
 
-    def _drain(self) -> None:
-        """Wait for what is under way: a backend gets its next job when it is idle."""
-        if self._closed:
-            return
-        while self._in_flight > len(self._ready):
-            done = self._wait()
-            self._ready[done.seq] = done
-        self._ready.clear()
-        self._in_flight = 0
-        self._backend.pause()
-        self._closed = True
-        self._loader._retire(self._trace)  # noqa: SLF001  # the terms' other half
-
     def _has_room(self) -> bool:
+        if self._begin_rest is not None and self._in_flight:
+            return False  # what is ready comes first: it may be all that is asked for
         route = self._epoch.route
         return route is None or route.has_room()
 
     def _submit(self, task: Task) -> None:
         epoch = self._epoch
+        if self._begin_rest is not None:
+            begin_rest, self._begin_rest = self._begin_rest, None
+            begin_rest(self._loader, epoch, self._backend)
+            for old in epoch.since or ():
+                self._backend.submit(old)
+                super()._wait()  # for what it does to its worker: it was delivered
         if epoch.route is not None:
             task.worker = epoch.route.next()
             task.snapshot = epoch.wants_snapshot(task, self._limit, self._loader.num_workers)

@@ -76,8 +76,9 @@ class Save(pl.Callback):
 
 def trainer(**more: Any) -> Any:
     """One that writes nothing."""
+    more = {"max_epochs": 2, **more}
     return pl.Trainer(
-        accelerator="cpu", max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, **more,
     )  # fmt: skip
 
@@ -104,6 +105,25 @@ def test_a_model_sees_what_torchs_loader_shows_it(num_workers: int) -> None:
     assert run.train_dataloader is ours
     assert len(model.seen) == 12
     assert model.seen == expected.seen
+
+
+@pytest.mark.parametrize("limit", [6, 2])
+def test_workers_persist_over_epochs_as_torchs_do(limit: int) -> None:
+    """Lightning holds the last epoch's iterator and never asks for its end: orders and random samples are torch's."""
+    theirs, ours = (
+        kind(Numbers(), 4, shuffle=True, num_workers=2, persistent_workers=True)
+        for kind in (torch.utils.data.DataLoader, pt.DataLoader)
+    )
+    expected, model = Model(), Model()
+    torch.manual_seed(3)
+    trainer(max_epochs=3, limit_train_batches=limit).fit(expected, theirs)
+
+    torch.manual_seed(3)
+    trainer(max_epochs=3, limit_train_batches=limit).fit(model, ours)
+
+    assert len(model.seen) == 3 * limit
+    assert model.seen == expected.seen
+    ours.close()
 
 
 EXTRA: dict[str, Any] = {
