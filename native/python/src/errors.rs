@@ -8,7 +8,7 @@ create_exception!(
     penstock._native,
     UnsupportedError,
     PyValueError,
-    "An image of a kind that the native decoder leaves to Pillow: not a JPEG, CMYK, 12-bit, a progressive one that lacks scans ..."
+    "An image that is left to Pillow: not a JPEG, CMYK, 12-bit, a progressive one that lacks scans ..."
 );
 create_exception!(
     penstock._native,

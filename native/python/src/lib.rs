@@ -8,12 +8,11 @@ mod pixels;
 
 use pyo3::prelude::*;
 
-/// Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL and, unless more threads are asked
-/// for, on the calling thread.
+/// Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL.
 ///
-/// Images are HWC uint8 RGB; encoded images are bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every
-/// function may be called from any number of threads at once; arrays must not be written to while a call reads them,
-/// and rows of a batch not by two calls at once.
+/// Work is done on the calling thread, unless more are asked for. Images are HWC uint8 RGB; encoded images are bytes,
+/// bytearray, memoryview or one-dimensional uint8 arrays. Every function may be called from any number of threads at
+/// once; arrays must not be written to while a call reads them, and rows of a batch not by two calls at once.
 #[pymodule]
 mod _native {
     use std::sync::atomic::Ordering;
