@@ -225,9 +225,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """The same where somebody may still be in the middle of the last epoch, which goes on by itself then."""
         work, terms = kept.epoch.work, self._terms()
         if work.processes:
-            if may_have_state(self.dataset):
-                kept.note_start()
             try:
+                if may_have_state(self.dataset):
+                    kept.note_start()
                 backend, last = kept.give_workers(begin_rest)
             except StallError:
                 fresh: DataLoaderIterator = self._get_iterator()
@@ -253,7 +253,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _await_workers(self, backend: Backend, epoch: Epoch) -> None:
         """What workers say at their beginning; an error of theirs comes with their first batch."""
         if not epoch.work.processes:
-            epoch.note_start(backend)
+            epoch.note_start(backend, self._terms().patience_s)
 
     def _check_rationality(self) -> None:
         if self.num_workers == 0:
@@ -358,8 +358,9 @@ class StatefulDataLoader(DataLoader[T_co]):
     """
 
     def _await_workers(self, backend: Backend, epoch: Epoch) -> None:
-        backend.opened()
-        epoch.note_start(backend)
+        patience_s = self._terms().patience_s
+        backend.opened(patience_s)
+        epoch.note_start(backend, patience_s)
 
 
 def _checked_kind(workers: str, num_workers: int) -> str:

@@ -77,6 +77,11 @@ class Terms:
     reported_length: int | None = None
 
     @property
+    def patience_s(self) -> float | None:
+        """How long is waited for workers that do not get on."""
+        return self.timeout or self.stall_timeout
+
+    @property
     def losses(self) -> Losses:
         """What the loader has left out."""
         return self.ledger.losses
@@ -152,14 +157,14 @@ class Epoch:
         if self.every and self.position.batches % self.every == 0:
             self._snapshot, self.since = self.position.copy(), None if self.since is None else []
 
-    def note_start(self, backend: Backend, *, late: bool = False) -> None:
+    def note_start(self, backend: Backend, timeout_s: float | None, *, late: bool = False) -> None:
         """Ask workers what they said when they began, and wait for it; ``late``: for what is not known of them."""
         for position in (self.position, self._snapshot):
             if position is None:
                 continue
             shares = [position.shares.setdefault(worker, Share()) for worker in range(max(1, position.processes))]
             if not late or any(share.state is None for share in shares):
-                for share, state in zip(shares, backend.opened(), strict=False):
+                for share, state in zip(shares, backend.opened(timeout_s), strict=False):
                     share.state = share.state if state is None or (late and share.state is not None) else state
 
     def wants_snapshot(self, task: Task, ahead: int, workers: int) -> bool:
@@ -263,7 +268,7 @@ class DataLoaderIterator(LoaderIterator):
 
     def note_start(self) -> None:
         """See :meth:`Epoch.note_start`."""
-        self._epoch.note_start(self._backend, late=True)
+        self._epoch.note_start(self._backend, self._loader.patience_s, late=True)
 
     @property
     def finished(self) -> bool:

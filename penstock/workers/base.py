@@ -160,8 +160,11 @@ class Backend(Protocol):
         """Make ready to work on ``job``; the first call starts the workers."""
         ...
 
-    def opened(self) -> list[Any]:
-        """Wait until every worker has begun; what :meth:`Job.open` gave, or raised, in each."""
+    def opened(self, timeout_s: float | None = None) -> list[Any]:
+        """Wait until every worker has begun; what :meth:`Job.open` gave, or raised, in each.
+
+        A StallError with their stacks if none of those that have not begun does so within ``timeout_s``.
+        """
         ...
 
     def submit(self, task: Task) -> None:

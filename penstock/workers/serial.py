@@ -33,7 +33,7 @@ class SerialBackend:
         self._job = job
         self._opened = job.open(job.opening(0))
 
-    def opened(self) -> list[Any]:
+    def opened(self, timeout_s: float | None = None) -> list[Any]:  # noqa: ARG002  # nothing to wait for
         """See :class:`~penstock.workers.base.Backend`."""
         return [self._opened]
 

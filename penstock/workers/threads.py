@@ -66,7 +66,7 @@ class ThreadBackend:
             for thread in shared.threads:
                 thread.start()
 
-    def opened(self) -> list[Any]:
+    def opened(self, timeout_s: float | None = None) -> list[Any]:  # noqa: ARG002  # nothing to wait for
         """See :class:`~penstock.workers.base.Backend`."""
         return [self._opened]
 

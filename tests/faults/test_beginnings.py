@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import penstock.torch
-from penstock.errors import WorkerError
+from penstock.errors import StallError, WorkerError
 from tests.faults.conftest import Load
 from tests.faults.harness import Indices, drain, gone_within, run_script, running_script, wait_until, workers_of
 
@@ -70,6 +70,49 @@ def test_a2_workers_killed_before_they_begin_are_replaced(tmp_path: Path) -> Non
     loader = penstock.torch.StatefulDataLoader(Indices(16), 4, num_workers=2, worker_init_fn=init)
 
     assert [x for batch in loader for x in batch.tolist()] == list(range(16))
+
+
+def hang(worker: int) -> None:
+    """A worker_init_fn that waits for somebody who never comes, in one of two workers."""
+    if worker == 1:
+        time.sleep(60)
+
+
+class Stream(penstock.torch.IterableDataset[Any]):
+    """One whose state is asked for."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(range(8))
+
+
+@pytest.mark.parametrize("limit", [{"timeout": 1}, {"stall_timeout": 1}])
+def test_04_a_worker_that_never_begins_is_an_error_of_iter(limit: dict[str, Any]) -> None:
+    """Fault 4: a loader that waits for its workers to begin waits within its limits, and says where which one hangs."""
+    loader = penstock.torch.StatefulDataLoader(Indices(16), 4, num_workers=2, worker_init_fn=hang, **limit)
+    for ask in (loader.__iter__, loader.state_dict):
+        with pytest.raises(StallError) as caught:
+            ask()
+        said = str(caught.value)
+
+        assert "worker 1" in said
+        assert "worker_init_fn" in said
+        assert "in hang" in said
+        assert "worker 0" not in said
+        assert workers_of() == []
+
+
+def test_04_a_state_does_not_wait_for_ever_for_a_worker_that_never_begins() -> None:
+    """Fault 4: a stream's state is that of its workers, who may not be there yet; the loader can be asked again."""
+    loader = penstock.torch.DataLoader(Stream(), num_workers=2, worker_init_fn=hang, stall_timeout=1)
+    walk = iter(loader)
+    first = next(walk).tolist()
+    for _ in range(2):
+        with pytest.raises(StallError, match="have not begun within 1 seconds") as caught:
+            loader.state_dict()
+
+        assert "in hang" in str(caught.value)
+
+    assert first == [0]
 
 
 def test_a7_a_worker_that_begins_after_its_parents_death_ends(tmp_path: Path) -> None:

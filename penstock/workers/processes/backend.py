@@ -74,16 +74,17 @@ class ProcessBackend:
         """Start the workers (once); a further call begins an epoch of the same dataset in them."""
         self._pool.start(job)
 
-    def opened(self) -> list[Any]:
+    def opened(self, timeout_s: float | None = None) -> list[Any]:
         """Wait until every worker has begun; each one's :attr:`~penstock.workers.base.Build.state` before any batch.
 
         Raises
         ------
         Exception
-            What ``worker_init_fn`` or ``iter(dataset)`` raised in a worker; WorkerError if workers die of it.
+            What ``worker_init_fn`` or ``iter(dataset)`` raised in a worker; WorkerError if workers die of it,
+            StallError if for ``timeout_s`` no further one has begun.
         """
         pool = self._pool
-        pool.await_starts()
+        pool.await_starts(timeout_s)
         for worker in pool.workers:
             assert worker.state_at_start is not None, "waited for above"
             if worker.state_at_start.failure is not None:

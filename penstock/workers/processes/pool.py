@@ -15,7 +15,7 @@ from dataclasses import replace
 from multiprocessing.context import BaseContext
 from typing import Any, Final
 
-from penstock.errors import SampleError, WorkerError
+from penstock.errors import SampleError, StallError, WorkerError
 from penstock.slots import PageLock, Quarantine
 from penstock.trace import STAGES
 from penstock.workers.base import END, Done, Job, Task
@@ -143,14 +143,17 @@ class Pool:
         for number in sorted(ready):
             self._attend(self.workers[number])
 
-    def await_starts(self) -> None:
+    def await_starts(self, timeout_s: float | None = None) -> None:
         """Wait until every worker has begun the epoch.
 
         Raises
         ------
         WorkerError
             If one cannot begin.
+        StallError
+            If for ``timeout_s`` no further one has begun.
         """
+        start, heard = time.monotonic(), self._messages
         while late := [worker for worker in self.workers if worker.state_at_start is None]:
             for worker in late:
                 if worker.dead and (self._cannot_start or not self._restart):
@@ -158,7 +161,11 @@ class Pool:
                     raise WorkerError(f"a worker {how} before it had begun; {_SEE_STDERR}", worker=worker.number)
                 if worker.dead:
                     self._replace(worker)
-            self.wait(None)
+            self.wait(timeout_s)
+            if self._messages != heard:
+                start, heard = time.monotonic(), self._messages
+            elif timeout_s is not None and time.monotonic() - start > timeout_s:
+                raise StallError(f"workers have not begun within {timeout_s} seconds; {self.stuck()}")
 
     def _mend(self) -> None:
         """Go on after an interrupt that was caught (Ctrl-C in a notebook) and had come in the middle of something.
@@ -367,17 +374,16 @@ class Pool:
         """What each busy worker is at."""
         parts = []
         for worker in self.workers:
-            if worker.pending and not worker.dead:
-                task, row, board = worker.pending[0], worker.board.row, worker.board
-                if has_ended(worker.process):  # and its number may be another's
-                    parts.append(f"worker {worker.number} (pid {worker.process.pid}) has ended")
-                    continue
-                shown = f" (index {task.indices[row]})" if 0 <= row < len(task.indices) else ""
-                what = f"sample {row} of batch {task.seq}{shown}" if row >= 0 else f"batch {task.seq}"
-                parts.append(
-                    f"worker {worker.number} (pid {worker.process.pid}) has been busy for {board.busy_s:.1f} s with "
-                    f"{what}, here:\n{board.ask(worker.process.pid)}"
-                )
+            if worker.dead or not (worker.pending or worker.state_at_start is None):
+                continue
+            board, who = worker.board, f"worker {worker.number} (pid {worker.process.pid})"
+            if has_ended(worker.process):  # and its number may be another's
+                parts.append(f"{who} has ended")
+                continue
+            parts.append(
+                f"{who} has been busy for {board.busy_s:.1f} s with {worker.doing()}, here:\n"
+                f"{board.ask(worker.process.pid)}"
+            )
         return "\n".join(parts) or "every worker is idle"
 
     # the end

@@ -102,6 +102,14 @@ class Seat:
             self.slots.put_back(*came_back)
             raise
 
+    def doing(self) -> str:
+        """What it is at, in words."""
+        if self.state_at_start is None:
+            return "its beginning (worker_init_fn, or opening the dataset)"
+        task, row = self.pending[0], self.board.row
+        shown = f" (index {task.indices[row]})" if 0 <= row < len(task.indices) else ""
+        return f"sample {row} of batch {task.seq}{shown}" if row >= 0 else f"batch {task.seq}"
+
     def release(self) -> None:
         """Close the parent's descriptors."""
         self.board.close()
