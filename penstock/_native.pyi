@@ -174,6 +174,7 @@ def decode(
     image: Buffer,
     region: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | None = None,
     max_pixels: SupportsIndex = 134217728,
+    scale: SupportsIndex = 1,
     *,
     index: Buffer | None = None,
     learn: str | None = None,
@@ -192,6 +193,9 @@ def decode(
         are not decoded; of a progressive image all scans are, above and beside it.
     max_pixels : int
         Largest width times height that the header may declare.
+    scale : {1, 2, 4, 8}
+        At 1/scale of the size, by libjpeg's scaled inverse DCT. Sizes are rounded up and the region is mapped outward:
+        ``x0 // scale`` to ``ceil(x1 / scale)``.
     index, learn, found, threads
         As `fill`'s, for this one image, whose number is 0.
 
@@ -234,6 +238,7 @@ def fill(
     scale: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
     offset: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
     max_pixels: SupportsIndex = 134217728,
+    quality: SupportsFloat | SupportsIndex | None = None,
     indices: Sequence[Buffer | None] | None = None,
     learn: str | None = None,
     found: list[tuple[int, bool, bytes | None]] | None = None,
@@ -263,6 +268,10 @@ def fill(
         the type. uint8 batches: None.
     max_pixels : int
         Largest width times height that a header may declare.
+    quality : float, optional
+        Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality`` samples
+        across and down for each pixel of the size; at least 1. The result is that of the full-size picture with every
+        pixel replaced by the sample that covers it. None: always in full.
     indices : sequence of (buffer or None), optional
         Each image's index, as `build_index` makes it or a call found it. Rows are the same without, and where an index
         is wrong.

@@ -6,6 +6,7 @@ verdict is final. Formats are told by their first bytes, never by a name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -38,8 +39,9 @@ def decode(
         A JPEG is decoded no further than its last row: a file that was cut off is refused all the same, but
         other damage below goes unnoticed.
     scale : {1, 2, 4, 8}
-        Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, the rest by averaging scale x scale pixels. The size is
-        rounded up, and the region mapped outward: ``x0 // scale`` to ``ceil(x1 / scale)`` (in the file's own rows).
+        Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, the rest (and a JPEG with a side below ``scale``) by
+        averaging scale x scale pixels. The size is rounded up, and the region mapped outward: ``x0 // scale`` to
+        ``ceil(x1 / scale)`` (in the file's own rows).
     max_pixels : int
         Cap on the declared width x height, checked before anything is allocated.
     orient : bool
@@ -86,8 +88,8 @@ def decode(
     orientation = fallback.read_orientation(encoded, max_pixels) if orient else 1
     if region is not None:
         region = _check_region(region, encoded, max_pixels, orientation)
-    if scale == 1 and encoded.startswith(b"\xff\xd8"):
-        pixels = _decode_jpeg(encoded, region, max_pixels)
+    if encoded.startswith(b"\xff\xd8") and (scale == 1 or _native.sizes([encoded]).min() >= scale):
+        pixels = _decode_jpeg(encoded, region, max_pixels, scale)
     else:
         pixels = fallback.rgb_pixels(encoded, max_pixels, region, scale)
     return pixels if orientation == 1 else orient_pixels(pixels, orientation)
@@ -126,11 +128,26 @@ class Decode(Op):
         picture (as labelled in a viewer that orients); a mask file's own orientation is not read.
     max_pixels : int
         Cap on the declared width x height.
+    scale : {"full", "auto"}
+        "auto": where a crop and a resize follow, decode a JPEG at a half, a quarter or an eighth, as far as ``quality``
+        allows; see ``docs/scaled-decoding.md`` for what that changes. Sizes, random numbers and coordinates stay those
+        of the full-size picture. What Pillow decodes, what is turned by its Exif orientation, and samples with boxes,
+        keypoints, masks or several images are decoded in full.
+    quality : float
+        With "auto": how many decoded samples, across and down, each pixel of the result keeps at least; 1 or more.
     """
 
-    def __init__(self, orient: bool = False, max_pixels: int = MAX_PIXELS) -> None:
+    def __init__(
+        self, orient: bool = False, max_pixels: int = MAX_PIXELS, scale: str = "full", quality: float = 2.0
+    ) -> None:
+        if scale not in {"full", "auto"}:
+            raise ArgumentError(f"Decode scale={scale!r} is not 'full' or 'auto'; penstock.decode takes 1, 2, 4 or 8")
+        if not 1 <= quality < math.inf:
+            raise ArgumentError(f"Decode quality={quality!r}: a finite number of samples per pixel, at least 1")
         self.orient = orient
         self.max_pixels = max_pixels
+        self.scale = scale
+        self.quality = quality
 
     def image(self, image: Any, params: Params) -> NDArray[np.uint8]:  # noqa: ARG002  # nothing to draw
         """Decode; see :func:`decode`."""
@@ -152,15 +169,15 @@ class Decode(Op):
         return True
 
 
-def _decode_jpeg(encoded: bytes, region: Region | None, max_pixels: int) -> NDArray[np.uint8]:
+def _decode_jpeg(encoded: bytes, region: Region | None, max_pixels: int, scale: int) -> NDArray[np.uint8]:
     if region is not None and markers.is_cut(encoded):
-        return decode_refused(encoded, "the end marker is missing", max_pixels, region)
+        return decode_refused(encoded, "the end marker is missing", max_pixels, region, scale)
     try:
-        pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels)
+        pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale)
     except _native.TooLargeError as error:
         raise too_large(str(error)) from error
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
-        return decode_refused(encoded, str(refusal), max_pixels, region)
+        return decode_refused(encoded, str(refusal), max_pixels, region, scale)
     return pixels
 
 
@@ -169,10 +186,12 @@ def too_large(refusal: str) -> ImageTooLargeError:
     return ImageTooLargeError(f"{refusal}; raise max_pixels if the image is meant to be that large")
 
 
-def decode_refused(encoded: bytes, refusal: str, max_pixels: int, region: Region | None = None) -> NDArray[np.uint8]:
+def decode_refused(
+    encoded: bytes, refusal: str, max_pixels: int, region: Region | None = None, scale: int = 1
+) -> NDArray[np.uint8]:
     """Decode through Pillow what the native decoder refused; if Pillow refuses too, its error notes our reason."""
     try:
-        return fallback.rgb_pixels(encoded, max_pixels, region)
+        return fallback.rgb_pixels(encoded, max_pixels, region, scale)
     except DecodeError as error:
         error.add_note(f"the native decoder: {refusal}")
         raise

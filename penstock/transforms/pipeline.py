@@ -17,7 +17,7 @@ from penstock.rng import current_keys, sample_scope
 from penstock.sample import SampleKeys, Tree, tree_leaves
 from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
-from penstock.transforms.decode import Decode
+from penstock.transforms.decode import Decode, as_bytes
 from penstock.transforms.program import Program
 
 __all__ = ["Pipeline"]
@@ -56,6 +56,7 @@ class Pipeline:
     def __init__(self, ops: Sequence[Op | Callable[[Any], Any]], kinds: Tree = None) -> None:
         self.ops: tuple[Op, ...] = tuple(op if isinstance(op, Op) else Lambda(op) for op in ops)
         self.kinds = kinds
+        self._scaled: tuple[Any, Program] | None = None
         for position, op in enumerate(self.ops):
             if isinstance(op, Decode) and position > 0:
                 raise ArgumentError(f"Decode stands first in a pipeline, not at position {position} of {self!r}")
@@ -109,10 +110,24 @@ class Pipeline:
             known = op.spec(known) if known is not None else None
         return known
 
+    def _scaling(self, kinds: Tree) -> Program | None:
+        """The program, where it alone gives the pixels: what it decodes depends on the crop and the resize behind."""
+        if not self.ops or not isinstance(self.ops[0], Decode) or self.ops[0].scale == "full":
+            return None
+        leaves = tuple(tree_leaves(kinds))
+        if self._scaled is None or self._scaled[0] != leaves:
+            self._scaled = leaves, self.compile(kinds)
+        program = self._scaled[1]
+        return program if program.scales else None
+
     def __repr__(self) -> str:
         return f"Pipeline([{', '.join(map(repr, self.ops))}])"
 
     def _apply(self, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
+        if (program := self._scaling(kinds)) is not None:
+            return _walk(
+                kinds, sample, lambda kind, value: program.run_one(as_bytes(value), keys) if kind == "image" else value
+            )
         for stream, op in enumerate(self.ops):
             if isinstance(op, Lambda) and op.on == "sample":
                 sample = op.fn(sample)

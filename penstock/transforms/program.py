@@ -199,6 +199,19 @@ class Program:
             _raise_first(failed)
         return results
 
+    @property
+    def scales(self) -> bool:
+        """Whether images may be decoded at less than their size: then there is no doing without the fused ops."""
+        return self._fusion.decode is not None and self._fusion.decode.scale == "auto" and self._fusion.resized
+
+    def run_one(self, image: Any, keys: SampleKeys) -> Any:
+        """One image's result; errors are raised as they are."""
+        failed: list[Failure] = []
+        result = self._run(_Chunk([image], keys, None), failed)[0]
+        if failed:
+            raise failed[0].error
+        return result
+
     def __repr__(self) -> str:
         names = [type(op).__name__ for op in self.ops]
         return f"Program(fused=[{', '.join(names[: self.fused])}], rest=[{', '.join(names[self.fused :])}])"
@@ -261,6 +274,7 @@ class Program:
             scale=fusion.scale,
             offset=fusion.offset,
             max_pixels=fusion.decode.max_pixels,
+            quality=fusion.decode.quality if fusion.decode.scale == "auto" else None,
             **_index_arguments(chunk.indexed, fused, found),
         )
         if chunk.indexed is not None:

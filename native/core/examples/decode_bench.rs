@@ -55,6 +55,7 @@ fn centre(header: &Header<'_>, scale: f64) -> Region {
         y: (header.height() - height) / 2,
         width,
         height,
+        ..Region::whole(header)
     }
 }
 
@@ -76,6 +77,7 @@ fn crop(header: &Header<'_>, seed: &mut u64) -> Region {
         y: (uniform() * (h - height + 1) as f64) as usize,
         width,
         height,
+        ..Region::whole(header)
     }
 }
 

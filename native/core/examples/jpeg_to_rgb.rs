@@ -33,7 +33,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let header = Header::parse(&bytes, &Limits { max_pixels: 1 << 27 })?;
     let numbers = numbers.iter().map(|n| n.parse()).collect::<Result<Vec<usize>, _>>()?;
     let region = match numbers[..] {
-        [x, y, width, height] => Region { x, y, width, height },
+        [x, y, width, height] => Region {
+            x,
+            y,
+            width,
+            height,
+            ..Region::whole(&header)
+        },
         _ => Region::whole(&header),
     };
     let mut pixels = Pixels {

@@ -2,7 +2,7 @@
 
 use penstock_core::error::Error;
 use penstock_core::fill::{Filler, Geometry, Layout, Recipe, Row, Spent};
-use penstock_core::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region};
+use penstock_core::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region, Scale};
 use penstock_core::resample::Filter;
 use penstock_core::rows::RowSink;
 use penstock_core::simd::detect;
@@ -85,12 +85,20 @@ fn built(header: &Header<'_>, kind: Kind) -> Vec<u8> {
 }
 
 fn random_region(header: &Header<'_>, numbers: &mut Numbers) -> Region {
+    let scale = Scale::ALL[numbers.below(4)];
     let mut side = |size: usize| {
         let (a, b) = (numbers.below(size), numbers.below(size));
         (a.min(b), a.max(b) - a.min(b) + 1)
     };
-    let ((x, width), (y, height)) = (side(header.width()), side(header.height()));
-    Region { x, y, width, height }
+    let all = Region::whole_at(header, scale);
+    let ((x, width), (y, height)) = (side(all.width), side(all.height));
+    Region {
+        x,
+        y,
+        width,
+        height,
+        scale,
+    }
 }
 
 #[test]
@@ -128,6 +136,7 @@ fn bytes_above_and_below_a_region_are_not_read() {
         y: 150,
         width: 100,
         height: 30,
+        scale: Scale::Full,
     };
     let (expected, _) = decode(&header, region, NO_GUIDE).expect("a good image");
     let scan = file.len() - 2 - scan_len(&file);
@@ -215,10 +224,11 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
 
 #[test]
 fn threads_change_no_pixel() {
-    let recipe = |window, filter| Recipe {
+    let recipe = |window, filter, quality| Recipe {
         filter,
         layout: Layout::Hwc,
         window,
+        quality,
         limits: LIMITS,
     };
     for (sampling, restart) in [(None, 0), (Some((2, 2)), 0), (Some((2, 2)), 25), (Some((1, 1)), 7)] {
@@ -232,10 +242,11 @@ fn threads_change_no_pixel() {
         let header = Header::parse(&file, &LIMITS).expect("ours");
         let index = built(&header, Kind::Rows);
         let mut filler = Filler::with_level(detect());
-        for (region, window, filter, flip) in [
-            ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 2),
-            ([0, 0, 1600, 1100], [333, 64], Filter::Lanczos, 1),
-            ([10, 20, 1510, 1020], [1500, 1000], Filter::Bilinear, 3),
+        for (region, window, filter, flip, quality) in [
+            ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 2, f64::INFINITY),
+            ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 0, 2.0),
+            ([0, 0, 1600, 1100], [333, 64], Filter::Lanczos, 1, 1.0),
+            ([10, 20, 1510, 1020], [1500, 1000], Filter::Bilinear, 3, f64::INFINITY),
         ] {
             let [w, h] = window.map(|side| side as i32);
             let geometry = Geometry::new([region[0], region[1], region[2], region[3], w, h, 0, 0, flip], window);
@@ -246,7 +257,7 @@ fn threads_change_no_pixel() {
                     &file,
                     guide,
                     &geometry,
-                    &recipe(window, filter),
+                    &recipe(window, filter, quality),
                     Row::U8(&mut row),
                     &mut Spent::default(),
                 );
@@ -379,6 +390,7 @@ fn damage_after_the_region_does_not_disturb_learning() {
         y: 0,
         width: 64,
         height: 16,
+        scale: Scale::Full,
     };
     let guide = Guide {
         index: None,
@@ -409,6 +421,7 @@ fn damage_in_an_interval_above_the_region_does_not_disturb_learning() {
         y: 72,
         width: 64,
         height: 24,
+        scale: Scale::Full,
     };
     let (expected, _) = decode(&header, region, NO_GUIDE).expect("damage above");
     let above = Region { y: 24, ..region };

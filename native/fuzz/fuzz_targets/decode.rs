@@ -1,10 +1,10 @@
-//! Any bytes: decoding neither panics nor runs away; the kernels agree; a region is the same part of the whole; what is
-//! transcoded to baseline has the same pixels.
+//! Any bytes: decoding neither panics nor runs away; the kernels agree; a region is the same part of the whole, at every
+//! scale; what is transcoded to baseline has the same pixels.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use penstock_core::error::Error;
-use penstock_core::jpeg::{Decoder, Header, Limits, Region, inspect, transcode_baseline};
+use penstock_core::jpeg::{Decoder, Header, Limits, Region, Scale, inspect, transcode_baseline};
 use penstock_core::rows::{RowSink, planar_row_len};
 use penstock_core::simd::Level;
 
@@ -70,7 +70,7 @@ fn planar(level: Level, header: &Header<'_>, region: Region) -> Result<Vec<u8>, 
     Ok(pixels)
 }
 
-/// A region that depends on the bytes, so that the fuzzer can move it.
+/// A region, at a scale, that depends on the bytes, so that the fuzzer can move it.
 fn region_of(bytes: &[u8], header: &Header<'_>) -> Region {
     let seed = bytes
         .iter()
@@ -81,8 +81,16 @@ fn region_of(bytes: &[u8], header: &Header<'_>) -> Region {
         let (a, b) = (seed / salt % size, seed / (7 * salt) % size);
         (a.min(b), a.max(b) - a.min(b) + 1)
     };
-    let ((x, width), (y, height)) = (side(header.width(), 3), side(header.height(), 1013));
-    Region { x, y, width, height }
+    let scale = Scale::ALL[seed / 11 % 4];
+    let whole = Region::whole_at(header, scale);
+    let ((x, width), (y, height)) = (side(whole.width, 3), side(whole.height, 1013));
+    Region {
+        x,
+        y,
+        width,
+        height,
+        scale,
+    }
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -91,19 +99,20 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let region = region_of(bytes, &header);
-    let whole = interleaved(Level::Avx2, &header, Region::whole(&header));
-    assert_eq!(whole, interleaved(Level::Scalar, &header, Region::whole(&header)));
+    let all = Region::whole_at(&header, region.scale);
+    let whole = interleaved(Level::Avx2, &header, all);
+    assert_eq!(whole, interleaved(Level::Scalar, &header, all));
     let part = interleaved(Level::Avx2, &header, region);
     assert_eq!(part, planar(Level::Scalar, &header, region));
     assert_eq!(part, planar(Level::Avx2, &header, region));
     if let Ok(baseline) = transcode_baseline(bytes, &LIMITS) {
         let header = Header::parse(&baseline, &LIMITS).expect("a file of our own making");
-        assert_eq!(whole, interleaved(Level::Avx2, &header, Region::whole(&header)));
+        assert_eq!(whole, interleaved(Level::Avx2, &header, all));
     }
     if let Ok(whole) = whole {
         let part = part.expect("a part of what decodes as a whole");
         for (y, row) in part.chunks_exact(3 * region.width).enumerate() {
-            let start = 3 * ((region.y + y) * header.width() + region.x);
+            let start = 3 * ((region.y + y) * all.width + region.x);
             assert_eq!(row, &whole[start..][..row.len()]);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use penstock_core::concat;
 use penstock_core::error::Error;
 use penstock_core::fill::{self, Affine, Failure, Geometry, Interleaved, Layout, Recipe, Row, Spent};
-use penstock_core::jpeg::{self, Color, Header, Index, Limits, Process};
+use penstock_core::jpeg::{self, Color, Header, Index, Limits, Process, Scale};
 use penstock_core::resample::Filter;
 use penstock_core::simd::{self, Level};
 use pyo3::exceptions::PyValueError;
@@ -95,6 +95,7 @@ impl<'a> Target<'a> {
         scale: Option<[f32; 3]>,
         offset: Option<[f32; 3]>,
         max_pixels: u64,
+        quality: Option<f64>,
     ) -> PyResult<Self> {
         let (order, channels, height, width) = match (layout, batch.shape) {
             ("HWC", [_, h, w, c]) => (Layout::Hwc, c, h, w),
@@ -119,11 +120,15 @@ impl<'a> Target<'a> {
         if affine.scale.iter().chain(&affine.offset).any(|x| !x.is_finite()) {
             return Err(invalid("scale and offset must be finite float32 numbers"));
         }
+        if quality.is_some_and(|quality| !(quality >= 1.0 && quality.is_finite())) {
+            return Err(invalid("quality must be a finite number of at least 1"));
+        }
         let limits = Limits { max_pixels };
         let recipe = Recipe {
             filter: filter_named(filter)?,
             layout: order,
             window: [width, height],
+            quality: quality.unwrap_or(f64::INFINITY),
             limits,
         };
         Ok(Self { batch, affine, recipe })
@@ -301,6 +306,7 @@ pub fn resize<'py>(
         filter,
         layout: Layout::Hwc,
         window,
+        quality: f64::INFINITY,
         limits: Limits { max_pixels: u64::MAX },
     };
     let (level, out) = (level(), resized.values_mut());
@@ -318,9 +324,11 @@ pub fn decode<'py>(
     image: &Encoded,
     region: Option<Corners>,
     max_pixels: u64,
+    scale: usize,
     guides: &Guides,
     notes: Option<Notes<'_>>,
 ) -> PyResult<NewArray<'py, u8>> {
+    let scale = Scale::of(scale).ok_or_else(|| invalid(format!("scale {scale} is not 1, 2, 4 or 8")))?;
     let header = Header::parse(image.bytes(), &Limits { max_pixels }).map_err(|error| errors::refused(&error))?;
     let [x0, y0, x1, y1] = corners(region, header.width(), header.height())?;
     let window = [
@@ -332,13 +340,10 @@ pub fn decode<'py>(
     geometry
         .check_inside(header.width(), header.height())
         .map_err(invalid)?;
-    let mut pixels = NewArray::empty(py, &[window[1], window[0], 3])?;
+    let region = geometry.scaled_region(scale);
+    let mut pixels = NewArray::empty(py, &[region.height, region.width, 3])?;
     let (level, out) = (level(), pixels.values_mut());
-    let decoded = py.detach(|| {
-        fill::with_filler(level, |filler| {
-            filler.decode(&header, guides.guide(0), &geometry, window, out)
-        })
-    });
+    let decoded = py.detach(|| fill::with_filler(level, |filler| filler.decode(&header, guides.guide(0), region, out)));
     let found = decoded.map_err(|error| errors::refused(&error))?;
     indices::tell(notes, [(0, found)])?;
     Ok(pixels)

@@ -74,6 +74,9 @@ mod _native {
     ///     are not decoded; of a progressive image all scans are, above and beside it.
     /// max_pixels : int
     ///     Largest width times height that the header may declare.
+    /// scale : {1, 2, 4, 8}
+    ///     At 1/scale of the size, by libjpeg's scaled inverse DCT. Sizes are rounded up and the region is mapped outward:
+    ///     ``x0 // scale`` to ``ceil(x1 / scale)``.
     /// index, learn, found, threads
     ///     As `fill`'s, for this one image, whose number is 0.
     ///
@@ -94,13 +97,14 @@ mod _native {
     /// ValueError
     ///     The region is not inside the image.
     #[pyfunction]
-    #[pyo3(signature = (image, region=None, max_pixels=134_217_728, *, index=None, learn=None, found=None, threads=1))]
+    #[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, index=None, learn=None, found=None, threads=1))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn decode<'py>(
         py: Python<'py>,
         image: Encoded,
         region: Option<(i32, i32, i32, i32)>,
         max_pixels: u64,
+        scale: usize,
         index: Option<Encoded>,
         learn: Option<&str>,
         found: Option<Notes<'py>>,
@@ -108,7 +112,7 @@ mod _native {
     ) -> PyResult<NewArray<'py, u8>> {
         let indices = index.map(|index| Indices(vec![Some(index)]));
         let guides = Guides::new(1, indices, learn, found.is_some(), threads)?;
-        call::decode(py, &image, region, max_pixels, &guides, found)
+        call::decode(py, &image, region, max_pixels, scale, &guides, found)
     }
 
     /// Makes a JPEG's index: where decoding may begin inside it, so that what a crop does not need is not read.
@@ -181,6 +185,10 @@ mod _native {
     ///     the type. uint8 batches: None.
     /// max_pixels : int
     ///     Largest width times height that a header may declare.
+    /// quality : float, optional
+    ///     Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality`` samples
+    ///     across and down for each pixel of the size; at least 1. The result is that of the full-size picture with every
+    ///     pixel replaced by the sample that covers it. None: always in full.
     /// indices : sequence of (buffer or None), optional
     ///     Each image's index, as `build_index` makes it or a call found it. Rows are the same without, and where an index
     ///     is wrong.
@@ -207,7 +215,7 @@ mod _native {
     ///     Arguments that do not fit together; nothing was written, except where a region turns out not to lie inside its
     ///     image (the message names ``i``): then other rows may have been.
     #[pyfunction]
-    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, indices=None, learn=None, found=None, threads=1))]
+    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, quality=None, indices=None, learn=None, found=None, threads=1))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn fill<'py>(
         py: Python<'py>,
@@ -220,12 +228,13 @@ mod _native {
         scale: Option<[f32; 3]>,
         offset: Option<[f32; 3]>,
         max_pixels: u64,
+        quality: Option<f64>,
         indices: Option<Indices>,
         learn: Option<&str>,
         found: Option<Notes<'py>>,
         threads: usize,
     ) -> PyResult<(Failures, u64, u64)> {
-        let target = Target::new(&out, layout, filter, scale, offset, max_pixels)?;
+        let target = Target::new(&out, layout, filter, scale, offset, max_pixels, quality)?;
         let guides = Guides::new(images.0.len(), indices, learn, found.is_some(), threads)?;
         call::fill(py, &images.0, &geometry, &target, &rows, &guides, found)
     }
@@ -261,7 +270,7 @@ mod _native {
         scale: Option<[f32; 3]>,
         offset: Option<[f32; 3]>,
     ) -> PyResult<()> {
-        let target = Target::new(&out, layout, filter, scale, offset, u64::MAX)?;
+        let target = Target::new(&out, layout, filter, scale, offset, u64::MAX, None)?;
         call::fill_pixels(py, &image, &geometry, &target, row)
     }
 

@@ -31,14 +31,15 @@ impl Filler {
         let made = self.side_by_side(guide.threads, bands, |filler, rows| {
             let window = [recipe.window[0], rows.len()];
             let (geometry, recipe) = (geometry.band(rows.start), Recipe { window, ..*recipe });
-            let needed = begin(&mut filler.resampler, &geometry, &recipe, 3, strip_rows(header));
+            let open_rows = strip_rows(header, region.scale);
+            let needed = begin(&mut filler.resampler, &geometry, region.scale, &recipe, 3, open_rows);
             let mut sink = Timed {
                 resampler: &mut filler.resampler,
                 spent: Duration::ZERO,
             };
             filler
                 .decoder
-                .decode_by(header, needed.into(), Some(&mut index.clone()), &mut sink)
+                .decode_by(header, needed, Some(&mut index.clone()), &mut sink)
                 .ok()?;
             let spent = sink.spent;
             Some((filler.resampler.take_picture(), spent))

@@ -1,5 +1,6 @@
 //! Where an output row's pixels come from.
 
+use crate::jpeg::{Region, Scale};
 use crate::resample::Axis;
 
 /// Region, size, window and flip of one image, checked for consistency.
@@ -84,26 +85,45 @@ impl Geometry {
         Ok(())
     }
 
-    /// Left upper corner of the region.
-    pub fn corner(&self) -> [usize; 2] {
-        [self.region[0], self.region[1]]
+    /// The samples at `scale` that hold the region's pixels.
+    pub fn scaled_region(&self, scale: Scale) -> Region {
+        let [x0, y0, x1, y1] = self.region;
+        let (x, y) = (x0 / scale.denominator(), y0 / scale.denominator());
+        Region {
+            x,
+            y,
+            width: scale.side(x1) - x,
+            height: scale.side(y1) - y,
+            scale,
+        }
     }
 
-    /// Both axes, for a window of `width` x `height`.
-    pub fn axes(&self, [width, height]: [usize; 2]) -> [Axis; 2] {
+    /// The scale that leaves at least `quality` samples for each pixel of the size, across and down.
+    pub fn scale(&self, quality: f64) -> Scale {
         let [x0, y0, x1, y1] = self.region;
+        Scale::enough_for([x1 - x0, y1 - y0], self.size, quality)
+    }
+
+    /// Both axes, for a window of `width` x `height` and a source at `scale`.
+    pub fn axes(&self, scale: Scale, [width, height]: [usize; 2]) -> [Axis; 2] {
+        let [x0, y0, x1, y1] = self.region;
+        let step = scale.denominator();
         [
             Axis {
                 source: x1 - x0,
                 target: self.size[0],
                 start: self.origin[0],
                 len: width,
+                step,
+                phase: x0 % step,
             },
             Axis {
                 source: y1 - y0,
                 target: self.size[1],
                 start: self.origin[1],
                 len: height,
+                step,
+                phase: y0 % step,
             },
         ]
     }

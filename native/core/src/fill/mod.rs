@@ -17,8 +17,8 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region};
-use crate::resample::{Filter, Needed, Picture, Resampler};
+use crate::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region, Scale};
+use crate::resample::{Filter, Picture, Resampler};
 use crate::rows::RowSink;
 use crate::simd::Level;
 pub use geometry::Geometry;
@@ -72,6 +72,9 @@ pub struct Recipe {
     pub layout: Layout,
     /// Width and height of the window.
     pub window: [usize; 2],
+    /// Encoded images are decoded at the smallest scale that still has so many samples across and down for each pixel of
+    /// the size they are resized to; infinite: always in full.
+    pub quality: f64,
     /// Limits on what an image may declare.
     pub limits: Limits,
 }
@@ -154,7 +157,9 @@ impl Filler {
         geometry
             .check_inside(header.width(), header.height())
             .map_err(Failure::Geometry)?;
-        let region = self.begin(geometry, recipe, 3, strip_rows(&header)).into();
+        let scale = geometry.scale(recipe.quality);
+        let open_rows = strip_rows(&header, scale);
+        let region = begin(&mut self.resampler, geometry, scale, recipe, 3, open_rows);
         if let Some((pictures, resized, found)) = self.fill_bands(&header, guide, geometry, recipe, region) {
             spent.resize += resized;
             spent.decode += begun.elapsed().saturating_sub(resized);
@@ -163,13 +168,13 @@ impl Filler {
             spent.resize += begun.elapsed();
             return Ok(found);
         }
-        let region = self.begin(geometry, recipe, 3, strip_rows(&header)).into();
+        let region = begin(&mut self.resampler, geometry, scale, recipe, 3, open_rows);
         let mut sink = Timed {
             resampler: &mut self.resampler,
             spent: Duration::ZERO,
         };
         let decoded = self.decoder.decode_guided(&header, region, guide, &mut sink, |sink| {
-            begin(sink.resampler, geometry, recipe, 3, strip_rows(&header));
+            begin(sink.resampler, geometry, scale, recipe, 3, open_rows);
         });
         let resized = sink.spent;
         spent.resize += resized;
@@ -195,7 +200,7 @@ impl Filler {
         geometry
             .check_inside(image.width, image.height)
             .map_err(Failure::Geometry)?;
-        let needed = self.begin(geometry, recipe, image.channels, 1);
+        let needed = begin(&mut self.resampler, geometry, Scale::Full, recipe, image.channels, 1);
         for y in 0..needed.height {
             let start = ((needed.y + y) * image.width + needed.x) * image.channels;
             let line = &image.bytes[start..][..needed.width * image.channels];
@@ -211,7 +216,7 @@ impl Filler {
         Ok(())
     }
 
-    /// Decodes a region (the geometry's; its size is `window`) into interleaved RGB.
+    /// Decodes a region into interleaved RGB.
     ///
     /// # Errors
     /// `out` is partly written.
@@ -219,15 +224,13 @@ impl Filler {
         &mut self,
         header: &Header<'_>,
         guide: Guide<'_>,
-        geometry: &Geometry,
-        [width, height]: [usize; 2],
+        region: Region,
         out: &mut [u8],
     ) -> Result<Found, Error> {
-        let [x, y] = geometry.corner();
-        let region = Region { x, y, width, height };
         if let Some(found) = self.decode_bands(header, guide, region, out) {
             return Ok(found);
         }
+        let width = region.width;
         self.decoder
             .decode_guided(header, region, guide, &mut Rgb { out, width }, |_| ())
     }
@@ -240,10 +243,6 @@ impl Filler {
         self.decoder.index(header, kind)
     }
 
-    fn begin(&mut self, geometry: &Geometry, recipe: &Recipe, planes: usize, open_rows: usize) -> Needed {
-        begin(&mut self.resampler, geometry, recipe, planes, open_rows)
-    }
-
     fn finish(&mut self, geometry: &Geometry, recipe: &Recipe, row: Row<'_>) {
         let picture = std::slice::from_ref(self.resampler.picture());
         self.writer.write(picture, geometry, recipe.layout, row);
@@ -251,31 +250,29 @@ impl Filler {
     }
 }
 
-impl From<Needed> for Region {
-    fn from(needed: Needed) -> Self {
-        Region {
-            x: needed.x,
-            y: needed.y,
-            width: needed.width,
-            height: needed.height,
-        }
-    }
-}
-
 /// The most rows that come at once: a strip is an MCU row, and the row before it if that waited for chroma from below.
-fn strip_rows(header: &Header<'_>) -> usize {
-    8 * header.vmax + 1
+fn strip_rows(header: &Header<'_>, scale: Scale) -> usize {
+    8 * header.vmax / scale.denominator() + 1
 }
 
-/// Starts a picture; what is needed is in the image's own coordinates.
-fn begin(resampler: &mut Resampler, geometry: &Geometry, recipe: &Recipe, planes: usize, open_rows: usize) -> Needed {
-    let [x, y] = geometry.axes(recipe.window);
-    let [left, top] = geometry.corner();
+/// Starts a picture; tells what is needed of the image at `scale`.
+fn begin(
+    resampler: &mut Resampler,
+    geometry: &Geometry,
+    scale: Scale,
+    recipe: &Recipe,
+    planes: usize,
+    open_rows: usize,
+) -> Region {
+    let [x, y] = geometry.axes(scale, recipe.window);
+    let around = geometry.scaled_region(scale);
     let needed = resampler.begin(recipe.filter, x, y, planes, open_rows);
-    Needed {
-        x: needed.x + left,
-        y: needed.y + top,
-        ..needed
+    Region {
+        x: around.x + needed.x,
+        y: around.y + needed.y,
+        width: needed.width,
+        height: needed.height,
+        scale,
     }
 }
 

@@ -6,11 +6,13 @@ use super::color;
 use super::entropy::{Layout, PADDING, SLACK, WINDOW, Window};
 use super::header::Header;
 use super::huffman::Tables;
-use super::idct::{self, BlockRow};
+use super::idct::BlockRow;
+use super::idct_scaled;
 use super::index::{Index, Kind};
 use super::markers::Color;
 use super::planes::{Cover, Part, Plane};
 use super::progressive::Progressive;
+use super::scale::Scale;
 use super::scan::Scan;
 use super::walk::Walk;
 use crate::error::Error;
@@ -20,7 +22,7 @@ use crate::simd::{self, Level};
 /// Blocks decoded before they are transformed: few enough to stay in the first-level cache beside the tables.
 const RUN_BLOCKS: usize = 72;
 
-/// A rectangle of pixels, not empty and inside the picture.
+/// A rectangle of samples of the picture at a scale, not empty and inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
     /// Left edge.
@@ -31,22 +33,31 @@ pub struct Region {
     pub width: usize,
     /// Height in pixels.
     pub height: usize,
+    /// Size of the picture whose pixels are counted.
+    pub scale: Scale,
 }
 
 impl Region {
     /// The whole picture.
     pub fn whole(header: &Header<'_>) -> Self {
+        Self::whole_at(header, Scale::Full)
+    }
+
+    /// The whole picture at a scale.
+    pub fn whole_at(header: &Header<'_>, scale: Scale) -> Self {
         Region {
             x: 0,
             y: 0,
-            width: header.width,
-            height: header.height,
+            width: scale.side(header.width),
+            height: scale.side(header.height),
+            scale,
         }
     }
 
     fn is_inside(&self, header: &Header<'_>) -> bool {
+        let Region { width, height, .. } = Self::whole_at(header, self.scale);
         let fits = |from: usize, length: usize, size: usize| length > 0 && from < size && length <= size - from;
-        fits(self.x, self.width, header.width) && fits(self.y, self.height, header.height)
+        fits(self.x, self.width, width) && fits(self.y, self.height, height)
     }
 }
 
@@ -91,7 +102,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes a region into `sink`: rows from top to bottom, each once.
+    /// Decodes a region into `sink`: rows from top to bottom, each once. They are those of the whole picture at its scale.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where the scan is found broken; rows handed over before that are of no use then. A scan is
@@ -230,7 +241,7 @@ impl Strips<'_> {
             .zip(parts(self.cover))
             .zip(&mut *self.planes)
         {
-            let strip = 8 * component.v;
+            let strip = part.scaled.block * component.v;
             plane.begin(part, strip, self.cover.rows.start * strip);
         }
     }
@@ -258,8 +269,9 @@ impl Strips<'_> {
                 if part.rows.contains(&(row * component.v + v)) {
                     let pitch = plane.pitch;
                     let quant = &self.header.quant[component.quant];
-                    let out = plane.strip_from(8 * v, 8 * columns.start);
-                    idct::block_row(self.level, blocks, used, order, quant, out, pitch);
+                    let size = part.scaled.block;
+                    let out = plane.strip_from(size * v, size * columns.start);
+                    idct_scaled::block_row(self.level, size, blocks, used, order, quant, out, pitch);
                 }
             }
             first += component.h * component.v;
@@ -279,7 +291,7 @@ impl Strips<'_> {
             end
         } else {
             // the last row needs the chroma below it
-            end.min((row + 1) * 8 * self.header.vmax - usize::from(self.cover.looks_down()))
+            end.min((row + 1) * self.region.scale.block() * self.header.vmax - usize::from(self.cover.looks_down()))
         };
         if ready <= self.next {
             return;

@@ -43,7 +43,8 @@ impl Guide<'_> {
 
     /// Threads are worth their start.
     pub(crate) fn shares(&self, header: &Header<'_>, region: Region) -> bool {
-        self.threads > 1 && !header.progressive && region.width * region.height >= SHARED_PIXELS
+        let pixels = region.width * region.height * region.scale.denominator().pow(2); // all of them are read
+        self.threads > 1 && !header.progressive && pixels >= SHARED_PIXELS
     }
 
     fn fresh(&self, header: &Header<'_>) -> Option<Index> {

@@ -6,7 +6,7 @@ use core::arch::x86_64::*;
 use super::idct::{self, *};
 use super::vector::{load_pair, store16};
 
-type V = __m256i;
+pub(super) type V = __m256i;
 
 /// See [`idct::block_row`].
 #[target_feature(enable = "avx2")]
@@ -38,8 +38,7 @@ fn pair(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8
     }
     let top = row(a, b, quant, 0);
     // The specification's short cut differs from the full transform only beyond this size, which no valid file has.
-    let large = _mm256_set1_epi16(0xc000_u16 as i16);
-    if _mm256_testz_si256(_mm256_add_epi16(top, _mm256_set1_epi16(0x2000)), large) == 0 {
+    if is_large(top) {
         idct::idct(a, quant, out, pitch);
         return idct::idct(b, quant, &mut out[8..], pitch);
     }
@@ -50,6 +49,14 @@ fn pair(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8
         full(a, b, top, quant)
     };
     store_transposed(samples, out, pitch);
+}
+
+/// Some coefficient is not within -0x2000..0x2000.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn is_large(top: V) -> bool {
+    let large = _mm256_set1_epi16(0xc000_u16 as i16);
+    _mm256_testz_si256(_mm256_add_epi16(top, _mm256_set1_epi16(0x2000)), large) == 0
 }
 
 /// Only DC coefficients.
@@ -116,20 +123,20 @@ fn corner(a: &[i16; 64], b: &[i16; 64], top: V, quant: &[i16; 64]) -> [V; 8] {
 /// Dequantised row `r` of both blocks.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn row(a: &[i16; 64], b: &[i16; 64], quant: &[i16; 64], r: usize) -> V {
+pub(super) fn row(a: &[i16; 64], b: &[i16; 64], quant: &[i16; 64], r: usize) -> V {
     let (a, b, q) = (&a.as_chunks().0[r], &b.as_chunks().0[r], &quant.as_chunks().0[r]);
     _mm256_mullo_epi16(load_pair(a, b), load_pair(q, q))
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn lo(a: V, b: V) -> V {
+pub(super) fn lo(a: V, b: V) -> V {
     _mm256_unpacklo_epi16(a, b)
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn hi(a: V, b: V) -> V {
+pub(super) fn hi(a: V, b: V) -> V {
     _mm256_unpackhi_epi16(a, b)
 }
 
@@ -142,7 +149,7 @@ fn factors(a: i32, b: i32) -> V {
 /// `x * a + y * b` of interleaved x and y.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn madd(xy: V, a: i32, b: i32) -> V {
+pub(super) fn madd(xy: V, a: i32, b: i32) -> V {
     _mm256_madd_epi16(xy, factors(a, b))
 }
 

@@ -106,7 +106,7 @@ impl Index {
 
     /// It is known where the last row of MCUs of a region begins.
     pub(crate) fn reaches(&self, header: &Header<'_>, region: Region) -> bool {
-        let last = (region.y + region.height - 1) / (8 * header.vmax);
+        let last = (region.y + region.height - 1) / (region.scale.block() * header.vmax);
         self.known() > self.segment(last * self.mcus_x)
     }
 

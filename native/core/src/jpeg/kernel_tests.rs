@@ -3,6 +3,7 @@
 use super::color;
 use super::huffman::Tables;
 use super::idct::{self, BlockRow};
+use super::idct_scaled;
 use super::markers::Color;
 use super::unstuff::{self, Progress};
 use super::upsample::{self, Upsample};
@@ -68,17 +69,55 @@ fn transforms_agree_on_any_coefficients() {
             stride: 1,
         };
 
-        let out = both().map(|level| {
-            let mut out = vec![0u8; 64 * 9];
-            idct::block_row(level, &blocks, &used, row, &quant, &mut out, 64);
-            let width = 8 * (row.to - row.from);
-            out.chunks_exact(64)
-                .take(8)
-                .flat_map(|row| row[..width].to_vec())
-                .collect::<Vec<u8>>()
-        });
+        for size in [8, 4, 2, 1] {
+            let out = both().map(|level| {
+                let mut out = vec![0u8; 64 * 9];
+                idct_scaled::block_row(level, size, &blocks, &used, row, &quant, &mut out, 64);
+                let width = size * (row.to - row.from);
+                out.chunks_exact(64)
+                    .take(size)
+                    .flat_map(|row| row[..width].to_vec())
+                    .collect::<Vec<u8>>()
+            });
 
-        assert_eq!(out[0], out[1], "round {round}: {blocks:?}, {quant:?}");
+            assert_eq!(out[0], out[1], "round {round}, size {size}: {blocks:?}, {quant:?}");
+        }
+    }
+}
+
+#[test]
+fn reduced_transforms_give_averages() {
+    let mut numbers = Numbers(2);
+    for round in 0..2_000 {
+        let mut block = [0i16; 64];
+        for coefficient in block.iter_mut().take(1 + round % 64) {
+            *coefficient = numbers.below(41) as i16 - 20;
+        }
+        let mut whole = [0u8; 64];
+        idct::idct(&block, &[2; 64], &mut whole, 8);
+
+        for size in [4, 2, 1] {
+            let mut out = [0u8; 64];
+            let row = BlockRow {
+                from: 0,
+                to: 1,
+                first: 0,
+                per_mcu: 1,
+                stride: 1,
+            };
+            idct_scaled::block_row(Level::Scalar, size, &[block], &[64], row, &[2; 64], &mut out, 8);
+
+            let side = 8 / size;
+            for (y, x) in (0..size).flat_map(|y| (0..size).map(move |x| (y, x))) {
+                let pixels = (0..64).filter(|i| i / 8 / side == y && i % 8 / side == x);
+                let mean = pixels.map(|i| f64::from(whole[i])).sum::<f64>() / (side * side) as f64;
+                let found = f64::from(out[8 * y + x]);
+                assert!(
+                    (found - mean).abs() <= 1.0,
+                    "round {round}, size {size}: {found} {mean}"
+                );
+            }
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! JPEG decoding, baseline and progressive, bit-exact with libjpeg-turbo (islow IDCT, fancy upsampling), of whole images
-//! and of regions.
+//! and of regions, at full size and at a half, a quarter or an eighth of it.
 //!
 //! ```text
 //! bytes ── header ── tables ──┐
@@ -41,6 +41,9 @@ mod huffman_code;
 mod idct;
 #[cfg(target_arch = "x86_64")]
 mod idct_avx2;
+mod idct_scaled;
+#[cfg(target_arch = "x86_64")]
+mod idct_scaled_avx2;
 mod index;
 mod index_bytes;
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -48,6 +51,7 @@ mod kernel_tests;
 mod markers;
 mod planes;
 mod progressive;
+mod scale;
 mod scan;
 mod script;
 mod summary;
@@ -67,5 +71,6 @@ pub use guide::{Found, Guide};
 pub use header::{Header, Limits};
 pub use index::{Index, Kind};
 pub use markers::{Color, Process};
+pub use scale::Scale;
 pub use summary::{Summary, inspect};
 pub use transcode::transcode_baseline;

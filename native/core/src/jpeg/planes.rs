@@ -7,6 +7,7 @@ use super::color;
 use super::decoder::Region;
 use super::header::{Component, Header};
 use super::idct;
+use super::scale::Scaled;
 use super::upsample::{self, Upsample};
 
 /// Samples before the first of each row: room for its left neighbour, and alignment.
@@ -17,36 +18,38 @@ const CONTEXT: usize = 1;
 /// The part of a component that a region needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
-    pub upsample: Upsample,
-    /// Pixels per sample.
-    pub across: usize,
-    pub down: usize,
+    pub scaled: Scaled,
     /// Block columns and rows.
     pub columns: Range<usize>,
     pub rows: Range<usize>,
-    /// Size of the component in samples.
-    width: usize,
-    height: usize,
 }
 
 impl Part {
     fn new(component: &Component, header: &Header<'_>, region: Region) -> Self {
-        let (across, down) = (header.hmax / component.h, header.vmax / component.v);
-        let upsample = Upsample::of(component, header.hmax, header.vmax);
+        let scaled = Scaled::new(component, header, region.scale);
+        let upsample = scaled.upsample;
         let blocks = |from: usize, length: usize, factor: usize, neighbours: bool, size: usize| {
             let margin = usize::from(neighbours);
             let first = (from / factor).saturating_sub(margin);
             let end = ((from + length - 1) / factor + 1 + margin).min(size);
-            first / 8..end.div_ceil(8)
+            first / scaled.block..end.div_ceil(scaled.block)
         };
         Part {
-            upsample,
-            across,
-            down,
-            columns: blocks(region.x, region.width, across, upsample.looks_across(), component.width),
-            rows: blocks(region.y, region.height, down, upsample.looks_down(), component.height),
-            width: component.width,
-            height: component.height,
+            columns: blocks(
+                region.x,
+                region.width,
+                scaled.across,
+                upsample.looks_across(),
+                scaled.width,
+            ),
+            rows: blocks(
+                region.y,
+                region.height,
+                scaled.down,
+                upsample.looks_down(),
+                scaled.height,
+            ),
+            scaled,
         }
     }
 }
@@ -85,7 +88,10 @@ impl Cover {
 
     /// Any part needs the row of samples above or below.
     pub fn looks_down(&self) -> bool {
-        self.parts.iter().flatten().any(|part| part.upsample.looks_down())
+        self.parts
+            .iter()
+            .flatten()
+            .any(|part| part.scaled.upsample.looks_down())
     }
 }
 
@@ -105,17 +111,20 @@ pub(crate) struct Plane {
 impl Plane {
     /// Gets ready for strips of `strip` rows of a part, from sample row `top` on.
     pub fn begin(&mut self, part: &Part, strip: usize, top: usize) {
-        let width = 8 * part.columns.len();
+        let Scaled {
+            block,
+            across,
+            upsample,
+            ..
+        } = part.scaled;
+        let width = block * part.columns.len();
         self.pitch = (ORIGIN + width + upsample::SPARE.max(color::SPARE).max(idct::SPARE)).next_multiple_of(32);
         self.strip = strip;
         self.top = top;
-        self.left = 8 * part.columns.start;
+        self.left = block * part.columns.start;
         grow(&mut self.samples, (CONTEXT + strip) * self.pitch + upsample::SPARE);
-        if part.upsample != Upsample::None {
-            grow(
-                &mut self.upsampled,
-                width * part.across + upsample::SPARE + color::SPARE,
-            );
+        if upsample != Upsample::None {
+            grow(&mut self.upsampled, width * across + upsample::SPARE + color::SPARE);
         }
     }
 
@@ -126,10 +135,13 @@ impl Plane {
 
     /// Repeats the component's first and last column beyond its edges, which is how the triangle filters see them.
     pub fn extend_edges(&mut self, part: &Part) {
-        if !part.upsample.looks_across() {
+        let Scaled {
+            block, width, upsample, ..
+        } = part.scaled;
+        if !upsample.looks_across() {
             return;
         }
-        let end = part.width.min(8 * part.columns.end) - self.left;
+        let end = width.min(block * part.columns.end) - self.left;
         for row in self.samples.chunks_exact_mut(self.pitch).skip(CONTEXT).take(self.strip) {
             row[ORIGIN - 1] = row[ORIGIN];
             row[ORIGIN + end] = row[ORIGIN + end - 1];
@@ -151,23 +163,26 @@ impl Plane {
 
     /// Row `y` of the picture at the component's samples, from pixel `x` on, `width` pixels at full size.
     pub fn pixels(&mut self, level: crate::simd::Level, part: &Part, x: usize, y: usize, width: usize) -> &[u8] {
-        let row = y / part.down;
-        if part.upsample == Upsample::None {
+        let Scaled {
+            across, down, upsample, ..
+        } = part.scaled;
+        let row = y / down;
+        if upsample == Upsample::None {
             return &self.row_before(x, row)[1..];
         }
-        let lower = y % part.down * 2 >= part.down;
-        let other = match (part.upsample.looks_down(), lower) {
+        let lower = y % down * 2 >= down;
+        let other = match (upsample.looks_down(), lower) {
             (false, _) => row,
             (true, false) => row.saturating_sub(1),
-            (true, true) => (row + 1).min(part.height - 1),
+            (true, true) => (row + 1).min(part.scaled.height - 1),
         };
-        let first = x / part.across;
-        let count = (x + width - 1) / part.across + 1 - first;
+        let first = x / across;
+        let count = (x + width - 1) / across + 1 - first;
         let mut upsampled = core::mem::take(&mut self.upsampled);
         let (near, far) = (self.row_before(first, row), self.row_before(first, other));
-        upsample::row(level, part.upsample, near, far, lower, count, &mut upsampled);
+        upsample::row(level, upsample, near, far, lower, count, &mut upsampled);
         self.upsampled = upsampled;
-        &self.upsampled[x - first * part.across..]
+        &self.upsampled[x - first * across..]
     }
 }
 

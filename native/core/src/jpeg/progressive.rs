@@ -12,7 +12,8 @@ use super::coefficients::Coefficients;
 use super::decoder::{Region, Strips, parts};
 use super::header::Header;
 use super::huffman::{BandTable, Tables};
-use super::idct::{self, BlockRow};
+use super::idct::BlockRow;
+use super::idct_scaled;
 use super::planes::{Cover, Plane};
 use super::script::{Part, ScanPlan, Script};
 use super::unstuff::unstuff;
@@ -372,9 +373,9 @@ impl Strips<'_> {
                     per_mcu: 1,
                     stride: 1,
                 };
-                let (pitch, quant) = (plane.pitch, &self.header.quant[component.quant]);
-                let out = plane.strip_from(8 * v, 8 * columns.start);
-                idct::block_row(self.level, &blocks[columns], used, order, quant, out, pitch);
+                let (size, pitch, quant) = (part.scaled.block, plane.pitch, &self.header.quant[component.quant]);
+                let out = plane.strip_from(size * v, size * columns.start);
+                idct_scaled::block_row(self.level, size, &blocks[columns], used, order, quant, out, pitch);
             }
         }
     }

@@ -1,7 +1,6 @@
 //! Chroma upsampling by libjpeg's rules (`jdsample.c`): triangle filters ("fancy") for a factor of two, repetition for
 //! the rest and for components of at most two columns. The scalar specification, and the dispatch.
 
-use super::header::Component;
 use crate::simd::Level;
 
 /// How the rows of a component become rows of the picture.
@@ -20,14 +19,14 @@ pub(crate) enum Upsample {
 }
 
 impl Upsample {
-    /// libjpeg's choice.
-    pub fn of(component: &Component, hmax: usize, vmax: usize) -> Self {
-        match (hmax / component.h, vmax / component.v) {
+    /// libjpeg's choice, for a component `width` samples wide; `fancy`: triangle filters are not ruled out.
+    pub fn of(across: usize, down: usize, width: usize, fancy: bool) -> Self {
+        match (across, down) {
             (1, 1) => Upsample::None,
-            (1, 2) => Upsample::H1V2,
-            (2, 1) if component.width > 2 => Upsample::H2V1,
-            (2, 2) if component.width > 2 => Upsample::H2V2,
-            (across, down) => Upsample::Repeat { across, down },
+            (1, 2) if fancy => Upsample::H1V2,
+            (2, 1) if fancy && width > 2 => Upsample::H2V1,
+            (2, 2) if fancy && width > 2 => Upsample::H2V2,
+            _ => Upsample::Repeat { across, down },
         }
     }
 

@@ -4,6 +4,14 @@
 //!
 //! Everything that pixels depend on (weights, shifts) follows from the *whole* axis; the window only
 //! selects which outputs are computed. So a window of a resize equals the resize, cropped.
+//!
+//! The source may be at hand in averages of `step` pixels only. An average stands for each of its pixels, so its weight
+//! is the sum of theirs: the result is that of resizing the full-size source with every pixel replaced by its average.
+//!
+//! ```text
+//!  pixels     · | 0  1  2 | 3  4  5 | 6  7      source = 8, phase = 1, step = 3: the first average begins one
+//!  averages       0         1         2         pixel before the source
+//! ```
 
 /// An antialiasing filter; its support grows with the scale when an axis shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +93,10 @@ pub struct Axis {
     pub start: usize,
     /// Number of wanted pixels; at least 1.
     pub len: usize,
+    /// Pixels in each average that the source is at hand in; 1: as it is. At most `source / target`.
+    pub step: usize,
+    /// How many pixels of the first average lie before the source; below `step`.
+    pub phase: usize,
 }
 
 impl Axis {
@@ -95,6 +107,8 @@ impl Axis {
             target,
             start: 0,
             len: target,
+            step: 1,
+            phase: 0,
         }
     }
 
@@ -105,7 +119,7 @@ impl Axis {
 }
 
 /// A fixed-point weight.
-pub trait Weight: Copy + Default + PartialEq + std::fmt::Debug {
+pub trait Weight: Copy + Default + PartialEq + std::fmt::Debug + std::iter::Sum {
     /// Taps per pixel are padded to this if they fit and neighbours' lie close together, else to a multiple of 8.
     const NARROW: usize;
     /// Fractional bits of the weights of an axis whose filter is stretched `stretch >= 1` times.
@@ -191,7 +205,7 @@ impl<W: Weight> Taps<W> {
         }
         let scale = axis.source as f64 / axis.target as f64;
         let stretch = scale.max(1.0);
-        self.shift = W::shift(stretch);
+        self.shift = W::shift(stretch / axis.step as f64);
         self.starts.clear();
         self.counts.clear();
         let most = (2.0 * filter.support() * stretch) as usize + 2;
@@ -200,6 +214,7 @@ impl<W: Weight> Taps<W> {
             let start = contributions(filter, axis, scale, stretch, output, &mut exact);
             let from = packed.len();
             W::quantise(&exact, exact.iter().sum(), self.shift, &mut packed);
+            let start = gather(&mut packed, from, start, axis);
             let skipped = trim(&mut packed, from);
             self.starts.push((start + skipped) as u32);
             self.counts.push((packed.len() - from) as u32);
@@ -296,6 +311,24 @@ fn contributions(filter: Filter, axis: Axis, scale: f64, stretch: f64, output: u
     weights.clear();
     weights.extend((start..end).map(|tap| filter.weight((tap as f64 - center + 0.5) * narrow)));
     start
+}
+
+/// Sums `packed[from..]`, weights of pixels from `start` on, to those of averages; gives the first one.
+fn gather<W: Weight>(packed: &mut Vec<W>, from: usize, start: usize, axis: Axis) -> usize {
+    let Axis { step, phase, .. } = axis;
+    if step == 1 {
+        return start;
+    }
+    let (mut read, mut write) = (from, from);
+    let mut end = from + step - (start + phase) % step;
+    while read < packed.len() {
+        end = end.min(packed.len());
+        packed[write] = packed[read..end].iter().copied().sum();
+        (read, write) = (end, write + 1);
+        end += step;
+    }
+    packed.truncate(write);
+    (start + phase) / step
 }
 
 /// Drops zero weights at both ends of `packed[from..]`, keeping at least one; returns how many at the front.

@@ -1,0 +1,94 @@
+//! Reductions that the inverse DCT gives for nothing, and what becomes of a component at each: libjpeg's rules
+//! (`jpeg_calc_output_dimensions`, `jinit_upsampler`).
+
+use super::header::{Component, Header};
+use super::upsample::Upsample;
+
+/// Size of a decoded picture: each sample is the average of so many pixels across and down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scale {
+    /// As stored.
+    #[default]
+    Full,
+    /// A half.
+    Half,
+    /// A quarter.
+    Quarter,
+    /// An eighth.
+    Eighth,
+}
+
+impl Scale {
+    /// All of them, the greatest size first.
+    pub const ALL: [Self; 4] = [Self::Full, Self::Half, Self::Quarter, Self::Eighth];
+
+    /// 1 / `denominator`, if it is 1, 2, 4 or 8.
+    pub fn of(denominator: usize) -> Option<Self> {
+        Self::ALL.into_iter().find(|scale| scale.denominator() == denominator)
+    }
+
+    /// Pixels that a sample stands for, across and down.
+    pub fn denominator(self) -> usize {
+        1 << self as u32
+    }
+
+    /// A side of the picture at this scale: rounded up, so that the last sample may lie partly outside.
+    pub fn side(self, pixels: usize) -> usize {
+        pixels.div_ceil(self.denominator())
+    }
+
+    /// The smallest size at which `source` pixels are still at least `quality` samples for each one of `target`, across
+    /// and down. A `quality` below 1 counts as 1.
+    pub fn enough_for(source: [usize; 2], target: [usize; 2], quality: f64) -> Self {
+        let enough = |scale: &Self| {
+            let each = quality.max(1.0) * scale.denominator() as f64;
+            source.iter().zip(target).all(|(&s, t)| s as f64 >= each * t as f64)
+        };
+        Self::ALL.into_iter().rev().find(enough).unwrap_or_default()
+    }
+
+    /// Samples per side of a block of the components that are not subsampled.
+    pub(crate) fn block(self) -> usize {
+        8 / self.denominator()
+    }
+}
+
+/// A component at a scale.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scaled {
+    /// Samples per side of a block.
+    pub block: usize,
+    /// Pixels of the scaled picture per sample.
+    pub across: usize,
+    pub down: usize,
+    pub upsample: Upsample,
+    /// Size in samples.
+    pub width: usize,
+    pub height: usize,
+}
+
+impl Scaled {
+    /// Blocks of subsampled components are reduced less, as far as that makes upsampling needless.
+    pub fn new(component: &Component, header: &Header<'_>, scale: Scale) -> Self {
+        let pixels = (header.hmax * scale.block(), header.vmax * scale.block()); // of an MCU
+        let mut block = scale.block();
+        while block < 8
+            && pixels.0.is_multiple_of(component.h * block * 2)
+            && pixels.1.is_multiple_of(component.v * block * 2)
+        {
+            block *= 2;
+        }
+        let (across, down) = (pixels.0 / (component.h * block), pixels.1 / (component.v * block));
+        let width = (header.width * component.h * block).div_ceil(8 * header.hmax);
+        // libjpeg keeps no rows of context where a block is one sample
+        let upsample = Upsample::of(across, down, width, scale != Scale::Eighth);
+        Scaled {
+            block,
+            across,
+            down,
+            upsample,
+            width,
+            height: (header.height * component.v * block).div_ceil(8 * header.vmax),
+        }
+    }
+}
