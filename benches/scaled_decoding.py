@@ -1,8 +1,8 @@
 """Claim: ``Decode(scale="auto")`` is faster on large pictures; how far its pixels lie from those of a full decode.
 
 Two sets: photographs as they are, and some of them enlarged to 1920 x 1080 with noise (as in ``rivals.py``: smoother
-than a camera's). Error: each picture whole and in two crops of RandomResizedCrop's law, resized to a square, in full and
-at each quality; only results whose decode was reduced count. The yardstick is the same measure for resizing with
+than a camera's). Error: each picture whole and in two crops of RandomResizedCrop's law, resized to a square, in full
+and at each quality; only results whose decode was reduced count. The yardstick is the same measure for resizing with
 "bicubic" instead of "bilinear". Speed: one thread, bytes in memory, float32 CHW rows of 224 x 224, in turns in one run.
 With ``--images DIR`` the folder's pictures stand in for the first set.
 """
