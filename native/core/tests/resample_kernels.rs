@@ -50,7 +50,7 @@ fn resize(level: Level, image: &[u8], filter: Filter, x: Axis, y: Axis, strip: u
         let end = needed.height.min(arrived + strip);
         for row in arrived..end {
             for (plane, out) in resampler.rows_mut(row).into_iter().enumerate() {
-                let start = (plane * y.source + needed.y + row) * x.source + needed.x;
+                let start = (plane * y.averages() + needed.y + row) * x.averages() + needed.x;
                 // what lies beyond the width is anything
                 out.fill(0xA5);
                 out[..needed.width].copy_from_slice(&image[start..][..needed.width]);
@@ -134,6 +134,45 @@ fn windows_are_crops() {
                 .copied()
                 .collect();
             assert!(part == crop, "round {round}: {filter:?}, {x:?}, {y:?}");
+        }
+    }
+}
+
+#[test]
+fn averages_stand_for_their_pixels() {
+    let mut noise = Noise(4);
+    let reduced = |noise: &mut Noise| {
+        let target = 1 + noise.below(40);
+        let step = [1, 2, 4, 8][noise.below(4)];
+        let source = step * target + noise.below(300);
+        Axis {
+            step,
+            phase: noise.below(step),
+            ..Axis::whole(source, target)
+        }
+    };
+    for round in 0..300 {
+        let (x, y) = (reduced(&mut noise), reduced(&mut noise));
+        let averages = noise.image(x.averages() * y.averages());
+        let pixels: Vec<u8> = (0..3 * y.source * x.source)
+            .map(|i| {
+                let (plane, row, column) = (i / x.source / y.source, i / x.source % y.source, i % x.source);
+                let row = plane * y.averages() + (row + y.phase) / y.step;
+                averages[row * x.averages() + (column + x.phase) / x.step]
+            })
+            .collect();
+        for filter in FILTERS {
+            let found = resize(detect(), &averages, filter, x, y, 5);
+
+            let (x, y) = (Axis::whole(x.source, x.target), Axis::whole(y.source, y.target));
+            let expected = resize(detect(), &pixels, filter, x, y, 5);
+            // convex filters round their weights as finely as the averages need
+            let most = u8::from(filter.is_convex());
+            let difference = found.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).max();
+            assert!(
+                difference <= Some(most),
+                "round {round}: {filter:?}, {x:?}, {y:?}: {difference:?}"
+            );
         }
     }
 }

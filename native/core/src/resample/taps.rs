@@ -112,6 +112,11 @@ impl Axis {
         }
     }
 
+    /// Averages that hold the source.
+    pub fn averages(self) -> usize {
+        (self.phase + self.source).div_ceil(self.step)
+    }
+
     /// True if this axis keeps its pixels.
     pub fn is_identity(self) -> bool {
         self.source == self.target
