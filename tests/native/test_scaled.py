@@ -255,3 +255,20 @@ def test_senseless_qualities_are_refused(jpeg: Jpeg, quality: float) -> None:
     """Fewer samples than pixels, or no number."""
     with pytest.raises(ValueError, match="quality must be a finite number of at least 1"):
         filled(jpeg(64, 64), [0, 0, 64, 64, 8, 8, 0, 0, 0], "bilinear", quality)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("kind", [None, "rows", "tiles"])
+def test_threads_and_indices_change_no_sample(jpeg: Jpeg, scale: int, kind: str | None) -> None:
+    """A large picture decodes alike on several threads and by an index, whole and by region."""
+    file = jpeg(1700, 1300, subsampling=2)
+    index = None if kind is None else _native.build_index(file, kind)
+    for region in (None, (301, 203, 1600, 1299)):
+        expected = _native.decode(file, region, scale=scale)
+
+        for threads in (1, 3):
+            found: list[tuple[int, bool, bytes | None]] = []
+            part = _native.decode(file, region, scale=scale, index=index, found=found, threads=threads)
+
+            np.testing.assert_array_equal(part, expected)
+            assert not found

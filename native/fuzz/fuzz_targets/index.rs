@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use penstock_core::error::Error;
-use penstock_core::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region};
+use penstock_core::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region, Scale};
 use penstock_core::rows::RowSink;
 
 #[path = "../../core/tests/writer/mod.rs"]
@@ -61,9 +61,17 @@ fn region_of(bytes: [u8; 4], header: &Header<'_>) -> Region {
         let (a, b) = (usize::from(a) % size, usize::from(b) % size);
         (a.min(b), a.abs_diff(b) + 1)
     };
-    let (x, width) = side(header.width(), bytes[0], bytes[1]);
-    let (y, height) = side(header.height(), bytes[2], bytes[3]);
-    Region { x, y, width, height }
+    let scale = Scale::ALL[usize::from(bytes[3]) / 64];
+    let all = Region::whole_at(header, scale);
+    let (x, width) = side(all.width, bytes[0], bytes[1]);
+    let (y, height) = side(all.height, bytes[2], bytes[3]);
+    Region {
+        x,
+        y,
+        width,
+        height,
+        scale,
+    }
 }
 
 fuzz_target!(|bytes: &[u8]| {
