@@ -1,12 +1,11 @@
 # Made by native/stubs.py from the native module; do not edit.
 # ruff: noqa: A002  (`filter` is the word for it)
 """
-Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL and, unless more threads are asked
-for, on the calling thread.
+Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL.
 
-Images are HWC uint8 RGB; encoded images are bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every
-function may be called from any number of threads at once; arrays must not be written to while a call reads them,
-and rows of a batch not by two calls at once.
+Work is done on the calling thread, unless more are asked for. Images are HWC uint8 RGB; encoded images are bytes,
+bytearray, memoryview or one-dimensional uint8 arrays. Every function may be called from any number of threads at
+once; arrays must not be written to while a call reads them, and rows of a batch not by two calls at once.
 """
 
 from collections.abc import Sequence
@@ -50,7 +49,7 @@ class TooLargeError(ValueError):
     """The header declares more pixels than `max_pixels`; nothing was allocated."""
 
 class UnsupportedError(ValueError):
-    """An image of a kind that the native decoder leaves to Pillow: not a JPEG, CMYK, 12-bit, a progressive one that lacks scans ..."""
+    """An image that is left to Pillow: not a JPEG, CMYK, 12-bit, a progressive one that lacks scans ..."""
 
 GEOMETRY_COLUMNS: Final[int]
 """
