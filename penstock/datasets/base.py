@@ -222,7 +222,8 @@ def located(error: BaseException, **where: Any) -> BaseException:
     if isinstance(error, PenstockError):
         return error.locate(**where)
     if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit)):
-        wrapped = SampleError(f"{type(error).__name__} was raised while a sample was built: {error}", **where)
+        said = f"{type(error).__name__} was raised while a sample was built: {error}"
+        wrapped = SampleError(said.removesuffix(": "), **where)
         wrapped.__cause__ = error
         return wrapped
     known = {name: value for name, value in where.items() if value is not None}

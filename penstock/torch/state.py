@@ -350,9 +350,10 @@ def redistribute(position: Position, processes: int, *, stream: bool) -> None:
         position.shares = {0: Share(shares[0].samples, shares[0].state)}
         position.last_worker = None
     elif stream and (told or position.batches):
+        taken = f"with {old} worker process(es), each with a stream of its own" if old else "of one stream"
         raise StateError(
-            f"the state was taken with {old} worker process(es), each with a stream of its own, and this loader has "
-            f"{new}: where each of them stands cannot be told; give num_workers={old}"
+            f"the state was taken {taken}, and this loader has {new or 'no'} worker process(es): where each of its "
+            f"streams would stand cannot be told; give num_workers={old}"
         )
     elif any(not _same(state, told[0]) for state in told):
         raise StateError(

@@ -161,6 +161,19 @@ def test_09_stop_iteration_does_not_end_the_epoch(load: Load, make: Any, num_wor
     assert sum(len(batch) for batch in batches) == 60
 
 
+def test_09_an_empty_stop_iteration_reads_well(load: Load) -> None:
+    """Fault 9: what says nothing of itself leaves no colon behind."""
+
+    class Ends(Indices):
+        def __getitem__(self, index: int) -> Any:
+            raise StopIteration
+
+    loader = type(load(Ends()))(Ends(), 4)
+
+    with pytest.raises(SampleError, match=r"^StopIteration was raised while a sample was built \[index=0\]$"):
+        next(iter(loader))
+
+
 class Bad(Indices):
     """Four samples of 64 cannot be built; one of them ends its worker."""
 

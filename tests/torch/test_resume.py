@@ -223,6 +223,16 @@ def test_streams_of_other_workers_are_refused() -> None:
             iter(other)
 
 
+def test_one_stream_is_not_divided() -> None:
+    """Nor can what one process iterated go on in several; the error says so, and not that there were no workers."""
+    loader = maker(Plain, "in order", "serial")()
+    next(iter(loader))
+    other = resumed(maker(Plain, "in order", "processes 2"), kept(loader))
+
+    with pytest.raises(StateError, match=r"of one stream.*this loader has 2 worker process\(es\).*give num_workers=0"):
+        iter(other)
+
+
 def test_a_state_is_small_whatever_the_epoch() -> None:
     """O(1): no order, no indices, whoever shuffles."""
     for order in ("shuffled", "our random"):
