@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import copyreg
 import pickle
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -116,3 +118,21 @@ def test_a_state_is_none_or_pickled(state: Any) -> None:
 
     assert (packed is None) == (state is None)
     assert unpacked_state(packed) == state
+
+
+class Late:
+    """Cannot be pickled, until somebody says how."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not yet")
+
+
+def test_what_is_registered_later_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is not forked imports torch, which says how its own are pickled, after this module."""
+    with pytest.raises(TypeError, match="not yet"):
+        carried([Late()])
+    reductions = ((copyreg.dispatch_table, "copyreg"), (ForkingPickler._extra_reducers, "multiprocessing"))  # type: ignore[attr-defined]  # typeshed leaves it out
+    for table, name in reductions:
+        monkeypatch.setitem(table, Late, lambda _, name=name: (str, (name,)))
+
+        assert carried([Late()]) == [name]

@@ -24,8 +24,6 @@ Places = list[tuple[int, int, int]]
 
 _SMALL: Final = ALIGNMENT
 
-_REDUCTIONS = ForkingPickler(io.BytesIO()).dispatch_table  # live: what is registered later is in it
-
 REDUCERS: dict[type, Callable[[Any], Any]] = {}
 """How values of exactly a type are taken apart into buffers; ``NotImplemented``: as pickle would."""
 
@@ -35,7 +33,8 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO, hand_out: Callable[[pickle.PickleBuffer], bool]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=hand_out)
-        self.dispatch_table = _REDUCTIONS
+        # asked for each time, as it is a copy: torch may be imported, and register its own, after this module
+        self.dispatch_table = ForkingPickler(file).dispatch_table
 
     def reducer_override(self, value: Any) -> Any:
         reduce = REDUCERS.get(type(value))
