@@ -237,6 +237,7 @@ def fill(
     scale: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
     offset: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
     max_pixels: SupportsIndex = 134217728,
+    beside: SupportsLenAndGetItem[SupportsIndex] | None = None,
     quality: SupportsFloat | SupportsIndex | None = None,
     indices: Sequence[Buffer | None] | None = None,
     learn: str | None = None,
@@ -252,7 +253,8 @@ def fill(
         ``n`` encoded images.
     geometry : ndarray, shape (n, 9), int32
         x0, y0, x1, y1 (the region of the image), width, height (what it is resized to), left, top (where the output's
-        H x W window lies in that), flip (bit 0: left and right, bit 1: top and bottom; applied last).
+        H x W window lies in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit 1: top and
+        bottom; applied last).
     out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
         The batch; C-contiguous.
     rows : ndarray, shape (n,), int64
@@ -267,6 +269,8 @@ def fill(
         the type. uint8 batches: None.
     max_pixels : int
         Largest width times height that a header may declare.
+    beside : sequence of three int, optional
+        Colour, 0 to 255, of what a window shows beside the resized region; it must show some of that.
     quality : float, optional
         Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality`` samples
         across and down for each pixel of the size; at least 1. The result is that of the full-size picture with every
@@ -308,6 +312,7 @@ def fill_pixels(
     filter: str,
     scale: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
     offset: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
+    beside: SupportsLenAndGetItem[SupportsIndex] | None = None,
 ) -> None:
     """
     The same as `fill` for one image that is already decoded.
@@ -318,7 +323,7 @@ def fill_pixels(
         RGB; C-contiguous.
     geometry : ndarray, shape (9,), int32
         As a row of `fill`'s.
-    out, layout, filter, scale, offset
+    out, layout, filter, scale, offset, beside
         As `fill`'s.
     row : int
         The row of `out` to be filled.

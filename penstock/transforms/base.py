@@ -73,6 +73,7 @@ class Fusion:
     resized: bool = False
     filter: str = "bilinear"
     flipped: bool = False
+    beside: tuple[int, int, int] | None = None
     scale: tuple[float, ...] | None = None
     offset: tuple[float, ...] | None = None
     dtype: str = "uint8"

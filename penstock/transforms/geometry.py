@@ -8,7 +8,7 @@ Every fused geometry op is folded into one such row of nine numbers per image, s
 region alone and touches each pixel once. A crop before any resize shrinks the region; one after it narrows the
 window; behind a flip, windows are mirrored back, because the flip is applied last. What cannot be folded exactly (a
 second resize, a resize behind a flip) the ops refuse in :meth:`Op.fuse`; a window that leaves the image, and so needs
-padding, marks its row for the general path.
+padding, marks its row for the general path, unless it is the frame of a letterbox, whose colour the plan knows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Geometry:
         Rows that the plan cannot express; None: there are none.
     """
 
-    __slots__ = ("_flipped", "_resized", "padded", "plan", "size")
+    __slots__ = ("_flipped", "_framed", "_resized", "padded", "plan", "size")
 
     def __init__(self, sizes: Sizes) -> None:
         self.plan = np.zeros((len(sizes), _native.GEOMETRY_COLUMNS), np.int32)
@@ -50,6 +50,7 @@ class Geometry:
         self.padded: NDArray[np.bool_] | None = None
         self._resized = False
         self._flipped = False
+        self._framed = False
 
     def crop(self, windows: NDArray[np.int32], may_pad: bool = False) -> None:
         """Keep a window of each image, (n, 4): left, top, width, height; ``may_pad``: it may reach outside."""
@@ -61,6 +62,8 @@ class Geometry:
         plan = self.plan
         if self._resized:
             plan[:, _ORIGIN] += corner
+            if self._framed:
+                self._mark_beside(extent)
         else:
             start = plan[:, _X0Y0]
             start += corner
@@ -76,6 +79,14 @@ class Geometry:
         self.plan[:, _SIZE] = sizes
         self.size = sizes
 
+    def frame(self, corner: NDArray[np.int32], sizes: Sizes) -> None:
+        """Put each image, (n, 2) from left and top, into a larger one of one colour; once, behind a resize."""
+        assert self._resized
+        assert not self._flipped
+        self._framed = True
+        self.plan[:, _ORIGIN] -= corner
+        self.size = sizes
+
     def flip(self, chosen: NDArray[np.bool_], vertical: bool) -> None:
         """Mirror the chosen images."""
         self._flipped = True
@@ -86,6 +97,13 @@ class Geometry:
         if inside.min(initial=0) < 0:
             outside = np.any(inside < 0, axis=1)
             self.padded = outside if self.padded is None else outside | self.padded
+
+    def _mark_beside(self, extent: NDArray[np.int32]) -> None:
+        """The native core refuses windows that show nothing of the image."""
+        origin = self.plan[:, _ORIGIN]
+        beside = np.any((origin + extent <= 0) | (origin >= self.plan[:, _SIZE]), axis=1)
+        if beside.any():
+            self.padded = beside if self.padded is None else beside | self.padded
 
     def _unflipped(self, corner: NDArray[np.int32], extent: NDArray[np.int32]) -> NDArray[np.int32]:
         flipped = (self.plan[:, _FLIP, None] & np.array([1, 2], np.int32)) != 0

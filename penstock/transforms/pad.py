@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, pair
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, pair
 from penstock.transforms.checks import byte_colour, colour, colour_in, numbers, require_pixels, whole
+from penstock.transforms.geometry import Geometry
 from penstock.transforms.pixels import Pixels, paint
 from penstock.transforms.resize import Resize, check_filter, require_uint8, resize_native, resize_pillow
 
@@ -186,6 +187,18 @@ class Letterbox(Op):
             f"Letterbox({self.size_}, fill={self.fill}, filter={self.filter!r}, enlarge={self.enlarge}, "
             f"mask_fill={self.mask_fill})"
         )
+
+    def fuse(self, fusion: Fusion) -> bool:
+        """As a resize, with a colour for what is beside the image."""
+        if fusion.resized or fusion.flipped or fusion.scale is not None:
+            return False
+        fusion.resized, fusion.filter, fusion.beside = True, self.filter, self.fill
+        return True
+
+    def compose(self, geometry: Geometry, params: Params) -> None:
+        """Set the size, and the place in the frame."""
+        geometry.resize(params[:, 2:])
+        geometry.frame(params[:, :2], self.size(params, geometry.size))
 
     def _frame(self, inner: Pixels, params: Params) -> Pixels:
         left, top = params[:2].tolist()

@@ -15,6 +15,7 @@ number of threads at once; holds no state. Which ops fuse is the ops' own knowle
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -36,6 +37,8 @@ __all__ = ["Failure", "Indexed", "Plan", "Program"]
 
 _FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask"})
 _GENERAL: Final = "general"
+_LARGE_PIXELS: Final = 4 << 20
+"""Pixels from which on an image that is filled alone is decoded on several threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +210,10 @@ class Program:
     def run_one(self, image: Any, keys: SampleKeys) -> Any:
         """One image's result; errors are raised as they are."""
         failed: list[Failure] = []
-        result = self._run(_Chunk([image], keys, None), failed)[0]
+        results = self._run(_Chunk([image], keys, None), failed)
         if failed:
             raise failed[0].error
-        return result
+        return results[0]
 
     def __repr__(self) -> str:
         names = [type(op).__name__ for op in self.ops]
@@ -273,8 +276,10 @@ class Program:
             filter=fusion.filter,
             scale=fusion.scale,
             offset=fusion.offset,
+            beside=fusion.beside,
             max_pixels=fusion.decode.max_pixels,
             quality=fusion.decode.quality if fusion.decode.scale == "auto" else None,
+            threads=_threads(chunk),
             **_index_arguments(chunk.indexed, fused, found),
         )
         if chunk.indexed is not None:
@@ -311,6 +316,7 @@ class Program:
                         filter=fusion.filter,
                         scale=fusion.scale,
                         offset=fusion.offset,
+                        beside=fusion.beside,
                     )
                 return
         with trace.stage("augment"):  # decoding is not told apart on this path
@@ -367,6 +373,13 @@ class Program:
             raise failed[0].error
         row: NDArray[Any] = out[0]
         return row
+
+
+def _threads(chunk: _Chunk) -> int:
+    """A picture alone may have every core: what is not large is done on one all the same."""
+    if len(chunk.images) > 1 or chunk.known_sizes.prod() < _LARGE_PIXELS:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _index_arguments(indexed: Indexed | None, fused: NDArray[np.int64] | None, found: list[Any]) -> dict[str, Any]:

@@ -228,6 +228,7 @@ fn threads_change_no_pixel() {
         filter,
         layout: Layout::Hwc,
         window,
+        beside: [0; 3],
         quality,
         limits: LIMITS,
     };
@@ -249,7 +250,11 @@ fn threads_change_no_pixel() {
             ([10, 20, 1510, 1020], [1500, 1000], Filter::Bilinear, 3, f64::INFINITY),
         ] {
             let [w, h] = window.map(|side| side as i32);
-            let geometry = Geometry::new([region[0], region[1], region[2], region[3], w, h, 0, 0, flip], window);
+            let geometry = Geometry::new(
+                [region[0], region[1], region[2], region[3], w, h, 0, 0, flip],
+                window,
+                false,
+            );
             let geometry = geometry.expect("consistent");
             let mut filled = |guide| {
                 let mut row = vec![0; 3 * window[0] * window[1]];

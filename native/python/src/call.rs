@@ -85,6 +85,7 @@ pub struct Target<'a> {
     batch: &'a Batch,
     affine: Affine,
     recipe: Recipe,
+    framed: bool,
 }
 
 impl<'a> Target<'a> {
@@ -92,10 +93,10 @@ impl<'a> Target<'a> {
         batch: &'a Batch,
         layout: &str,
         filter: &str,
-        scale: Option<[f32; 3]>,
-        offset: Option<[f32; 3]>,
+        [scale, offset]: [Option<[f32; 3]>; 2],
         max_pixels: u64,
         quality: Option<f64>,
+        beside: Option<[u8; 3]>,
     ) -> PyResult<Self> {
         let (order, channels, height, width) = match (layout, batch.shape) {
             ("HWC", [_, h, w, c]) => (Layout::Hwc, c, h, w),
@@ -128,10 +129,16 @@ impl<'a> Target<'a> {
             filter: filter_named(filter)?,
             layout: order,
             window: [width, height],
+            beside: beside.unwrap_or_default(),
             quality: quality.unwrap_or(f64::INFINITY),
             limits,
         };
-        Ok(Self { batch, affine, recipe })
+        Ok(Self {
+            batch,
+            affine,
+            recipe,
+            framed: beside.is_some(),
+        })
     }
 
     /// # Safety
@@ -148,7 +155,8 @@ impl<'a> Target<'a> {
     }
 
     fn geometry(&self, columns: &[i32; Geometry::COLUMNS], i: usize) -> PyResult<Geometry> {
-        Geometry::new(*columns, self.recipe.window).map_err(|message| invalid(format!("geometry[{i}]: {message}")))
+        Geometry::new(*columns, self.recipe.window, self.framed)
+            .map_err(|message| invalid(format!("geometry[{i}]: {message}")))
     }
 
     fn row_index(&self, row: i64) -> PyResult<usize> {
@@ -241,7 +249,7 @@ pub fn fill_pixels(
         return Err(invalid(format!("geometry of shape {:?} is not [9]", geometry.shape())));
     };
     let (geometry, row) = (
-        Geometry::new(columns, target.recipe.window).map_err(invalid)?,
+        Geometry::new(columns, target.recipe.window, target.framed).map_err(invalid)?,
         target.row_index(row)?,
     );
     let level = level();
@@ -299,13 +307,14 @@ pub fn resize<'py>(
     let filter = filter_named(filter)?;
     let [x0, y0, x1, y1] = corners(region, pixels.width, pixels.height)?;
     let window = [width, height].map(|side| side.max(0) as usize);
-    let geometry = Geometry::new([x0, y0, x1, y1, width, height, 0, 0, 0], window).map_err(invalid)?;
+    let geometry = Geometry::new([x0, y0, x1, y1, width, height, 0, 0, 0], window, false).map_err(invalid)?;
     geometry.check_inside(pixels.width, pixels.height).map_err(invalid)?;
     let mut resized = NewArray::empty(py, &[window[1], window[0], pixels.channels])?;
     let recipe = Recipe {
         filter,
         layout: Layout::Hwc,
         window,
+        beside: [0; 3],
         quality: f64::INFINITY,
         limits: Limits { max_pixels: u64::MAX },
     };
@@ -335,8 +344,12 @@ pub fn decode<'py>(
         x1.saturating_sub(x0).max(0) as usize,
         y1.saturating_sub(y0).max(0) as usize,
     ];
-    let geometry =
-        Geometry::new([x0, y0, x1, y1, window[0] as i32, window[1] as i32, 0, 0, 0], window).map_err(invalid)?;
+    let geometry = Geometry::new(
+        [x0, y0, x1, y1, window[0] as i32, window[1] as i32, 0, 0, 0],
+        window,
+        false,
+    )
+    .map_err(invalid)?;
     geometry
         .check_inside(header.width(), header.height())
         .map_err(invalid)?;

@@ -170,7 +170,8 @@ mod _native {
     ///     ``n`` encoded images.
     /// geometry : ndarray, shape (n, 9), int32
     ///     x0, y0, x1, y1 (the region of the image), width, height (what it is resized to), left, top (where the output's
-    ///     H x W window lies in that), flip (bit 0: left and right, bit 1: top and bottom; applied last).
+    ///     H x W window lies in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit 1: top and
+    ///     bottom; applied last).
     /// out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
     ///     The batch; C-contiguous.
     /// rows : ndarray, shape (n,), int64
@@ -185,6 +186,8 @@ mod _native {
     ///     the type. uint8 batches: None.
     /// max_pixels : int
     ///     Largest width times height that a header may declare.
+    /// beside : sequence of three int, optional
+    ///     Colour, 0 to 255, of what a window shows beside the resized region; it must show some of that.
     /// quality : float, optional
     ///     Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality`` samples
     ///     across and down for each pixel of the size; at least 1. The result is that of the full-size picture with every
@@ -215,7 +218,7 @@ mod _native {
     ///     Arguments that do not fit together; nothing was written, except where a region turns out not to lie inside its
     ///     image (the message names ``i``): then other rows may have been.
     #[pyfunction]
-    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, quality=None, indices=None, learn=None, found=None, threads=1))]
+    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, beside=None, quality=None, indices=None, learn=None, found=None, threads=1))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn fill<'py>(
         py: Python<'py>,
@@ -228,13 +231,14 @@ mod _native {
         scale: Option<[f32; 3]>,
         offset: Option<[f32; 3]>,
         max_pixels: u64,
+        beside: Option<[u8; 3]>,
         quality: Option<f64>,
         indices: Option<Indices>,
         learn: Option<&str>,
         found: Option<Notes<'py>>,
         threads: usize,
     ) -> PyResult<(Failures, u64, u64)> {
-        let target = Target::new(&out, layout, filter, scale, offset, max_pixels, quality)?;
+        let target = Target::new(&out, layout, filter, [scale, offset], max_pixels, quality, beside)?;
         let guides = Guides::new(images.0.len(), indices, learn, found.is_some(), threads)?;
         call::fill(py, &images.0, &geometry, &target, &rows, &guides, found)
     }
@@ -247,7 +251,7 @@ mod _native {
     ///     RGB; C-contiguous.
     /// geometry : ndarray, shape (9,), int32
     ///     As a row of `fill`'s.
-    /// out, layout, filter, scale, offset
+    /// out, layout, filter, scale, offset, beside
     ///     As `fill`'s.
     /// row : int
     ///     The row of `out` to be filled.
@@ -257,7 +261,7 @@ mod _native {
     /// TypeError, ValueError
     ///     Arguments that do not fit together; nothing was written.
     #[pyfunction]
-    #[pyo3(signature = (image, geometry, out, row, *, layout, filter, scale=None, offset=None))]
+    #[pyo3(signature = (image, geometry, out, row, *, layout, filter, scale=None, offset=None, beside=None))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn fill_pixels(
         py: Python<'_>,
@@ -269,8 +273,9 @@ mod _native {
         filter: &str,
         scale: Option<[f32; 3]>,
         offset: Option<[f32; 3]>,
+        beside: Option<[u8; 3]>,
     ) -> PyResult<()> {
-        let target = Target::new(&out, layout, filter, scale, offset, u64::MAX, None)?;
+        let target = Target::new(&out, layout, filter, [scale, offset], u64::MAX, None, beside)?;
         call::fill_pixels(py, &image, &geometry, &target, row)
     }
 

@@ -27,12 +27,11 @@ impl Filler {
         region: Region,
     ) -> Option<(Vec<Picture>, Duration, Found)> {
         let (index, found) = self.index_for(header, guide, region)?;
-        let bands = split(recipe.window[1], guide.threads, |rows| rows);
+        let bands = split(geometry.seen()[1], guide.threads, |rows| rows);
         let made = self.side_by_side(guide.threads, bands, |filler, rows| {
-            let window = [recipe.window[0], rows.len()];
-            let (geometry, recipe) = (geometry.band(rows.start), Recipe { window, ..*recipe });
+            let geometry = geometry.band(&rows);
             let open_rows = strip_rows(header, region.scale);
-            let needed = begin(&mut filler.resampler, &geometry, region.scale, &recipe, 3, open_rows);
+            let needed = begin(&mut filler.resampler, &geometry, region.scale, recipe, 3, open_rows);
             let mut sink = Timed {
                 resampler: &mut filler.resampler,
                 spent: Duration::ZERO,

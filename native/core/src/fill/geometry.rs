@@ -1,5 +1,7 @@
 //! Where an output row's pixels come from.
 
+use std::ops::Range;
+
 use crate::jpeg::{Region, Scale};
 use crate::resample::Axis;
 
@@ -9,6 +11,8 @@ pub struct Geometry {
     region: [usize; 4],
     size: [usize; 2],
     origin: [usize; 2],
+    seen: [usize; 2],
+    frame: [usize; 2],
     /// Mirror left and right, after everything else.
     pub flip_x: bool,
     /// Mirror top and bottom, after everything else.
@@ -20,11 +24,12 @@ impl Geometry {
     pub const COLUMNS: usize = 9;
 
     /// From x0, y0, x1, y1 (region of the source), width, height (what it is resized to), left, top (origin of the
-    /// window within that), flip (bit 0: horizontal, bit 1: vertical), for a window of `width` x `height`.
+    /// window within that), flip (bit 0: horizontal, bit 1: vertical), for a window of `width` x `height`. Only a window
+    /// that is `framed` may leave the picture, and not altogether.
     ///
     /// # Errors
     /// A sentence, where these contradict each other.
-    pub fn new(columns: [i32; Self::COLUMNS], window: [usize; 2]) -> Result<Self, String> {
+    pub fn new(columns: [i32; Self::COLUMNS], window: [usize; 2], framed: bool) -> Result<Self, String> {
         let [x0, y0, x1, y1, width, height, left, top, flip] = columns;
         if x0 < 0 || y0 < 0 || x1 <= x0 || y1 <= y0 {
             return Err(format!(
@@ -35,8 +40,8 @@ impl Geometry {
             return Err(format!("size {width} x {height} is not at least 1 x 1"));
         }
         let [w, h] = window;
-        let fits = |origin: i32, len: usize, size: i32| origin >= 0 && origin as usize + len <= size as usize;
-        if !fits(left, w, width) || !fits(top, h, height) {
+        let (x, y) = (Seen::new(left, w, width), Seen::new(top, h, height));
+        if x.len == 0 || y.len == 0 || !framed && (x.len < w || y.len < h) {
             return Err(format!(
                 "window of {w} x {h} at ({left}, {top}) is not inside the size {width} x {height}"
             ));
@@ -47,7 +52,9 @@ impl Geometry {
         Ok(Self {
             region: [x0, y0, x1, y1].map(|v| v as usize),
             size: [width as usize, height as usize],
-            origin: [left as usize, top as usize],
+            origin: [x.origin, y.origin],
+            seen: [x.len, y.len],
+            frame: [x.before, y.before],
             flip_x: flip & 1 != 0,
             flip_y: flip & 2 != 0,
         })
@@ -59,18 +66,31 @@ impl Geometry {
             region,
             size: [width, height],
             origin: [0, 0],
+            seen: [width, height],
+            frame: [0, 0],
             flip_x: false,
             flip_y: false,
         }
     }
 
-    /// Of a window that begins `rows` further down.
-    pub(super) fn band(&self, rows: usize) -> Self {
-        let [left, top] = self.origin;
+    /// Of these rows of what is seen.
+    pub(super) fn band(&self, rows: &Range<usize>) -> Self {
+        let ([left, top], [width, _]) = (self.origin, self.seen);
         Self {
-            origin: [left, top + rows],
+            origin: [left, top + rows.start],
+            seen: [width, rows.len()],
             ..*self
         }
+    }
+
+    /// Columns and rows of the window that show the picture.
+    pub(super) fn seen(&self) -> [usize; 2] {
+        self.seen
+    }
+
+    /// Columns and rows of the window before those.
+    pub(super) fn frame(&self) -> [usize; 2] {
+        self.frame
     }
 
     /// # Errors
@@ -104,9 +124,9 @@ impl Geometry {
         Scale::enough_for([x1 - x0, y1 - y0], self.size, quality)
     }
 
-    /// Both axes, for a window of `width` x `height` and a source at `scale`.
-    pub fn axes(&self, scale: Scale, [width, height]: [usize; 2]) -> [Axis; 2] {
-        let [x0, y0, x1, y1] = self.region;
+    /// Both axes of what is seen, for a source at `scale`.
+    pub fn axes(&self, scale: Scale) -> [Axis; 2] {
+        let ([x0, y0, x1, y1], [width, height]) = (self.region, self.seen);
         let step = scale.denominator();
         [
             Axis {
@@ -126,5 +146,28 @@ impl Geometry {
                 phase: y0 % step,
             },
         ]
+    }
+}
+
+/// How a window of some columns (or rows) meets a picture.
+struct Seen {
+    /// First column of the picture that is seen.
+    origin: usize,
+    /// Columns that are seen.
+    len: usize,
+    /// Columns of the window before them.
+    before: usize,
+}
+
+impl Seen {
+    fn new(start: i32, window: usize, size: i32) -> Self {
+        let (start, size) = (i64::from(start), i64::from(size));
+        let end = (start + window as i64).min(size);
+        let origin = start.max(0);
+        Self {
+            origin: origin as usize,
+            len: (end - origin).max(0) as usize,
+            before: (origin - start) as usize,
+        }
     }
 }

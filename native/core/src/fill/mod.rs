@@ -72,6 +72,8 @@ pub struct Recipe {
     pub layout: Layout,
     /// Width and height of the window.
     pub window: [usize; 2],
+    /// Colour of what a window shows beside the picture.
+    pub beside: [u8; 3],
     /// Encoded images are decoded at the smallest scale that still has so many samples across and down for each pixel of
     /// the size they are resized to; infinite: always in full.
     pub quality: f64,
@@ -133,6 +135,7 @@ impl Filler {
             resampler: Resampler::with_level(level),
             writer: Writer {
                 lines: Lines::new(level),
+                framed: [const { Vec::new() }; 3],
                 mirrored: [const { Vec::new() }; 3],
                 interleaved: Vec::new(),
             },
@@ -164,7 +167,7 @@ impl Filler {
             spent.resize += resized;
             spent.decode += begun.elapsed().saturating_sub(resized);
             let begun = Instant::now();
-            self.writer.write(&pictures, geometry, recipe.layout, row);
+            self.writer.write(&pictures, geometry, recipe, row);
             spent.resize += begun.elapsed();
             return Ok(found);
         }
@@ -245,7 +248,7 @@ impl Filler {
 
     fn finish(&mut self, geometry: &Geometry, recipe: &Recipe, row: Row<'_>) {
         let picture = std::slice::from_ref(self.resampler.picture());
-        self.writer.write(picture, geometry, recipe.layout, row);
+        self.writer.write(picture, geometry, recipe, row);
         self.resampler.shrink(KEPT_BYTES);
     }
 }
@@ -264,7 +267,7 @@ fn begin(
     planes: usize,
     open_rows: usize,
 ) -> Region {
-    let [x, y] = geometry.axes(scale, recipe.window);
+    let [x, y] = geometry.axes(scale);
     let around = geometry.scaled_region(scale);
     let needed = resampler.begin(recipe.filter, x, y, planes, open_rows);
     Region {
@@ -329,31 +332,30 @@ impl RowSink for Rgb<'_> {
 /// Writes pictures as rows of a batch.
 struct Writer {
     lines: Lines,
+    framed: [Vec<u8>; 3],
     mirrored: [Vec<u8>; 3],
     interleaved: Vec<u8>,
 }
 
 impl Writer {
     /// Writes a picture that lies in bands, from top to bottom.
-    fn write(&mut self, bands: &[Picture], geometry: &Geometry, layout: Layout, mut row: Row<'_>) {
+    fn write(&mut self, bands: &[Picture], geometry: &Geometry, recipe: &Recipe, mut row: Row<'_>) {
         let [first, ..] = bands else { return };
-        let (planes, width) = (first.planes, first.width);
-        let height = bands.iter().map(|band| band.height).sum();
-        assert_eq!(row.len(), planes * width * height, "a row as large as the picture");
-        let picture = |plane: usize, y: usize| {
-            let mut y = if geometry.flip_y { height - 1 - y } else { y };
-            let mut bands = bands.iter();
-            loop {
-                let band = bands.next().unwrap_or(first);
-                if y < band.height {
-                    return band.row(plane, y);
-                }
-                y -= band.height;
-            }
+        let (planes, [width, height]) = (first.planes, recipe.window);
+        let seen = [first.width, bands.iter().map(|band| band.height).sum()];
+        assert_eq!(seen, geometry.seen(), "the part of the window that shows the picture");
+        assert_eq!(row.len(), planes * width * height, "a row as large as the window");
+        let frame = Frame {
+            before: geometry.frame(),
+            seen,
+            window: recipe.window,
+            colour: recipe.beside,
         };
-        if layout == Layout::Chw || planes == 1 {
+        let source = |y| if geometry.flip_y { height - 1 - y } else { y };
+        let [fr, fg, fb] = &mut self.framed;
+        if recipe.layout == Layout::Chw || planes == 1 {
             for (plane, y) in (0..planes).flat_map(|plane| (0..height).map(move |y| (plane, y))) {
-                let mut line = picture(plane, y);
+                let mut line = frame.line(bands, plane, source(y), fr);
                 if geometry.flip_x {
                     line = mirror(self.lines, line, &mut self.mirrored[0]);
                 }
@@ -363,7 +365,10 @@ impl Writer {
         }
         self.interleaved.resize(3 * width, 0);
         for y in 0..height {
-            let [mut r, mut g, mut b] = [0, 1, 2].map(|plane| picture(plane, y));
+            let from = source(y);
+            let mut r = frame.line(bands, 0, from, fr);
+            let mut g = frame.line(bands, 1, from, fg);
+            let mut b = frame.line(bands, 2, from, fb);
             if geometry.flip_x {
                 let [mr, mg, mb] = &mut self.mirrored;
                 r = mirror(self.lines, r, mr);
@@ -378,6 +383,43 @@ impl Writer {
             }
         }
     }
+}
+
+/// A picture in a window that may be larger, and shows a colour beside it.
+struct Frame {
+    before: [usize; 2],
+    seen: [usize; 2],
+    window: [usize; 2],
+    colour: [u8; 3],
+}
+
+impl Frame {
+    /// Line `y` of the window, of one plane; composed in `framed` if there is something beside the picture.
+    fn line<'a>(&self, bands: &'a [Picture], plane: usize, y: usize, framed: &'a mut Vec<u8>) -> &'a [u8] {
+        let content = y.checked_sub(self.before[1]).filter(|y| *y < self.seen[1]);
+        let content = content.map_or(&[][..], |y| banded(bands, plane, y));
+        if self.seen[0] == self.window[0] && !content.is_empty() {
+            return content;
+        }
+        framed.clear();
+        if !content.is_empty() {
+            framed.resize(self.before[0], self.colour[plane]);
+            framed.extend_from_slice(content);
+        }
+        framed.resize(self.window[0], self.colour[plane]);
+        framed
+    }
+}
+
+/// Line `y` of a picture in bands.
+fn banded(bands: &[Picture], plane: usize, mut y: usize) -> &[u8] {
+    for band in bands {
+        if y < band.height {
+            return band.row(plane, y);
+        }
+        y -= band.height;
+    }
+    &[]
 }
 
 fn mirror<'a>(lines: Lines, line: &[u8], mirrored: &'a mut Vec<u8>) -> &'a [u8] {
