@@ -33,7 +33,7 @@ from penstock.samplers import Sampler
 from penstock.torch.iteration import DataLoaderIterator, Epoch, Terms
 from penstock.torch.order import BATCHING, innermost, order_of, placed, ranks, sampler_seed, seekable
 from penstock.torch.plan import Walk, WalkPlan
-from penstock.torch.randomness import Randomness, generators_of, kept
+from penstock.torch.randomness import Randomness, generators_of, kept, undisturbed
 from penstock.torch.state import Beginning, Position, Resume, Share, dump, parse, redistribute
 from penstock.torch.stateful import Stateful
 from penstock.torch.work import Work
@@ -62,9 +62,10 @@ class Opener:
 
     def begin(self, terms: Terms, work: Work, resume: Resume | None, make: Callable[[int], Backend]) -> Epoch:
         """Begin an epoch with new workers, which ``make`` gives for a base seed."""
-        if resume is None or (resume.position.finished and not _ends_first(terms, work, resume)):
-            return self._begin_anew(terms, work, resume, make)
-        return self._begin_within(terms, work, resume, make)
+        with undisturbed():
+            if resume is None or (resume.position.finished and not _ends_first(terms, work, resume)):
+                return self._begin_anew(terms, work, resume, make)
+            return self._begin_within(terms, work, resume, make)
 
     def begin_again(self, terms: Terms, work: Work, last: Position, backend: Backend) -> Epoch:
         """Begin the next epoch with workers that are there: torch draws no base seed for it."""
@@ -74,8 +75,9 @@ class Opener:
             iterable=work.stream,
             shares={worker: Share(rng=share.rng) for worker, share in last.shares.items()},
         )
-        walk, position.beginning = _drawn(terms, work, position.epoch, passes=1, base_seed=last.beginning.base_seed)
-        return self._started(terms, work, position, walk, backend, openings=False)
+        with undisturbed():
+            walk, position.beginning = _drawn(terms, work, position.epoch, passes=1, base_seed=last.beginning.base_seed)
+            return self._started(terms, work, position, walk, backend, openings=False)
 
     def _begin_anew(self, terms: Terms, work: Work, resume: Resume | None, make: Callable[[int], Backend]) -> Epoch:
         last = Position() if resume is None else resume.position
@@ -186,11 +188,12 @@ class Opener:
         live = epoch.position
         if iterator is not None and may_have_state(terms.dataset):
             iterator.note_start()
-        now = Randomness.now(
-            generators_of(terms, terms.index_sampler) if live.finished else (),
-            of_torch=terms.generator is None or not terms.num_workers,
-            of_others=not terms.num_workers,
-        )
+        with undisturbed():
+            now = Randomness.now(
+                generators_of(terms, terms.index_sampler) if live.finished else (),
+                of_torch=terms.generator is None or not terms.num_workers,
+                of_others=not terms.num_workers,
+            )
         dealt = ranks(terms)
         order = {
             "order": order_of(terms),

@@ -25,7 +25,7 @@ from torch.utils.data import RandomSampler
 from penstock.sample import SampleKeys
 from penstock.samplers.base import BatchAccess, IndexSampler
 from penstock.torch.order import BATCHING, innermost
-from penstock.torch.randomness import Randomness
+from penstock.torch.randomness import Randomness, undisturbed
 from penstock.torch.stateful import Stateful
 from penstock.workers.base import Task
 
@@ -68,7 +68,8 @@ class Walk:
         if self._primed:
             drawn, self._primed = self._primed[0], []
             return drawn
-        return self._draw()
+        with undisturbed():
+            return self._draw()
 
     def prime(self) -> None:
         """Draw now what is given next: a sampler may draw random numbers when it is first advanced."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import importlib
 import pickle
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,9 @@ import torch
 
 from penstock.errors import StateError
 
-__all__ = ["Randomness", "generators_of", "kept", "worker_bytes", "worker_state"]
+_seeding: Any = importlib.import_module("penstock.rng")  # the package's name for it is the function
+
+__all__ = ["Randomness", "generators_of", "kept", "undisturbed", "worker_bytes", "worker_state"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,13 @@ def generators_of(*holders: Any) -> list[torch.Generator]:
 
 
 @contextmanager
+def undisturbed() -> Iterator[None]:
+    """No thread that builds samples has global generators seeded for one of them meanwhile (``seed_per_sample``)."""
+    with _seeding._turn:  # noqa: SLF001  # looked up each time: a forked process has another
+        yield
+
+
+@contextmanager
 def kept() -> Iterator[None]:
     """Global generators are afterwards as they were before."""
     before = Randomness.now()
@@ -136,11 +146,11 @@ def kept() -> Iterator[None]:
         before.restore()
 
 
-def worker_state(rng: bytes | None) -> dict[str, Any] | None:
+def worker_state(pickled: bytes | None) -> dict[str, Any] | None:
     """A worker's generators, as :attr:`penstock.workers.Done.rng` has them, as JSON keeps them."""
-    if rng is None:
+    if pickled is None:
         return None
-    of_random, of_numpy, of_torch = pickle.loads(rng)  # noqa: S301  # it came from a worker of this program
+    of_random, of_numpy, of_torch = pickle.loads(pickled)  # noqa: S301  # it came from a worker of this program
     state = None if of_torch is None else torch.frombuffer(bytearray(of_torch), dtype=torch.uint8)
     kind, key, *rest = of_numpy
     of_numpy = (kind, np.frombuffer(key, np.uint32), *rest)

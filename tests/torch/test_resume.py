@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,7 @@ torch = pytest.importorskip("torch")
 
 import penstock.torch as pt  # noqa: E402  # it needs torch
 from penstock.errors import StateError  # noqa: E402  # as above
+from penstock.torch.randomness import Randomness  # noqa: E402  # as above
 from tests.torch.streams import Drawn, Filled, Plain, Remembering, frozen  # noqa: E402  # as above
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -247,3 +250,35 @@ def test_a_state_is_small_whatever_the_epoch() -> None:
 
         assert max(sizes) < 40_000
         assert abs(sizes[0] - sizes[1]) < 100
+
+
+class Slow(Drawn):
+    """Says when a sample is being built, and takes its time; serves threads alone."""
+
+    def __init__(self) -> None:
+        super().__init__(N)
+        self.inside = threading.Event()
+
+    def __getitem__(self, index: int) -> Any:
+        self.inside.set()
+        time.sleep(0.02)
+        return super().__getitem__(index)
+
+
+def test_threads_that_seed_global_generators_disturb_no_state() -> None:
+    """What the loader itself draws, and what its state says of the generators, is not what a sample was seeded with."""
+    torch.manual_seed(5)
+    seeds = [int(torch.empty((), dtype=torch.int64).random_()) for _ in range(2)]
+    after = torch.get_rng_state()
+    torch.manual_seed(5)
+    dataset = Slow()
+    loader = pt.DataLoader(dataset, num_workers=2, workers="threads", seed_per_sample=True)
+    walks = []
+    for _ in seeds:
+        dataset.inside.clear()
+        walks.append(iter(loader))
+        assert dataset.inside.wait(20)
+    now = loader.state_dict()["penstock"]["now"]
+
+    assert [walk._base_seed for walk in walks] == seeds
+    assert now["torch"] == Randomness(after).dump()["torch"]
