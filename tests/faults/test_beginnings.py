@@ -265,3 +265,29 @@ class _Odd:
 
 def _refuse() -> None:
     raise OSError("cannot be loaded here")
+
+
+def test_found_a_tensor_that_was_sent_does_not_keep_workers_from_being_forked(tmp_path: Path) -> None:
+    """Found in use: multiprocessing's own thread, there since a tensor went through a queue, sleeps; torch's loader before
+    or after ours changes nothing either: worker processes are forked, and see what the script defines.
+    """
+    body = """
+import torch
+import penstock.torch as pt
+def child(given, back):
+    back.put(given.get().sum().item())
+given, back = torch.multiprocessing.Queue(), torch.multiprocessing.Queue()
+process = torch.multiprocessing.Process(target=child, args=(given, back))
+process.start()
+given.put(torch.ones(3))
+total = back.get()
+process.join()
+counts = [len(list(kind(Indices(8), num_workers=1))) for kind in (torch.utils.data.DataLoader, pt.DataLoader)]
+walk = iter(pt.DataLoader(Indices(8), num_workers=1))
+threads = [thread.name for thread in threading.enumerate() if "_serve" in thread.name]
+say(total=total, counts=counts, threads=len(threads), kind=type(walk._workers[0]).__name__, more=len(list(walk)))
+"""
+    ran = run_script(tmp_path, body, 90)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert json.loads(ran.stdout) == {"total": 3.0, "counts": [8, 8], "threads": 1, "kind": "ForkProcess", "more": 8}
