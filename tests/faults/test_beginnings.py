@@ -268,7 +268,7 @@ def _refuse() -> None:
 
 
 def test_found_a_tensor_that_was_sent_does_not_keep_workers_from_being_forked(tmp_path: Path) -> None:
-    """Found in use: multiprocessing's own thread, there since a tensor went through a queue, sleeps: workers are forked.
+    """Found in use: multiprocessing's own thread, there since a tensor was sent, sleeps: workers are forked.
 
     So they are behind a loader of torch's.
     """
