@@ -164,3 +164,24 @@ def test_workers_that_hang_are_left_for_new_ones(tmp_path: Path) -> None:
     assert list(old) == []
     assert first == second[:2]
     loader.close()
+
+
+def test_a_state_behind_a_loop_that_was_left_is_of_workers_as_they_stand() -> None:
+    """They were ahead of what was delivered: another run goes on with the random numbers that they draw next."""
+
+    def make() -> Any:
+        return pt.DataLoader(Drawn(N), 2, shuffle=True, num_workers=2, workers="processes", persistent_workers=True)
+
+    torch.manual_seed(3)
+    loader = make()
+    left(loader)
+    walk = iter(loader)
+    state = loader.state_dict()
+    expected = [frozen(batch) for batch in walk]
+    loader.close()
+    other = make()
+    other.load_state_dict(state)
+
+    assert [frozen(batch) for batch in other] == expected
+
+    other.close()
