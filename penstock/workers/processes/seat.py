@@ -104,9 +104,10 @@ class Seat:
 
     def doing(self) -> str:
         """What it is at, in words."""
-        if self.state_at_start is None:
+        batch, row = self.board.batch, self.board.row
+        if batch < 0 and self.state_at_start is None:
             return "its beginning (worker_init_fn, or opening the dataset)"
-        task, row = self.pending[0], self.board.row
+        task = next((task for task in self.pending if task.seq == batch), self.pending[0])
         shown = f" (index {task.indices[row]})" if 0 <= row < len(task.indices) else ""
         return f"sample {row} of batch {task.seq}{shown}" if row >= 0 else f"batch {task.seq}"
 
