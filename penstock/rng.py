@@ -36,6 +36,7 @@ __all__ = [
     "sample_scope",
     "seeding_globals",
     "seeds_globals",
+    "undisturbed",
     "uniforms",
 ]
 
@@ -181,6 +182,13 @@ def seeding_globals(*, put_back: bool) -> Iterator[None]:
 def seeds_globals() -> bool:
     """Whether the caller runs inside :func:`seeding_globals`."""
     return bool(_seeding.get())
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """No thread that builds samples has global generators seeded for one of them meanwhile."""
+    with _turn:
+        yield
 
 
 @contextmanager

@@ -29,11 +29,12 @@ from penstock.loader.order import length, rest_of
 from penstock.loader.plan import BatchPlan, IndexPlan, Plan
 from penstock.loader.replicas import Route
 from penstock.loader.state import Progress
+from penstock.rng import undisturbed
 from penstock.samplers import Sampler
 from penstock.torch.iteration import DataLoaderIterator, Epoch, Terms
 from penstock.torch.order import BATCHING, innermost, order_of, placed, ranks, sampler_seed, seekable
 from penstock.torch.plan import Walk, WalkPlan
-from penstock.torch.randomness import Randomness, generators_of, kept, undisturbed
+from penstock.torch.randomness import Randomness, generators_of, kept
 from penstock.torch.state import Beginning, Position, Resume, Share, dump, parse, redistribute
 from penstock.torch.stateful import Stateful
 from penstock.torch.work import Work

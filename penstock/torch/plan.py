@@ -22,10 +22,11 @@ import numpy as np
 import torch
 from torch.utils.data import RandomSampler
 
+from penstock.rng import undisturbed
 from penstock.sample import SampleKeys
 from penstock.samplers.base import BatchAccess, IndexSampler
 from penstock.torch.order import BATCHING, innermost
-from penstock.torch.randomness import Randomness, undisturbed
+from penstock.torch.randomness import Randomness
 from penstock.torch.stateful import Stateful
 from penstock.workers.base import Task
 

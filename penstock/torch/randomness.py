@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import importlib
 import pickle
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,9 +21,7 @@ import torch
 
 from penstock.errors import StateError
 
-_seeding: Any = importlib.import_module("penstock.rng")  # the package's name for it is the function
-
-__all__ = ["Randomness", "generators_of", "kept", "undisturbed", "worker_bytes", "worker_state"]
+__all__ = ["Randomness", "generators_of", "kept", "worker_bytes", "worker_state"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +124,6 @@ def generators_of(*holders: Any) -> list[torch.Generator]:
                 found.append(generator)
             inner, depth = getattr(inner, "sampler", None), depth + 1
     return found
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """No thread that builds samples has global generators seeded for one of them meanwhile (``seed_per_sample``)."""
-    with _seeding._turn:  # noqa: SLF001  # looked up each time: a forked process has another
-        yield
 
 
 @contextmanager

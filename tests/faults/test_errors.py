@@ -326,6 +326,7 @@ class Holds(Indices):
         self.options = {"codecs": [1, lambda x: x]}
 
 
+@pytest.mark.filterwarnings("ignore:Got pickle error")  # torch's loader gives a hint besides
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a13_a_dataset_that_cannot_be_sent_is_named_to_the_attribute(load: Load, method: str) -> None:
     """Fault A13: as pickle's own error, when iteration begins, with what is to be mended and how."""

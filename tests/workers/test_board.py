@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -113,23 +114,38 @@ def test_a_stopped_worker_is_not_waited_for() -> None:
     board.close()
 
 
+CRASH = """
+import os, signal, threading, time
+from penstock.workers.processes.board import Board
+
+board = Board()
+
+def crash_here():
+    board.answer()
+    while board.batch < 0:
+        time.sleep(0.01)
+    os.abort()
+
+if not (pid := os.fork()):
+    try:
+        crash_here()
+    finally:
+        os._exit(0)
+while not board.answers:
+    time.sleep(0.005)
+assert "crash_here" in board.ask(pid, 20)
+board.begin(1)
+assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGABRT
+print(board.stack())
+board.close()
+board.close()
+"""
+
+
 def test_a_crash_leaves_its_stack() -> None:
     """Also behind one that was asked for before."""
-    board = Board()
+    done = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True, timeout=120, check=True)
 
-    def crash_here() -> None:
-        board.answer()
-        while not threading.Event().wait(0.01) and board.batch < 0:
-            pass
-        os.abort()
-
-    pid = forked(crash_here)
-    wait_for(lambda: board.answers)
-    board.ask(pid, 20)
-    board.begin(1)
-    os.waitpid(pid, 0)
-
-    assert "Aborted" in board.stack()
-    assert "crash_here" in board.stack()
-    board.close()
-    board.close()
+    asked, _, crashed = done.stdout.partition("Fatal Python error: Aborted")
+    assert "crash_here" in asked
+    assert "crash_here" in crashed
