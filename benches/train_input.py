@@ -4,8 +4,8 @@ Two tasks, batch 64, float32 CHW, ImageNet's mean and deviation, 2 workers each:
 flip, shuffled ("train"); Resize 256, CenterCrop 224 ("eval"). Candidates in turns in one run: torch's DataLoader (2
 persistent processes, fork), penstock from a pack (2 threads), penstock from the plain folder, and a bare loop: two
 threads that only call the native fill on bytes in memory with crops drawn before, no store, no loader. Evaluation
-pictures of every file are compared before any clock runs. penstock's datasets learn where decoding may begin inside each
-JPEG in the first, uncounted round, as they do by themselves; the bare loop has no such index.
+pictures of every file are compared before any clock runs. penstock's datasets learn where decoding may begin inside
+each JPEG in the first, uncounted round, as they do by themselves; the bare loop has no such index.
 """
 
 from __future__ import annotations
