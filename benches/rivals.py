@@ -34,7 +34,7 @@ RIVALS = (
 )
 OURS = {
     "T1": ("plain", "rows", "tiles", "folder", "bare loop"),
-    "T2": ("plain", "rows", "tiles"),
+    "T2": ("plain", "rows", "tiles", "plain, scaled", "tiles, scaled"),
     "T3": ("plain", "rows"),
     "T4": ("plain",),
 }

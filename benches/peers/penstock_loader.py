@@ -1,4 +1,5 @@
-"""penstock from a pack: without an index, with one, from the folder, and the bare native fill below all of it."""
+"""penstock from a pack: without an index, with one, decoding at a fraction of the size where crops are large ("scaled",
+at the default quality), from the folder, and the bare native fill below all of it."""
 
 import tempfile
 import threading
@@ -18,6 +19,7 @@ FLOATS = [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.ToLayout("CHW", "float
 
 def dataset(task, candidate, files):
     folder = Path(tempfile.mkdtemp())
+    candidate, _, scaled = candidate.partition(", ")
     once = list(dict.fromkeys(files))
     (folder / "images").mkdir()
     for number, path in enumerate(once):
@@ -27,7 +29,9 @@ def dataset(task, candidate, files):
         source = folder / "images.lmdb"
         index = {} if candidate in {"plain", "bare loop"} else {"index": candidate}
         ps.pack(folder / "images", source, **index)
-    pipeline = T.Pipeline([T.Decode(), *GEOMETRY.get(task, TRAINING), *([] if task == "T4" else FLOATS)])
+    pipeline = T.Pipeline(
+        [T.Decode(scale="auto" if scaled else "full"), *GEOMETRY.get(task, TRAINING), *([] if task == "T4" else FLOATS)]
+    )
     one = ps.StoreDataset(ps.open(source), fields=("image", "label"), transform=pipeline, **LEARN.get(candidate, {}))
     return ps.ConcatDataset([one] * (len(files) // len(once)))
 
