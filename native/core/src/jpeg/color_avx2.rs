@@ -73,24 +73,20 @@ fn convert([y, cb, cr]: [V; 3]) -> [V; 3] {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn convert16(y: V, cb: V, cr: V) -> [V; 3] {
-    let (one, center) = (_mm256_set1_epi16(1), _mm256_set1_epi16(128));
+    let center = _mm256_set1_epi16(128);
     let (b, r) = (_mm256_sub_epi16(cb, center), _mm256_sub_epi16(cr, center));
-    // the factors' fractions, at 17 bits and halved with rounding: 1.772 = 2 - 0.228, 1.402 = 1 + 0.402
-    let scaled = |v: V, factor: i16| {
-        let product = _mm256_mulhi_epi16(_mm256_add_epi16(v, v), _mm256_set1_epi16(factor));
-        _mm256_srai_epi16::<1>(_mm256_add_epi16(product, one))
-    };
-    let blue = _mm256_add_epi16(scaled(b, -14942), _mm256_add_epi16(b, b));
-    let red = _mm256_add_epi16(scaled(r, 26345), r);
-    // -0.34414 b + 0.28586 r, and - r
-    let factors = _mm256_set1_epi32((-22554 & 0xffff) | 18734 << 16);
-    let half = _mm256_set1_epi32(1 << 15);
-    let green32 = |br: V| _mm256_srai_epi32::<16>(_mm256_add_epi32(_mm256_madd_epi16(br, factors), half));
-    let fraction = _mm256_packs_epi32(
+    // what the factors are beside whole numbers, at 15 bits, rounded: 1.772 = 2 - 0.228, 1.402 = 1 + 0.402
+    let scaled = |v: V, factor: i16| _mm256_mulhrs_epi16(v, _mm256_set1_epi16(factor));
+    let blue = _mm256_add_epi16(scaled(b, -7471), _mm256_add_epi16(b, b));
+    let red = _mm256_add_epi16(scaled(r, 13173), r);
+    // -0.34414 b - 0.71414 r, at 15 bits: both factors of the specification are even
+    let factors = _mm256_set1_epi32((-11277 & 0xffff) | -23401 << 16);
+    let half = _mm256_set1_epi32(1 << 14);
+    let green32 = |br: V| _mm256_srai_epi32::<15>(_mm256_add_epi32(_mm256_madd_epi16(br, factors), half));
+    let green = _mm256_packs_epi32(
         green32(_mm256_unpacklo_epi16(b, r)),
         green32(_mm256_unpackhi_epi16(b, r)),
     );
-    let green = _mm256_sub_epi16(fraction, r);
     [
         _mm256_add_epi16(y, red),
         _mm256_add_epi16(y, green),
