@@ -1,6 +1,6 @@
 //! The kernels of [`super::scalar`] for x86-64 with AVX2. Same integers: sums of products have no order.
 
-use super::near::{self, ConvexGroup, GROUP_SPARE, LOW_BITS, LobedGroup};
+use super::near::{self, GROUP_SPARE, LOW_BITS, LobedGroup};
 use super::taps::Taps;
 use core::arch::x86_64::*;
 
@@ -69,104 +69,81 @@ pub fn horizontal_convex(
     let n = taps.starts.len();
     assert!(planes > 0 && taps.reach() + GROUP_SPARE <= line_stride && planes * line_stride <= line.len());
     assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len() && n * taps.stride == taps.weights.len());
-    let half = _mm256_set1_epi32(1 << (drop - 1));
-    let drop = _mm_cvtsi32_si128(drop as i32);
-    // SAFETY: a plane's line holds all values that its taps, even those with weight zero, may read, weights hold
-    // `stride` for each of the `n` pixels, and `out` has room for `n` bytes a plane: asserted above
+    let lines = (0..planes).map(|plane| (&line[plane * line_stride..][..line_stride], plane * out_stride));
+    // SAFETY: a plane's line holds all values that its taps, even those with weight zero, may read, groups or pairs
+    // those of the `n` pixels, and `out` has room for `n` bytes a plane: asserted above
     unsafe {
-        let finish = |sums, plane: usize, block: usize, out: *mut u8| {
-            let levels = _mm256_sra_epi32(_mm256_add_epi32(sums, half), drop);
-            store_levels(levels, out.add(plane * out_stride + block * 8));
-        };
-        for (block, groups) in horizontal.groups.as_chunks().0.iter().enumerate() {
-            let fetch = Fetch::of(groups);
-            for plane in 0..planes {
-                finish(
-                    fetch.sums(line.as_ptr().add(plane * line_stride)),
-                    plane,
-                    block,
-                    out.as_mut_ptr(),
-                );
-            }
-        }
-        if taps.stride == 4 {
-            return;
-        }
-        for (block, starts) in taps.starts.as_chunks().0.iter().enumerate() {
-            let weights = taps.weights.as_ptr().add(block * 8 * taps.stride);
-            for plane in 0..planes {
-                let sums = sums(line.as_ptr().add(plane * line_stride), starts, weights, taps.stride);
-                finish(sums, plane, block, out.as_mut_ptr());
+        for (line, at) in lines {
+            let (line, out) = (line.as_ptr(), out.as_mut_ptr().add(at));
+            match taps.stride {
+                4 => near_line(line, horizontal, drop, out),
+                8 => far_line::<1>(line, horizontal, drop, out),
+                16 => far_line::<2>(line, horizontal, drop, out),
+                _ => far_line::<0>(line, horizontal, drop, out),
             }
         }
     }
 }
 
-/// Two groups, ready to be applied to each plane.
-struct Fetch {
-    bases: [usize; 2],
-    shuffle: __m256i,
-    weights: [__m256i; 2],
-}
-
-impl Fetch {
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn of([a, b]: &[ConvexGroup; 2]) -> Self {
-        // SAFETY: arrays of 16 bytes
-        unsafe {
-            let both = |a: *const __m128i, b: *const __m128i| _mm256_set_m128i(_mm_loadu_si128(b), _mm_loadu_si128(a));
-            let weights = |i: usize| both(a.weights[i].as_ptr().cast(), b.weights[i].as_ptr().cast());
-            Self {
-                bases: [a.base, b.base],
-                shuffle: both(a.shuffle.as_ptr().cast(), b.shuffle.as_ptr().cast()),
-                weights: [weights(0), weights(1)],
-            }
-        }
-    }
-
-    /// Eight pixels of up to four taps each.
-    ///
-    /// # Safety
-    /// 10 values are readable in `line` from each base on.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn sums(&self, line: *const i16) -> __m256i {
-        let products = |tap: usize, weights| {
-            // SAFETY: the caller's promise: eight values from tap 0 or 2 on
-            let values = unsafe {
-                let at = |base: usize| _mm_loadu_si128(line.add(base + tap).cast());
-                _mm256_set_m128i(at(self.bases[1]), at(self.bases[0]))
-            };
-            _mm256_madd_epi16(_mm256_shuffle_epi8(values, self.shuffle), weights)
-        };
-        _mm256_add_epi32(products(0, self.weights[0]), products(2, self.weights[1]))
-    }
-}
-
-/// Eight pixels of `stride` taps each, a multiple of 8.
+/// One line of up to four taps per output.
 ///
 /// # Safety
-/// Each start has `stride` readable values in `line`; `weights` holds `8 * stride`.
-#[inline]
+/// 10 values are readable in `line` from each group's base on; `out` has room for all outputs.
 #[target_feature(enable = "avx2")]
-unsafe fn sums(line: *const i16, starts: &[u32; 8], weights: *const i16, stride: usize) -> __m256i {
-    let mut sums = [_mm256_setzero_si256(); 4];
-    for (i, sum) in sums.iter_mut().enumerate() {
-        for tap in (0..stride).step_by(8) {
-            // SAFETY: the caller's promise
-            unsafe {
-                let line = |i: usize| _mm_loadu_si128(line.add(starts[i] as usize + tap).cast());
-                let weight = |i: usize| _mm_loadu_si128(weights.add(i * stride + tap).cast());
-                let products = _mm256_madd_epi16(
-                    _mm256_set_m128i(line(i + 4), line(i)),
-                    _mm256_set_m128i(weight(i + 4), weight(i)),
-                );
+unsafe fn near_line(line: *const i16, horizontal: &near::Convex, drop: u32, out: *mut u8) {
+    let half = _mm256_set1_epi32(1 << (drop - 1));
+    let drop = _mm_cvtsi32_si128(drop as i32);
+    for (block, [a, b]) in horizontal.groups.as_chunks().0.iter().enumerate() {
+        // SAFETY: arrays of 16 bytes, and the caller's promise: eight values from tap 0 or 2 on
+        unsafe {
+            let both = |a: *const __m128i, b: *const __m128i| _mm256_set_m128i(_mm_loadu_si128(b), _mm_loadu_si128(a));
+            let shuffle = both(a.shuffle.as_ptr().cast(), b.shuffle.as_ptr().cast());
+            let products = |pair: usize| {
+                let at = |base: usize| line.add(base + 2 * pair).cast();
+                let values = _mm256_shuffle_epi8(both(at(a.base), at(b.base)), shuffle);
+                let weights = both(a.weights[pair].as_ptr().cast(), b.weights[pair].as_ptr().cast());
+                _mm256_madd_epi16(values, weights)
+            };
+            let sums = _mm256_add_epi32(_mm256_add_epi32(products(0), products(1)), half);
+            store_levels(_mm256_sra_epi32(sums, drop), out.add(block * 8));
+        }
+    }
+}
+
+/// One line of `8 * EIGHTS` taps per output; 0: however many.
+///
+/// # Safety
+/// Each start has so many readable values in `line`; `out` has room for all outputs.
+#[target_feature(enable = "avx2")]
+unsafe fn far_line<const EIGHTS: usize>(line: *const i16, horizontal: &near::Convex, drop: u32, out: *mut u8) {
+    let eights = if EIGHTS == 0 {
+        horizontal.taps.stride / 8
+    } else {
+        EIGHTS
+    };
+    let half = _mm256_set1_epi32(1 << (drop - 1));
+    let drop = _mm_cvtsi32_si128(drop as i32);
+    let blocks = horizontal.taps.starts.as_chunks::<8>().0.iter();
+    for (block, (starts, pairs)) in blocks.zip(horizontal.pairs.chunks_exact(eights)).enumerate() {
+        let mut sums = [_mm256_setzero_si256(); 4];
+        for (eight, weights) in pairs.iter().enumerate() {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: the caller's promise; an array of 32 bytes
+                let products = unsafe {
+                    let at = |i: usize| _mm_loadu_si128(line.add(starts[i] as usize + 8 * eight).cast());
+                    _mm256_madd_epi16(
+                        _mm256_set_m128i(at(i + 4), at(i)),
+                        _mm256_loadu_si256(weights[i].as_ptr().cast()),
+                    )
+                };
                 *sum = _mm256_add_epi32(*sum, products);
             }
         }
+        let [a, b, c, d] = sums;
+        let sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+        // SAFETY: the caller's promise
+        unsafe { store_levels(_mm256_sra_epi32(_mm256_add_epi32(sums, half), drop), out.add(block * 8)) }
     }
-    _mm256_hadd_epi32(_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3]))
 }
 
 /// Stores eight 32-bit levels as bytes, clipped to 0..=255.

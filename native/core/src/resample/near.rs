@@ -29,6 +29,8 @@ pub struct Convex {
     pub taps: Taps<i16>,
     /// Two groups for every eight outputs, if `taps.stride` is 4; else none.
     pub groups: Vec<ConvexGroup>,
+    /// Else for every eight outputs and every eight taps: the weights of outputs `i` and `i + 4`.
+    pub pairs: Vec<[[i16; 16]; 4]>,
 }
 
 impl Convex {
@@ -36,6 +38,7 @@ impl Convex {
         if self.taps.prepare(filter, axis) {
             let (starts, weights) = (self.taps.starts.as_chunks().0, self.taps.weights.as_chunks().0);
             self.groups.clear();
+            self.pairs.clear();
             if self.taps.stride == 4 {
                 self.groups.extend(
                     starts
@@ -43,9 +46,25 @@ impl Convex {
                         .zip(weights)
                         .map(|(starts, weights)| convex_group(starts, weights)),
                 );
+            } else {
+                let stride = self.taps.stride;
+                for eight in self.taps.weights.chunks_exact(8 * stride) {
+                    let taps = (0..stride).step_by(8);
+                    self.pairs.extend(taps.map(|tap| convex_pairs(eight, stride, tap)));
+                }
             }
         }
     }
+}
+
+/// Eight taps, from `tap` on, of eight outputs with `stride` weights each.
+fn convex_pairs(weights: &[i16], stride: usize, tap: usize) -> [[i16; 16]; 4] {
+    let mut pairs = [[0; 16]; 4];
+    for (i, pair) in pairs.iter_mut().enumerate() {
+        pair[..8].copy_from_slice(&weights[i * stride + tap..][..8]);
+        pair[8..].copy_from_slice(&weights[(i + 4) * stride + tap..][..8]);
+    }
+    pairs
 }
 
 fn convex_group(starts: &[u32; 4], weights: &[i16; 16]) -> ConvexGroup {
