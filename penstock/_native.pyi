@@ -381,7 +381,7 @@ def level_override(name: str | None) -> None:
 
     Parameters
     ----------
-    name : {"scalar", "avx2"} or None
+    name : {"scalar", "avx2", "avx512"} or None
         The level; None: the processor's best. The pixels are the same at every level.
 
     Raises

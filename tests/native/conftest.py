@@ -32,10 +32,30 @@ def jpeg() -> Jpeg:
     return make
 
 
-@pytest.fixture
-def scalar_level() -> Iterator[Callable[[], None]]:
-    """A function that switches to the scalar kernels until the test ends; skips where there are no others."""
-    if not _native.features():
-        pytest.skip("this processor has no kernels but the scalar ones")
-    yield lambda: _native.level_override("scalar")
+def switch(level: str) -> None:
+    """Runs the kernels of that level from now on; skips the test where the processor lacks it."""
+    try:
+        _native.level_override(level)
+    except ValueError:
+        pytest.skip(f"this processor has no {level}")
+
+
+@pytest.fixture(params=["scalar", "avx2", "avx512"])
+def level(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs the test at every level that this processor has."""
+    switch(request.param)
+    yield request.param
+    _native.level_override(None)
+
+
+@pytest.fixture(params=["scalar", "avx2"])
+def lower_level(request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
+    """A function that switches to a level below this processor's best until the test ends; skips where it is none."""
+    best = _native.features()
+    switch(request.param)
+    lower = _native.features()
+    _native.level_override(None)
+    if lower == best:
+        pytest.skip(f"this processor has nothing better than {request.param}")
+    yield lambda: _native.level_override(request.param)
     _native.level_override(None)

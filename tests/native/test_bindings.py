@@ -309,6 +309,14 @@ def test_levels_have_names() -> None:
     assert _native.features() == best
 
 
+def test_a_level_has_the_instructions_of_those_below(level: str) -> None:
+    """A named level runs no instructions but its own and those below it."""
+    features = _native.features()
+
+    assert ("avx2" in features) == (level != "scalar")
+    assert ("avx512vbmi" in features) == (level == "avx512")
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_explain_themselves(name: str) -> None:
     """Every function has a signature and documentation at run time."""

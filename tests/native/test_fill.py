@@ -153,22 +153,23 @@ def test_pixels_fill_as_their_jpeg_does(jpeg: Jpeg, dtype: str, layout: str) -> 
 @pytest.mark.parametrize("name", ["box", "bilinear", "bicubic", "lanczos"])
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
-def test_scalar_level_fills_the_same(
-    scalar_level: Callable[[], None], jpeg: Jpeg, layout: str, dtype: str, name: str
+def test_lower_levels_fill_the_same(
+    lower_level: Callable[[], None], jpeg: Jpeg, layout: str, dtype: str, name: str
 ) -> None:
-    """The scalar kernels, the specification, fill the same bytes as the ones in use."""
+    """Lower kernels, the scalar ones that specify them too, fill the same bytes as the ones in use."""
     rng = np.random.default_rng(8)
     images = [jpeg(123, 99, i, **save) for i, save in enumerate(SAVES)]
     geometry = np.stack([random_geometry(rng, (123, 99), (50, 41)) for _ in images])
     call = {"layout": layout, "filter": name, **normalisation(dtype)}
-    fast, scalar = batch(4, 41, 50, layout, dtype), batch(4, 41, 50, layout, dtype)
+    fast, lower = batch(4, 41, 50, layout, dtype), batch(4, 41, 50, layout, dtype)
+    best = _native.features()
     _native.fill(images, geometry, fast, np.arange(4), **call)
 
-    scalar_level()
-    _native.fill(images, geometry, scalar, np.arange(4), **call)
+    lower_level()
+    _native.fill(images, geometry, lower, np.arange(4), **call)
 
-    assert _native.features() == []
-    assert scalar.tobytes() == fast.tobytes()
+    assert len(_native.features()) < len(best)
+    assert lower.tobytes() == fast.tobytes()
 
 
 def test_failures_are_reported_and_their_rows_untouched(jpeg: Jpeg) -> None:

@@ -23,15 +23,6 @@ Found = list[tuple[int, bool, bytes | None]]
 KINDS = ["rows", "tiles"]
 
 
-@pytest.fixture(params=["best", "scalar"])
-def level(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Runs the test with this processor's kernels and with the scalar ones."""
-    if request.param == "scalar":
-        _native.level_override("scalar")
-    yield request.param
-    _native.level_override(None)
-
-
 def regions(rng: random.Random, file: bytes, count: int) -> Iterator[Region]:
     """Random regions, and the whole picture."""
     width, height = (int(side) for side in _native.sizes([file])[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,6 @@ Region = tuple[int, int, int, int]
 
 # libjpeg's own sampling factors of the first component, as the file's byte has them; chroma is 1 x 1.
 FACTORS = {"4:4:4": 0x11, "4:2:2": 0x21, "4:2:0": 0x22, "4:4:0": 0x12, "4:1:1": 0x41}
-
-
-@pytest.fixture(params=["best", "scalar"])
-def level(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Runs the test with this processor's kernels and with the scalar ones."""
-    if request.param == "scalar":
-        _native.level_override("scalar")
-    yield request.param
-    _native.level_override(None)
 
 
 def pillow(file: bytes) -> NDArray[np.uint8]:

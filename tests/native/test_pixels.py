@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from penstock.sample import SampleKeys
 from penstock.transforms import blur, color, tone, warp
 from penstock.transforms.pixels import Pixels
 
-LEVELS: Final = ("scalar", "avx2") if _native.features() else ("scalar",)
+pytestmark = pytest.mark.usefixtures("level")
 
 SPECIFIED: Final[Mapping[str, Callable[[Pixels, float], Pixels]]] = {
     "brightness": color.brighten,
@@ -65,14 +65,6 @@ def pictures(draw: st.DrawFn) -> Pixels:
             return np.full(shape, noise.integers(0, 256, shape[2:], np.uint8))
         case _:
             return (np.arange(np.prod(shape)).reshape(shape) * 3 % 256).astype(np.uint8)
-
-
-@pytest.fixture(params=LEVELS, autouse=True)
-def level(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every test here runs at every level that this processor has."""
-    _native.level_override(request.param)
-    yield request.param
-    _native.level_override(None)
 
 
 def equal(found: NDArray[Any], expected: NDArray[Any]) -> None:

@@ -17,11 +17,9 @@ from PIL import Image
 
 from penstock import _native
 from tests.native.progressive_writer import Picture, Scan, random_script, segment, write
-from tests.native.test_jpeg_exact import assert_exact, level, pillow
+from tests.native.test_jpeg_exact import assert_exact, pillow
 
 Jpeg = Callable[..., bytes]
-
-__all__ = ["level"]
 
 SAMPLINGS = {
     "gray": [(1, 1)],

@@ -148,13 +148,13 @@ def test_one_channel_equals_one_of_three(sizes: tuple[int, int, int, int], name:
 
 @pytest.mark.parametrize("name", sorted(PILLOW))
 @pytest.mark.parametrize(("source", "target"), SIZES, ids=str)
-def test_scalar_level_gives_the_same(
-    scalar_level: Callable[[], None], source: tuple[int, int], target: tuple[int, int], name: str
+def test_lower_levels_give_the_same(
+    lower_level: Callable[[], None], source: tuple[int, int], target: tuple[int, int], name: str
 ) -> None:
-    """The scalar kernels, the specification, give the same pixels as the ones in use."""
+    """Lower kernels, the scalar ones that specify them too, give the same pixels as the ones in use."""
     image = picture("extremes", source[1], source[0])
     fast = _native.resize(image, *target, name)
 
-    scalar_level()
+    lower_level()
 
     assert (_native.resize(image, *target, name) == fast).all()

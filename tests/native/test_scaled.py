@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,6 @@ Region = tuple[int, int, int, int]
 
 SCALES = (1, 2, 4, 8)
 FILTERS = {"box": 1, "bilinear": 1, "bicubic": 0, "lanczos": 0}  # and levels that the resize may differ from Pillow's
-
-
-@pytest.fixture(params=["best", "scalar"])
-def level(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Runs the test with this processor's kernels and with the scalar ones."""
-    if request.param == "scalar":
-        _native.level_override("scalar")
-    yield request.param
-    _native.level_override(None)
 
 
 def drafted(file: bytes, scale: int) -> NDArray[np.uint8]:

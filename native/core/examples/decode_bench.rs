@@ -1,6 +1,6 @@
 //! Decodes JPEGs from memory on one thread and prints the time per image.
 //!
-//! `decode_bench [--scalar] [--planar] [--rounds N] [--region SCALE | --crops] [--index rows|tiles|learn-rows|learn-tiles] FILE...`
+//! `decode_bench [--scalar | --avx2] [--planar] [--rounds N] [--region SCALE | --crops] [--index rows|tiles|learn-rows|learn-tiles] FILE...`
 //!
 //! `--crops`: one of each image's size as RandomResizedCrop draws it (0.08 to 1 of the area), the same on every run.
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use penstock_core::error::Error;
 use penstock_core::jpeg::{Decoder, Header, Index, Kind, Limits, Region};
 use penstock_core::rows::{RowSink, planar_row_len};
-use penstock_core::simd::Level;
+use penstock_core::simd::{Level, detect};
 
 const LIMITS: Limits = Limits { max_pixels: 1 << 27 };
 
@@ -122,7 +122,7 @@ fn decode(decoder: &mut Decoder, job: &Job, how: How, sinks: &mut (Interleaved, 
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut rounds, mut scale, mut crops, mut level, mut jobs) = (5u32, 1.0, false, Level::Avx2, vec![]);
+    let (mut rounds, mut scale, mut crops, mut level, mut jobs) = (5u32, 1.0, false, detect(), vec![]);
     let (mut index, mut seed) = (None, 1);
     let mut how = How {
         planar: false,
@@ -143,6 +143,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 name => index = Some(Kind::named(name).ok_or("no such index")?),
             },
             "--scalar" => level = Level::Scalar,
+            "--avx2" => level = Level::Avx2,
             _ => files.push(argument),
         }
     }

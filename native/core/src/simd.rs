@@ -9,6 +9,10 @@ pub enum Level {
     Scalar,
     /// x86-64 with AVX2, BMI1, BMI2, LZCNT, POPCNT, MOVBE and FMA (Haswell, Zen and later).
     Avx2,
+    /// AVX-512 with bytes, permutations of bytes and products of bytes or words summed to 32 bits (F, BW, DQ, VL, VBMI,
+    /// VNNI: Ice Lake, Zen 4 and later, where wide vectors do not cost clock). What has no kernel of its own runs that
+    /// of AVX2.
+    Avx512,
 }
 
 impl Level {
@@ -25,18 +29,41 @@ pub fn detect() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     *LEVEL.get_or_init(|| {
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt")
-            && is_x86_feature_detected!("popcnt")
-            && is_x86_feature_detected!("movbe")
-            && is_x86_feature_detected!("fma")
-        {
-            return Level::Avx2;
+        if has_avx2() {
+            return if has_avx512() { Level::Avx512 } else { Level::Avx2 };
         }
         Level::Scalar
     })
+}
+
+/// The levels of this processor, from scalar up: what tests go through.
+pub fn levels() -> &'static [Level] {
+    match detect() {
+        Level::Scalar => &[Level::Scalar],
+        Level::Avx2 => &[Level::Scalar, Level::Avx2],
+        Level::Avx512 => &[Level::Scalar, Level::Avx2, Level::Avx512],
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("popcnt")
+        && is_x86_feature_detected!("movbe")
+        && is_x86_feature_detected!("fma")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("avx512vnni")
 }
 
 /// Whether `pdep` takes a few cycles, on processors that have it: AMD's first two generations of Zen (family 17h, and

@@ -1,7 +1,7 @@
 //! Levels never change a byte or float; the scalar lines do what they say.
 
 use penstock_core::fill::{Affine, Lines};
-use penstock_core::simd::{Level, detect};
+use penstock_core::simd::{Level, levels};
 
 const AFFINE: Affine = Affine {
     scale: [0.0171, -3.25, 1.0 / 255.0],
@@ -16,27 +16,31 @@ fn bytes(len: usize) -> Vec<u8> {
 
 #[test]
 fn levels_agree_for_every_length() {
-    let (scalar, best) = (Lines::new(Level::Scalar), Lines::new(detect()));
     for len in 0..200 {
         let line = bytes(len);
-        let both = |f: &dyn Fn(Lines) -> Vec<u32>| assert_eq!(f(scalar), f(best), "length {len}");
+        let all = |f: &dyn Fn(Lines) -> Vec<u32>| {
+            let scalar = f(Lines::new(Level::Scalar));
+            for &level in levels() {
+                assert_eq!(f(Lines::new(level)), scalar, "{level:?}, length {len}");
+            }
+        };
 
-        both(&|lines| {
+        all(&|lines| {
             let mut out = vec![0; len];
             lines.reverse(&line, &mut out);
             out.into_iter().map(u32::from).collect()
         });
-        both(&|lines| {
+        all(&|lines| {
             let mut out = vec![0.0; len];
             lines.normalise_f32(&line, &AFFINE, &mut out);
             out.into_iter().map(f32::to_bits).collect()
         });
-        both(&|lines| {
+        all(&|lines| {
             let mut out = vec![0; len];
             lines.normalise_f16(&line, &AFFINE, &mut out);
             out.into_iter().map(u32::from).collect()
         });
-        both(&|lines| {
+        all(&|lines| {
             let (mut planes, mut out) = (
                 [const { Vec::new() }; 3].map(|_: Vec<u8>| vec![0; len + 5]),
                 vec![0; 3 * len],
@@ -52,7 +56,6 @@ fn levels_agree_for_every_length() {
 
 #[test]
 fn halves_round_as_the_processor_does() {
-    let (scalar, best) = (Lines::new(Level::Scalar), Lines::new(detect()));
     let line: Vec<u8> = (0..=255).collect();
     let mut bits = 0u32;
     for _ in 0..100_000 {
@@ -63,10 +66,13 @@ fn halves_round_as_the_processor_does() {
             scale: [scale; 3],
             offset: [scale * 0.37; 3],
         };
-        let (mut a, mut b) = ([0; 256], [0; 256]);
-        scalar.normalise_f16(&line, &affine, &mut a);
-        best.normalise_f16(&line, &affine, &mut b);
+        let mut scalar = [0; 256];
+        Lines::new(Level::Scalar).normalise_f16(&line, &affine, &mut scalar);
+        for &level in levels() {
+            let mut out = [0; 256];
+            Lines::new(level).normalise_f16(&line, &affine, &mut out);
 
-        assert_eq!(a, b, "scale {scale:e}");
+            assert_eq!(out, scalar, "{level:?}, scale {scale:e}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use penstock_core::error::Error;
 use penstock_core::jpeg::{Decoder, Header, Limits, Region, Scale, inspect, transcode_baseline};
 use penstock_core::rows::{RowSink, planar_row_len};
-use penstock_core::simd::Level;
+use penstock_core::simd::{Level, detect, levels};
 
 const LIMITS: Limits = Limits { max_pixels: 1 << 16 };
 
@@ -100,14 +100,17 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let region = region_of(bytes, &header);
     let all = Region::whole_at(&header, region.scale);
-    let whole = interleaved(Level::Avx2, &header, all);
-    assert_eq!(whole, interleaved(Level::Scalar, &header, all));
-    let part = interleaved(Level::Avx2, &header, region);
+    let whole = interleaved(Level::Scalar, &header, all);
+    let part = interleaved(Level::Scalar, &header, region);
     assert_eq!(part, planar(Level::Scalar, &header, region));
-    assert_eq!(part, planar(Level::Avx2, &header, region));
+    for &level in &levels()[1..] {
+        assert_eq!(whole, interleaved(level, &header, all));
+        assert_eq!(part, interleaved(level, &header, region));
+        assert_eq!(part, planar(level, &header, region));
+    }
     if let Ok(baseline) = transcode_baseline(bytes, &LIMITS) {
         let header = Header::parse(&baseline, &LIMITS).expect("a file of our own making");
-        assert_eq!(whole, interleaved(Level::Avx2, &header, all));
+        assert_eq!(whole, interleaved(detect(), &header, all));
     }
     if let Ok(whole) = whole {
         let part = part.expect("a part of what decodes as a whole");

@@ -50,20 +50,30 @@ pub fn level() -> Level {
     match LEVEL.load(Ordering::Relaxed) {
         0 => simd::detect(),
         l if l == Level::Scalar as u8 + 1 => Level::Scalar,
-        _ => Level::Avx2,
+        l if l == Level::Avx2 as u8 + 1 => Level::Avx2,
+        _ => Level::Avx512,
     }
 }
 
 /// Instruction sets of a level.
 pub fn features(level: Level) -> Vec<&'static str> {
-    #[allow(unused_mut)] // other architectures add nothing
-    let mut names = match level {
-        Level::Scalar => vec![],
-        Level::Avx2 => vec!["avx2", "bmi1", "bmi2", "lzcnt", "movbe", "fma"],
-    };
-    #[cfg(target_arch = "x86_64")]
-    if level == Level::Avx2 && std::arch::is_x86_feature_detected!("f16c") {
-        names.push("f16c");
+    let mut names = vec![];
+    if level >= Level::Avx2 {
+        names.extend(["avx2", "bmi1", "bmi2", "lzcnt", "movbe", "fma"]);
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("f16c") {
+            names.push("f16c");
+        }
+    }
+    if level >= Level::Avx512 {
+        names.extend([
+            "avx512f",
+            "avx512bw",
+            "avx512dq",
+            "avx512vl",
+            "avx512vbmi",
+            "avx512vnni",
+        ]);
     }
     names
 }

@@ -448,7 +448,7 @@ mod _native {
     ///
     /// Parameters
     /// ----------
-    /// name : {"scalar", "avx2"} or None
+    /// name : {"scalar", "avx2", "avx512"} or None
     ///     The level; None: the processor's best. The pixels are the same at every level.
     ///
     /// Raises
@@ -461,7 +461,8 @@ mod _native {
         let level = match name {
             None => simd::detect(),
             Some("scalar") => simd::Level::Scalar,
-            Some("avx2") if simd::detect() == simd::Level::Avx2 => simd::Level::Avx2,
+            Some("avx2") if simd::detect() >= simd::Level::Avx2 => simd::Level::Avx2,
+            Some("avx512") if simd::detect() >= simd::Level::Avx512 => simd::Level::Avx512,
             Some(name) => {
                 return Err(PyValueError::new_err(format!(
                     "{name:?} is not a level of this processor"

@@ -28,7 +28,7 @@ macro_rules! dispatch {
             match self.0 {
                 // SAFETY: this level is available
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => unsafe { avx2::$name($($arg),*) },
+                Level::Avx2 | Level::Avx512 => unsafe { avx2::$name($($arg),*) },
                 _ => scalar::$name($($arg),*),
             }
         })*
@@ -61,7 +61,9 @@ impl Lines {
         match self.0 {
             // SAFETY: this level is available, and F16C was just looked up
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 if is_x86_feature_detected!("f16c") => unsafe { avx2::normalise_f16(line, affine, out) },
+            Level::Avx2 | Level::Avx512 if is_x86_feature_detected!("f16c") => unsafe {
+                avx2::normalise_f16(line, affine, out)
+            },
             _ => scalar::normalise_f16(line, affine, out),
         }
     }

@@ -85,7 +85,7 @@ pub(crate) fn decode(
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 => unsafe { decode_bmi2(bits, table, band, run, blocks) },
+        Level::Avx2 | Level::Avx512 => unsafe { decode_bmi2(bits, table, band, run, blocks) },
         _ => decode_portable(bits, table, band, run, blocks),
     }
 }
@@ -102,10 +102,10 @@ pub(crate) fn refine(
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 if simd::deposits_fast() => unsafe { refine_pdep(bits, table, band, run, blocks) },
+        Level::Avx2 | Level::Avx512 if simd::deposits_fast() => unsafe { refine_pdep(bits, table, band, run, blocks) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Level::Avx2 => unsafe { refine_bmi2(bits, table, band, run, blocks) },
+        Level::Avx2 | Level::Avx512 => unsafe { refine_bmi2(bits, table, band, run, blocks) },
         _ => refine_by(deposit, bits, table, band, run, blocks),
     }
 }

@@ -21,7 +21,9 @@ pub(crate) fn interleaved(level: Level, color: Color, sources: [&[u8]; 3], width
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 => unsafe { super::color_avx2::interleaved(color == Color::YCbCr, sources, &mut out[..3 * width]) },
+        Level::Avx2 | Level::Avx512 => unsafe {
+            super::color_avx2::interleaved(color == Color::YCbCr, sources, &mut out[..3 * width])
+        },
         _ => {
             let [a, b, c] = sources;
             for (((pixel, &a), &b), &c) in out[..3 * width].chunks_exact_mut(3).zip(a).zip(b).zip(c) {
@@ -42,7 +44,7 @@ pub(crate) fn planar(level: Level, color: Color, sources: [&[u8]; 3], width: usi
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 => unsafe { super::color_avx2::planar(sources, width, out) },
+        Level::Avx2 | Level::Avx512 => unsafe { super::color_avx2::planar(sources, width, out) },
         _ => {
             let [red, green, blue] = out;
             for i in 0..width {

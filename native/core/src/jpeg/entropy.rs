@@ -178,7 +178,7 @@ pub(crate) fn decode_blocks(
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 => unsafe { decode_blocks_bmi2(window, layout, cursor, coefficients, used) },
+        Level::Avx2 | Level::Avx512 => unsafe { decode_blocks_bmi2(window, layout, cursor, coefficients, used) },
         _ => decode_blocks_portable(window, layout, cursor, coefficients, used),
     }
 }
@@ -194,7 +194,7 @@ pub(crate) fn skip_blocks(
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 => unsafe { skip_blocks_bmi2(window, layout, cursor, count) },
+        Level::Avx2 | Level::Avx512 => unsafe { skip_blocks_bmi2(window, layout, cursor, count) },
         _ => skip_blocks_portable(window, layout, cursor, count),
     }
 }

@@ -40,6 +40,21 @@ impl BlockRow {
     pub fn index(&self, block: usize) -> usize {
         self.first + block / self.per_mcu * self.stride + block % self.per_mcu
     }
+
+    /// The numbers of all blocks, from left to right.
+    #[inline(always)]
+    pub fn indices(self) -> impl Iterator<Item = usize> {
+        let mut within = self.from % self.per_mcu;
+        let mut next = self.index(self.from);
+        (self.from..self.to).map(move |_| {
+            let index = next;
+            (within, next) = (within + 1, next + 1);
+            if within == self.per_mcu {
+                (within, next) = (0, next + self.stride - self.per_mcu);
+            }
+            index
+        })
+    }
 }
 
 /// Transforms a row of blocks into 8 rows of samples at the start of `out`, which are `pitch` apart.
@@ -56,7 +71,7 @@ pub(crate) fn block_row(
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 => unsafe { super::idct_avx2::block_row(blocks, used, row, quant, out, pitch) },
+        Level::Avx2 | Level::Avx512 => unsafe { super::idct_avx2::block_row(blocks, used, row, quant, out, pitch) },
         _ => {
             debug_assert!(
                 used.len() <= blocks.len(),

@@ -18,13 +18,12 @@ pub(crate) fn block_row(
     out: &mut [u8],
     pitch: usize,
 ) {
-    let mut block = row.from;
+    let mut numbers = row.indices();
     let mut x = 0;
-    while block < row.to {
-        let (left, right) = (row.index(block), row.index((block + 1).min(row.to - 1)));
+    while let Some(left) = numbers.next() {
+        let right = numbers.next().unwrap_or(left);
         let used = used[left].max(used[right]);
         pair(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
-        block += 2;
         x += 16;
     }
 }
@@ -32,7 +31,7 @@ pub(crate) fn block_row(
 /// Two blocks, side by side, into 8 rows of 16 samples.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn pair(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+pub(super) fn pair(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     if used <= 1 {
         return flat(a[0], b[0], quant[0], out, pitch);
     }

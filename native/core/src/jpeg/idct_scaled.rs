@@ -40,10 +40,14 @@ pub(crate) fn block_row(
         (_, 8) => idct::block_row(level, blocks, used, row, quant, out, pitch),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        (Level::Avx2, 4) => unsafe { super::idct_scaled_avx2::four_row(blocks, used, row, quant, out, pitch) },
+        (Level::Avx2 | Level::Avx512, 4) => unsafe {
+            super::idct_scaled_avx2::four_row(blocks, used, row, quant, out, pitch)
+        },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        (Level::Avx2, 2) => unsafe { super::idct_scaled_avx2::two_row(blocks, used, row, quant, out, pitch) },
+        (Level::Avx2 | Level::Avx512, 2) => unsafe {
+            super::idct_scaled_avx2::two_row(blocks, used, row, quant, out, pitch)
+        },
         (_, 4) => each.for_each(|(i, block)| four(&blocks[row.index(block)], quant, &mut out[4 * i..], pitch)),
         (_, 2) => each.for_each(|(i, block)| two(&blocks[row.index(block)], quant, &mut out[2 * i..], pitch)),
         _ => each.for_each(|(i, block)| out[i] = one(blocks[row.index(block)][0], quant[0])),

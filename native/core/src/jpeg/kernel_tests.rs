@@ -1,4 +1,8 @@
-//! Every AVX2 kernel against the scalar one beside it, and table-driven decoding against one bit at a time.
+//! Every kernel of every level against the scalar one beside it, and table-driven decoding against one bit at a time.
+
+use std::fmt::Debug;
+use std::io::{Write, stderr};
+use std::sync::Once;
 
 use super::color;
 use super::huffman::Tables;
@@ -29,13 +33,31 @@ impl Numbers {
     }
 }
 
-fn both() -> [Level; 2] {
-    assert_eq!(
-        simd::detect(),
-        Level::Avx2,
+/// The levels beside scalar. Says so on the terminal, even where tests' output is kept back, if not all can be compared.
+fn others() -> &'static [Level] {
+    let (_, others) = simd::levels().split_first().expect("scalar");
+    assert!(
+        !others.is_empty(),
         "these tests compare with AVX2: run them on a processor that has it"
     );
-    [Level::Scalar, Level::Avx2]
+    if !others.contains(&Level::Avx512) {
+        static SAID: Once = Once::new();
+        SAID.call_once(|| {
+            let _ = writeln!(
+                stderr(),
+                "skipped: the kernels with AVX-512, which this processor lacks"
+            );
+        });
+    }
+    others
+}
+
+/// Panics unless `make` gives the same at every level.
+fn assert_same<T: PartialEq + Debug>(make: impl Fn(Level) -> T, case: impl Fn() -> String) {
+    let scalar = make(Level::Scalar);
+    for &level in others() {
+        assert_eq!(make(level), scalar, "{level:?}, {}", case());
+    }
 }
 
 #[test]
@@ -43,14 +65,22 @@ fn transforms_agree_on_any_coefficients() {
     let mut numbers = Numbers(1);
     for round in 0..20_000 {
         let largest = [8, 200, 2000, 40_000][round % 4];
-        let count = 1 + numbers.below(5);
+        let count = 1 + numbers.below(9);
         let mut quant = [0i16; 64];
         quant.fill_with(|| (1 + numbers.below(if round % 3 == 0 { 65_535 } else { 40 })) as i16);
+        let (first, per_mcu) = (numbers.below(3), 1 + numbers.below(3));
+        let row = BlockRow {
+            from: numbers.below(count),
+            to: count,
+            first,
+            per_mcu,
+            stride: per_mcu + numbers.below(3),
+        };
         let mut used = Vec::new();
-        let blocks: Vec<[i16; 64]> = (0..count)
+        let blocks: Vec<[i16; 64]> = (0..first + count.div_ceil(per_mcu) * row.stride)
             .map(|_| {
                 let kind = numbers.below(3);
-                let end = 1 + numbers.below([1, 10, 64][kind]);
+                let end = 1 + numbers.below([1, 10, 64][kind.min(round % 5)]);
                 used.push(end as u8);
                 let mut block = [0; 64];
                 for &place in &super::markers::ZIGZAG[..end] {
@@ -61,26 +91,40 @@ fn transforms_agree_on_any_coefficients() {
                 block
             })
             .collect();
-        let row = BlockRow {
-            from: numbers.below(count),
-            to: count,
-            first: 0,
-            per_mcu: 1,
-            stride: 1,
-        };
 
         for size in [8, 4, 2, 1] {
-            let out = both().map(|level| {
-                let mut out = vec![0u8; 64 * 9];
-                idct_scaled::block_row(level, size, &blocks, &used, row, &quant, &mut out, 64);
+            let transformed = |level| {
+                let mut out = vec![0u8; 96 * 9];
+                idct_scaled::block_row(level, size, &blocks, &used, row, &quant, &mut out, 96);
                 let width = size * (row.to - row.from);
-                out.chunks_exact(64)
+                out.chunks_exact(96)
                     .take(size)
                     .flat_map(|row| row[..width].to_vec())
                     .collect::<Vec<u8>>()
-            });
+            };
 
-            assert_eq!(out[0], out[1], "round {round}, size {size}: {blocks:?}, {quant:?}");
+            assert_same(transformed, || {
+                format!("round {round}, size {size}: {row:?}, {blocks:?}, {quant:?}")
+            });
+        }
+    }
+}
+
+#[test]
+fn blocks_are_numbered_from_left_to_right() {
+    for (from, to) in [(0, 9), (1, 8), (5, 5), (5, 6), (2, 7)] {
+        for (per_mcu, stride) in [(1, 1), (1, 3), (2, 2), (2, 6), (4, 6)] {
+            let row = BlockRow {
+                from,
+                to,
+                first: 3,
+                per_mcu,
+                stride,
+            };
+
+            let numbers: Vec<usize> = row.indices().collect();
+
+            assert_eq!(numbers, (from..to).map(|block| row.index(block)).collect::<Vec<_>>());
         }
     }
 }
@@ -134,22 +178,23 @@ fn flat_blocks_have_one_level() {
 
 #[test]
 fn colours_agree_on_every_triple() {
-    let (mut luma, mut blue) = (vec![0u8; 256 + 32], vec![0u8; 256 + 32]);
+    const LENGTH: usize = 256 + color::SPARE;
+    let (mut luma, mut blue) = ([0u8; LENGTH], [0u8; LENGTH]);
     for (i, (luma, blue)) in luma.iter_mut().zip(&mut blue).enumerate() {
         (*luma, *blue) = ((37 * i) as u8, i as u8);
     }
     for red in 0..=255u8 {
         for shift in 0..=255u8 {
             let shifted: Vec<u8> = luma.iter().map(|l| l.wrapping_add(shift)).collect();
-            let sources = [&shifted[..], &blue[..], &[red; 288][..]];
+            let sources = [&shifted[..], &blue[..], &[red; LENGTH][..]];
 
-            let out = both().map(|level| {
+            let converted = |level| {
                 let mut out = [0u8; 3 * 256];
                 color::interleaved(level, Color::YCbCr, sources, 256, &mut out);
                 out
-            });
+            };
 
-            assert_eq!(out[0], out[1], "cr {red}, luma shifted by {shift}");
+            assert_same(converted, || format!("cr {red}, luma shifted by {shift}"));
         }
     }
 }
@@ -157,11 +202,11 @@ fn colours_agree_on_every_triple() {
 #[test]
 fn planes_and_interleaved_rows_hold_the_same() {
     let mut numbers = Numbers(2);
-    for width in 1..100 {
+    for width in 1..200 {
         for color in [Color::YCbCr, Color::Rgb] {
             let sources = [(); 3].map(|()| numbers.bytes(width + 64));
             let sources = sources.each_ref().map(Vec::as_slice);
-            for level in both() {
+            for &level in simd::levels() {
                 let mut row = vec![0u8; 3 * width];
                 let mut planes = [(); 3].map(|()| vec![0u8; crate::rows::planar_row_len(width)]);
 
@@ -178,20 +223,20 @@ fn planes_and_interleaved_rows_hold_the_same() {
 #[test]
 fn upsampling_agrees() {
     let mut numbers = Numbers(3);
-    for count in 1..150 {
+    for count in 1..200 {
         let (near, far) = (numbers.bytes(count + 80), numbers.bytes(count + 80));
         for kind in [Upsample::H2V1, Upsample::H1V2, Upsample::H2V2] {
             for lower in [false, true] {
                 let length = if kind == Upsample::H1V2 { count } else { 2 * count };
 
-                let out = both().map(|level| {
+                let upsampled = |level| {
                     let mut out = vec![0u8; 2 * count + upsample::SPARE];
                     upsample::row(level, kind, &near, &far, lower, count, &mut out);
                     out.truncate(length);
                     out
-                });
+                };
 
-                assert_eq!(out[0], out[1], "{kind:?}, {count} samples");
+                assert_same(upsampled, || format!("{kind:?}, {count} samples"));
             }
         }
     }
@@ -238,7 +283,7 @@ fn unstuffing_agrees_and_stops_at_markers() {
         }
         let (expected, end) = unstuff_plainly(&source);
 
-        for level in both() {
+        for &level in simd::levels() {
             let mut target = vec![0u8; source.len() + 64];
             let Progress { read, written, ended } = unstuff::unstuff(level, &source, &mut target);
 

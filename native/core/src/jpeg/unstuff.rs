@@ -20,7 +20,7 @@ pub(crate) fn unstuff(level: Level, source: &[u8], target: &mut [u8]) -> Progres
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 => unsafe { unstuff_avx2(source, target) },
+        Level::Avx2 | Level::Avx512 => unsafe { unstuff_avx2(source, target) },
         _ => unstuff_by(first_ff, source, target),
     }
 }

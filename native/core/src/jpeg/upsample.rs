@@ -50,13 +50,15 @@ pub(crate) fn row(level: Level, kind: Upsample, near: &[u8], far: &[u8], lower: 
     match (level, kind) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        (Level::Avx2, Upsample::H2V1) => unsafe { super::upsample_avx2::h2v1(near, count, out) },
+        (Level::Avx2 | Level::Avx512, Upsample::H2V1) => unsafe { super::upsample_avx2::h2v1(near, count, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        (Level::Avx2, Upsample::H2V2) => unsafe { super::upsample_avx2::h2v2(near, far, count, out) },
+        (Level::Avx2 | Level::Avx512, Upsample::H2V2) => unsafe { super::upsample_avx2::h2v2(near, far, count, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        (Level::Avx2, Upsample::H1V2) => unsafe { super::upsample_avx2::h1v2(near, far, lower, count, out) },
+        (Level::Avx2 | Level::Avx512, Upsample::H1V2) => unsafe {
+            super::upsample_avx2::h1v2(near, far, lower, count, out)
+        },
         (_, Upsample::None) => out[..count].copy_from_slice(&near[1..=count]),
         (_, Upsample::Repeat { across, .. }) => repeat(&near[1..=count], across, out),
         (_, Upsample::H2V1) => h2v1(near, count, out),

@@ -123,7 +123,7 @@ macro_rules! levels {
             match level.available() {
                 // SAFETY: this level is available
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => unsafe { avx2($($arg),*) },
+                Level::Avx2 | Level::Avx512 => unsafe { avx2($($arg),*) },
                 _ => $body($($arg),*),
             }
         })*

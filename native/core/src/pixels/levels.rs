@@ -21,7 +21,7 @@ macro_rules! dispatch {
             match self.0 {
                 // SAFETY: this level is available
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => unsafe { avx2::$name($($arg),*) },
+                Level::Avx2 | Level::Avx512 => unsafe { avx2::$name($($arg),*) },
                 _ => scalar::$name($($arg),*),
             }
         })*

@@ -24,7 +24,7 @@ pub fn mix(images: &[f32], rows: usize, share: f32, rest: f32, out: &mut [f32], 
         match level.available() {
             // SAFETY: this level is available
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 if streamed => unsafe { avx2::mix(own, before, share, rest, out) },
+            Level::Avx2 | Level::Avx512 if streamed => unsafe { avx2::mix(own, before, share, rest, out) },
             _ => mixed(own, before, share, rest, out),
         }
     }

@@ -58,7 +58,7 @@ pub fn warp<const N: usize>(
     match (sampling, map) {
         (Sampling::Nearest, Map::Affine(m)) => affine_nearest(source, m, fill, out),
         #[cfg(target_arch = "x86_64")]
-        (Sampling::Nearest, Map::Projective(_)) if level.available() == Level::Avx2 => {
+        (Sampling::Nearest, Map::Projective(_)) if level.available() >= Level::Avx2 => {
             // SAFETY: this level is available
             unsafe { avx2::nearest(source, map, fill, out) }
         }
@@ -69,7 +69,7 @@ pub fn warp<const N: usize>(
             });
         }
         #[cfg(target_arch = "x86_64")]
-        (Sampling::Bilinear, _) if N == 3 && level.available() == Level::Avx2 => {
+        (Sampling::Bilinear, _) if N == 3 && level.available() >= Level::Avx2 => {
             let same = "three channels";
             let source = Source {
                 pixels: as_rgb(source.pixels),

@@ -19,7 +19,7 @@ impl Kernels {
         match self.0 {
             // SAFETY: this level is available
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { avx2::vertical_convex(rows, offsets, weights, drop, out) },
+            Level::Avx2 | Level::Avx512 => unsafe { avx2::vertical_convex(rows, offsets, weights, drop, out) },
             _ => scalar::vertical_convex(rows, offsets, weights, drop, out),
         }
     }
@@ -38,7 +38,7 @@ impl Kernels {
         match self.0 {
             // SAFETY: this level is available
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe {
+            Level::Avx2 | Level::Avx512 => unsafe {
                 avx2::horizontal_convex(line, line_stride, horizontal, drop, out, out_stride, planes)
             },
             _ => {
@@ -55,7 +55,7 @@ impl Kernels {
         match self.0 {
             // SAFETY: this level is available
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { avx2::vertical_lobed(rows, offsets, weights, out) },
+            Level::Avx2 | Level::Avx512 => unsafe { avx2::vertical_lobed(rows, offsets, weights, out) },
             _ => scalar::vertical_lobed(rows, offsets, weights, out),
         }
     }
@@ -64,7 +64,7 @@ impl Kernels {
         match self.0 {
             // SAFETY: this level is available
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { avx2::horizontal_lobed(line, horizontal, out) },
+            Level::Avx2 | Level::Avx512 => unsafe { avx2::horizontal_lobed(line, horizontal, out) },
             _ => scalar::horizontal_lobed(line, &horizontal.taps, &mut out[..horizontal.taps.starts.len()]),
         }
     }
