@@ -18,7 +18,8 @@ pub(crate) const F2053: i32 = 16819;
 pub(crate) const F2562: i32 = 20995;
 pub(crate) const F3072: i32 = 25172;
 
-/// Spare bytes that a row of samples must have after the last block: blocks are written in pairs.
+/// Spare bytes that a row of samples must have after the last block: blocks are written in pairs, or by fours but for
+/// the last two.
 pub(crate) const SPARE: usize = 8;
 
 /// Which of a strip's blocks make up one row of blocks of a component: block `b` (from the left edge of the picture) is
@@ -71,7 +72,10 @@ pub(crate) fn block_row(
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 | Level::Avx512 => unsafe { super::idct_avx2::block_row(blocks, used, row, quant, out, pitch) },
+        Level::Avx512 => unsafe { super::idct_avx512::block_row(blocks, used, row, quant, out, pitch) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { super::idct_avx2::block_row(blocks, used, row, quant, out, pitch) },
         _ => {
             debug_assert!(
                 used.len() <= blocks.len(),

@@ -22,7 +22,7 @@
 //!      (progressive)               (all of them)
 //! ```
 //!
-//! Beside each `*_avx2` kernel stands the scalar one that specifies it. Whatever libjpeg would decode with a warning is
+//! Beside each `*_avx2` and `*_avx512` kernel stands the scalar one that specifies it. Whatever libjpeg would decode with a warning is
 //! [`crate::error::Error::Corrupt`] here: a decode that succeeds gives libjpeg's pixels.
 
 mod ahead;
@@ -41,6 +41,8 @@ mod huffman_code;
 mod idct;
 #[cfg(target_arch = "x86_64")]
 mod idct_avx2;
+#[cfg(target_arch = "x86_64")]
+mod idct_avx512;
 mod idct_scaled;
 #[cfg(target_arch = "x86_64")]
 mod idct_scaled_avx2;

@@ -51,3 +51,11 @@ pub(crate) fn load_pair(low: &[i16; 8], high: &[i16; 8]) -> __m256i {
     };
     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
 }
+
+/// 32 words.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(crate) fn load_words(from: &[i16; 32]) -> __m512i {
+    // SAFETY: an array of 64 bytes.
+    unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+}
