@@ -4,7 +4,7 @@ use super::markers::Color;
 use crate::simd::Level;
 
 /// Bytes past its end that kernels may read of a source row.
-pub(crate) const SPARE: usize = 32;
+pub(crate) const SPARE: usize = 64;
 
 /// One pixel.
 pub(crate) fn rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
@@ -21,9 +21,12 @@ pub(crate) fn interleaved(level: Level, color: Color, sources: [&[u8]; 3], width
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 | Level::Avx512 => unsafe {
-            super::color_avx2::interleaved(color == Color::YCbCr, sources, &mut out[..3 * width])
+        Level::Avx512 => unsafe {
+            super::color_avx512::interleaved(color == Color::YCbCr, sources, &mut out[..3 * width])
         },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { super::color_avx2::interleaved(color == Color::YCbCr, sources, &mut out[..3 * width]) },
         _ => {
             let [a, b, c] = sources;
             for (((pixel, &a), &b), &c) in out[..3 * width].chunks_exact_mut(3).zip(a).zip(b).zip(c) {
@@ -44,7 +47,10 @@ pub(crate) fn planar(level: Level, color: Color, sources: [&[u8]; 3], width: usi
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 | Level::Avx512 => unsafe { super::color_avx2::planar(sources, width, out) },
+        Level::Avx512 => unsafe { super::color_avx512::planar(sources, width, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { super::color_avx2::planar(sources, width, out) },
         _ => {
             let [red, green, blue] = out;
             for i in 0..width {

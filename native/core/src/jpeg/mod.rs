@@ -32,6 +32,8 @@ mod coefficients;
 mod color;
 #[cfg(target_arch = "x86_64")]
 mod color_avx2;
+#[cfg(target_arch = "x86_64")]
+mod color_avx512;
 mod decoder;
 mod entropy;
 mod guide;

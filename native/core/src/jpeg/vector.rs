@@ -52,6 +52,24 @@ pub(crate) fn load_pair(low: &[i16; 8], high: &[i16; 8]) -> __m256i {
     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
 }
 
+/// The first 64 bytes of `out`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(crate) fn store64(out: &mut [u8], v: __m512i) {
+    let out: &mut [u8; 64] = out.first_chunk_mut().expect("room for a vector");
+    // SAFETY: an array of 64 bytes.
+    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) }
+}
+
+/// The first 64 bytes of `from`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(crate) fn load64(from: &[u8]) -> __m512i {
+    let from: &[u8; 64] = from.first_chunk().expect("a whole vector");
+    // SAFETY: an array of 64 bytes.
+    unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+}
+
 /// 32 words.
 #[inline]
 #[target_feature(enable = "avx512f")]
