@@ -67,6 +67,8 @@ mod upsample;
 #[cfg(target_arch = "x86_64")]
 mod upsample_avx2;
 #[cfg(target_arch = "x86_64")]
+mod upsample_avx512;
+#[cfg(target_arch = "x86_64")]
 mod vector;
 mod walk;
 

@@ -53,7 +53,10 @@ pub(crate) fn row(level: Level, kind: Upsample, near: &[u8], far: &[u8], lower: 
         (Level::Avx2 | Level::Avx512, Upsample::H2V1) => unsafe { super::upsample_avx2::h2v1(near, count, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        (Level::Avx2 | Level::Avx512, Upsample::H2V2) => unsafe { super::upsample_avx2::h2v2(near, far, count, out) },
+        (Level::Avx512, Upsample::H2V2) => unsafe { super::upsample_avx512::h2v2(near, far, count, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        (Level::Avx2, Upsample::H2V2) => unsafe { super::upsample_avx2::h2v2(near, far, count, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         (Level::Avx2 | Level::Avx512, Upsample::H1V2) => unsafe {
