@@ -5,7 +5,7 @@ use super::taps::Taps;
 use core::arch::x86_64::*;
 
 /// Panics unless `rows` holds `n` readable bytes behind each offset (our own invariant: the caller pads rows).
-fn check_rows(rows: &[u8], offsets: &[usize], n: usize) {
+pub(super) fn check_rows(rows: &[u8], offsets: &[usize], n: usize) {
     assert!(offsets.iter().all(|o| o + n <= rows.len()));
 }
 

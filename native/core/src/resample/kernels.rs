@@ -2,6 +2,8 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 use super::near;
 use super::scalar;
 use crate::simd::Level;
@@ -19,7 +21,10 @@ impl Kernels {
         match self.0 {
             // SAFETY: this level is available
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 | Level::Avx512 => unsafe { avx2::vertical_convex(rows, offsets, weights, drop, out) },
+            Level::Avx512 => unsafe { avx512::vertical_convex(rows, offsets, weights, drop, out) },
+            // SAFETY: as above
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { avx2::vertical_convex(rows, offsets, weights, drop, out) },
             _ => scalar::vertical_convex(rows, offsets, weights, drop, out),
         }
     }
@@ -38,7 +43,12 @@ impl Kernels {
         match self.0 {
             // SAFETY: this level is available
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 | Level::Avx512 => unsafe {
+            Level::Avx512 => unsafe {
+                avx512::horizontal_convex(line, line_stride, horizontal, drop, out, out_stride, planes)
+            },
+            // SAFETY: as above
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe {
                 avx2::horizontal_convex(line, line_stride, horizontal, drop, out, out_stride, planes)
             },
             _ => {
