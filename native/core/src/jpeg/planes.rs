@@ -124,7 +124,7 @@ impl Plane {
         self.left = block * part.columns.start;
         grow(&mut self.samples, (CONTEXT + strip) * self.pitch + upsample::SPARE);
         if upsample != Upsample::None {
-            grow(&mut self.upsampled, width * across + upsample::SPARE + color::SPARE);
+            grow(&mut self.upsampled, width * across + upsample::SPARE_OUT + color::SPARE);
         }
     }
 

@@ -41,11 +41,13 @@ impl Upsample {
     }
 }
 
-/// Bytes past its end that kernels may read of a row, and write of their output.
+/// Bytes past its end that kernels may read of a row.
 pub(crate) const SPARE: usize = 64;
+/// Bytes past its end that they may write of their output.
+pub(crate) const SPARE_OUT: usize = 128;
 
 /// Upsamples `count` samples. `near`, `far`: the rows nearest and next nearest to the wanted one, starting one sample
-/// before the first; `lower`: the wanted row is below the near row's middle. `out` has the result, then [`SPARE`].
+/// before the first; `lower`: the wanted row is below the near row's middle. `out` has the result, then [`SPARE_OUT`].
 pub(crate) fn row(level: Level, kind: Upsample, near: &[u8], far: &[u8], lower: bool, count: usize, out: &mut [u8]) {
     match (level, kind) {
         #[cfg(target_arch = "x86_64")]

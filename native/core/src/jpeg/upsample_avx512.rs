@@ -2,8 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::upsample_avx2;
-use super::vector::load64;
+use super::vector::{load64, store64};
 
 type V = __m512i;
 
@@ -29,9 +28,7 @@ pub(crate) fn h2v2(near: &[u8], far: &[u8], count: usize, out: &mut [u8]) {
     let drop = _mm512_set1_epi64(0x34_00_24_00_14_00_04_00);
     let first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
     let second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    let (whole, _) = out[..2 * count].as_chunks_mut::<128>();
-    let done = 64 * whole.len();
-    for (at, out) in (0..).step_by(64).zip(whole) {
+    for at in (0..count).step_by(64) {
         let column = |at: usize| pairs(load64(&near[at..]), load64(&far[at..]));
         let (left, middle, right) = (column(at), column(at + 1), column(at + 2));
         let [low, high] = core::array::from_fn(|i| {
@@ -40,12 +37,7 @@ pub(crate) fn h2v2(near: &[u8], far: &[u8], count: usize, out: &mut [u8]) {
             let odd = _mm512_add_epi16(_mm512_add_epi16(middle, seven), weighted(right[i], 3, 1));
             _mm512_mask_multishift_epi64_epi8(even, 0xaaaa_aaaa_aaaa_aaaa, drop, odd)
         });
-        // SAFETY: an array of 128 bytes
-        unsafe {
-            let out: *mut V = out.as_mut_ptr().cast();
-            _mm512_storeu_si512(out, _mm512_permutex2var_epi64(low, first, high));
-            _mm512_storeu_si512(out.add(1), _mm512_permutex2var_epi64(low, second, high));
-        }
+        store64(&mut out[2 * at..], _mm512_permutex2var_epi64(low, first, high));
+        store64(&mut out[2 * at + 64..], _mm512_permutex2var_epi64(low, second, high));
     }
-    upsample_avx2::h2v2(&near[done..], &far[done..], count - done, &mut out[2 * done..]);
 }
