@@ -81,8 +81,8 @@ pub(crate) fn block_row(
                 used.len() <= blocks.len(),
                 "which coefficients are in use does not matter here"
             );
-            for (i, block) in (row.from..row.to).enumerate() {
-                idct(&blocks[row.index(block)], quant, &mut out[8 * i..], pitch);
+            for (i, block) in row.indices().enumerate() {
+                idct(&blocks[block], quant, &mut out[8 * i..], pitch);
             }
         }
     }

@@ -35,7 +35,7 @@ pub(crate) fn block_row(
     out: &mut [u8],
     pitch: usize,
 ) {
-    let each = (row.from..row.to).enumerate();
+    let each = row.indices().enumerate();
     match (level, size) {
         (_, 8) => idct::block_row(level, blocks, used, row, quant, out, pitch),
         #[cfg(target_arch = "x86_64")]
@@ -48,9 +48,9 @@ pub(crate) fn block_row(
         (Level::Avx2 | Level::Avx512, 2) => unsafe {
             super::idct_scaled_avx2::two_row(blocks, used, row, quant, out, pitch)
         },
-        (_, 4) => each.for_each(|(i, block)| four(&blocks[row.index(block)], quant, &mut out[4 * i..], pitch)),
-        (_, 2) => each.for_each(|(i, block)| two(&blocks[row.index(block)], quant, &mut out[2 * i..], pitch)),
-        _ => each.for_each(|(i, block)| out[i] = one(blocks[row.index(block)][0], quant[0])),
+        (_, 4) => each.for_each(|(i, block)| four(&blocks[block], quant, &mut out[4 * i..], pitch)),
+        (_, 2) => each.for_each(|(i, block)| two(&blocks[block], quant, &mut out[2 * i..], pitch)),
+        _ => each.for_each(|(i, block)| out[i] = one(blocks[block][0], quant[0])),
     }
 }
 

@@ -17,10 +17,13 @@ pub(crate) fn four_row(
     out: &mut [u8],
     pitch: usize,
 ) {
-    for (i, block) in (order.from..order.to).step_by(2).enumerate() {
-        let (left, right) = (order.index(block), order.index((block + 1).min(order.to - 1)));
+    let mut numbers = order.indices();
+    let mut x = 0;
+    while let Some(left) = numbers.next() {
+        let right = numbers.next().unwrap_or(left);
         let used = used[left].max(used[right]);
-        four(&blocks[left], &blocks[right], used, quant, &mut out[8 * i..], pitch);
+        four(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
+        x += 8;
     }
 }
 
@@ -34,10 +37,13 @@ pub(crate) fn two_row(
     out: &mut [u8],
     pitch: usize,
 ) {
-    for (i, block) in (order.from..order.to).step_by(2).enumerate() {
-        let (left, right) = (order.index(block), order.index((block + 1).min(order.to - 1)));
+    let mut numbers = order.indices();
+    let mut x = 0;
+    while let Some(left) = numbers.next() {
+        let right = numbers.next().unwrap_or(left);
         let used = used[left].max(used[right]);
-        two(&blocks[left], &blocks[right], used, quant, &mut out[4 * i..], pitch);
+        two(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
+        x += 4;
     }
 }
 

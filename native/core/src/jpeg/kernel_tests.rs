@@ -224,7 +224,10 @@ fn planes_and_interleaved_rows_hold_the_same() {
 fn upsampling_agrees() {
     let mut numbers = Numbers(3);
     for count in 1..200 {
-        let (near, far) = (numbers.bytes(2 + count + upsample::SPARE), numbers.bytes(2 + count + upsample::SPARE));
+        let (near, far) = (
+            numbers.bytes(2 + count + upsample::SPARE),
+            numbers.bytes(2 + count + upsample::SPARE),
+        );
         for kind in [Upsample::H2V1, Upsample::H1V2, Upsample::H2V2] {
             for lower in [false, true] {
                 let length = if kind == Upsample::H1V2 { count } else { 2 * count };
