@@ -2,7 +2,7 @@
 //! the one place where an implementation is chosen is [`Levels`].
 
 #[cfg(target_arch = "x86_64")]
-use super::levels_avx2 as avx2;
+use super::{levels_avx2 as avx2, levels_avx512 as avx512};
 use crate::simd::Level;
 
 /// What each level becomes.
@@ -34,9 +34,20 @@ impl Levels {
         Self(level.available())
     }
 
+    /// Each level replaced by the table's.
+    pub fn lookup(self, plane: &mut [u8], table: &Table) {
+        match self.0 {
+            // SAFETY: this level is available
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { avx512::lookup(plane, table) },
+            // SAFETY: as above
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { avx2::lookup(plane, table) },
+            _ => scalar::lookup(plane, table),
+        }
+    }
+
     dispatch! {
-        /// Each level replaced by the table's.
-        lookup(plane: &mut [u8], table: &Table);
         /// ITU-R BT.601 luma in 16 fractional bits, rounded: Pillow's.
         luma(planes: [&[u8]; 3], out: &mut [u8]);
         /// `base + factor * (plane - base)`, cut off: Pillow's `Image.blend`.
