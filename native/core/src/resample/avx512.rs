@@ -2,7 +2,7 @@
 //! added to sums as they are made.
 
 use super::avx2;
-use super::near::{self, GROUP_SPARE};
+use super::near::{self, WINDOW};
 use core::arch::x86_64::*;
 
 /// See [`super::scalar::vertical_convex`]; `out.len()` is a multiple of 32, the number of taps even.
@@ -69,93 +69,76 @@ pub fn horizontal_convex(
     out_stride: usize,
     planes: usize,
 ) {
-    let taps = &horizontal.taps;
-    let n = taps.starts.len();
-    assert!(planes > 0 && taps.reach() + GROUP_SPARE <= line_stride && planes * line_stride <= line.len());
-    assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len() && n * taps.stride == taps.weights.len());
-    let lines = (0..planes).map(|plane| (&line[plane * line_stride..][..line_stride], plane * out_stride));
-    // SAFETY: a plane's line holds all values that its taps, even those with weight zero, may read, groups or pairs
-    // those of the `n` pixels, and `out` has room for `n` bytes a plane: asserted above
-    unsafe {
-        for (line, at) in lines {
-            let (line, out) = (line.as_ptr(), out.as_mut_ptr().add(at));
-            match taps.stride {
-                4 => near_line(line, horizontal, drop, out),
-                8 => far_line::<1>(line, horizontal, drop, out),
-                16 => far_line::<2>(line, horizontal, drop, out),
-                _ => far_line::<0>(line, horizontal, drop, out),
-            }
-        }
-    }
-}
-
-/// One line of up to four taps per output.
-///
-/// # Safety
-/// 10 values are readable in `line` from each group's base on; `out` has room for all outputs.
-#[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-unsafe fn near_line(line: *const i16, horizontal: &near::Convex, drop: u32, out: *mut u8) {
-    let half = _mm256_set1_epi32(1 << (drop - 1));
-    let drop = _mm_cvtsi32_si128(drop as i32);
-    for (block, [a, b]) in horizontal.groups.as_chunks().0.iter().enumerate() {
-        // SAFETY: arrays of 16 bytes, and the caller's promise: eight values from tap 0 or 2 on
-        unsafe {
-            let both = |a: *const __m128i, b: *const __m128i| _mm256_set_m128i(_mm_loadu_si128(b), _mm_loadu_si128(a));
-            let shuffle = both(a.shuffle.as_ptr().cast(), b.shuffle.as_ptr().cast());
-            let mut sums = half;
-            for pair in 0..2 {
-                let at = |base: usize| line.add(base + 2 * pair).cast();
-                let values = _mm256_shuffle_epi8(both(at(a.base), at(b.base)), shuffle);
-                let weights = both(a.weights[pair].as_ptr().cast(), b.weights[pair].as_ptr().cast());
-                sums = _mm256_dpwssd_epi32(sums, values, weights);
-            }
-            store_levels(_mm256_sra_epi32(sums, drop), out.add(block * 8));
-        }
-    }
-}
-
-/// One line of `8 * EIGHTS` taps per output; 0: however many.
-///
-/// # Safety
-/// Each start has so many readable values in `line`; `out` has room for all outputs.
-#[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-unsafe fn far_line<const EIGHTS: usize>(line: *const i16, horizontal: &near::Convex, drop: u32, out: *mut u8) {
-    let eights = if EIGHTS == 0 {
-        horizontal.taps.stride / 8
-    } else {
-        EIGHTS
+    let Some(windows) = &horizontal.windows else {
+        return avx2::horizontal_convex(line, line_stride, horizontal, drop, out, out_stride, planes);
     };
-    // once per output
-    let half = 1 << (drop - 1);
-    let half = _mm256_setr_epi32(half, 0, 0, 0, half, 0, 0, 0);
-    let drop = _mm_cvtsi32_si128(drop as i32);
-    let blocks = horizontal.taps.starts.as_chunks::<8>().0.iter();
-    for (block, (starts, pairs)) in blocks.zip(horizontal.pairs.chunks_exact(eights)).enumerate() {
-        let mut sums = [half; 4];
-        for (eight, weights) in pairs.iter().enumerate() {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: the caller's promise; an array of 32 bytes
-                unsafe {
-                    let at = |i: usize| _mm_loadu_si128(line.add(starts[i] as usize + 8 * eight).cast());
-                    let values = _mm256_set_m128i(at(i + 4), at(i));
-                    *sum = _mm256_dpwssd_epi32(*sum, values, _mm256_loadu_si256(weights[i].as_ptr().cast()));
-                }
+    let (starts, n) = (windows.bases.len(), windows.bases.len() * windows.outputs);
+    assert!(planes > 0 && horizontal.taps.reach() + WINDOW <= line_stride && planes * line_stride <= line.len());
+    assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len());
+    assert!(windows.places.len() == starts && windows.weights.len() == starts * windows.steps);
+    let lines = (0..planes).map(|plane| (&line[plane * line_stride..][..line_stride], plane * out_stride));
+    for (line, at) in lines {
+        // SAFETY: a plane's line holds a window from every tap on, and `out` has room for `n` bytes a plane
+        unsafe {
+            let (line, out) = (line.as_ptr(), out.as_mut_ptr().add(at));
+            match (windows.outputs, windows.steps) {
+                (16, 2) => window_line::<16, 2>(line, windows, drop, out),
+                (16, 3) => window_line::<16, 3>(line, windows, drop, out),
+                (16, _) => window_line::<16, 0>(line, windows, drop, out),
+                (_, 2) => window_line::<8, 2>(line, windows, drop, out),
+                _ => window_line::<8, 0>(line, windows, drop, out),
             }
         }
-        let [a, b, c, d] = sums;
-        let sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
-        // SAFETY: the caller's promise
-        unsafe { store_levels(_mm256_sra_epi32(sums, drop), out.add(block * 8)) }
     }
 }
 
-/// Stores eight 32-bit levels, none of them negative, as bytes.
+/// One line of windows of so many outputs and steps; 0: however many.
 ///
 /// # Safety
-/// `out` has room for 8 bytes.
-#[inline]
+/// From each base on a window is readable in `line`, and again after every step; `out` has room for all outputs.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-unsafe fn store_levels(levels: __m256i, out: *mut u8) {
-    // SAFETY: the caller's promise
-    unsafe { _mm_storel_epi64(out.cast(), _mm256_cvtepi32_epi8(levels)) }
+unsafe fn window_line<const OUTPUTS: usize, const STEPS: usize>(
+    line: *const i16,
+    windows: &near::Windows,
+    drop: u32,
+    out: *mut u8,
+) {
+    let steps = if STEPS == 0 { windows.steps } else { STEPS };
+    let half = _mm256_set1_epi32(1 << (drop - 1));
+    let half = if OUTPUTS == 16 {
+        _mm512_broadcast_i64x4(half)
+    } else {
+        _mm512_zextsi256_si512(half)
+    };
+    let drop = _mm_cvtsi32_si128(drop as i32);
+    // no weight is negative: levels are their lowest byte
+    let lowest = _mm_setr_epi8(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
+    let each = windows
+        .bases
+        .iter()
+        .zip(&windows.places)
+        .zip(windows.weights.chunks_exact(steps));
+    for (window, ((base, places), weights)) in each.enumerate() {
+        let mut sums = half;
+        // SAFETY: arrays of 64 bytes, and the caller's promise
+        unsafe {
+            let places = _mm512_loadu_si512(places.as_ptr().cast());
+            for (step, weights) in weights.iter().enumerate() {
+                let values = _mm512_loadu_si512(line.add(base + WINDOW / OUTPUTS * step).cast());
+                let values = _mm512_permutexvar_epi16(places, values);
+                sums = _mm512_dpwssd_epi32(sums, values, _mm512_loadu_si512(weights.as_ptr().cast()));
+            }
+            let out = out.add(window * OUTPUTS);
+            if OUTPUTS == 16 {
+                let levels = _mm512_sra_epi32(sums, drop);
+                let levels = _mm512_permutexvar_epi8(_mm512_castsi128_si512(lowest), levels);
+                _mm_storeu_si128(out.cast(), _mm512_castsi512_si128(levels));
+            } else {
+                let sums = _mm256_add_epi32(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64::<1>(sums));
+                let levels = _mm256_sra_epi32(sums, drop);
+                let levels = _mm256_permutexvar_epi8(_mm256_castsi128_si256(lowest), levels);
+                _mm_storel_epi64(out.cast(), _mm256_castsi256_si128(levels));
+            }
+        }
+    }
 }

@@ -17,6 +17,10 @@ impl Kernels {
         Self(level.available())
     }
 
+    pub fn level(self) -> Level {
+        self.0
+    }
+
     pub fn vertical_convex(self, rows: &[u8], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [i16]) {
         match self.0 {
             // SAFETY: this level is available

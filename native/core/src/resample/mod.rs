@@ -153,7 +153,7 @@ impl Resampler {
             },
             Mode::Convex => {
                 let (h, v) = &mut self.convex;
-                h.prepare(filter, x);
+                h.prepare(filter, x, self.kernels.level());
                 v.prepare(filter, y);
                 let h = &h.taps;
                 self.source.resize(planes, h.len, v.held_rows + open_rows);

@@ -8,6 +8,7 @@
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use super::taps::{Axis, Filter, Taps};
+use crate::simd::Level;
 
 /// Values that a kernel may read from a group's base on, beyond those of its taps.
 pub const GROUP_SPARE: usize = 16;
@@ -31,14 +32,87 @@ pub struct Convex {
     pub groups: Vec<ConvexGroup>,
     /// Else for every eight outputs and every eight taps: the weights of outputs `i` and `i + 4`.
     pub pairs: Vec<[[i16; 16]; 4]>,
+    /// For kernels with AVX-512, instead of both: where neighbours lie close enough together.
+    pub windows: Option<Windows>,
+}
+
+/// Values in a window.
+pub const WINDOW: usize = 32;
+
+/// Eight or sixteen neighbouring outputs of a convex filter, whose taps a permutation of [`WINDOW`] values brings side by
+/// side: two pairs of taps of eight outputs, or one pair of sixteen. The next pairs lie as far further for all of them.
+#[derive(Debug)]
+pub struct Windows {
+    /// Outputs of a window, and steps from pairs to pairs.
+    pub outputs: usize,
+    pub steps: usize,
+    /// First value of each window.
+    pub bases: Vec<usize>,
+    /// Where its values go.
+    pub places: Vec<[u16; WINDOW]>,
+    /// Their weights in every step.
+    pub weights: Vec<[i16; WINDOW]>,
+}
+
+impl Windows {
+    /// None if neighbours lie too far apart.
+    fn of(taps: &Taps<i16>) -> Option<Self> {
+        Self::with_outputs::<16>(taps).or_else(|| Self::with_outputs::<8>(taps))
+    }
+
+    fn with_outputs<const OUTPUTS: usize>(taps: &Taps<i16>) -> Option<Self> {
+        let values = WINDOW / OUTPUTS;
+        let most = taps.counts.iter().copied().max()? as usize;
+        let mut windows = Self {
+            outputs: OUTPUTS,
+            steps: most.div_ceil(values),
+            bases: Vec::new(),
+            places: Vec::new(),
+            weights: Vec::new(),
+        };
+        let weights = taps.weights.chunks(OUTPUTS * taps.stride);
+        for (starts, weights) in taps.starts.chunks(OUTPUTS).zip(weights) {
+            let base = starts.iter().copied().min()?;
+            let mut offsets = [0; OUTPUTS];
+            for (offset, start) in offsets.iter_mut().zip(starts) {
+                *offset = (start - base) as usize;
+                if *offset + values > WINDOW {
+                    return None;
+                }
+            }
+            // value `i` of a window is tap `tap(i)` of output `output(i)`
+            let (output, tap) = (|i: usize| i / 2 % OUTPUTS, |i: usize| i / 2 / OUTPUTS * 2 + i % 2);
+            windows.bases.push(base as usize);
+            let place = |i: usize| (offsets[output(i)] + tap(i)) as u16;
+            windows.places.push(std::array::from_fn(place));
+            for step in 0..windows.steps {
+                let mut these = [0; WINDOW];
+                for (i, weight) in these.iter_mut().enumerate().filter(|(i, _)| output(*i) < starts.len()) {
+                    let tap = values * step + tap(i);
+                    *weight = if tap < taps.stride {
+                        weights[output(i) * taps.stride + tap]
+                    } else {
+                        0
+                    };
+                }
+                windows.weights.push(these);
+            }
+        }
+        Some(windows)
+    }
 }
 
 impl Convex {
-    pub fn prepare(&mut self, filter: Filter, axis: Axis) {
+    /// `level`: of the kernels.
+    pub fn prepare(&mut self, filter: Filter, axis: Axis, level: Level) {
         if self.taps.prepare(filter, axis) {
             let (starts, weights) = (self.taps.starts.as_chunks().0, self.taps.weights.as_chunks().0);
             self.groups.clear();
             self.pairs.clear();
+            self.windows = (level == Level::Avx512).then(|| Windows::of(&self.taps)).flatten();
+            if level == Level::Scalar || self.windows.is_some() {
+                return;
+            }
             if self.taps.stride == 4 {
                 self.groups.extend(
                     starts
