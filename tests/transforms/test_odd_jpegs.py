@@ -32,11 +32,20 @@ TRANSFORMS = (None, 0, 1, 2, 3, 255)
 """In Adobe's marker; None: there is none."""
 
 
-def odd(factors: list[tuple[int, int]], adobe: int | None, *, jfif: bool = False, ids: bytes | None = None) -> bytes:
-    """A picture of noise, 61 x 45, in one scan."""
+def odd(
+    factors: list[tuple[int, int]],
+    adobe: int | None,
+    *,
+    jfif: bool = False,
+    ids: bytes | None = None,
+    apart: bool = False,
+) -> bytes:
+    """A picture of noise, 61 x 45, in one scan or in one for each component."""
     rng = random.Random(f"{factors} {adobe}")
     picture = Picture.noise(61, 45, factors, rng)
-    return write_sequential(picture, [tuple(range(len(factors)))], rng, adobe=adobe, jfif=jfif, ids=ids)
+    together = tuple(range(len(factors)))
+    groups = [(component,) for component in together] if apart else [together]
+    return write_sequential(picture, groups, rng, adobe=adobe, jfif=jfif, ids=ids)
 
 
 def saved(adobe: int | None, subsampling: str) -> bytes:
@@ -51,6 +60,7 @@ def saved(adobe: int | None, subsampling: str) -> bytes:
 
 
 CMYK = {f"{name}, {adobe}": odd(factors, adobe) for name, factors in FOURS.items() for adobe in TRANSFORMS}
+CMYK |= {f"four scans, {adobe}": odd(FOURS["4:2:0"], adobe, apart=True) for adobe in TRANSFORMS}
 CMYK |= {f"JFIF, {adobe}": odd(FOURS["4:2:0"], adobe, jfif=True) for adobe in TRANSFORMS}
 CMYK |= {f"saved {name}, {adobe}": saved(adobe, name) for name in ("4:4:4", "4:2:0") for adobe in TRANSFORMS}
 FEW = [f"{kind}, {adobe}" for kind in ("4:2:0", "saved 4:4:4") for adobe in (None, 0, 2)]
