@@ -241,7 +241,7 @@ fn end_block(bits: &mut Bits<'_>, table: &AcTable, entry: &Entry, first: usize, 
         return Some(0);
     }
     let last = if first < 64 { entry.advance2 } else { entry.advance };
-    bits.take(entry.total);
+    bits.take(entry.total.into());
     match last {
         END_OF_BLOCK..PAST_RUNS => Some(bits.run(last) - 1),
         _ if second == 64 => Some(0),
