@@ -4,6 +4,8 @@
 const DC_SIZE: usize = 1 << 8;
 /// Entries of an AC table. Measured: 10 bits find fewer pairs and are slower.
 const AC_SIZE: usize = 1 << 11;
+/// Entries of the AC table of a progressive scan, which is built for that scan alone and has to pay in it.
+const BAND_SIZE: usize = 1 << 10;
 
 /// [`Entry::advance`] of the symbol that ends a block; of the one that ends a run of blocks, plus the bits of its length.
 pub(crate) const END_OF_BLOCK: u8 = 128;
@@ -86,6 +88,7 @@ pub(crate) struct Table<const SIZE: usize> {
 
 pub(crate) type DcTable = Table<DC_SIZE>;
 pub(crate) type AcTable = Table<AC_SIZE>;
+pub(crate) type RunTable = Table<BAND_SIZE>;
 
 impl<const SIZE: usize> Table<SIZE> {
     /// Bits of a lookup.
@@ -312,21 +315,21 @@ fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> boo
 /// The AC table of one progressive scan: such files have a table of its own for nearly every scan.
 #[derive(Debug)]
 pub(crate) struct BandTable {
-    table: Box<AcTable>,
-    scratch: Box<[Entry; AC_SIZE]>,
+    table: Box<RunTable>,
+    scratch: Box<[Entry; BAND_SIZE]>,
 }
 
 impl BandTable {
     pub fn new() -> Self {
         BandTable {
             table: Box::new(Table::new()),
-            scratch: Box::new([Entry::NONE; AC_SIZE]),
+            scratch: Box::new([Entry::NONE; BAND_SIZE]),
         }
     }
 
     /// The table that `raw` declares; None: it declares no valid one. `pairs`: two symbols may be joined, as no other
     /// bits stand between them.
-    pub fn build(&mut self, raw: &[u8], pairs: bool) -> Option<&AcTable> {
+    pub fn build(&mut self, raw: &[u8], pairs: bool) -> Option<&RunTable> {
         if !self.table.build(Class::Band, raw) {
             return None;
         }

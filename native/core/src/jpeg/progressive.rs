@@ -233,7 +233,7 @@ impl Reader {
         decode: impl Fn(
             Level,
             &mut Bits<'_>,
-            &super::huffman::AcTable,
+            &super::huffman::RunTable,
             &Band,
             &mut u32,
             (&mut [[i16; 64]], &mut [u64]),
