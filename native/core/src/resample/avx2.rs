@@ -1,6 +1,6 @@
 //! The kernels of [`super::scalar`] for x86-64 with AVX2. Same integers: sums of products have no order.
 
-use super::near::{self, GROUP_SPARE, LOW_BITS, LobedGroup};
+use super::near::{self, Aligned, GROUP_SPARE, LOW_BITS, LobedGroup};
 use super::taps::Taps;
 use core::arch::x86_64::*;
 
@@ -69,53 +69,83 @@ pub fn horizontal_convex(
     let n = taps.starts.len();
     assert!(planes > 0 && taps.reach() + GROUP_SPARE <= line_stride && planes * line_stride <= line.len());
     assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len() && n * taps.stride == taps.weights.len());
-    let lines = (0..planes).map(|plane| (&line[plane * line_stride..][..line_stride], plane * out_stride));
+    let lines = Lines {
+        line: line.as_ptr(),
+        line_stride,
+        out: out.as_mut_ptr(),
+        out_stride,
+        planes,
+    };
     // SAFETY: a plane's line holds all values that its taps, even those with weight zero, may read, groups or pairs
     // those of the `n` pixels, and `out` has room for `n` bytes a plane: asserted above
     unsafe {
-        for (line, at) in lines {
-            let (line, out) = (line.as_ptr(), out.as_mut_ptr().add(at));
-            match taps.stride {
-                4 => near_line(line, horizontal, drop, out),
-                8 => far_line::<1>(line, horizontal, drop, out),
-                16 => far_line::<2>(line, horizontal, drop, out),
-                _ => far_line::<0>(line, horizontal, drop, out),
+        match taps.stride {
+            4 => near_lines(lines, horizontal, drop),
+            8 => far_lines::<1>(lines, horizontal, drop),
+            16 => far_lines::<2>(lines, horizontal, drop),
+            _ => far_lines::<0>(lines, horizontal, drop),
+        }
+    }
+}
+
+/// A line of each plane, and where what is made of it goes.
+#[derive(Clone, Copy)]
+pub(super) struct Lines {
+    pub line: *const i16,
+    pub line_stride: usize,
+    pub out: *mut u8,
+    pub out_stride: usize,
+    pub planes: usize,
+}
+
+impl Lines {
+    /// # Safety
+    /// Lines and outputs lie so far apart, and there is a plane of that number.
+    #[inline]
+    pub unsafe fn plane(self, plane: usize) -> (*const i16, *mut u8) {
+        // SAFETY: the caller's promise
+        unsafe {
+            (
+                self.line.add(plane * self.line_stride),
+                self.out.add(plane * self.out_stride),
+            )
+        }
+    }
+}
+
+/// Up to four taps per output.
+///
+/// # Safety
+/// 10 values are readable in every line from each group's base on; there is room for all outputs.
+#[target_feature(enable = "avx2")]
+unsafe fn near_lines(lines: Lines, horizontal: &near::Convex, drop: u32) {
+    let half = _mm256_set1_epi32(1 << (drop - 1));
+    let drop = _mm_cvtsi32_si128(drop as i32);
+    for (block, group) in horizontal.groups.iter().enumerate() {
+        // SAFETY: arrays of 32 bytes, and the caller's promise: eight values from tap 0 or 2 on
+        unsafe {
+            let shuffle = _mm256_loadu_si256(group.shuffle.as_ptr().cast());
+            let weights = group.weights.map(|weights| _mm256_loadu_si256(weights.as_ptr().cast()));
+            for plane in 0..lines.planes {
+                let (line, out) = lines.plane(plane);
+                let products = |pair: usize| {
+                    let at = |four: usize| _mm_loadu_si128(line.add(group.bases[four] + 2 * pair).cast());
+                    let values = _mm256_shuffle_epi8(_mm256_set_m128i(at(1), at(0)), shuffle);
+                    _mm256_madd_epi16(values, weights[pair])
+                };
+                let sums = _mm256_add_epi32(_mm256_add_epi32(products(0), products(1)), half);
+                store_levels(_mm256_sra_epi32(sums, drop), out.add(block * 8));
             }
         }
     }
 }
 
-/// One line of up to four taps per output.
+/// `8 * EIGHTS` taps per output; 0: however many.
 ///
 /// # Safety
-/// 10 values are readable in `line` from each group's base on; `out` has room for all outputs.
+/// Each start has so many readable values in every line; there is room for all outputs.
 #[target_feature(enable = "avx2")]
-unsafe fn near_line(line: *const i16, horizontal: &near::Convex, drop: u32, out: *mut u8) {
-    let half = _mm256_set1_epi32(1 << (drop - 1));
-    let drop = _mm_cvtsi32_si128(drop as i32);
-    for (block, [a, b]) in horizontal.groups.as_chunks().0.iter().enumerate() {
-        // SAFETY: arrays of 16 bytes, and the caller's promise: eight values from tap 0 or 2 on
-        unsafe {
-            let both = |a: *const __m128i, b: *const __m128i| _mm256_set_m128i(_mm_loadu_si128(b), _mm_loadu_si128(a));
-            let shuffle = both(a.shuffle.as_ptr().cast(), b.shuffle.as_ptr().cast());
-            let products = |pair: usize| {
-                let at = |base: usize| line.add(base + 2 * pair).cast();
-                let values = _mm256_shuffle_epi8(both(at(a.base), at(b.base)), shuffle);
-                let weights = both(a.weights[pair].as_ptr().cast(), b.weights[pair].as_ptr().cast());
-                _mm256_madd_epi16(values, weights)
-            };
-            let sums = _mm256_add_epi32(_mm256_add_epi32(products(0), products(1)), half);
-            store_levels(_mm256_sra_epi32(sums, drop), out.add(block * 8));
-        }
-    }
-}
-
-/// One line of `8 * EIGHTS` taps per output; 0: however many.
-///
-/// # Safety
-/// Each start has so many readable values in `line`; `out` has room for all outputs.
-#[target_feature(enable = "avx2")]
-unsafe fn far_line<const EIGHTS: usize>(line: *const i16, horizontal: &near::Convex, drop: u32, out: *mut u8) {
+unsafe fn far_lines<const EIGHTS: usize>(lines: Lines, horizontal: &near::Convex, drop: u32) {
     let eights = if EIGHTS == 0 {
         horizontal.taps.stride / 8
     } else {
@@ -124,25 +154,29 @@ unsafe fn far_line<const EIGHTS: usize>(line: *const i16, horizontal: &near::Con
     let half = _mm256_set1_epi32(1 << (drop - 1));
     let drop = _mm_cvtsi32_si128(drop as i32);
     let blocks = horizontal.taps.starts.as_chunks::<8>().0.iter();
-    for (block, (starts, pairs)) in blocks.zip(horizontal.pairs.chunks_exact(eights)).enumerate() {
-        let mut sums = [_mm256_setzero_si256(); 4];
-        for (eight, weights) in pairs.iter().enumerate() {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: the caller's promise; an array of 32 bytes
-                let products = unsafe {
-                    let at = |i: usize| _mm_loadu_si128(line.add(starts[i] as usize + 8 * eight).cast());
-                    _mm256_madd_epi16(
-                        _mm256_set_m128i(at(i + 4), at(i)),
-                        _mm256_loadu_si256(weights[i].as_ptr().cast()),
-                    )
-                };
-                *sum = _mm256_add_epi32(*sum, products);
+    for plane in 0..lines.planes {
+        // SAFETY: there is such a plane
+        let (line, out) = unsafe { lines.plane(plane) };
+        for (block, (starts, pairs)) in blocks.clone().zip(horizontal.pairs.chunks_exact(eights)).enumerate() {
+            let mut sums = [_mm256_setzero_si256(); 4];
+            for (eight, Aligned(weights)) in pairs.iter().enumerate() {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: the caller's promise; an array of 32 bytes
+                    let products = unsafe {
+                        let at = |i: usize| _mm_loadu_si128(line.add(starts[i] as usize + 8 * eight).cast());
+                        _mm256_madd_epi16(
+                            _mm256_set_m128i(at(i + 4), at(i)),
+                            _mm256_loadu_si256(weights[i].as_ptr().cast()),
+                        )
+                    };
+                    *sum = _mm256_add_epi32(*sum, products);
+                }
             }
+            let [a, b, c, d] = sums;
+            let sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+            // SAFETY: the caller's promise
+            unsafe { store_levels(_mm256_sra_epi32(_mm256_add_epi32(sums, half), drop), out.add(block * 8)) }
         }
-        let [a, b, c, d] = sums;
-        let sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
-        // SAFETY: the caller's promise
-        unsafe { store_levels(_mm256_sra_epi32(_mm256_add_epi32(sums, half), drop), out.add(block * 8)) }
     }
 }
 

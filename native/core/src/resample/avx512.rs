@@ -2,7 +2,7 @@
 //! added to sums as they are made.
 
 use super::avx2;
-use super::near::{self, WINDOW};
+use super::near::{self, Aligned, WINDOW};
 use core::arch::x86_64::*;
 
 /// See [`super::scalar::vertical_convex`]; `out.len()` is a multiple of 32, the number of taps even.
@@ -76,32 +76,34 @@ pub fn horizontal_convex(
     assert!(planes > 0 && horizontal.taps.reach() + WINDOW <= line_stride && planes * line_stride <= line.len());
     assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len());
     assert!(windows.places.len() == starts && windows.weights.len() == starts * windows.steps);
-    let lines = (0..planes).map(|plane| (&line[plane * line_stride..][..line_stride], plane * out_stride));
-    for (line, at) in lines {
-        // SAFETY: a plane's line holds a window from every tap on, and `out` has room for `n` bytes a plane
-        unsafe {
-            let (line, out) = (line.as_ptr(), out.as_mut_ptr().add(at));
-            match (windows.outputs, windows.steps) {
-                (16, 2) => window_line::<16, 2>(line, windows, drop, out),
-                (16, 3) => window_line::<16, 3>(line, windows, drop, out),
-                (16, _) => window_line::<16, 0>(line, windows, drop, out),
-                (_, 2) => window_line::<8, 2>(line, windows, drop, out),
-                _ => window_line::<8, 0>(line, windows, drop, out),
-            }
+    let lines = avx2::Lines {
+        line: line.as_ptr(),
+        line_stride,
+        out: out.as_mut_ptr(),
+        out_stride,
+        planes,
+    };
+    // SAFETY: a plane's line holds a window from every tap on, and `out` has room for `n` bytes a plane: asserted above
+    unsafe {
+        match (windows.outputs, windows.steps) {
+            (16, 2) => window_lines::<16, 2>(lines, windows, drop),
+            (16, 3) => window_lines::<16, 3>(lines, windows, drop),
+            (16, _) => window_lines::<16, 0>(lines, windows, drop),
+            (_, 2) => window_lines::<8, 2>(lines, windows, drop),
+            _ => window_lines::<8, 0>(lines, windows, drop),
         }
     }
 }
 
-/// One line of windows of so many outputs and steps; 0: however many.
+/// Windows of so many outputs and steps; 0: however many.
 ///
 /// # Safety
-/// From each base on a window is readable in `line`, and again after every step; `out` has room for all outputs.
+/// From each base on a window is readable in every line, and again after every step; there is room for all outputs.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-unsafe fn window_line<const OUTPUTS: usize, const STEPS: usize>(
-    line: *const i16,
+unsafe fn window_lines<const OUTPUTS: usize, const STEPS: usize>(
+    lines: avx2::Lines,
     windows: &near::Windows,
     drop: u32,
-    out: *mut u8,
 ) {
     let steps = if STEPS == 0 { windows.steps } else { STEPS };
     let half = _mm256_set1_epi32(1 << (drop - 1));
@@ -118,26 +120,30 @@ unsafe fn window_line<const OUTPUTS: usize, const STEPS: usize>(
         .iter()
         .zip(&windows.places)
         .zip(windows.weights.chunks_exact(steps));
-    for (window, ((base, places), weights)) in each.enumerate() {
-        let mut sums = half;
-        // SAFETY: arrays of 64 bytes, and the caller's promise
-        unsafe {
-            let places = _mm512_loadu_si512(places.as_ptr().cast());
-            for (step, weights) in weights.iter().enumerate() {
-                let values = _mm512_loadu_si512(line.add(base + WINDOW / OUTPUTS * step).cast());
-                let values = _mm512_permutexvar_epi16(places, values);
-                sums = _mm512_dpwssd_epi32(sums, values, _mm512_loadu_si512(weights.as_ptr().cast()));
-            }
-            let out = out.add(window * OUTPUTS);
-            if OUTPUTS == 16 {
-                let levels = _mm512_sra_epi32(sums, drop);
-                let levels = _mm512_permutexvar_epi8(_mm512_castsi128_si512(lowest), levels);
-                _mm_storeu_si128(out.cast(), _mm512_castsi512_si128(levels));
-            } else {
-                let sums = _mm256_add_epi32(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64::<1>(sums));
-                let levels = _mm256_sra_epi32(sums, drop);
-                let levels = _mm256_permutexvar_epi8(_mm256_castsi128_si256(lowest), levels);
-                _mm_storel_epi64(out.cast(), _mm256_castsi256_si128(levels));
+    for (window, ((base, Aligned(places)), weights)) in each.enumerate() {
+        // SAFETY: an array of 64 bytes
+        let places = unsafe { _mm512_loadu_si512(places.as_ptr().cast()) };
+        for plane in 0..lines.planes {
+            // SAFETY: the caller's promise, and arrays of 64 bytes
+            unsafe {
+                let (line, out) = lines.plane(plane);
+                let mut sums = half;
+                for (step, Aligned(weights)) in weights.iter().enumerate() {
+                    let values = _mm512_loadu_si512(line.add(base + WINDOW / OUTPUTS * step).cast());
+                    let values = _mm512_permutexvar_epi16(places, values);
+                    sums = _mm512_dpwssd_epi32(sums, values, _mm512_loadu_si512(weights.as_ptr().cast()));
+                }
+                let out = out.add(window * OUTPUTS);
+                if OUTPUTS == 16 {
+                    let levels = _mm512_sra_epi32(sums, drop);
+                    let levels = _mm512_permutexvar_epi8(_mm512_castsi128_si512(lowest), levels);
+                    _mm_storeu_si128(out.cast(), _mm512_castsi512_si128(levels));
+                } else {
+                    let sums = _mm256_add_epi32(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64::<1>(sums));
+                    let levels = _mm256_sra_epi32(sums, drop);
+                    let levels = _mm256_permutexvar_epi8(_mm256_castsi128_si256(lowest), levels);
+                    _mm_storel_epi64(out.cast(), _mm256_castsi256_si128(levels));
+                }
             }
         }
     }

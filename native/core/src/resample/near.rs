@@ -13,25 +13,31 @@ use crate::simd::Level;
 /// Values that a kernel may read from a group's base on, beyond those of its taps.
 pub const GROUP_SPARE: usize = 16;
 
-/// Four neighbouring outputs of a convex filter over 16-bit values.
+/// What vectors are loaded from: none lies across two lines of the cache.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub struct Aligned<T>(pub T);
+
+/// Eight neighbouring outputs of a convex filter over 16-bit values: twice four.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 pub struct ConvexGroup {
-    /// First value of the first load.
-    pub base: usize,
+    /// First value of the first load of each four.
+    pub bases: [usize; 2],
     /// Which bytes of eight values are taps 0 and 1 of each output.
-    pub shuffle: [u8; 16],
+    pub shuffle: [u8; 32],
     /// Weights of taps 0 and 1 of each output, then of 2 and 3.
-    pub weights: [[i16; 8]; 2],
+    pub weights: [[i16; 16]; 2],
 }
 
 /// The horizontal taps of a convex filter.
 #[derive(Debug, Default)]
 pub struct Convex {
     pub taps: Taps<i16>,
-    /// Two groups for every eight outputs, if `taps.stride` is 4; else none.
+    /// One for every eight outputs, if `taps.stride` is 4; else none.
     pub groups: Vec<ConvexGroup>,
     /// Else for every eight outputs and every eight taps: the weights of outputs `i` and `i + 4`.
-    pub pairs: Vec<[[i16; 16]; 4]>,
+    pub pairs: Vec<Aligned<[[i16; 16]; 4]>>,
     /// For kernels with AVX-512, instead of both: where neighbours lie close enough together.
     pub windows: Option<Windows>,
 }
@@ -49,9 +55,9 @@ pub struct Windows {
     /// First value of each window.
     pub bases: Vec<usize>,
     /// Where its values go.
-    pub places: Vec<[u16; WINDOW]>,
+    pub places: Vec<Aligned<[u16; WINDOW]>>,
     /// Their weights in every step.
-    pub weights: Vec<[i16; WINDOW]>,
+    pub weights: Vec<Aligned<[i16; WINDOW]>>,
 }
 
 impl Windows {
@@ -84,7 +90,7 @@ impl Windows {
             let (output, tap) = (|i: usize| i / 2 % OUTPUTS, |i: usize| i / 2 / OUTPUTS * 2 + i % 2);
             windows.bases.push(base as usize);
             let place = |i: usize| (offsets[output(i)] + tap(i)) as u16;
-            windows.places.push(std::array::from_fn(place));
+            windows.places.push(Aligned(std::array::from_fn(place)));
             for step in 0..windows.steps {
                 let mut these = [0; WINDOW];
                 for (i, weight) in these.iter_mut().enumerate().filter(|(i, _)| output(*i) < starts.len()) {
@@ -95,7 +101,7 @@ impl Windows {
                         0
                     };
                 }
-                windows.weights.push(these);
+                windows.weights.push(Aligned(these));
             }
         }
         Some(windows)
@@ -132,28 +138,32 @@ impl Convex {
 }
 
 /// Eight taps, from `tap` on, of eight outputs with `stride` weights each.
-fn convex_pairs(weights: &[i16], stride: usize, tap: usize) -> [[i16; 16]; 4] {
+fn convex_pairs(weights: &[i16], stride: usize, tap: usize) -> Aligned<[[i16; 16]; 4]> {
     let mut pairs = [[0; 16]; 4];
     for (i, pair) in pairs.iter_mut().enumerate() {
         pair[..8].copy_from_slice(&weights[i * stride + tap..][..8]);
         pair[8..].copy_from_slice(&weights[(i + 4) * stride + tap..][..8]);
     }
-    pairs
+    Aligned(pairs)
 }
 
-fn convex_group(starts: &[u32; 4], weights: &[i16; 16]) -> ConvexGroup {
-    let base = starts[0].min(starts[1]).min(starts[2]).min(starts[3]);
+fn convex_group(starts: &[u32; 8], weights: &[i16; 32]) -> ConvexGroup {
     let mut group = ConvexGroup {
-        base: base as usize,
-        shuffle: [0; 16],
-        weights: [[0; 8]; 2],
+        bases: [0; 2],
+        shuffle: [0; 32],
+        weights: [[0; 16]; 2],
     };
-    for (output, start) in starts.iter().enumerate() {
-        for byte in 0..4 {
-            group.shuffle[4 * output + byte] = 2 * (start - base) as u8 + byte as u8;
-        }
-        for tap in 0..4 {
-            group.weights[tap / 2][2 * output + tap % 2] = weights[4 * output + tap];
+    for (four, starts) in starts.as_chunks::<4>().0.iter().enumerate() {
+        let base = starts[0].min(starts[1]).min(starts[2]).min(starts[3]);
+        group.bases[four] = base as usize;
+        for (output, start) in starts.iter().enumerate() {
+            let at = 16 * four + 4 * output;
+            for byte in 0..4 {
+                group.shuffle[at + byte] = 2 * (start - base) as u8 + byte as u8;
+            }
+            for tap in 0..4 {
+                group.weights[tap / 2][at / 2 + tap % 2] = weights[at + tap];
+            }
         }
     }
     group
