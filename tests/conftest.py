@@ -14,6 +14,10 @@ hypothesis.settings.register_profile("house", derandomize=True, deadline=None, d
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
+# Tests start hundreds of programs, each of which would compile NumPy, torch and us anew if nobody kept the bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
