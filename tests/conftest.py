@@ -59,7 +59,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Let all of it die, and torch's handles on its workers' shared memory before torch: at exit each prints an error."""
+    """Let all of it die, torch's handles on its workers' memory before torch: at exit each would print an error."""
     gc.unfreeze()
     reductions = sys.modules.get("torch.multiprocessing.reductions")
     if reductions is not None:
