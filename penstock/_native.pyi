@@ -189,7 +189,7 @@ def decode(
         The encoded image.
     region : tuple of four int, optional
         x0, y0, x1, y1 in pixels, inside the image; the pixels equal those of the whole image, cropped. Rows below it
-        are not decoded; of a progressive image all scans are, above and beside it.
+        are not decoded; of an image of several scans all are, above and beside it.
     max_pixels : int
         Largest width times height that the header may declare.
     scale : {1, 2, 4, 8}
@@ -348,8 +348,8 @@ def inspect(image: Buffer) -> dict[str, Any]:
     dict
         ``width``, ``height``, ``components``, ``precision`` (bits), ``sampling`` ("4:2:0" ...), ``color`` ("gray" |
         "ycbcr" | "rgb" | "other"), ``process`` ("sequential" | "progressive" ...), ``progressive`` (bool),
-        ``restart_interval`` (MCUs; 0: none), ``native`` (bool: does the native decoder read it), ``reason`` (str: why
-        not; None if it does).
+        ``restart_interval`` (MCUs; 0: none), ``native`` (bool: does the native decoder read it, by its header alone: of
+        several scans, what lies between them is not looked at), ``reason`` (str: why not; None if it does).
 
     Raises
     ------
@@ -486,7 +486,7 @@ def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
 
 def transcode_baseline(image: Buffer, max_pixels: SupportsIndex = 134217728) -> bytes:
     """
-    Rewrites a progressive JPEG as a baseline one, without loss.
+    Rewrites a JPEG of several scans, progressive or not, as a baseline one of one scan, without loss.
 
     Parameters
     ----------
@@ -505,7 +505,7 @@ def transcode_baseline(image: Buffer, max_pixels: SupportsIndex = 134217728) -> 
     Raises
     ------
     UnsupportedError
-        Not progressive, or of a kind that `decode` leaves to Pillow; coefficients too large for a baseline file, or
+        One scan already, or of a kind that `decode` leaves to Pillow; coefficients too large for a baseline file, or
         segments that depend on their place (MPF; JFIF or Adobe between scans).
     CorruptError, TooLargeError
         As `decode`.

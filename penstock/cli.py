@@ -94,7 +94,7 @@ def pack(
     ] = Check.HEADER,
     transcode: Annotated[
         Transcode,
-        typer.Option(help="Store progressive JPEGs as baseline ones of the same pixels, which decode faster."),
+        typer.Option(help="Store progressive JPEGs, and others of several scans, as baseline ones of the same pixels."),
     ] = Transcode.NONE,
     index: Annotated[
         PackIndex, typer.Option(help="Make decode indices besides, so that crops decode in part (`penstock index`).")

@@ -117,8 +117,8 @@ def pack(
     check : {"header", "decode"}
         How closely each image is looked at; see :mod:`penstock.pack.check`.
     transcode : {"none", "baseline"}
-        ``"baseline"``: progressive JPEGs are stored as baseline ones of the same pixels and metadata, a few per cent
-        larger, which decode faster and in parts; all else is stored as it is.
+        ``"baseline"``: JPEGs of several scans (progressive ones, and a few others) are stored as baseline ones of the
+        same pixels and metadata, a few per cent larger, which decode faster and in parts; all else is stored as it is.
     index : {"none", "rows", "tiles"}
         Make decode indices beside the finished pack; see :func:`penstock.index`, which can do it later as well.
     progress : bool or callable, optional

@@ -65,7 +65,7 @@ def verify(
         What to check; a damaged one is reported on, not refused.
     source : str, path or Store, optional
         What it was packed from: the same keys (but for those that were skipped), labels and bytes are expected; for
-        progressive JPEGs also the bytes that ``transcode="baseline"`` makes of them.
+        JPEGs of several scans also the bytes that ``transcode="baseline"`` makes of them.
     progress : bool or callable, optional
         True: a bar on the terminal. A callable gets records done and records in all.
 

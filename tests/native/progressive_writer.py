@@ -178,7 +178,7 @@ class _Coder:
             return
         difference = dc - self.predictors.get(component, 0)
         self.predictors[component] = dc
-        self.symbol(*_value(0, difference))
+        self.symbol(*coded_value(0, difference))
 
     def _band(self, values: list[int]) -> None:
         zeros = 0
@@ -191,7 +191,7 @@ class _Coder:
             while zeros > 15:
                 self.symbol(0xF0)
                 zeros -= 16
-            self.symbol(*_value(zeros, kept))
+            self.symbol(*coded_value(zeros, kept))
             zeros = 0
         self.run += zeros > 0
 
@@ -220,7 +220,8 @@ class _Coder:
             self.pending += bits
 
 
-def _value(zeros: int, value: int) -> tuple[int, int, int]:
+def coded_value(zeros: int, value: int) -> tuple[int, int, int]:
+    """Symbol, bits and their number for a value behind so many zeros."""
     size = abs(value).bit_length()
     return zeros << 4 | size, value if value > 0 else value + (1 << size) - 1, size
 
@@ -237,17 +238,17 @@ def _scan(picture: Picture, scan: Scan, rng: random.Random, interval: int) -> by
     coder.end_run()
     intervals.append(coder.written)
     counts = Counter(symbol for written in intervals for symbol, _, _ in written if symbol >= 0)
-    codes, table = _codes(counts, rng)
+    codes, table = codes_of(counts, rng)
     header = bytes([len(scan.components), *(b for c in scan.components for b in (c + 1, 0))])
     header += bytes([scan.first, scan.last, scan.before << 4 | scan.shift])
     coded = b""
     for number, written in enumerate(intervals):
-        coded += (bytes([0xFF, 0xD0 + (number - 1) % 8]) if number else b"") + _packed(written, codes)
+        coded += (bytes([0xFF, 0xD0 + (number - 1) % 8]) if number else b"") + packed(written, codes)
     tables = segment(0xC4, bytes([0x10 if scan.first else 0]) + table) if codes else b""
     return tables + segment(0xDA, header) + coded
 
 
-def _codes(counts: Counter[int], rng: random.Random) -> tuple[dict[int, str], bytes]:
+def codes_of(counts: Counter[int], rng: random.Random) -> tuple[dict[int, str], bytes]:
     """Codes by symbol, and the table's declaration. Weights are random, so that lengths up to 16 occur."""
     if not counts:
         return {}, b""
@@ -275,7 +276,8 @@ def _codes(counts: Counter[int], rng: random.Random) -> tuple[dict[int, str], by
     return codes, bytes(by_length[length] for length in range(1, 17)) + bytes(ordered)
 
 
-def _packed(written: list[tuple[int, int, int]], codes: dict[int, str]) -> bytes:
+def packed(written: list[tuple[int, int, int]], codes: dict[int, str]) -> bytes:
+    """The entropy-coded bytes of some symbols, stuffed."""
     bits = "".join(
         (codes[symbol] if symbol >= 0 else "") + (f"{value:0{count}b}" if count else "")
         for symbol, value, count in written

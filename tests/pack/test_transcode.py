@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from penstock.cli import app
 from penstock.errors import ArgumentError, StoreError
 from penstock.pack import PackProgress
 from penstock.stores.lmdb_write import Limits, LmdbWriter
+from tests.native.progressive_writer import Picture
+from tests.native.sequential_writer import write_sequential
 from tests.pack.images import picture
 
 
@@ -27,9 +30,16 @@ def progressive(seed: int, mode: str = "RGB") -> bytes:
     return file.getvalue()
 
 
+def three_scans() -> bytes:
+    """A sequential picture with a scan for each component."""
+    rng = random.Random(1)
+    picture = Picture.noise(50, 40, [(2, 2), (1, 1), (1, 1)], rng)
+    return write_sequential(picture, [(0,), (1,), (2,)], rng)
+
+
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """Baseline, progressive, progressive CMYK and PNG."""
+    """Baseline in one scan and in three, progressive, progressive CMYK and PNG."""
     folder = tmp_path / "mixed" / "all"
     folder.mkdir(parents=True)
     for name, content in {
@@ -38,6 +48,7 @@ def mixed(tmp_path: Path) -> Path:
         "2.jpg": progressive(2, "L"),
         "3.jpg": progressive(3, "CMYK"),
         "4.png": picture(4, "PNG"),
+        "a.jpg": three_scans(),
     }.items():
         (folder / name).write_bytes(content)
     return folder.parent
@@ -51,25 +62,26 @@ def images(store: Path) -> dict[str, bytes]:
 
 
 def test_progressive_pictures_are_rewritten_and_others_kept(mixed: Path, tmp_path: Path) -> None:
-    """Progressive gray and colour become baseline of the same pixels; everything else keeps its bytes."""
+    """What has several scans becomes baseline in one, of the same pixels; everything else keeps its bytes."""
     report = ps.pack(mixed, tmp_path / "pack.lmdb", transcode="baseline")
 
     stored = images(tmp_path / "pack.lmdb")
-    assert (report.records, report.transcoded, report.kept) == (5, 2, 3)
+    assert (report.records, report.transcoded, report.kept) == (6, 3, 3)
     for key, content in stored.items():
         original = (mixed / key).read_bytes()
         np.testing.assert_array_equal(ps.decode(content), ps.decode(original))
-        rewritten = key in {"all/1.jpg", "all/2.jpg"}
+        rewritten = key in {"all/1.jpg", "all/2.jpg", "all/a.jpg"}
         assert (content != original) == rewritten
         if rewritten:
             assert _native.inspect(content)["process"] == "sequential"
+            assert content.count(b"\xff\xda") == 1
 
 
 def test_by_default_nothing_is_rewritten(mixed: Path, tmp_path: Path) -> None:
     """Without being asked for, a pack holds the source's bytes."""
     report = ps.pack(mixed, tmp_path / "pack.lmdb")
 
-    assert (report.transcoded, report.kept) == (0, 5)
+    assert (report.transcoded, report.kept) == (0, 6)
     assert all(content == (mixed / key).read_bytes() for key, content in images(tmp_path / "pack.lmdb").items())
 
 
@@ -91,7 +103,7 @@ def test_a_picture_without_all_scans_is_kept(mixed: Path, tmp_path: Path) -> Non
 
     report = ps.pack(mixed, tmp_path / "pack.lmdb", transcode="baseline")
 
-    assert (report.transcoded, report.kept) == (2, 4)
+    assert (report.transcoded, report.kept) == (3, 4)
     assert images(tmp_path / "pack.lmdb")["all/5.jpg"] == (mixed / "all" / "5.jpg").read_bytes()
 
 
@@ -133,4 +145,4 @@ def test_the_command_says_how_many(mixed: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["pack", str(mixed), str(tmp_path / "pack.lmdb"), "--transcode", "baseline"])
 
     assert result.exit_code == 0
-    assert "2 images transcoded to baseline, 3 kept as they were" in result.output
+    assert "3 images transcoded to baseline, 3 kept as they were" in result.output

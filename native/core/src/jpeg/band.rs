@@ -9,7 +9,7 @@
 use core::arch::x86_64::_pdep_u64;
 
 use super::bits::Bits;
-use super::huffman::{AcTable, DC, DcTable, END_OF_BLOCK, Entry};
+use super::huffman::{DC, DcTable, END_OF_BLOCK, Entry, RunTable};
 use super::markers::ZIGZAG;
 use crate::simd::{self, Level};
 
@@ -77,7 +77,7 @@ pub(crate) fn dc_bit(bits: &mut Bits<'_>, shift: u8, block: &mut [i16; 64]) {
 pub(crate) fn decode(
     level: Level,
     bits: &mut Bits<'_>,
-    table: &AcTable,
+    table: &RunTable,
     band: &Band,
     run: &mut u32,
     blocks: (&mut [[i16; 64]], &mut [u64]),
@@ -94,7 +94,7 @@ pub(crate) fn decode(
 pub(crate) fn refine(
     level: Level,
     bits: &mut Bits<'_>,
-    table: &AcTable,
+    table: &RunTable,
     band: &Band,
     run: &mut u32,
     blocks: (&mut [[i16; 64]], &mut [u64]),
@@ -115,7 +115,7 @@ pub(crate) fn refine(
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
 fn decode_bmi2(
     bits: &mut Bits<'_>,
-    table: &AcTable,
+    table: &RunTable,
     band: &Band,
     run: &mut u32,
     blocks: (&mut [[i16; 64]], &mut [u64]),
@@ -128,7 +128,7 @@ fn decode_bmi2(
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
 fn refine_bmi2(
     bits: &mut Bits<'_>,
-    table: &AcTable,
+    table: &RunTable,
     band: &Band,
     run: &mut u32,
     blocks: (&mut [[i16; 64]], &mut [u64]),
@@ -141,7 +141,7 @@ fn refine_bmi2(
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
 fn refine_pdep(
     bits: &mut Bits<'_>,
-    table: &AcTable,
+    table: &RunTable,
     band: &Band,
     run: &mut u32,
     blocks: (&mut [[i16; 64]], &mut [u64]),
@@ -152,7 +152,7 @@ fn refine_pdep(
 #[inline(always)]
 fn decode_portable(
     bits: &mut Bits<'_>,
-    table: &AcTable,
+    table: &RunTable,
     band: &Band,
     run: &mut u32,
     (blocks, nonzero): (&mut [[i16; 64]], &mut [u64]),
@@ -184,7 +184,7 @@ fn decode_portable(
 #[inline(always)]
 fn decode_block(
     bits: &mut Bits<'_>,
-    table: &AcTable,
+    table: &RunTable,
     band: &Band,
     mut k: usize,
     block: &mut [i16; 64],
@@ -234,14 +234,14 @@ fn decode_block(
 
 /// Consumes the last symbols of a block, found at `first` and `second`; gives how many empty blocks follow.
 #[inline(always)]
-fn end_block(bits: &mut Bits<'_>, table: &AcTable, entry: &Entry, first: usize, second: usize) -> Option<u32> {
+fn end_block(bits: &mut Bits<'_>, table: &RunTable, entry: &Entry, first: usize, second: usize) -> Option<u32> {
     if first == 64 {
         // the block is full: a second symbol belongs to the next one
         bits.take(table.first_total(bits.bits, entry));
         return Some(0);
     }
     let last = if first < 64 { entry.advance2 } else { entry.advance };
-    bits.take(entry.total);
+    bits.take(entry.total.into());
     match last {
         END_OF_BLOCK..PAST_RUNS => Some(bits.run(last) - 1),
         _ if second == 64 => Some(0),
@@ -254,7 +254,7 @@ fn end_block(bits: &mut Bits<'_>, table: &AcTable, entry: &Entry, first: usize, 
 fn refine_by(
     deposit: impl Fn(u64, u64) -> u64,
     bits: &mut Bits<'_>,
-    table: &AcTable,
+    table: &RunTable,
     band: &Band,
     run: &mut u32,
     (blocks, nonzero): (&mut [[i16; 64]], &mut [u64]),
@@ -302,7 +302,7 @@ struct Refined {
 fn new_coefficients(
     deposit: impl Fn(u64, u64) -> u64,
     bits: &mut Bits<'_>,
-    (table, shift): (&AcTable, u8),
+    (table, shift): (&RunTable, u8),
     (before, mask): (u64, u64),
     block: &mut [i16; 64],
 ) -> Option<Refined> {

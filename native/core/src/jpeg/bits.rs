@@ -46,16 +46,16 @@ impl<'a> Bits<'a> {
     }
 
     #[inline(always)]
-    pub fn take(&mut self, bits: u8) {
+    pub fn take(&mut self, bits: u64) {
         self.bits <<= bits & 63;
-        self.count = self.count.wrapping_sub(u64::from(bits));
+        self.count = self.count.wrapping_sub(bits);
     }
 
     /// The next `count` bits, at most 16.
     #[inline(always)]
     pub fn get(&mut self, count: u8) -> u32 {
         let value = (self.bits.rotate_left(u32::from(count)) & ((1 << count) - 1)) as u32;
-        self.take(count);
+        self.take(count.into());
         value
     }
 
@@ -70,16 +70,15 @@ impl<'a> Bits<'a> {
             count -= 30;
         }
         let low = self.bits.rotate_left(u32::from(count)) & ((1 << count) - 1);
-        self.take(count);
+        self.take(count.into());
         so_far << count | low
     }
 
     /// The value of the symbol whose last bit is bit `total`.
     #[inline(always)]
-    pub fn value(&self, total: u8, entry: &Entry) -> i16 {
-        entry
-            .base
-            .wrapping_add((self.bits.rotate_left(u32::from(total)) as u16 & entry.mask) as i16)
+    pub fn value(&self, total: u64, entry: &Entry) -> i16 {
+        let taken = self.bits >> (total.wrapping_neg() & 63);
+        entry.base.wrapping_add((taken as u16 & entry.mask) as i16)
     }
 
     /// The length of a run of blocks, in blocks, after its symbol.

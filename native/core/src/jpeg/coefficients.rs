@@ -1,4 +1,4 @@
-//! All coefficients of a picture, or of its upper part: what the scans of a progressive JPEG add to, bit by bit.
+//! All coefficients of a picture, or of its upper part: what the scans of a JPEG that has several add to.
 
 use core::ops::Range;
 

@@ -180,7 +180,7 @@ impl Decoder {
     /// [`Error::Corrupt`] where the scan is found broken, up to its end. [`Error::Unsupported`]: progressive.
     pub fn index(&mut self, header: &Header<'_>, kind: Kind) -> Result<Index, Error> {
         if header.progressive {
-            return Err(Error::Unsupported("an index of a progressive file"));
+            return Err(Error::Unsupported("an index of several scans, progressive or not"));
         }
         self.set_tables(header)?;
         let scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);

@@ -82,12 +82,7 @@ impl<'t> Layout<'t> {
 /// Where entropy decoding stands: a position in the data, and what it has to remember.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cursor {
-    /// Next byte to be loaded.
-    at: usize,
-    /// Loaded bits, left-aligned.
-    bits: u64,
-    /// How many of them are known, in its low 6 bits; the others are not to be relied upon.
-    count: u64,
+    reader: Reader,
     /// DC predictor of each component.
     pub predictors: [i32; 3],
 }
@@ -95,25 +90,38 @@ pub(crate) struct Cursor {
 impl Cursor {
     /// Position of the next bit.
     pub fn position(&self) -> isize {
-        8 * self.at as isize - (self.count & 63) as isize
+        8 * self.reader.at as isize - (self.reader.count & 63) as isize
     }
 
     /// Bytes at the front of the data that are not needed any more.
     pub fn spent(&self) -> usize {
-        self.at
+        self.reader.at
     }
 
     /// Tells that `bytes` were dropped from the front of the data.
     pub fn rebase(&mut self, bytes: usize) {
-        self.at -= bytes;
+        self.reader.at -= bytes;
     }
 
     /// Passes over up to 7 bits of the first byte.
     pub fn drop_bits(&mut self, window: &Window, bits: u8) {
-        self.refill(&window.bytes);
-        self.take(bits);
+        self.reader.refill(&window.bytes);
+        self.reader.take(bits.into());
     }
+}
 
+/// Bits of a window. Apart from the predictors, which are an array with an index: this is to live in registers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reader {
+    /// Next byte to be loaded.
+    at: usize,
+    /// Loaded bits, left-aligned.
+    bits: u64,
+    /// How many of them are known, in its low 6 bits; the others are not to be relied upon.
+    count: u64,
+}
+
+impl Reader {
     /// Makes at least 56 bits known.
     #[inline(always)]
     fn refill(&mut self, window: &[u8; WINDOW + PADDING]) {
@@ -127,26 +135,23 @@ impl Cursor {
     }
 
     #[inline(always)]
-    fn take(&mut self, bits: u8) {
+    fn take(&mut self, bits: u64) {
         self.bits <<= bits & 63;
-        self.count = self.count.wrapping_sub(u64::from(bits));
+        self.count = self.count.wrapping_sub(bits);
     }
 
-    /// The first symbol's value.
+    /// The first symbol's value. A shift to the right by what is left: cheaper than a rotation by a variable.
     #[inline(always)]
-    fn value(&self, total: u8, entry: &Entry) -> i16 {
-        entry
-            .base
-            .wrapping_add((self.bits.rotate_left(u32::from(total)) as u16 & entry.mask) as i16)
+    fn value(&self, total: u64, entry: &Entry) -> i16 {
+        let taken = self.bits >> (total.wrapping_neg() & 63);
+        entry.base.wrapping_add((taken as u16 & entry.mask) as i16)
     }
 
-    /// A block's DC symbol; false: invalid.
+    /// A block's DC symbol, added to its predictor; false: invalid.
     #[inline(always)]
-    fn dc(&mut self, slot: &Slot<'_>) -> bool {
+    fn dc(&mut self, slot: &Slot<'_>, predictor: &mut i32) -> bool {
         let (total, entry) = slot.dc.look(self.bits);
-        let value = i32::from(self.value(total, entry));
-        let predictor = &mut self.predictors[slot.component];
-        *predictor = predictor.wrapping_add(value);
+        *predictor = predictor.wrapping_add(i32::from(self.value(total, entry)));
         self.take(total);
         entry.advance == huffman::DC
     }
@@ -155,7 +160,7 @@ impl Cursor {
     #[inline(always)]
     fn end_block(&mut self, table: &AcTable, entry: &Entry, first: usize, second: usize) -> usize {
         if !(64..128).contains(&first) {
-            self.take(entry.total);
+            self.take(entry.total.into());
             return second;
         }
         // the first symbol filled the block: the second belongs to the next one
@@ -219,10 +224,41 @@ fn skip_blocks_bmi2(window: &Window, layout: &Layout<'_>, cursor: &mut Cursor, c
     skip_blocks_portable(window, layout, cursor, count)
 }
 
+/// Symbols that take a block to position `second` end it. Most ends are known by what a look-up tells first.
+#[inline(always)]
+fn ends(total: u64, second: usize) -> bool {
+    total & u64::from(huffman::ENDS) != 0 || second >= 64
+}
+
 /// Zigzag position after a block: 64 (full) or 129 to 191 (ended by a symbol); all else is corrupt.
 #[inline(always)]
 fn ends_well(k: usize) -> bool {
     k == 64 || (129..192).contains(&k)
+}
+
+/// `$block!(slot, mcu, number)` for each block of one MCU after the other, as `$next` gives them. Written out for the usual
+/// samplings: branches of their own let the processor learn how the blocks of each component end.
+macro_rules! for_blocks {
+    (@ $next:expr, $block:ident, $($slot:ident $number:literal),+) => {
+        while let Some(mcu) = $next {
+            $($block!($slot, mcu, $number);)+
+        }
+    };
+    ($slots:expr, $next:expr, $block:ident) => {
+        match $slots {
+            [a] => for_blocks!(@ $next, $block, a 0),
+            [a, b, c] => for_blocks!(@ $next, $block, a 0, b 1, c 2),
+            [a, b, c, d] => for_blocks!(@ $next, $block, a 0, b 1, c 2, d 3),
+            [a, b, c, d, e, f] => for_blocks!(@ $next, $block, a 0, b 1, c 2, d 3, e 4, f 5),
+            slots => {
+                while let Some(mcu) = $next {
+                    for (number, slot) in slots.iter().enumerate() {
+                        $block!(slot, mcu, number);
+                    }
+                }
+            }
+        }
+    };
 }
 
 #[inline(always)]
@@ -234,33 +270,37 @@ fn decode_blocks_portable(
     used: &mut [u8],
 ) -> Option<usize> {
     let (bytes, limit) = (&*window.bytes, layout.limit(window));
-    let mut at = *cursor;
+    let (mut at, mut predictors) = (cursor.reader, cursor.predictors);
     let mut good = true;
     let mut done = 0;
-    for mcu in used.chunks_exact_mut(layout.slots.len()) {
-        if at.at > limit {
-            break;
-        }
-        for (slot, used) in layout.slots.iter().zip(mcu) {
+    let mut mcus = used.chunks_exact_mut(layout.slots.len());
+    macro_rules! block {
+        ($slot:ident, $used:ident, $number:expr) => {
             let block = coefficients.get_mut(64 * done..)?.first_chunk_mut::<256>()?;
             done += 1;
             block[..64].fill(0);
             at.refill(bytes);
-            good &= at.dc(slot);
-            block[0] = at.predictors[slot.component] as i16;
-            let k = ac_block(bytes, slot.ac, block, &mut at);
+            let predictor = &mut predictors[$slot.component];
+            good &= at.dc($slot, predictor);
+            block[0] = *predictor as i16;
+            let k = ac_block(bytes, $slot.ac, block, &mut at);
             good &= ends_well(k);
-            *used = if k >= 128 { k as u8 & 127 } else { 64 };
-        }
+            $used[$number] = if k >= 128 { k as u8 & 127 } else { 64 };
+        };
     }
-    *cursor = at;
+    for_blocks!(
+        &layout.slots[..],
+        if at.at <= limit { mcus.next() } else { None },
+        block
+    );
+    *cursor = Cursor { reader: at, predictors };
     good.then_some(done)
 }
 
 /// A block's AC symbols, after its DC symbol; gives the position after the block.
 #[inline(always)]
-fn ac_block(bytes: &[u8; WINDOW + PADDING], table: &AcTable, block: &mut [i16; 256], cursor: &mut Cursor) -> usize {
-    let mut at = *cursor;
+fn ac_block(bytes: &[u8; WINDOW + PADDING], table: &AcTable, block: &mut [i16; 256], reader: &mut Reader) -> usize {
+    let mut at = *reader;
     let mut k = 1;
     macro_rules! symbols {
         () => {
@@ -271,7 +311,7 @@ fn ac_block(bytes: &[u8; WINDOW + PADDING], table: &AcTable, block: &mut [i16; 2
             block[NATURAL_BEFORE[second] as usize] = i16::from(entry.base2);
             // stored last: it wins where there is no second symbol
             block[NATURAL_BEFORE[first] as usize] = value;
-            if second >= 64 {
+            if ends(total, second) {
                 k = at.end_block(table, entry, first, second);
                 break;
             }
@@ -288,46 +328,56 @@ fn ac_block(bytes: &[u8; WINDOW + PADDING], table: &AcTable, block: &mut [i16; 2
         at.refill(bytes);
         symbols!();
     }
-    *cursor = at;
+    *reader = at;
     k
 }
 
 #[inline(always)]
 fn skip_blocks_portable(window: &Window, layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
     let (bytes, limit) = (&*window.bytes, layout.limit(window));
-    let mut at = *cursor;
+    let (mut at, mut predictors) = (cursor.reader, cursor.predictors);
     let mut good = true;
     let mut done = 0;
-    while done < count && at.at <= limit {
-        for slot in &layout.slots {
+    macro_rules! block {
+        ($slot:ident, $mcu:ident, $number:expr) => {
+            let ((), _) = ($mcu, $number);
             at.refill(bytes);
-            good &= at.dc(slot);
-            let mut k = 1;
-            macro_rules! symbols {
-                () => {
-                    let (total, entry) = slot.ac.look(at.bits);
-                    let first = k + usize::from(entry.advance);
-                    let second = first + usize::from(entry.advance2);
-                    if second >= 64 {
-                        k = at.end_block(slot.ac, entry, first, second);
-                        break;
-                    }
-                    k = second;
-                    at.take(total);
-                };
-            }
-            loop {
-                symbols!();
-                at.refill(bytes);
-                symbols!();
-                symbols!();
-                at.refill(bytes);
-                symbols!();
-            }
-            good &= ends_well(k);
-        }
-        done += layout.slots.len();
+            good &= at.dc($slot, &mut predictors[$slot.component]);
+            good &= ends_well(skip_ac_block(bytes, $slot.ac, &mut at));
+            done += 1;
+        };
     }
-    *cursor = at;
+    for_blocks!(&layout.slots[..], (done < count && at.at <= limit).then_some(()), block);
+    *cursor = Cursor { reader: at, predictors };
     good.then_some(done)
+}
+
+/// [`ac_block`] that stores nothing.
+#[inline(always)]
+fn skip_ac_block(bytes: &[u8; WINDOW + PADDING], table: &AcTable, reader: &mut Reader) -> usize {
+    let mut at = *reader;
+    let mut k = 1;
+    macro_rules! symbols {
+        () => {
+            let (total, entry) = table.look(at.bits);
+            let first = k + usize::from(entry.advance);
+            let second = first + usize::from(entry.advance2);
+            if ends(total, second) {
+                k = at.end_block(table, entry, first, second);
+                break;
+            }
+            k = second;
+            at.take(total);
+        };
+    }
+    loop {
+        symbols!();
+        at.refill(bytes);
+        symbols!();
+        symbols!();
+        at.refill(bytes);
+        symbols!();
+    }
+    *reader = at;
+    k
 }

@@ -45,8 +45,10 @@ pub struct Header<'a> {
     pub(crate) mcus_y: usize,
     pub(crate) blocks_per_mcu: usize,
     pub(crate) restart_interval: usize,
-    /// Several scans, each with tables of its own; what is here is as it was before the first.
+    /// Several scans, each with tables of its own; what is here is as it was before the first. So are progressive files,
+    /// whatever they hold, and sequential ones whose first scan lacks a component.
     pub(crate) progressive: bool,
+    pub(crate) process: Process,
     /// Offset of the first entropy-coded byte; of the first scan header's body if progressive.
     pub(crate) scan: usize,
     pub(crate) quant: [[i16; 64]; 4],
@@ -58,8 +60,8 @@ impl<'a> Header<'a> {
     /// Reads up to the start of the scan.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]: arithmetic, lossless, 12-bit, other than 1 or 3 components, fractional sampling, several
-    /// scans unless progressive, height given later (DNL). [`Error::TooLarge`]: over `limits`. [`Error::Corrupt`]: the rest.
+    /// [`Error::Unsupported`]: arithmetic, lossless, 12-bit, other than 1 or 3 components, fractional sampling, height
+    /// given later (DNL). [`Error::TooLarge`]: over `limits`. [`Error::Corrupt`]: the rest.
     pub fn parse(bytes: &'a [u8], limits: &Limits) -> Result<Self, Error> {
         let markers = Markers::read(bytes)?;
         let frame = &markers.frame;
@@ -95,7 +97,7 @@ impl<'a> Header<'a> {
                 });
             }
         }
-        let progressive = frame.process == Process::Progressive;
+        let progressive = frame.process == Process::Progressive || markers.first_scan()? != count;
         let scan = if progressive {
             markers.sos_offset // the scans are read by [`super::script::Script`]
         } else {
@@ -115,6 +117,7 @@ impl<'a> Header<'a> {
             blocks_per_mcu,
             restart_interval: markers.restart_interval,
             progressive,
+            process: frame.process,
             scan,
             quant: markers.quant,
             huffman: markers.huffman,
@@ -148,6 +151,51 @@ impl<'a> Header<'a> {
 
     pub(crate) fn components(&self) -> &[Component] {
         &self.components[..self.count]
+    }
+
+    /// The header of a picture that consists of one sequential scan of this one: components by their place in the frame,
+    /// each with its tables, which have the numbers of their components in the scan.
+    pub(crate) fn of_scan(
+        &self,
+        places: impl Iterator<Item = usize>,
+        tables: [[&'a [u8]; 3]; 2],
+        restart_interval: usize,
+        start: usize,
+    ) -> Self {
+        let mut components = [Component::default(); 3];
+        let mut count = 0;
+        for (i, (component, place)) in components.iter_mut().zip(places).enumerate() {
+            *component = Component {
+                dc: i,
+                ac: i,
+                ..self.components[place]
+            };
+            count = i + 1;
+        }
+        if count == 1 {
+            (components[0].h, components[0].v) = (1, 1);
+        }
+        let used = &components[..count];
+        Header {
+            blocks_per_mcu: used.iter().map(|c| c.h * c.v).sum(),
+            mcus_x: if count == 1 {
+                used[0].width.div_ceil(8)
+            } else {
+                self.mcus_x
+            },
+            mcus_y: if count == 1 {
+                used[0].height.div_ceil(8)
+            } else {
+                self.mcus_y
+            },
+            huffman: tables.map(|[first, second, third]| [Some(first), Some(second), Some(third), None]),
+            components,
+            count,
+            restart_interval,
+            progressive: false,
+            scan: start,
+            ..self.clone()
+        }
     }
 }
 

@@ -2,11 +2,16 @@
 
 /// Entries of a DC table. Small, because it shares the first-level cache with the AC tables.
 const DC_SIZE: usize = 1 << 8;
-/// Entries of an AC table. Measured: 9 and 11 bits are slower (fewer pairs, and first-level cache, respectively).
-const AC_SIZE: usize = 1 << 10;
+/// Entries of an AC table. Measured: 10 bits find fewer pairs and are slower.
+const AC_SIZE: usize = 1 << 11;
+/// Entries of the AC table of a progressive scan, which is built for that scan alone and has to pay in it.
+const BAND_SIZE: usize = 1 << 10;
 
 /// [`Entry::advance`] of the symbol that ends a block; of the one that ends a run of blocks, plus the bits of its length.
 pub(crate) const END_OF_BLOCK: u8 = 128;
+/// Added to what [`Table::look`] tells of a symbol that ends a block, or two of which the second does: known one load
+/// earlier than by the entry. Shifts and counts of bits, which are modulo 64, do not see it.
+pub(crate) const ENDS: u8 = 128;
 /// [`Entry::advance`] of a DC symbol.
 pub(crate) const DC: u8 = 129;
 /// [`Entry::advance`] of what is no symbol: takes any position to 192 or more.
@@ -83,6 +88,7 @@ pub(crate) struct Table<const SIZE: usize> {
 
 pub(crate) type DcTable = Table<DC_SIZE>;
 pub(crate) type AcTable = Table<AC_SIZE>;
+pub(crate) type RunTable = Table<BAND_SIZE>;
 
 impl<const SIZE: usize> Table<SIZE> {
     /// Bits of a lookup.
@@ -99,42 +105,43 @@ impl<const SIZE: usize> Table<SIZE> {
         }
     }
 
-    /// The entry for what is at the front of `bits` (left-aligned).
+    /// The entry for what is at the front of `bits` (left-aligned), and how many of them to consume, modulo 64: see [`ENDS`].
     #[inline(always)]
-    pub fn look(&self, bits: u64) -> (u8, &Entry) {
+    pub fn look(&self, bits: u64) -> (u64, &Entry) {
         let place = (bits >> (64 - Self::BITS)) as usize;
-        let total = self.total[place];
+        // widened at once: later would be in the way from one lookup to the next
+        let total = u64::from(self.total[place]);
         if total == 0 {
-            let entry = self.look_long(bits);
-            return (entry.total, entry);
+            return self.look_long(bits);
         }
         (total, &self.lookup[place])
     }
 
     /// Bits of the first symbol alone.
     #[inline(always)]
-    pub fn first_total(&self, bits: u64, entry: &Entry) -> u8 {
-        if entry.advance2 == 0 {
+    pub fn first_total(&self, bits: u64, entry: &Entry) -> u64 {
+        u64::from(if entry.advance2 == 0 {
             entry.total
         } else {
             self.first[(bits >> (64 - Self::BITS)) as usize]
-        }
+        })
     }
 
     #[cold]
     #[inline(never)]
-    fn look_long(&self, bits: u64) -> &Entry {
+    fn look_long(&self, bits: u64) -> (u64, &Entry) {
         let code = (bits >> 48) as u32;
+        let mut entry = &Entry::BAD;
         for length in Self::BITS..=16 {
             if code < self.limit[length as usize] {
                 let place = (code >> (16 - length)) as i32 + self.shift[length as usize];
-                return self
-                    .long
-                    .get(place as usize)
-                    .map_or(&Entry::BAD, |e| &e[(bits << length >> 63) as usize]);
+                if let Some(both) = self.long.get(place as usize) {
+                    entry = &both[(bits << length >> 63) as usize];
+                }
+                break;
             }
         }
-        &Entry::BAD
+        (entry.total.into(), entry)
     }
 
     /// `raw`: 16 counts, then the symbols (the body of a DHT segment). False: they make no valid code.
@@ -178,7 +185,7 @@ impl<const SIZE: usize> Table<SIZE> {
         }
         self.lookup[fill..].fill(Entry::NONE);
         for (total, entry) in self.total.iter_mut().zip(&self.lookup) {
-            *total = entry.total;
+            *total = entry.total | if entry.advance == END_OF_BLOCK { ENDS } else { 0 };
         }
         true
     }
@@ -196,7 +203,7 @@ impl<const SIZE: usize> Table<SIZE> {
                 & (second.base as i8 as i16 == second.base)
             {
                 entry.total += second.total;
-                *total = entry.total;
+                *total = entry.total | if second.advance == END_OF_BLOCK { ENDS } else { 0 };
                 entry.advance2 = second.advance;
                 entry.base2 = second.base as i8;
             }
@@ -308,21 +315,21 @@ fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> boo
 /// The AC table of one progressive scan: such files have a table of its own for nearly every scan.
 #[derive(Debug)]
 pub(crate) struct BandTable {
-    table: Box<AcTable>,
-    scratch: Box<[Entry; AC_SIZE]>,
+    table: Box<RunTable>,
+    scratch: Box<[Entry; BAND_SIZE]>,
 }
 
 impl BandTable {
     pub fn new() -> Self {
         BandTable {
             table: Box::new(Table::new()),
-            scratch: Box::new([Entry::NONE; AC_SIZE]),
+            scratch: Box::new([Entry::NONE; BAND_SIZE]),
         }
     }
 
     /// The table that `raw` declares; None: it declares no valid one. `pairs`: two symbols may be joined, as no other
     /// bits stand between them.
-    pub fn build(&mut self, raw: &[u8], pairs: bool) -> Option<&AcTable> {
+    pub fn build(&mut self, raw: &[u8], pairs: bool) -> Option<&RunTable> {
         if !self.table.build(Class::Band, raw) {
             return None;
         }

@@ -173,6 +173,14 @@ impl<'a> Markers<'a> {
         }
     }
 
+    /// Number of components in the first scan.
+    pub fn first_scan(&self) -> Result<usize, Error> {
+        match self.sos.first() {
+            Some(&count) => Ok(usize::from(count)),
+            None => corrupt("empty scan header", self.sos_offset),
+        }
+    }
+
     /// The first scan's header; it must hold all components of `frame`.
     pub fn scan(&self, frame: &Frame) -> Result<Scan, Error> {
         let (body, offset) = (self.sos, self.sos_offset);

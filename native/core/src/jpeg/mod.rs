@@ -13,13 +13,13 @@
 //! nothing else; rows below it are not read. With an index ([`Index`], [`Guide`]) blocks above, and most beside it, are not
 //! even read.
 //!
-//! A progressive file comes to the same strips on another way: its scans are looked through first, then all are decoded
-//! into the coefficients of the picture down to the region's last row.
+//! A file of several scans, which every progressive one is, comes to the same strips on another way: its scans are looked
+//! through first, then all are decoded into the coefficients of the picture down to the region's last row.
 //!
 //! ```text
 //! bytes ── header ── script ─┐
 //!   └─ scans ── unstuff ── band ── coefficients ── idct ── ...
-//!      (progressive)               (all of them)
+//!      (progressive)  or whole     (all of them)
 //! ```
 //!
 //! Beside each `*_avx2` kernel stands the scalar one that specifies it. Whatever libjpeg would decode with a warning is
@@ -65,6 +65,7 @@ mod upsample_avx2;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 mod walk;
+mod whole;
 
 pub use decoder::{Decoder, Region};
 pub use guide::{Found, Guide};

@@ -1,4 +1,4 @@
-//! Drives the decoding of a progressive JPEG: all scans into the coefficients, then strips of them to the sink.
+//! Drives the decoding of a JPEG of several scans: all of them into the coefficients, then strips of those to the sink.
 //!
 //! Nothing is allocated before the whole script was read and found possible: the number of scans is limited, memory is
 //! two bytes per sample of the rows down to the region's end, and a file with fewer bits than blocks is refused. Rows
@@ -17,6 +17,7 @@ use super::idct_scaled;
 use super::planes::{Cover, Plane};
 use super::script::{Part, ScanPlan, Script};
 use super::unstuff::unstuff;
+use super::whole::WholeReader;
 use crate::error::Error;
 use crate::rows::RowSink;
 use crate::simd::Level;
@@ -35,6 +36,8 @@ pub(crate) struct Progressive {
 struct Reader {
     table: BandTable,
     source: Source,
+    /// Made for the first sequential file.
+    whole: Option<WholeReader>,
 }
 
 /// The unstuffed bytes of a restart interval.
@@ -65,6 +68,7 @@ impl Progressive {
             reader: Reader {
                 table: BandTable::new(),
                 source: Source::default(),
+                whole: None,
             },
             used: Vec::new(),
         }
@@ -178,6 +182,11 @@ impl Reader {
             Part::BandBit { first, last, table } => {
                 self.bands(level, header, plan, (first, last, table), coefficients, band::refine)
             }
+            Part::Whole(raw) => {
+                let rows = Grid::new(header, plan, coefficients).down;
+                let reader = self.whole.get_or_insert_with(WholeReader::new);
+                reader.scan(level, tables, (header, plan, raw), rows, coefficients)
+            }
         }
     }
 
@@ -224,7 +233,7 @@ impl Reader {
         decode: impl Fn(
             Level,
             &mut Bits<'_>,
-            &super::huffman::AcTable,
+            &super::huffman::RunTable,
             &Band,
             &mut u32,
             (&mut [[i16; 64]], &mut [u64]),

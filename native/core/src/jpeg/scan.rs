@@ -135,12 +135,18 @@ impl<'a> Scan<'a> {
 
     /// Checks that the scan ends where the last MCU does, with the marker that ends the image.
     pub fn finish(&mut self) -> Result<(), Error> {
-        self.check_spent()?;
-        match self.file.get(self.source..self.source + 2) {
+        let end = self.finish_data()?;
+        match self.file.get(end..end + 2) {
             Some([0xff, 0xd9]) => Ok(()),
             Some(_) => self.corrupt("another marker where the image should end"),
             None => self.corrupt("no end of image"),
         }
+    }
+
+    /// Checks that the data end where the last MCU does; tells where that is.
+    pub fn finish_data(&mut self) -> Result<usize, Error> {
+        self.check_spent()?;
+        Ok(self.source)
     }
 
     /// Gets ready to read up to `blocks` blocks; tells how many of them the current interval has.

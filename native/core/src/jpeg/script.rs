@@ -1,10 +1,11 @@
-//! The scans of a progressive JPEG: what each of them sends, and with what. Read in one walk over the markers, before
-//! anything is allocated or decoded; refuses what libjpeg would only warn of, and what it would not decode plainly.
+//! The scans of a JPEG that has several, progressive or sequential: what each of them sends, and with what. Read in one
+//! walk over the markers, before anything is allocated or decoded; refuses what libjpeg would only warn of, and what it
+//! would not decode plainly.
 
 use core::ops::{Range, RangeInclusive};
 
 use super::header::{Component, Header};
-use super::markers::{read_huffman, segment};
+use super::markers::{Process, read_huffman, segment};
 use super::unstuff::find_marker;
 use crate::error::Error;
 
@@ -28,6 +29,8 @@ pub(crate) enum Part<'a> {
     Band { first: u8, last: u8, table: &'a [u8] },
     /// One more bit of those that are not zero, and new ones.
     BandBit { first: u8, last: u8, table: &'a [u8] },
+    /// All of them: a scan of a sequential file, with the raw tables of each component, DC and AC.
+    Whole([[&'a [u8]; 3]; 2]),
 }
 
 /// One scan.
@@ -66,6 +69,7 @@ pub(crate) struct Script<'a> {
 /// What the walk has seen.
 struct Reader<'a, 'h> {
     header: &'h Header<'a>,
+    sequential: bool,
     huffman: [[Option<&'a [u8]>; 4]; 2],
     restart_interval: usize,
     /// Per component and zigzag position the lowest bit that was sent; -1: none yet.
@@ -90,6 +94,7 @@ impl<'a> Script<'a> {
         let allowed = SCAN_LIMIT.max(SCAN_BUDGET / pixels);
         let mut reader = Reader {
             header,
+            sequential: header.process == Process::Sequential,
             huffman: header.huffman,
             restart_interval: header.restart_interval,
             sent: [[-1; 64]; 3],
@@ -147,6 +152,7 @@ impl<'a> Reader<'a, '_> {
         };
         let (before, shift) = (bits >> 4, bits & 15);
         let in_order = match first {
+            _ if self.sequential => (first, last, bits) == (0, 63, 0),
             0 => last == 0,
             _ => first <= last && last < 64 && count == 1,
         };
@@ -192,11 +198,18 @@ impl<'a> Reader<'a, '_> {
         if refines {
             return Ok(Part::DcBit);
         }
-        let mut raw = [&[][..]; 3];
-        for (raw, &id) in raw.iter_mut().zip(tables) {
-            *raw = table(0, id >> 4)?;
+        let mut raw = [[&[][..]; 3]; 2];
+        for (i, &id) in tables.iter().enumerate() {
+            raw[0][i] = table(0, id >> 4)?;
+            if self.sequential {
+                raw[1][i] = table(1, id & 15)?;
+            }
         }
-        Ok(Part::Dc(raw))
+        Ok(if self.sequential {
+            Part::Whole(raw)
+        } else {
+            Part::Dc(raw[0])
+        })
     }
 
     /// Place in the frame of the component that the file calls `id`.

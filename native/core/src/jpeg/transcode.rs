@@ -1,4 +1,5 @@
-//! Progressive to baseline without loss: the same coefficients, in one scan with the best Huffman codes for them.
+//! Several scans, progressive or not, to baseline without loss: the same coefficients, in one scan with the best Huffman
+//! codes for them.
 //!
 //! Everything else of the file stays, byte for byte and in order: quantisation tables, comments, Exif, profiles, what
 //! says how colours are meant, and what follows the image. What cannot be kept so is refused.
@@ -19,16 +20,18 @@ use crate::simd;
 const DC_BITS: u32 = 11;
 const AC_BITS: u32 = 10;
 
-/// Rewrites a progressive JPEG as a baseline one.
+/// Rewrites a JPEG of several scans as a baseline one.
 ///
 /// # Errors
-/// As decoding it whole; and [`Error::Unsupported`] for what is not progressive, for coefficients that are too large for
+/// As decoding it whole; and [`Error::Unsupported`] for what has one scan already, for coefficients that are too large for
 /// a baseline file, and where markers depend on their place: a file with further pictures behind (MPF), or with JFIF or
 /// Adobe markers between its scans.
 pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
     let header = Header::parse(bytes, limits)?;
     if !header.progressive {
-        return Err(Error::Unsupported("not progressive: there is nothing to transcode"));
+        return Err(Error::Unsupported(
+            "one scan, not progressive: there is nothing to transcode",
+        ));
     }
     let script = Script::read(&header)?;
     let mut progressive = Progressive::new();
@@ -76,7 +79,7 @@ fn segments(bytes: &[u8], header: &Header<'_>, notes: &[Range<usize>]) -> Result
         match marker {
             0xc4 | 0xdd => continue,
             0xda => break,
-            0xc2 => frame = out.len() + 1,
+            0xc0..=0xc2 => frame = out.len() + 1,
             0xdb => wide |= has_wide_table(body),
             0xe2 if body.starts_with(b"MPF\0") => return Err(Error::Unsupported("further pictures follow (MPF)")),
             _ => {}

@@ -12,10 +12,11 @@ use crate::error::Error;
 use crate::simd;
 
 const LIMITS: Limits = Limits { max_pixels: 1 << 20 };
-const FILES: [&[u8]; 3] = [
+const FILES: [&[u8]; 4] = [
     include_bytes!("../../tests/data/progressive-420.jpg"),
     include_bytes!("../../tests/data/progressive-gray.jpg"),
     include_bytes!("../../tests/data/progressive-script.jpg"),
+    include_bytes!("../../tests/data/sequential-scans.jpg"),
 ];
 
 /// The coefficients of a baseline file, MCU by MCU.
@@ -38,8 +39,8 @@ fn baseline_blocks(header: &Header<'_>) -> Vec<[i16; 64]> {
     blocks.as_chunks().0[..count].to_vec()
 }
 
-/// Those of a progressive one in the same order; None: blocks that only fill an MCU.
-fn progressive_blocks(header: &Header<'_>, coefficients: &Coefficients) -> Vec<Option<[i16; 64]>> {
+/// Those of a file of several scans in the same order; None: blocks that only fill an MCU.
+fn blocks_of_scans(header: &Header<'_>, coefficients: &Coefficients) -> Vec<Option<[i16; 64]>> {
     let mut blocks = Vec::new();
     for (row, column) in (0..header.mcus_y).flat_map(|row| (0..header.mcus_x).map(move |column| (row, column))) {
         for (component, plane) in header.components().iter().zip(&coefficients.planes) {
@@ -62,7 +63,7 @@ fn transcoding_keeps_every_coefficient() {
         let coefficients = progressive
             .coefficients(simd::detect(), &mut Tables::new(), &header, &script)
             .unwrap();
-        let expected = progressive_blocks(&header, coefficients);
+        let expected = blocks_of_scans(&header, coefficients);
 
         let transcoded = transcode_baseline(file, &LIMITS).unwrap();
 
@@ -81,7 +82,7 @@ fn transcoding_keeps_every_coefficient() {
 }
 
 #[test]
-fn what_is_not_progressive_is_refused() {
+fn what_has_one_scan_is_refused() {
     let baseline = transcode_baseline(FILES[0], &LIMITS).unwrap();
 
     assert!(matches!(
