@@ -18,7 +18,10 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> int:
     scripts = sorted(p for p in HERE.glob("*.py") if p.stem not in {"__main__", "harness", "samples"})
-    sections: list[str] = []
+    name = re.sub(r"[^a-z0-9]+", "-", machine().lower()).strip("-")
+    report = HERE / "results" / f"{name}.md"
+    report.parent.mkdir(exist_ok=True)
+    lines = [f"# {machine()}\n\nMeasured {dt.datetime.now(tz=dt.UTC).date()} by `make bench`.\n"]
     failed: list[str] = []
     for script in scripts:
         print(f"==> {script.name}", flush=True)
@@ -26,14 +29,10 @@ def main() -> int:
         print(done.stdout, flush=True)
         if done.returncode:
             failed.append(script.name)
-        else:
-            sections.append(f"## {script.stem}\n\n{done.stdout.strip()}\n")
-    name = re.sub(r"[^a-z0-9]+", "-", machine().lower()).strip("-")
-    report = HERE / "results" / f"{name}.md"
-    report.parent.mkdir(exist_ok=True)
-    today = dt.datetime.now(tz=dt.UTC).date()
-    report.write_text(f"# {machine()}\n\nMeasured {today} by `make bench`.\n\n" + "\n".join(sections))
-    print(f"wrote {report.relative_to(HERE.parent)}")
+            continue
+        lines.append(f"## {script.stem}\n\n{done.stdout.strip()}\n")
+        report.write_text("\n".join(lines))  # each time: who interrupts an hour of measuring keeps what there is
+        print(f"wrote {report.relative_to(HERE.parent)}\n", flush=True)
     if failed:
         print(f"failed, and left out: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)

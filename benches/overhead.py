@@ -42,7 +42,7 @@ def main() -> None:
         store = ps.open(str(pack), check=False)
         photographs = ps.StoreDataset(store, fields=("image", "label"), transform=pipeline("train"))
         dataset = ps.ConcatDataset([photographs] * REPEATS)
-        silent = SimpleNamespace(fill=lambda *_, **__: ([], 0, 0), sizes=_native.sizes, fill_pixels=_native.fill_pixels)
+        silent = SimpleNamespace(fill=lambda *_, **__: ([], 0, 0), fill_pixels=_native.fill_pixels)
         print("### Python time per image on the fill path\n")
         print(f"{len(dataset)} images an epoch, batch {BATCH}; {machine()}; {versions('penstock', 'numpy', 'lmdb')}.\n")
         print("| workers | processor time per image, us (each round) |\n|---|---|")

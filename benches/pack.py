@@ -59,12 +59,8 @@ def main() -> None:
             rounds=options.rounds,
             unit="MB/s",
         )
-    print(__doc__.partition("\n")[0])
-    print()
-    print(
-        f"{len(paths)} files; {machine()}; {versions('penstock', 'lmdb', 'xxhash')}; {options.rounds} rounds in turns"
-    )
-    print()
+    print("### Packing, checks and checksums included\n")
+    print(f"{len(paths)} files; {machine()}; {versions('penstock', 'lmdb', 'xxhash')}.\n")
     print(table(timings, against="plain lmdb script"))
 
 

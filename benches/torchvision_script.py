@@ -99,7 +99,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         root = linked(folder, Path(scratch))
         theirs, ours = run_script(THEIRS, root), run_script(OURS, root)
-        print("## A torchvision script, unchanged but for its import, 2 workers\n")
+        print("### A torchvision script, unchanged but for its import, 2 workers\n")
         print(f"{len(jpegs(folder))} JPEGs x {REPEATS} an epoch, batch {BATCH}, float32 CHW 224; {machine()}; ", end="")
         print(versions("penstock", "torch", "torchvision", "Pillow", "numpy") + ".")
         print(f"Same pixels: {check(theirs, ours)}.\n")
@@ -110,7 +110,7 @@ def main() -> None:
             }
             timings = in_turns(candidates, rounds=options.rounds, unit="images/s")
             middle, low, high = ratio(*reversed(timings.values()))
-            print(f"### {title}\n\n{table(timings, against='torch.utils.data, torchvision.datasets')}\n")
+            print(f"#### {title}\n\n{table(timings, against='torch.utils.data, torchvision.datasets')}\n")
             print(f"The import alone makes {title} input {middle:.2f} ({low:.2f} - {high:.2f}) times as fast.\n")
 
 

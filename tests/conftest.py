@@ -1,8 +1,10 @@
-"""What all tests share: where the data are, and seeds that do not depend on the day."""
+"""What all tests share: where the data are, seeds that do not depend on the day, a process that is quick to fork."""
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +15,10 @@ import pytest
 hypothesis.settings.register_profile("house", derandomize=True, deadline=None, database=None, print_blob=True)
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
+
+# Tests start hundreds of programs, each of which would compile NumPy, torch and us anew if nobody kept the bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -39,8 +45,22 @@ def hostile_dir(data_dir: Path) -> Path:
     return _inside(data_dir, "hostile-jpeg")
 
 
+def pytest_collection_finish() -> None:
+    """Keep the collector off what was imported and collected, and make Ctrl-C the program's own.
+
+    Many tests collect garbage, and workers are forked: going through torch's objects and thousands of tests each time
+    would take most of the run. A shell that starts the run in the background has it ignore SIGINT, and so would the
+    programs that tests interrupt.
+    """
+    gc.collect()
+    gc.freeze()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_unconfigure() -> None:
-    """Let torch's handles on its workers' shared memory die before torch does: at exit each would print an error."""
+    """Let all of it die, torch's handles on its workers' memory before torch: at exit each would print an error."""
+    gc.unfreeze()
     reductions = sys.modules.get("torch.multiprocessing.reductions")
     if reductions is not None:
         reductions.shared_cache.clear()

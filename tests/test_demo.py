@@ -23,12 +23,13 @@ from penstock.demo import photographs, run
 from penstock.demo.tour import QUICK, Tour
 
 
-@pytest.fixture
-def said(tmp_path: Path) -> tuple[Path, str]:
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A quick run on the demo's own photographs: its folder, and what it printed."""
-    with (tmp_path / "said.txt").open("w") as file:
-        Tour(tmp_path / "out", QUICK, Console(file=file, width=200)).run(None)
-    return tmp_path / "out", (tmp_path / "said.txt").read_text()
+    folder = tmp_path_factory.mktemp("demo")
+    with (folder / "said.txt").open("w") as file:
+        Tour(folder / "out", QUICK, Console(file=file, width=200)).run(None)
+    return folder / "out", (folder / "said.txt").read_text()
 
 
 def test_a_quick_run_shows_every_step(said: tuple[Path, str]) -> None:

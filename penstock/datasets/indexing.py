@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, StoreError
 from penstock.stores.base import Store
 from penstock.stores.index_file import IndexFile, index_path
-from penstock.transforms.program import Indexed
+from penstock.transforms.chunk import Indexed
 
 __all__ = ["MEMORY_NBYTES", "DecodeIndices"]
 

@@ -16,27 +16,27 @@ from typing import Any, Final, Self
 import numpy as np
 
 from penstock.collate import default_collate, default_convert
-from penstock.datasets.base import fingerprint_of, is_iterable, spec_of
+from penstock.datasets.base import spec_of
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.arguments import Arguments, checked
 from penstock.loader.faults import LeftOut, Losses, Rules, Tally
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
-from penstock.loader.order import described, length, ranks_of, rest_of, seekable
-from penstock.loader.plan import BatchPlan, ForeignPlan, IndexPlan, Plan, StreamPlan
+from penstock.loader.ledger import Ledger
+from penstock.loader.plan import Plan
 from penstock.loader.replicas import Replicas, ReplicasIterator
+from penstock.loader.sampling import Sampling
 from penstock.loader.state import Progress, dump, parse
 from penstock.loader.stats import Stats
-from penstock.samplers import BatchSampler, BucketBatchSampler, RandomSampler, SequentialSampler
 from penstock.samplers.base import checked_count
 from penstock.slots import Layout, SlotPool
-from penstock.trace import STAGES, Trace
-from penstock.workers import BACKENDS, NOTHING, Backend, Done, Job
+from penstock.trace import Trace
+from penstock.workers import BACKENDS, Backend, Done, Job
 
 __all__ = ["DataLoader"]
 
 _FIXED: Final = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
-_LEFT_BEHIND: Final = frozenset({"_idle_backend", "_pid", "_pool", "_traces", "_retired", "_progress"})
+_LEFT_BEHIND: Final = frozenset({"_idle_backend", "_pid", "_pool", "_progress"})
 
 
 class DataLoader:
@@ -151,12 +151,14 @@ class DataLoader:
         self.worker_init_fn, self.chunk_size = worker_init_fn, given.chunk_size
         self.multiprocessing_context = given.multiprocessing_context
         self.on_error, self.seed_per_sample = on_error, seed_per_sample
-        self._losses = Losses(on_error, max_errors, error_log)
+        self._ledger = Ledger(Losses(on_error, max_errors, error_log))
         self.seed = secrets.randbits(63) if given.seed is None else given.seed
         self._seed_given = given.seed is not None
-        self._init_order(given)
+        self._sampling = sampling = Sampling(given, self.seed)
+        self.sampler, self.batch_sampler = sampling.sampler, sampling.batch_sampler
+        self.batch_size, self.drop_last = sampling.batch_size, sampling.drop_last
         self._default_collate = collate_fn is None or collate_fn is self._collate
-        self.collate_fn = collate_fn or (self._collate if self._auto_collation else self._convert)
+        self.collate_fn = collate_fn or (self._collate if sampling.batched else self._convert)
         self.workers = self._kind() if workers == "auto" else workers
         self._limit = num_workers * (given.prefetch_factor or 0) or 1
         self._init_memory()
@@ -170,29 +172,11 @@ class DataLoader:
         """Who works, where that is not said."""
         if self.num_workers == 0:
             return "serial"
-        fills = self._auto_collation and self._default_collate and spec_of(self.dataset) is not None
+        fills = self._sampling.batched and self._default_collate and spec_of(self.dataset) is not None
         if self.multiprocessing_context is not None:
             return "processes"
         # a worker is a daemonic process, which may not have processes of its own
         return "threads" if fills or multiprocessing.current_process().daemon else "processes"
-
-    def _init_order(self, given: Arguments) -> None:
-        self._stream = is_iterable(given.dataset)
-        self._own_sampler = given.sampler is None and given.batch_sampler is None and not self._stream
-        sampler, batch_sampler = given.sampler, given.batch_sampler
-        if self._stream:
-            sampler = None
-        elif sampler is None and given.shuffle:
-            sampler = RandomSampler(given.dataset, seed=self.seed)
-        elif sampler is None:
-            sampler = SequentialSampler(given.dataset)
-        self.batch_size, self.drop_last = given.batch_size, given.drop_last
-        if batch_sampler is not None:
-            self.batch_size, self.drop_last = None, False
-        elif given.batch_size is not None and not self._stream:
-            batch_sampler = BatchSampler(sampler, given.batch_size, given.drop_last)
-        self.sampler, self.batch_sampler = sampler, batch_sampler
-        self._auto_collation = batch_sampler is not None or (self._stream and given.batch_size is not None)
 
     def _init_memory(self) -> None:
         self._epoch = 0
@@ -201,12 +185,7 @@ class DataLoader:
         self._pool: SlotPool | None = None
         self._idle_backend: Backend | None = None
         self._pid = os.getpid()
-        self._traces: list[Trace] = []
-        self._retired = dict.fromkeys(STAGES, (0, 0))
-        self._batches = self._samples = 0
         self.reported_length: int | None = None
-        self._fingerprinted = False
-        self._identity: str | None = None
         self._initialized = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -217,7 +196,12 @@ class DataLoader:
     def __getstate__(self) -> dict[str, Any]:
         """Arguments and position: workers, slots and statistics stay behind."""
         kept = {name: value for name, value in self.__dict__.items() if name not in _LEFT_BEHIND}
-        return {**kept, "_resume": self._parsed(self.state_dict()), "_initialized": False}
+        return {
+            **kept,
+            "_ledger": copy.copy(self._ledger),
+            "_resume": self._parsed(self.state_dict()),
+            "_initialized": False,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._init_memory()
@@ -237,7 +221,7 @@ class DataLoader:
         backend = self._backend(progress.epoch)
         backend.start(job)
         self._resume, self._epoch, self._progress = None, progress.epoch + 1, progress
-        self._traces.append(trace)
+        self._ledger.open(trace)
         given = plan, backend, trace
         if isinstance(progress, Replicas):
             return ReplicasIterator(self, *given, progress, self._limit, self._tally(progress))
@@ -247,14 +231,14 @@ class DataLoader:
         """What watches over an epoch's losses; None where nothing is left out."""
         if self.on_error == "raise":
             return None
-        expected = length(self.dataset) if self._stream else length(self.sampler) if self._cut() else None
+        losses, expected = self._ledger.losses, self._sampling.expected()
         before = {"drawn": progress.samples, "lost": progress.lost}
-        return self._losses.epoch(progress.epoch, expected, resumed=progress.batches > 0, **before)
+        return losses.epoch(progress.epoch, expected, resumed=progress.batches > 0, **before)
 
     def __len__(self) -> int:
         """Batches per epoch; for a stream as its own ``len()`` says."""
-        if not self._stream:
-            return len(self.batch_sampler if self._auto_collation else self.sampler)
+        if not self._sampling.stream:
+            return len(self.batch_sampler if self._sampling.batched else self.sampler)
         count = self.reported_length = len(self.dataset)
         if self.batch_size is None:
             return count
@@ -273,27 +257,8 @@ class DataLoader:
             backend.close()
 
     def _plan_and_job(self, progress: Progress, trace: Trace) -> tuple[Plan, Job]:
-        if self._stream:
-            return StreamPlan(self.seed, progress.epoch, progress.batches), self._stream_job(trace, progress)
-        return self._plan(progress), self._map_job(trace)
-
-    def _plan(self, progress: Progress) -> Plan:
-        at = self.seed, progress.epoch, progress.batches
-        sampler, cut = self._inner_sampler(), self._cut()
-        unit = seekable(sampler)
-        if unit == "samples" and cut is not None:
-            return IndexPlan(rest_of(sampler, progress.origin), *cut, *at)
-        if unit == "batches" and cut is None:
-            return BatchPlan(rest_of(sampler, progress.origin), *at)
-        size, drop_last = cut or (None, False)
-        return ForeignPlan(sampler, size, drop_last, *at, progress.sampler)
-
-    def _cut(self) -> tuple[int, bool] | None:
-        """Batch size and ``drop_last`` where samples are drawn and cut into batches; None where batches are drawn."""
-        batches = self.batch_sampler
-        if batches is None:
-            return 1, False
-        return (batches.batch_size, batches.drop_last) if type(batches) is BatchSampler else None
+        job = self._stream_job(trace, progress) if self._sampling.stream else self._map_job(trace)
+        return self._sampling.plan(self.seed, progress), job
 
     def _stream_job(self, trace: Trace, progress: Progress) -> Job:
         replicas = progress.openings() if isinstance(progress, Replicas) else None
@@ -311,20 +276,17 @@ class DataLoader:
         )
 
     def _rules(self) -> Rules:
-        # an order that somebody else made may be of one split alone: no stand-in comes from outside of it
-        population = len(self.dataset) if self._own_sampler and self.on_error == "replace" else 0
+        population = self._sampling.population if self.on_error == "replace" else 0
         return Rules(self.on_error, population, self.seed_per_sample)
 
     def _map_job(self, trace: Trace) -> Job:
-        spec = spec_of(self.dataset) if self._auto_collation and self._default_collate else None
+        spec = spec_of(self.dataset) if self._sampling.batched and self._default_collate else None
         given, rules = (trace, self.worker_init_fn, self.dataset), self._rules()
         if spec is None:
-            return SampleJob(*given, self.collate_fn, batched=self._auto_collation, rules=rules)
+            return SampleJob(*given, self.collate_fn, batched=self._sampling.batched, rules=rules)
         if self._pool is None:
             self._pool = SlotPool(keep=self._limit + 2)
-        known = isinstance(self.batch_sampler, (BatchSampler, BucketBatchSampler))
-        rows = self.batch_sampler.batch_size if known else 1
-        return FillJob(*given, Layout(spec, rows), self._pool, self._deliver, rules)
+        return FillJob(*given, Layout(spec, self._sampling.rows), self._pool, self._deliver, rules)
 
     def _backend(self, epoch: int) -> Backend:
         backend, self._idle_backend = self._idle_backend, None
@@ -357,20 +319,21 @@ class DataLoader:
             batch it resumes to an epoch of no batches; after ``StopIteration``, to the next epoch.
         """
         progress = self._resume or self._progress or Progress(self._epoch)
-        state = dump(progress, self.seed, self._sampler_seed(), self._order(), ranks_of(self._inner_sampler()))
+        drawn = self._sampling
+        state = dump(progress, self.seed, drawn.seed, drawn.order(), drawn.ranks)
         if isinstance(progress, Replicas) and progress.batches and not progress.finished:
             state["workers"] = progress.dump()
         return copy.deepcopy(state)
 
     def _parsed(self, state: Mapping[str, Any]) -> Progress:
-        progress = parse(state, self._order(), ranks_of(self._inner_sampler()))
+        progress = parse(state, self._sampling.order(), self._sampling.ranks)
         if state.get("workers") is not None:  # streams of their own, which alone have it
             progress = Replicas.parse(progress, state["workers"])
         return self._placed(progress)
 
     def _placed(self, progress: Progress) -> Progress:
         """``progress`` as this loader's workers go on with it."""
-        if self._stream and self.workers == "processes":
+        if self._sampling.stream and self.workers == "processes":
             return Replicas.of(progress, self.num_workers)
         return progress.alone() if isinstance(progress, Replicas) else progress
 
@@ -389,76 +352,27 @@ class DataLoader:
         progress = self._parsed(copy.deepcopy(state))
         if self._seed_given and state["seed"] != self.seed:
             raise StateError(f"the state was taken with seed={state['seed']}, this loader was given seed={self.seed}")
-        self._check_position(progress)
+        self._sampling.check_position(progress)
         if self.seed != state["seed"]:
             self.close()  # processes know the seed that they were started with
         self.seed = state["seed"]
-        if self._sampler_seed() is not None and state["sampler_seed"] is not None:
-            self._inner_sampler().seed = state["sampler_seed"]
+        if self._sampling.seed is not None and state["sampler_seed"] is not None:
+            self._sampling.seed = state["sampler_seed"]
         self._resume, self._epoch, self._progress = progress, progress.epoch, None
-
-    def _check_position(self, progress: Progress) -> None:
-        """Where the order alone says how many samples so many batches have."""
-        sampler, cut = self._inner_sampler(), self._cut()
-        unit = seekable(sampler)
-        if unit == "samples" and cut is not None:
-            fits = progress.samples == min(progress.batches * cut[0], len(rest_of(sampler, progress.origin)))
-        else:
-            fits = unit != "batches" or progress.batches <= len(rest_of(sampler, progress.origin))
-        if not fits:
-            raise StateError(f"the state's samples={progress.samples} do not fit its batches={progress.batches}")
-
-    def _inner_sampler(self) -> Any:
-        batches = self.batch_sampler
-        if batches is None:
-            return self.sampler
-        return batches.sampler if type(batches) is BatchSampler else batches
-
-    def _sampler_seed(self) -> int | None:
-        seed = getattr(self._inner_sampler(), "seed", None)
-        return seed if isinstance(seed, int) else None
-
-    def _order(self) -> dict[str, Any]:
-        """What fixes the order, besides seed and epoch."""
-        batches = self.batch_sampler
-        known = isinstance(batches, BatchSampler)
-        return {
-            "dataset": None if self._stream else length(self.dataset),
-            "fingerprint": self._fingerprint(),
-            "sampler": described(self._inner_sampler()),
-            "batch_size": batches.batch_size if known else self.batch_size,
-            "drop_last": batches.drop_last if known else self.drop_last,
-        }
-
-    def _fingerprint(self) -> str | None:
-        """The dataset's, asked for once: it may take a while."""
-        if not self._fingerprinted:
-            self._identity, self._fingerprinted = fingerprint_of(self.dataset), True
-        return self._identity
 
     # statistics
 
     def stats(self) -> Stats:
         """Time per stage, samples and batches since construction; print it for a table."""
-        total = self._retired
-        for trace in list(self._traces):
-            total = _sum(total, trace.total())
-        return Stats.of(total, self._batches, self._samples, self._losses.count)
+        return self._ledger.stats()
 
     @property
     def left_out(self) -> list[LeftOut]:
         """What could not be built, of the batches delivered up to now: the newest 10,000, oldest first; a copy."""
-        return self._losses.kept()
+        return self._ledger.losses.kept()
 
     def _retire(self, trace: Trace) -> None:
-        if trace in self._traces:
-            self._traces.remove(trace)
-            self._retired = _sum(self._retired, trace.total())
+        self._ledger.retire(trace)
 
     def _count(self, done: Done) -> None:
-        self._batches += done.batch is not NOTHING
-        self._samples += done.rows - self._losses.missing(done)
-
-
-def _sum(a: dict[str, tuple[int, int]], b: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    return {stage: (a[stage][0] + b[stage][0], a[stage][1] + b[stage][1]) for stage in a}
+        self._ledger.count(done)

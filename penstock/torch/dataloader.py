@@ -20,12 +20,12 @@ from typing_extensions import TypeVar  # torch brings it along
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError, StallError
 from penstock.loader.faults import LeftOut, Losses
+from penstock.loader.ledger import Ledger
 from penstock.loader.state import Progress
 from penstock.loader.stats import Stats
 from penstock.samplers.base import checked_count, checked_seed
 from penstock.torch.epochs import Opener, begin_rest, may_have_state, resumable
 from penstock.torch.iteration import DataLoaderIterator, Epoch, Terms
-from penstock.torch.ledger import Ledger
 from penstock.torch.order import Identity, placed
 from penstock.torch.state import Position, Resume, parse
 from penstock.torch.work import Memory, Work

@@ -18,9 +18,9 @@ from penstock.errors import StallError, WorkerError
 from penstock.loader.faults import Losses, Tally
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.jobs.stream import IN_A_ROW
+from penstock.loader.ledger import Ledger
 from penstock.loader.plan import Plan
 from penstock.loader.replicas import Route
-from penstock.torch.ledger import Ledger
 from penstock.torch.order import Identity
 from penstock.torch.state import Position, Share
 from penstock.torch.work import Work

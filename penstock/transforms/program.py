@@ -15,9 +15,8 @@ number of threads at once; holds no state. Which ops fuse is the ops' own knowle
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -26,19 +25,17 @@ from numpy.typing import NDArray
 from penstock import _native, trace
 from penstock.errors import ArgumentError, PenstockError, SampleError
 from penstock.sample import ArraySpec, SampleKeys
-from penstock.transforms import fallback, markers
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Sizes
+from penstock.transforms.chunk import Chunk, Indexed
 from penstock.transforms.closing import Closing
-from penstock.transforms.decode import Decode, as_bytes, decode_refused, fill_sizes, too_large
+from penstock.transforms.decode import Decode, as_bytes, decode_refused, too_large
 from penstock.transforms.geometry import Geometry
 
-__all__ = ["Failure", "Indexed", "Plan", "Program"]
+__all__ = ["Failure", "Plan", "Program"]
 
 _FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask"})
 _GENERAL: Final = "general"
-_LARGE_PIXELS: Final = 4 << 20
-"""Pixels from which on an image that is filled alone is decoded on several threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +44,6 @@ class Failure:
 
     position: int
     error: Exception
-
-
-@dataclass(slots=True)
-class Indexed:
-    """Decode indices of a chunk's images, and what decoding finds out about them.
-
-    Parameters
-    ----------
-    entries : list of bytes or None
-        Of each image, as ``penstock._native.build_index`` makes it; None: it has none.
-    learn : {"rows", "tiles"}, optional
-        Note where decoding comes by.
-    found : list of tuple
-        ``(position, damaged, entry)``, appended by ``fill``: whether the entry given is wrong (bool), and the one to
-        use from now on (bytes or None).
-    """
-
-    entries: list[bytes | None]
-    learn: str | None = None
-    found: list[tuple[int, bool, bytes | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +157,7 @@ class Program:
             raise ArgumentError(f"rows are {spec.shape} {spec.dtype}; the batch has {out.shape[1:]} {out.dtype}")
         rows = np.arange(len(images)) if rows is None else np.ascontiguousarray(rows, np.int64)
         failed: list[Failure] = []
-        chunk = _Chunk(images, keys, sizes, indexed)
+        chunk = Chunk(images, keys, sizes, indexed)
         if self.fused == len(self.ops):
             self._fill_fused(chunk, out, rows, failed)
         else:
@@ -197,7 +174,7 @@ class Program:
         if not self._rowwise:
             raise ArgumentError(f"{self!r} transforms more than the image; apply the pipeline sample by sample")
         failed: list[Failure] = []
-        results = self._run(_Chunk(images, keys, sizes), failed)
+        results = self._run(Chunk(images, keys, sizes), failed)
         if failed:
             _raise_first(failed)
         return results
@@ -210,7 +187,7 @@ class Program:
     def run_one(self, image: Any, keys: SampleKeys) -> Any:
         """One image's result; errors are raised as they are."""
         failed: list[Failure] = []
-        results = self._run(_Chunk([image], keys, None), failed)
+        results = self._run(Chunk([image], keys, None), failed)
         if failed:
             raise failed[0].error
         return results[0]
@@ -233,7 +210,7 @@ class Program:
             spec = op.spec(spec) if spec is not None else None
         return spec
 
-    def _fill_fused(self, chunk: _Chunk, out: NDArray[Any], rows: NDArray[np.int64], failed: list[Failure]) -> None:
+    def _fill_fused(self, chunk: Chunk, out: NDArray[Any], rows: NDArray[np.int64], failed: list[Failure]) -> None:
         try:
             plan = self._planned(chunk)
         except PenstockError as error:
@@ -248,20 +225,17 @@ class Program:
         else:
             self._fill_planned(chunk, plan, out, rows, failed)
 
-    def _planned(self, chunk: _Chunk) -> Plan:
+    def _planned(self, chunk: Chunk) -> Plan:
         """The chunk's plan, with its sizes read where they are missing and its Exif orientations minded."""
         decode = self._fusion.decode
-        if chunk.sizes is None:
-            chunk.sizes = _native.sizes(chunk.images)
-        if np.count_nonzero(chunk.sizes) < 2 * len(chunk.images):
-            chunk.sizes = fill_sizes(chunk.images, chunk.sizes.copy(), decode.max_pixels)
-        oriented = _orient_sizes(chunk, decode.max_pixels) if decode.orient else None
-        plan = self.plan(chunk.keys, chunk.sizes)
-        general = [mask for mask in (plan.general, oriented, _cut(chunk.images)) if mask is not None]
+        chunk.read_sizes(decode.max_pixels)
+        oriented = chunk.orient_sizes(decode.max_pixels) if decode.orient else None
+        plan = self.plan(chunk.keys, chunk.known_sizes)
+        general = [mask for mask in (plan.general, oriented, chunk.cut_off()) if mask is not None]
         return replace(plan, general=np.any(general, axis=0)) if general else plan
 
     def _fill_planned(
-        self, chunk: _Chunk, plan: Plan, out: NDArray[Any], rows: NDArray[np.int64], failed: list[Failure]
+        self, chunk: Chunk, plan: Plan, out: NDArray[Any], rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
         """All rows that the plan expresses at once; then what the native core refused and the rest, one by one."""
         fusion, images, geometry = self._fusion, chunk.images, plan.geometry
@@ -279,7 +253,7 @@ class Program:
             beside=fusion.beside,
             max_pixels=fusion.decode.max_pixels,
             quality=fusion.decode.quality if fusion.decode.scale == "auto" else None,
-            threads=_threads(chunk),
+            threads=chunk.threads(),
             **_index_arguments(chunk.indexed, fused, found),
         )
         if chunk.indexed is not None:
@@ -297,7 +271,7 @@ class Program:
             except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
                 failed.append(Failure(i, error))
 
-    def _mend(self, one: _Chunk, out: NDArray[Any], geometry: NDArray[np.int32], kind: str, message: str) -> None:
+    def _mend(self, one: Chunk, out: NDArray[Any], geometry: NDArray[np.int32], kind: str, message: str) -> None:
         """Fill one row, ``out[0]``, that the native decoder did not: through Pillow, or by the general path."""
         if kind == "too_large":
             raise too_large(message)
@@ -323,7 +297,7 @@ class Program:
             out[0] = apply_to_image(self.ops[: self.fused], image, one.keys)
 
     def _run(
-        self, chunk: _Chunk, failed: list[Failure], rows: Sequence[NDArray[Any]] | None = None
+        self, chunk: Chunk, failed: list[Failure], rows: Sequence[NDArray[Any]] | None = None
     ) -> list[NDArray[Any]]:
         """Every image's result, in the order of those that did not fail; or each written to ``rows[i][0]``."""
         results: list[NDArray[Any]] = []
@@ -342,7 +316,7 @@ class Program:
                 failed.append(Failure(i, error))
         return results
 
-    def _run_fused(self, chunk: _Chunk, failed: list[Failure]) -> list[Any]:
+    def _run_fused(self, chunk: Chunk, failed: list[Failure]) -> list[Any]:
         if self.fused == 0:
             return list(chunk.images)
         if self._prefix.shape is not None:
@@ -361,7 +335,7 @@ class Program:
                 results.append(None)
         return results
 
-    def _one_of_its_own_size(self, one: _Chunk) -> NDArray[Any]:
+    def _one_of_its_own_size(self, one: Chunk) -> NDArray[Any]:
         plan = self._planned(one)
         width, height = (int(side) for side in plan.size[0])
         shape = replace(self._prefix, width=width, height=height).shape
@@ -375,59 +349,11 @@ class Program:
         return row
 
 
-def _threads(chunk: _Chunk) -> int:
-    """A picture alone may have every core: what is not large is done on one all the same."""
-    if len(chunk.images) > 1 or chunk.known_sizes.prod() < _LARGE_PIXELS:
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _index_arguments(indexed: Indexed | None, fused: NDArray[np.int64] | None, found: list[Any]) -> dict[str, Any]:
     if indexed is None:
         return {}
     entries = indexed.entries if fused is None else [indexed.entries[i] for i in fused.tolist()]
     return {"indices": entries, "learn": indexed.learn, "found": found}
-
-
-@dataclass(slots=True)
-class _Chunk:
-    images: Sequence[Any]
-    keys: SampleKeys
-    sizes: NDArray[np.int32] | None
-    indexed: Indexed | None = None
-
-    def one(self, i: int) -> _Chunk:
-        return _Chunk(
-            self.images[i : i + 1], self.keys[i : i + 1], None if self.sizes is None else self.sizes[i : i + 1]
-        )
-
-    @property
-    def known_sizes(self) -> NDArray[np.int32]:
-        assert self.sizes is not None
-        return self.sizes
-
-
-def _cut(images: Sequence[Any]) -> NDArray[np.bool_] | None:
-    """Which images are JPEGs without an end, for the general path to judge; None: none."""
-    suspects = [i for i, image in enumerate(images) if bytes(image[-2:]) != b"\xff\xd9"]
-    if not suspects:
-        return None
-    cut = np.zeros(len(images), np.bool_)
-    for i in suspects:
-        encoded = as_bytes(images[i])
-        cut[i] = encoded.startswith(b"\xff\xd8") and markers.is_cut(encoded)
-    return cut if cut.any() else None
-
-
-def _orient_sizes(chunk: _Chunk, max_pixels: int) -> NDArray[np.bool_] | None:
-    """Turn the sizes of images whose Exif orientation transposes them; which images are not upright, or None."""
-    orientations = [fallback.read_orientation(as_bytes(image), max_pixels) for image in chunk.images]
-    oriented: NDArray[np.bool_] = np.array(orientations) != 1
-    if not oriented.any():
-        return None
-    turned = np.array(orientations) >= 5
-    chunk.sizes = np.where(turned[:, None], chunk.known_sizes[:, ::-1], chunk.known_sizes)
-    return oriented
 
 
 def _raise_first(failed: list[Failure]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 from typing import Any
 
 import pytest
@@ -58,6 +60,20 @@ def test_statistics_add_up_while_iterating() -> None:
     assert loader.stats().samples == 20
 
 
+@pytest.mark.parametrize(
+    "again", [copy.copy, lambda loader: pickle.loads(pickle.dumps(loader))], ids=["copy", "pickle"]
+)
+def test_a_copy_counts_on_by_itself(again: Any) -> None:
+    """A copy of a loader goes on from its counts, with times of its own; neither sees what the other does then."""
+    loader = ps.DataLoader(Samples(20), 5)
+    epoch(loader)
+    twin = again(loader)
+    epoch(twin)
+
+    assert (twin.stats().batches, twin.stats()["read"].items) == (8, 20)
+    assert (loader.stats().batches, loader.stats()["read"].items) == (4, 20)
+
+
 def test_a_forgotten_iterator_is_still_counted() -> None:
     """What an epoch left early has cost stays in the sum."""
     loader = ps.DataLoader(Samples(20), 5)
@@ -65,7 +81,7 @@ def test_a_forgotten_iterator_is_still_counted() -> None:
         break
 
     assert loader.stats()["read"].items == 5
-    assert loader._traces == []
+    assert loader._ledger._traces == []
 
 
 def test_a_thread_that_is_done_writes_to_no_trace() -> None:

@@ -15,6 +15,7 @@ import penstock as ps
 from penstock.errors import StateError, WorkerError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+SLOW = pytest.mark.slow
 
 
 def part(n: int) -> range:
@@ -139,20 +140,20 @@ def test_batching_is_each_workers_own(kwargs: dict[str, Any]) -> None:
         assert found == [[0, 2, 4], [1, 3, 5], [6], [7]]
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 5])
+@pytest.mark.parametrize(("num_workers", "n"), [(0, 20), (1, 20), (2, 20), (3, 20), pytest.param(5, 31, marks=SLOW)])
 @pytest.mark.parametrize("make", [Plain, Remembering])
-def test_a_state_of_each_batch_resumes_twice(make: Any, num_workers: int) -> None:
+def test_a_state_of_each_batch_resumes_twice(make: Any, num_workers: int, n: int) -> None:
     """At every batch, resumed, stopped one batch later and resumed again: the tail is the same, and the next epoch."""
-    straight = load(make(), num_workers)
+    straight = load(make(n), num_workers)
     whole, after = frozen(straight), frozen(straight)
-    loader = load(make(), num_workers)
+    loader = load(make(n), num_workers)
     walk = iter(loader)
     for stop in range(len(whole)):
-        again = load(make(), num_workers)
+        again = load(make(n), num_workers)
         again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
         tail = iter(again)
         found = frozen([next(tail)])
-        third = load(make(), num_workers)
+        third = load(make(n), num_workers)
         third.load_state_dict(json.loads(json.dumps(again.state_dict())))
         tail.close()
 

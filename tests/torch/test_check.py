@@ -331,25 +331,26 @@ def test_hdf5_files_are_handles_while_they_are_open(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- objects that are copied
 
+# What holds so much is made by its test: with it, all that is forked in a whole run would be forked more slowly.
 NAMES = [f"a/folder/with/photographs/number/{i:07d}.jpg" for i in range(200_000)]  # 18 MB
 
 
 @pytest.mark.parametrize(
     "held",
     [
-        NAMES,
-        tuple(NAMES),
-        set(NAMES),
-        dict.fromkeys(NAMES, 0),
-        [(name, 0) for name in NAMES],
-        np.array(NAMES, object),
-        [{"id": i + 1000, "box": [float(i), 0.5, 0.5, 0.5]} for i in range(60_000)],
+        lambda: NAMES,
+        lambda: tuple(NAMES),
+        lambda: set(NAMES),
+        lambda: dict.fromkeys(NAMES, 0),
+        lambda: [(name, 0) for name in NAMES],
+        lambda: np.array(NAMES, object),
+        lambda: [{"id": i + 1000, "box": [float(i), 0.5, 0.5, 0.5]} for i in range(60_000)],
     ],
     ids=["list", "tuple", "set", "dict", "pairs", "objects", "records"],
 )
-def test_large_containers_of_objects_are_weighed(held: Any) -> None:
+def test_large_containers_of_objects_are_weighed(held: Callable[[], Any]) -> None:
     """Strings, tuples, dicts by the hundred thousand: named with an estimate, for all workers together."""
-    report = check(loader(Clean(held=held)))
+    report = check(loader(Clean(held=held())))
 
     finding = one(report, "copied-objects")
     assert (finding.where, finding.severity) == ("dataset.held", "note")
@@ -370,18 +371,18 @@ def test_weight_counts_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "held",
     [
-        np.array(NAMES),
-        torch.arange(5_000_000),
-        list(range(256)) * 10_000,
-        ["cat", "dog"] * 1_000_000,
-        sorted(list(range(1000, 2000)) * 1000),
-        [b"x" * 50_000_000],
+        lambda: np.array(NAMES),
+        lambda: torch.arange(5_000_000),
+        lambda: list(range(256)) * 10_000,
+        lambda: ["cat", "dog"] * 1_000_000,
+        lambda: sorted(list(range(1000, 2000)) * 1000),
+        lambda: [b"x" * 50_000_000],
     ],
     ids=["text array", "tensor", "small ints", "shared strings", "sorted labels", "one blob"],
 )
-def test_what_is_not_many_objects_weighs_nothing(held: Any) -> None:
+def test_what_is_not_many_objects_weighs_nothing(held: Callable[[], Any]) -> None:
     """Arrays and tensors, and lists that name few objects many times, are not copied by reading."""
-    report = check(loader(Clean(held=held)))
+    report = check(loader(Clean(held=held())))
 
     assert not report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import logging
 import multiprocessing
 import os
@@ -89,6 +90,24 @@ def method(context: Any, job: Any) -> str:
 def test_alone_workers_are_forked() -> None:
     """As torch does, without threads."""
     assert method(None, Job()) == "fork"
+
+
+def test_what_forked_workers_import_for_torch_is_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch is there, they find imported what sends tensors; where it is not, nobody imports it for them."""
+    pytest.importorskip("torch")
+    name = "penstock.torch.transport"
+    importlib.import_module(name)
+    monkeypatch.delitem(sys.modules, name)
+
+    Launcher.choose(None, Job())
+
+    assert name in sys.modules
+    monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "torch")
+
+    Launcher.choose(None, Job())
+
+    assert not {"torch", name} & sys.modules.keys()
 
 
 def test_beside_a_thread_they_are_not(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,23 +1,20 @@
 //! The calls behind the functions: arguments that are checked against each other, then pixels without the GIL.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU8, Ordering};
 
-use penstock_core::concat;
 use penstock_core::error::Error;
-use penstock_core::fill::{self, Affine, Failure, Geometry, Interleaved, Layout, Recipe, Row, Spent};
+use penstock_core::fill::{self, Failure, Geometry, Interleaved, Layout, Recipe, Row, Spent};
 use penstock_core::jpeg::{self, Color, Header, Index, Limits, Process, Scale};
-use penstock_core::resample::Filter;
-use penstock_core::simd::{self, Level};
-use pyo3::exceptions::PyValueError;
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3::{type_hint_identifier, type_hint_subscript};
 
-use crate::arrays::{Array, Batch, Dtype, Encoded, NewArray, Part, Writable};
-use crate::errors;
+use crate::arrays::{Array, Encoded, NewArray};
+use crate::errors::{self, invalid};
 use crate::indices::{self, Guides, Notes};
+use crate::level::level;
+use crate::target::{Target, filter_named};
 
 /// `(i, kind, message)` of images that did not become rows.
 pub type Failures = Vec<(usize, &'static str, String)>;
@@ -41,146 +38,6 @@ impl<'py> IntoPyObject<'py> for Facts<'py> {
 
 /// x0, y0, x1, y1.
 pub type Corners = (i32, i32, i32, i32);
-
-/// The level in force plus 1; 0: not looked up yet.
-pub static LEVEL: AtomicU8 = AtomicU8::new(0);
-
-/// The level of calls that begin now.
-pub fn level() -> Level {
-    match LEVEL.load(Ordering::Relaxed) {
-        0 => simd::detect(),
-        l if l == Level::Scalar as u8 + 1 => Level::Scalar,
-        l if l == Level::Avx2 as u8 + 1 => Level::Avx2,
-        _ => Level::Avx512,
-    }
-}
-
-/// Instruction sets of a level.
-pub fn features(level: Level) -> Vec<&'static str> {
-    let mut names = vec![];
-    if level >= Level::Avx2 {
-        names.extend(["avx2", "bmi1", "bmi2", "lzcnt", "movbe", "fma"]);
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("f16c") {
-            names.push("f16c");
-        }
-    }
-    if level >= Level::Avx512 {
-        names.extend([
-            "avx512f",
-            "avx512bw",
-            "avx512dq",
-            "avx512vl",
-            "avx512vbmi",
-            "avx512vnni",
-        ]);
-    }
-    names
-}
-
-fn invalid(message: impl Into<String>) -> PyErr {
-    PyValueError::new_err(message.into())
-}
-
-fn filter_named(name: &str) -> PyResult<Filter> {
-    Filter::named(name).ok_or_else(|| {
-        invalid(format!(
-            "filter {name:?} is not \"box\", \"bilinear\", \"bicubic\" or \"lanczos\""
-        ))
-    })
-}
-
-/// A batch to write to, and how.
-pub struct Target<'a> {
-    batch: &'a Batch,
-    affine: Affine,
-    recipe: Recipe,
-    framed: bool,
-}
-
-impl<'a> Target<'a> {
-    pub fn new(
-        batch: &'a Batch,
-        layout: &str,
-        filter: &str,
-        [scale, offset]: [Option<[f32; 3]>; 2],
-        max_pixels: u64,
-        quality: Option<f64>,
-        beside: Option<[u8; 3]>,
-    ) -> PyResult<Self> {
-        let (order, channels, height, width) = match (layout, batch.shape) {
-            ("HWC", [_, h, w, c]) => (Layout::Hwc, c, h, w),
-            ("CHW", [_, c, h, w]) => (Layout::Chw, c, h, w),
-            _ => return Err(invalid(format!("layout {layout:?} is not \"HWC\" or \"CHW\""))),
-        };
-        if channels != 3 || height == 0 || width == 0 {
-            return Err(invalid(format!(
-                "out of shape {:?} is not {layout} with 3 channels",
-                batch.shape
-            )));
-        }
-        let affine = match (batch.dtype, scale, offset) {
-            (Dtype::U8, None, None) => Affine {
-                scale: [1.0; 3],
-                offset: [0.0; 3],
-            },
-            (Dtype::U8, ..) => return Err(invalid("uint8 batches take no scale and offset")),
-            (_, Some(scale), Some(offset)) => Affine { scale, offset },
-            _ => return Err(invalid("float batches need scale and offset")),
-        };
-        if affine.scale.iter().chain(&affine.offset).any(|x| !x.is_finite()) {
-            return Err(invalid("scale and offset must be finite float32 numbers"));
-        }
-        if quality.is_some_and(|quality| !(quality >= 1.0 && quality.is_finite())) {
-            return Err(invalid("quality must be a finite number of at least 1"));
-        }
-        let limits = Limits { max_pixels };
-        let recipe = Recipe {
-            filter: filter_named(filter)?,
-            layout: order,
-            window: [width, height],
-            beside: beside.unwrap_or_default(),
-            quality: quality.unwrap_or(f64::INFINITY),
-            limits,
-        };
-        Ok(Self {
-            batch,
-            affine,
-            recipe,
-            framed: beside.is_some(),
-        })
-    }
-
-    /// # Safety
-    /// `row` is in range, and no other slice of it exists.
-    unsafe fn row(&self, row: usize) -> Row<'_> {
-        // SAFETY: the types are those of `dtype`, the rest is the caller's promise
-        unsafe {
-            match self.batch.dtype {
-                Dtype::U8 => Row::U8(self.batch.row_mut(row)),
-                Dtype::F16 => Row::F16(self.batch.row_mut(row), self.affine),
-                Dtype::F32 => Row::F32(self.batch.row_mut(row), self.affine),
-            }
-        }
-    }
-
-    fn geometry(&self, columns: &[i32; Geometry::COLUMNS], i: usize) -> PyResult<Geometry> {
-        Geometry::new(*columns, self.recipe.window, self.framed)
-            .map_err(|message| invalid(format!("geometry[{i}]: {message}")))
-    }
-
-    fn row_index(&self, row: i64) -> PyResult<usize> {
-        usize::try_from(row)
-            .ok()
-            .filter(|r| *r < self.batch.shape[0])
-            .ok_or_else(|| {
-                invalid(format!(
-                    "row {row} is not in out, which has {} rows",
-                    self.batch.shape[0]
-                ))
-            })
-    }
-}
 
 pub fn fill(
     py: Python<'_>,
@@ -429,21 +286,4 @@ pub fn inspect<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Facts<'py>> {
     facts.set_item("native", refused.is_none())?;
     facts.set_item("reason", refused.map(|error| error.to_string()))?;
     Ok(Facts(facts))
-}
-
-pub fn concat(py: Python<'_>, parts: &[Part], out: &mut Writable) -> PyResult<()> {
-    if parts.iter().any(|part| out.overlaps(part)) {
-        return Err(PyValueError::new_err("a part overlaps the target"));
-    }
-    let (total, target) = (
-        parts.iter().map(|part| part.bytes().len()).sum::<usize>(),
-        out.bytes_mut(),
-    );
-    if total != target.len() {
-        let message = format!("the parts have {total} bytes, the target {}", target.len());
-        return Err(PyValueError::new_err(message));
-    }
-    let level = level();
-    py.detach(|| concat::concat(parts.iter().map(|part| part.bytes()), target, level));
-    Ok(())
 }

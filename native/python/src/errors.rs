@@ -1,4 +1,4 @@
-//! Why an image was refused, as Python exceptions.
+//! Why an image or an argument was refused, as Python exceptions.
 
 use penstock_core::error::Error;
 use pyo3::exceptions::PyValueError;
@@ -22,6 +22,11 @@ create_exception!(
     PyValueError,
     "The header declares more pixels than `max_pixels`; nothing was allocated."
 );
+
+/// The exception for arguments that cannot be.
+pub fn invalid(message: impl Into<String>) -> PyErr {
+    PyValueError::new_err(message.into())
+}
 
 /// The exception for an error of the decoder.
 pub fn refused(error: &Error) -> PyErr {

@@ -4,7 +4,11 @@ mod arrays;
 mod call;
 mod errors;
 mod indices;
+mod level;
 mod pixels;
+mod random;
+mod stack;
+mod target;
 
 use pyo3::prelude::*;
 
@@ -15,22 +19,25 @@ use pyo3::prelude::*;
 /// once; arrays must not be written to while a call reads them, and rows of a batch not by two calls at once.
 #[pymodule]
 mod _native {
-    use std::sync::atomic::Ordering;
-
     use penstock_core::fill::Geometry;
     use penstock_core::jpeg::{Header, Limits};
-    use penstock_core::{philox, simd};
-    use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
     use pyo3::types::PyBytes;
 
-    use crate::arrays::{Array, Batch, Encoded, EncodedImages, NewArray, Part, Word, Writable};
-    use crate::call::{self, Facts, Failures, LEVEL, Target};
+    use crate::arrays::{Array, Batch, Encoded, EncodedImages, NewArray};
+    use crate::call::{self, Facts, Failures};
     #[pymodule_export]
     use crate::errors::{CorruptError, TooLargeError, UnsupportedError};
     use crate::indices::{Guides, Indices, Notes};
     #[pymodule_export]
+    use crate::level::{features, level_override};
+    #[pymodule_export]
     use crate::pixels::{adjust, blur, blur_floats, mix, sharpen, warp};
+    #[pymodule_export]
+    use crate::random::uniforms;
+    #[pymodule_export]
+    use crate::stack::concat;
+    use crate::target::Target;
 
     /// Columns of `fill`'s geometry.
     #[pymodule_export]
@@ -314,72 +321,6 @@ mod _native {
         call::resize(py, &image, [width, height], filter, region)
     }
 
-    /// Copies arrays one after another: what stacking samples into a batch is. Large targets are written past the cache.
-    ///
-    /// Parameters
-    /// ----------
-    /// parts : sequence of ndarray
-    ///     C-contiguous, of any types and shapes; one axis or more.
-    /// out : ndarray
-    ///     As many bytes as all parts together; writable and C-contiguous. It overlaps none of them.
-    ///
-    /// Raises
-    /// ------
-    /// BufferError, TypeError, ValueError
-    ///     Something that is not as above; nothing was written.
-    #[pyfunction]
-    fn concat(py: Python<'_>, parts: Vec<Part>, mut out: Writable) -> PyResult<()> {
-        call::concat(py, &parts, &mut out)
-    }
-
-    /// Uniform numbers in [0, 1) for each sample of a chunk: `penstock.rng.uniforms`, bit for bit.
-    ///
-    /// Parameters
-    /// ----------
-    /// seed, epoch : int
-    ///     The lower 64 and 32 bits count.
-    /// indices : ndarray, shape (n,), int64
-    ///     The samples.
-    /// stream : int
-    ///     Which consumer draws, 0..65535.
-    /// count : int
-    ///     Numbers per sample, at most 65536.
-    ///
-    /// Returns
-    /// -------
-    /// ndarray, shape (n, count), float64
-    ///     A new array.
-    ///
-    /// Raises
-    /// ------
-    /// ValueError
-    ///     Stream or count out of range.
-    #[pyfunction]
-    #[pyo3(signature = (seed, epoch, indices, stream, count))]
-    fn uniforms<'py>(
-        py: Python<'py>,
-        seed: Word,
-        epoch: Word,
-        indices: Array<i64>,
-        stream: i64,
-        count: i64,
-    ) -> PyResult<NewArray<'py, f64>> {
-        let (Ok(stream), Ok(0..=0x1_0000)) = (u16::try_from(stream), usize::try_from(count)) else {
-            let message = format!("stream {stream} is not in 0..65535, or count {count} not in 0..65536");
-            return Err(PyValueError::new_err(message));
-        };
-        let &[n] = indices.shape() else {
-            return Err(PyValueError::new_err(format!(
-                "indices of shape {:?} are not one axis",
-                indices.shape()
-            )));
-        };
-        let mut numbers = NewArray::empty(py, &[n, count as usize])?;
-        let (indices, out) = (indices.values(), numbers.values_mut());
-        py.detach(|| philox::uniforms(seed.0, epoch.0 as u32, indices, stream, out));
-        Ok(numbers)
-    }
-
     /// Rewrites a JPEG of several scans, progressive or not, as a baseline one of one scan, without loss.
     ///
     /// Parameters
@@ -431,45 +372,5 @@ mod _native {
     #[pyfunction]
     fn inspect(py: Python<'_>, image: Encoded) -> PyResult<Facts<'_>> {
         call::inspect(py, image.bytes())
-    }
-
-    /// The instruction sets that the kernels use on this processor; empty: portable code.
-    ///
-    /// Returns
-    /// -------
-    /// list of str
-    ///     For instance ``["avx2", "bmi2", "fma", "f16c"]``.
-    #[pyfunction]
-    fn features() -> Vec<&'static str> {
-        call::features(call::level())
-    }
-
-    /// Lets calls that begin from now on, in any thread, run the kernels of a lower level: for tests and measurements.
-    ///
-    /// Parameters
-    /// ----------
-    /// name : {"scalar", "avx2", "avx512"} or None
-    ///     The level; None: the processor's best. The pixels are the same at every level.
-    ///
-    /// Raises
-    /// ------
-    /// ValueError
-    ///     Not a level, or this processor lacks it.
-    #[pyfunction]
-    #[pyo3(signature = (name))]
-    fn level_override(name: Option<&str>) -> PyResult<()> {
-        let level = match name {
-            None => simd::detect(),
-            Some("scalar") => simd::Level::Scalar,
-            Some("avx2") if simd::detect() >= simd::Level::Avx2 => simd::Level::Avx2,
-            Some("avx512") if simd::detect() >= simd::Level::Avx512 => simd::Level::Avx512,
-            Some(name) => {
-                return Err(PyValueError::new_err(format!(
-                    "{name:?} is not a level of this processor"
-                )));
-            }
-        };
-        LEVEL.store(level as u8 + 1, Ordering::Relaxed);
-        Ok(())
     }
 }

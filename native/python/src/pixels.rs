@@ -4,14 +4,14 @@ use penstock_core::pixels as core;
 use penstock_core::pixels::adjust::Step;
 use penstock_core::pixels::blur::Value;
 use penstock_core::pixels::warp::{Map, Sampling, Source};
-use pyo3::exceptions::PyValueError;
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::{type_hint_identifier, type_hint_subscript};
 
 use crate::arrays::{Array, Element, NewArray, Writable};
-use crate::call::level;
+use crate::errors::invalid;
+use crate::level::level;
 
 // SAFETY: a plain number, and the format of the struct module
 unsafe impl Element for f32 {
@@ -21,10 +21,6 @@ unsafe impl Element for f32 {
         type_hint_identifier!("numpy.typing", "NDArray"),
         type_hint_identifier!("numpy", "float32")
     );
-}
-
-fn invalid(message: impl Into<String>) -> PyErr {
-    PyValueError::new_err(message.into())
 }
 
 /// Height, width and channels of an image, HWC with one or three channels or HW.

@@ -4,14 +4,15 @@ The method is the one asked for; else Python's default. Where that is fork and o
 a lock that the child would wait for for ever), it is forkserver, if what the workers need can be pickled, is not large,
 and does not live in a script that would start all over again; a line of the log says which and why.
 
-A worker that starts afresh imports what its job names. The main script is imported only if the job names it: a script
-that imports torch at its top does not make every worker of a NumPy dataset do so.
+A forked worker finds imported what it needs. One that starts afresh imports what its job names; the main script only if
+the job names it: a script that imports torch at its top does not make every worker of a NumPy dataset do so.
 """
 
 from __future__ import annotations
 
 import ast
 import errno
+import importlib
 import logging
 import multiprocessing
 import multiprocessing.forkserver
@@ -102,6 +103,7 @@ class Launcher:
             if _method(context) == "fork" and (names := _other_threads()):
                 context = _instead_of_fork(context, job, names)
         if _method(context) == "fork":
+            _import_once()
             return cls(context, needs_main=True)
         return cls(context, needs_main=_Probe.of(job).names_main, needs_torch=_needs_torch(job))
 
@@ -168,6 +170,13 @@ def _culprit(value: Any, name: str, depth: int = 0) -> str:
         if depth < _DEEP and _Probe.of(part).failed:
             return _culprit(part, inner, depth + 1)
     return name
+
+
+def _import_once() -> None:
+    """Import here what each forked worker would import by itself, where torch is there."""
+    if "torch" in sys.modules:
+        importlib.import_module("torch.multiprocessing")
+        importlib.import_module("penstock.torch.transport")
 
 
 def _needs_torch(job: Any) -> bool:

@@ -1,6 +1,11 @@
-"""What a torch loader has spent, delivered and left out: its iterators count here, ``loader.stats()`` reads it."""
+"""What a loader has spent, delivered and left out: its iterators count here, ``loader.stats()`` reads it.
+
+It outlives iterators and measures nothing: times come from their traces, numbers of samples from what they deliver.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from penstock.loader.faults import Losses
 from penstock.loader.stats import Stats
@@ -25,9 +30,13 @@ class Ledger:
         self._retired = dict.fromkeys(STAGES, (0, 0))
         self._batches = self._samples = 0
 
-    def open(self) -> Trace:
-        """A trace that counts."""
-        trace = Trace()
+    def __getstate__(self) -> dict[str, Any]:
+        """The counts; times are those of the workers here."""
+        return {**self.__dict__, "_traces": [], "_retired": dict.fromkeys(STAGES, (0, 0))}
+
+    def open(self, trace: Trace | None = None) -> Trace:
+        """A trace that counts from now on; by default a new one."""
+        trace = Trace() if trace is None else trace
         self._traces.append(trace)
         return trace
 

@@ -1,0 +1,162 @@
+//! Decoding by an index gives the pixels of decoding without, whatever the index bytes are; learning changes nothing.
+
+use penstock_core::error::Error;
+use penstock_core::jpeg::{Decoder, Found, Guide, Header, Kind, Limits, Region, Scale};
+use penstock_core::rows::RowSink;
+
+mod learning;
+mod threads;
+mod trust;
+#[path = "../writer/mod.rs"] // the fuzz targets' too
+mod writer;
+use writer::{Make, Numbers, jpeg};
+
+const LIMITS: Limits = Limits { max_pixels: 1 << 24 };
+const KINDS: [Kind; 2] = [Kind::Rows, Kind::Tiles];
+const NO_GUIDE: Guide<'_> = Guide {
+    index: None,
+    learn: None,
+    threads: 1,
+};
+
+fn images() -> Vec<Vec<u8>> {
+    let samplings = [
+        None,
+        Some((1, 1)),
+        Some((2, 1)),
+        Some((2, 2)),
+        Some((1, 2)),
+        Some((4, 1)),
+    ];
+    let mut images = vec![];
+    for (i, sampling) in samplings.into_iter().enumerate() {
+        for (j, restart) in [0, 1, 3, 40].into_iter().enumerate() {
+            let seed = (17 * i + j) as u64 + 1;
+            images.push(jpeg(Make {
+                width: 150 + 37 * j,
+                height: 90 + 29 * i,
+                sampling,
+                restart,
+                seed,
+            }));
+        }
+    }
+    images
+}
+
+struct Pixels {
+    width: usize,
+    bytes: Vec<u8>,
+}
+
+impl RowSink for Pixels {
+    const PLANAR: bool = false;
+
+    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
+        [
+            &mut self.bytes[3 * self.width * y..][..3 * self.width],
+            &mut [],
+            &mut [],
+        ]
+    }
+
+    fn done(&mut self, _end: usize) {}
+}
+
+fn decode(header: &Header<'_>, region: Region, guide: Guide<'_>) -> Result<(Vec<u8>, Found), Error> {
+    let mut sink = Pixels {
+        width: region.width,
+        bytes: vec![0; 3 * region.width * region.height],
+    };
+    let found = Decoder::new().decode_guided(header, region, guide, &mut sink, |sink| sink.bytes.fill(0))?;
+    Ok((sink.bytes, found))
+}
+
+fn by(index: &[u8]) -> Guide<'_> {
+    Guide {
+        index: Some(index),
+        ..NO_GUIDE
+    }
+}
+
+fn built(header: &Header<'_>, kind: Kind) -> Vec<u8> {
+    let index = Decoder::new().index(header, kind).expect("a good image");
+    assert_eq!(index.known(), index.total());
+    index.to_bytes(header)
+}
+
+fn random_region(header: &Header<'_>, numbers: &mut Numbers) -> Region {
+    let scale = Scale::ALL[numbers.below(4)];
+    let mut side = |size: usize| {
+        let (a, b) = (numbers.below(size), numbers.below(size));
+        (a.min(b), a.max(b) - a.min(b) + 1)
+    };
+    let all = Region::whole_at(header, scale);
+    let ((x, width), (y, height)) = (side(all.width), side(all.height));
+    Region {
+        x,
+        y,
+        width,
+        height,
+        scale,
+    }
+}
+
+#[test]
+fn pixels_by_an_index_are_those_without() {
+    let mut numbers = Numbers(3);
+    for file in images() {
+        let header = Header::parse(&file, &LIMITS).expect("ours");
+        for kind in KINDS {
+            let index = built(&header, kind);
+            for _ in 0..12 {
+                let region = random_region(&header, &mut numbers);
+
+                let (expected, _) = decode(&header, region, NO_GUIDE).expect("a good image");
+                let (found, told) = decode(&header, region, by(&index)).expect("a good image");
+
+                assert_eq!(told, Found::default(), "{kind:?} {region:?}");
+                assert!(found == expected, "{kind:?} {region:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_above_and_below_a_region_are_not_read() {
+    let file = jpeg(Make {
+        width: 200,
+        height: 320,
+        sampling: Some((2, 2)),
+        restart: 0,
+        seed: 5,
+    });
+    let header = Header::parse(&file, &LIMITS).expect("ours");
+    let region = Region {
+        x: 20,
+        y: 150,
+        width: 100,
+        height: 30,
+        scale: Scale::Full,
+    };
+    let (expected, _) = decode(&header, region, NO_GUIDE).expect("a good image");
+    let scan = file.len() - 2 - scan_len(&file);
+    let mut damaged = file.clone();
+    // the ends of the scan tell which image this is
+    for at in [scan + 100..scan + 1000, file.len() - 1000..file.len() - 100] {
+        damaged[at].fill(0x55);
+    }
+    let header = Header::parse(&damaged, &LIMITS).expect("its header is whole");
+    for kind in KINDS {
+        let index = built(&Header::parse(&file, &LIMITS).expect("ours"), kind);
+
+        let (found, told) = decode(&header, region, by(&index)).expect("damage elsewhere");
+
+        assert_eq!((found == expected, told), (true, Found::default()), "{kind:?}");
+    }
+}
+
+fn scan_len(file: &[u8]) -> usize {
+    let sos = file.windows(2).rposition(|pair| pair == [0xff, 0xda]).expect("a scan");
+    file.len() - 2 - (sos + 2 + file[sos + 3] as usize)
+}

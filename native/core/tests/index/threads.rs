@@ -1,0 +1,113 @@
+//! One image on several threads: the pixels of one thread, and its errors.
+
+use penstock_core::fill::{Filler, Geometry, Layout, Recipe, Row, Spent};
+use penstock_core::jpeg::{Found, Guide, Header, Kind, Region};
+use penstock_core::resample::Filter;
+use penstock_core::simd::detect;
+
+use crate::writer::{Make, jpeg};
+use crate::{LIMITS, NO_GUIDE, built, decode};
+
+#[test]
+fn threads_change_no_pixel() {
+    let recipe = |window, filter, quality| Recipe {
+        filter,
+        layout: Layout::Hwc,
+        window,
+        beside: [0; 3],
+        quality,
+        limits: LIMITS,
+    };
+    for (sampling, restart) in [(None, 0), (Some((2, 2)), 0), (Some((2, 2)), 25), (Some((1, 1)), 7)] {
+        let file = jpeg(Make {
+            width: 1600,
+            height: 1100,
+            sampling,
+            restart,
+            seed: 21,
+        });
+        let header = Header::parse(&file, &LIMITS).expect("ours");
+        let index = built(&header, Kind::Rows);
+        let mut filler = Filler::with_level(detect());
+        for (region, window, filter, flip, quality) in [
+            ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 2, f64::INFINITY),
+            ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 0, 2.0),
+            ([0, 0, 1600, 1100], [333, 64], Filter::Lanczos, 1, 1.0),
+            ([10, 20, 1510, 1020], [1500, 1000], Filter::Bilinear, 3, f64::INFINITY),
+        ] {
+            let [w, h] = window.map(|side| side as i32);
+            let geometry = Geometry::new(
+                [region[0], region[1], region[2], region[3], w, h, 0, 0, flip],
+                window,
+                false,
+            );
+            let geometry = geometry.expect("consistent");
+            let mut filled = |guide| {
+                let mut row = vec![0; 3 * window[0] * window[1]];
+                let told = filler.fill(
+                    &file,
+                    guide,
+                    &geometry,
+                    &recipe(window, filter, quality),
+                    Row::U8(&mut row),
+                    &mut Spent::default(),
+                );
+                (row, told.expect("a good image"))
+            };
+            let (expected, _) = filled(NO_GUIDE);
+            for threads in [2, 3, 5] {
+                for index in [None, Some(&*index)] {
+                    let (found, told) = filled(Guide {
+                        index,
+                        learn: None,
+                        threads,
+                    });
+
+                    assert_eq!(told, Found::default());
+                    assert!(
+                        found == expected,
+                        "{sampling:?} {restart} {region:?} {threads} {}",
+                        index.is_some()
+                    );
+                }
+                let (found, told) = filled(Guide {
+                    index: Some(b"wrong"),
+                    learn: Some(Kind::Rows),
+                    threads,
+                });
+
+                assert!(told.damaged && told.learned.is_some());
+                assert!(found == expected, "{sampling:?} {restart} {region:?} {threads}");
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_find_the_damage_that_one_does() {
+    let make = Make {
+        width: 1200,
+        height: 1000,
+        sampling: Some((2, 2)),
+        restart: 0,
+        seed: 22,
+    };
+    let whole = jpeg(make);
+    let index = built(&Header::parse(&whole, &LIMITS).expect("ours"), Kind::Rows);
+    let mut cut = whole.clone();
+    let middle = cut.len() / 2;
+    cut[middle..middle + 3000].fill(0xff);
+    let header = Header::parse(&cut, &LIMITS).expect("its header is whole");
+    let region = Region::whole(&header);
+    let plain = decode(&header, region, NO_GUIDE);
+
+    assert!(plain.is_err());
+    for index in [None, Some(&*index)] {
+        let shared = Guide {
+            index,
+            learn: None,
+            threads: 3,
+        };
+        assert_eq!(decode(&header, region, shared), plain);
+    }
+}
