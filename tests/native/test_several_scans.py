@@ -12,13 +12,11 @@ from penstock import _native
 from tests.hostile.test_jpeg import assert_honest, mutated
 from tests.native.progressive_writer import Picture, segment
 from tests.native.sequential_writer import write_sequential
-from tests.native.test_jpeg_exact import assert_exact, level, pillow
+from tests.native.test_jpeg_exact import assert_exact, pillow
 from tests.native.test_progressive_exact import SAMPLINGS
 from tests.native.test_scaled import assert_exact as assert_exact_at_scales
 
 Jpeg = Callable[..., bytes]
-
-__all__ = ["level"]
 
 DIVISIONS: list[list[tuple[int, ...]]] = [
     [(0,), (1,), (2,)],
