@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreError
 from penstock.stores.base import Store
-from penstock.stores.index_file import IndexFile, index_path
+from penstock.stores.index_file import INDEX_KINDS, IndexFile, index_path
 from penstock.transforms.chunk import Indexed
 
 __all__ = ["MEMORY_NBYTES", "DecodeIndices"]
@@ -46,16 +46,16 @@ class DecodeIndices:
         Whose images.
     field : str
         Which of its fields.
-    where : {"auto"} or path
-        "auto": the file beside the store, if it has one; else, and for what that lacks, memory. A path: a cache file,
-        made if it is not there.
+    where : {"auto", "rows", "tiles"} or path
+        "auto": the file beside the store, if it has one; else, and for what that lacks, memory. A kind: the same, but
+        of this kind alone, as "auto" learns rows where there is no file. A path: a cache file, made if it is not there.
     memory : int
         Most bytes that are learned in memory; 0: nothing is.
 
     Raises
     ------
     ArgumentError
-        If the cache file belongs to other records, or cannot be opened.
+        If the cache file belongs to other records, or cannot be opened; "none", which is no file.
     """
 
     def __init__(self, store: Store, field: str, where: str | os.PathLike[str], memory: int = MEMORY_NBYTES) -> None:
@@ -102,7 +102,10 @@ class DecodeIndices:
         self._lock = threading.Lock()
         self._learned: dict[int, bytes] = {}
         self._nbytes = 0
-        self._caches = self._where != "auto"
+        if self._where == "none":
+            raise ArgumentError("index='none' is no file; index=None does without decode indices")
+        named = self._where if self._where in ("auto", *INDEX_KINDS) else None
+        self._caches = named is None
         self._file: IndexFile | None = None
         identity = self._store.fingerprint(), len(self._store)
         if self._caches:
@@ -115,7 +118,9 @@ class DecodeIndices:
                 self._file = IndexFile(path, *identity)
             except StoreError as error:
                 _logger.warning("%s: %s; images are decoded without", path, error.message)
-        self._kind = "rows" if self._file is None else self._file.kind
+        if self._file is not None and named in INDEX_KINDS and self._file.kind != named:
+            self._file = None
+        self._kind = self._file.kind if self._file is not None else "tiles" if named == "tiles" else "rows"
         self._learns = self._caches or self._budget > 0
 
     def _cached(self, index: int, entry: bytes) -> bool:

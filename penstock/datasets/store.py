@@ -51,10 +51,11 @@ class StoreDataset(Dataset[Any]):
     transform : Pipeline or callable, optional
         Applied to the whole sample. A pipeline knows each field's kind from the schema; one whose images all end in one
         shape fills batches directly. Without one, images stay encoded ``bytes``.
-    index : {"auto"} or path, optional
+    index : {"auto", "rows", "tiles"} or path, optional
         Decode indices, which let a crop begin inside a JPEG; they change no pixel, and are used where batches are
         filled. "auto": those beside the store (``penstock index``), if it has them; what is missing is learned while
-        images are decoded, in memory. A path: a cache file that is made, and added to by each run. None: none.
+        images are decoded, in memory. "rows", "tiles": the same of this kind (tiles take eight times the memory, and
+        spare what lies beside a crop, too). A path: a cache file that is made, and added to by each run. None: none.
     index_memory : int
         Most bytes that indices learned in memory take, in each process.
     """

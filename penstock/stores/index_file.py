@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 from penstock.errors import StoreError, StoreFormatError
 
-__all__ = ["IndexFile", "index_path"]
+__all__ = ["INDEX_KINDS", "IndexFile", "index_path"]
 
 _HEADER: Final = struct.Struct("<16sII Q 16s 8x Q")
 _MAGIC: Final = b"penstock.index\r\n"
 _VERSION: Final = 1
 _ENTRY: Final = np.dtype([("offset", "<u8"), ("length", "<u4"), ("check", "<u4")])
-_KINDS: Final = ("rows", "tiles")
+INDEX_KINDS: Final = ("rows", "tiles")
 _MOST_NBYTES: Final = 64 << 20
 
 
@@ -150,14 +150,14 @@ class IndexFile:
         """Check the header, or write it to a new file; the kind of its entries."""
         with self._locked() if kind is not None else _nothing():
             if kind is not None and os.fstat(self._fd).st_size == 0:
-                head = _HEADER.pack(_MAGIC, _VERSION, _KINDS.index(kind), self._count, self._belongs, 0)[:-8]
+                head = _HEADER.pack(_MAGIC, _VERSION, INDEX_KINDS.index(kind), self._count, self._belongs, 0)[:-8]
                 os.ftruncate(self._fd, _HEADER.size + self._count * _ENTRY.itemsize)
                 os.pwrite(self._fd, head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head)), 0)
             head = os.pread(self._fd, _HEADER.size, 0)
         if len(head) < _HEADER.size or head[:16] != _MAGIC:
             raise StoreFormatError("this is no file of decode indices", store=str(self.path))
         _, version, number, count, belongs, check = _HEADER.unpack(head)
-        if version != _VERSION or number >= len(_KINDS) or check != xxhash.xxh3_64_intdigest(head[:-8]):
+        if version != _VERSION or number >= len(INDEX_KINDS) or check != xxhash.xxh3_64_intdigest(head[:-8]):
             raise StoreFormatError(
                 "the header of these decode indices is damaged, or of a later version", store=str(self.path)
             )
@@ -165,12 +165,12 @@ class IndexFile:
             raise StoreFormatError(
                 "these decode indices belong to other records: make them again (`penstock index`)", store=str(self.path)
             )
-        if kind is not None and kind != _KINDS[number]:
+        if kind is not None and kind != INDEX_KINDS[number]:
             raise StoreFormatError(
-                f"these decode indices are of kind {_KINDS[number]!r}, not {kind!r}: remove the file first",
+                f"these decode indices are of kind {INDEX_KINDS[number]!r}, not {kind!r}: remove the file first",
                 store=str(self.path),
             )
-        return _KINDS[number]
+        return INDEX_KINDS[number]
 
     def _read_table(self) -> NDArray[Any]:
         content = os.pread(self._fd, self._count * _ENTRY.itemsize, _HEADER.size)

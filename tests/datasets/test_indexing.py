@@ -117,6 +117,37 @@ def test_indices_are_learned_in_the_first_epoch(url: str) -> None:
     assert not index_path(url, "image").exists()
 
 
+@pytest.mark.parametrize("beside", [None, "rows", "tiles"])
+@pytest.mark.parametrize("kind", ["rows", "tiles"])
+def test_a_kind_that_is_named_is_learned(
+    url: str, kind: str, beside: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory, whatever lies beside the store; that is used if it is of the kind. No file is made of the name."""
+    monkeypatch.chdir(tmp_path)
+    expected = plain(url)
+    if beside is not None:
+        ps.index(url, kind=beside)
+    data = dataset(url, index=kind)
+    before = len(indexed_of(data))
+    pixels = [epoch(data, number) for number in range(3)]
+    image = data.store.blobs("image", [0])[0]
+    entry = indexed_of(data).of([0]).entries[0]
+    assert entry is not None
+    facts = _native.inspect_index(image, entry)
+
+    assert pixels == expected
+    assert before == (COUNT - 2 if beside == kind else 0)
+    assert facts is not None
+    assert facts[0] == kind
+    assert not (tmp_path / kind).exists()
+
+
+def test_no_file_is_called_none(url: str) -> None:
+    """The word of the command line is not taken for a path."""
+    with pytest.raises(ArgumentError, match="index=None does without"):
+        dataset(url, index="none")
+
+
 def test_a_cache_file_serves_the_next_run(url: str, tmp_path: Path) -> None:
     """What one run has learned the next one begins with, and goes on with; the store is not written to."""
     expected, cache = plain(url), tmp_path / "cache.index"
