@@ -136,7 +136,7 @@ impl Decoder {
             header.width,
             header.height
         );
-        if header.progressive {
+        if header.several_scans {
             let progressive = self.progressive.get_or_insert_with(|| Box::new(Progressive::new()));
             let shared = (self.level, &mut self.tables, &mut self.planes);
             return progressive.decode(shared, header, region, sink);
@@ -179,7 +179,7 @@ impl Decoder {
     /// # Errors
     /// [`Error::Corrupt`] where the scan is found broken, up to its end. [`Error::Unsupported`]: progressive.
     pub fn index(&mut self, header: &Header<'_>, kind: Kind) -> Result<Index, Error> {
-        if header.progressive {
+        if header.several_scans {
             return Err(Error::Unsupported("an index of several scans, progressive or not"));
         }
         self.set_tables(header)?;
@@ -194,7 +194,9 @@ impl Decoder {
     /// The index by rows as far as a region needs it, where that takes next to nothing: restart intervals begin at every
     /// row, and only their markers are looked for.
     pub(crate) fn index_by_markers(&mut self, header: &Header<'_>, region: Region) -> Option<Index> {
-        if header.restart_interval == 0 || !header.mcus_x.is_multiple_of(header.restart_interval) || header.progressive
+        if header.restart_interval == 0
+            || !header.mcus_x.is_multiple_of(header.restart_interval)
+            || header.several_scans
         {
             return None;
         }

@@ -44,11 +44,11 @@ impl Guide<'_> {
     /// Threads are worth their start.
     pub(crate) fn shares(&self, header: &Header<'_>, region: Region) -> bool {
         let pixels = region.width * region.height * region.scale.denominator().pow(2); // all of them are read
-        self.threads > 1 && !header.progressive && pixels >= SHARED_PIXELS
+        self.threads > 1 && !header.several_scans && pixels >= SHARED_PIXELS
     }
 
     fn fresh(&self, header: &Header<'_>) -> Option<Index> {
-        let kind = self.learn.filter(|_| !header.progressive)?;
+        let kind = self.learn.filter(|_| !header.several_scans)?;
         Some(Index::new(header, kind))
     }
 

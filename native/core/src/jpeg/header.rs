@@ -47,9 +47,9 @@ pub struct Header<'a> {
     pub(crate) restart_interval: usize,
     /// Several scans, each with tables of its own; what is here is as it was before the first. So are progressive files,
     /// whatever they hold, and sequential ones whose first scan lacks a component.
-    pub(crate) progressive: bool,
+    pub(crate) several_scans: bool,
     pub(crate) process: Process,
-    /// Offset of the first entropy-coded byte; of the first scan header's body if progressive.
+    /// Offset of the first entropy-coded byte; of the first scan header's body if there are several scans.
     pub(crate) scan: usize,
     pub(crate) quant: [[i16; 64]; 4],
     /// Raw DHT bodies (16 counts, then symbols) by class (DC, AC) and id.
@@ -97,8 +97,8 @@ impl<'a> Header<'a> {
                 });
             }
         }
-        let progressive = frame.process == Process::Progressive || markers.first_scan()? != count;
-        let scan = if progressive {
+        let several_scans = frame.process == Process::Progressive || markers.first_scan()? != count;
+        let scan = if several_scans {
             markers.sos_offset // the scans are read by [`super::script::Script`]
         } else {
             single_scan(&markers, used)?
@@ -116,7 +116,7 @@ impl<'a> Header<'a> {
             mcus_y: frame.height.div_ceil(8 * vmax),
             blocks_per_mcu,
             restart_interval: markers.restart_interval,
-            progressive,
+            several_scans,
             process: frame.process,
             scan,
             quant: markers.quant,
@@ -140,8 +140,8 @@ impl<'a> Header<'a> {
     }
 
     /// Coded in several scans: decoding passes over all of them before it gives the first pixel.
-    pub fn progressive(&self) -> bool {
-        self.progressive
+    pub fn several_scans(&self) -> bool {
+        self.several_scans
     }
 
     /// Colour space of the stored components.
@@ -192,7 +192,7 @@ impl<'a> Header<'a> {
             components,
             count,
             restart_interval,
-            progressive: false,
+            several_scans: false,
             scan: start,
             ..self.clone()
         }

@@ -52,7 +52,7 @@ impl Index {
     /// Reads an index of this very image; None: damaged, of another image, or of another version.
     pub fn parse(header: &Header<'_>, bytes: &[u8]) -> Option<Self> {
         let (body, stored) = bytes.split_last_chunk::<CHECK_BYTES>()?;
-        if header.progressive || check(header, body) != u64::from_le_bytes(*stored) {
+        if header.several_scans || check(header, body) != u64::from_le_bytes(*stored) {
             return None;
         }
         let (&[version, kind], mut rest) = body.split_first_chunk()?;

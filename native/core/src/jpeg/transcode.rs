@@ -28,7 +28,7 @@ const AC_BITS: u32 = 10;
 /// Adobe markers between its scans.
 pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
     let header = Header::parse(bytes, limits)?;
-    if !header.progressive {
+    if !header.several_scans {
         return Err(Error::Unsupported(
             "one scan, not progressive: there is nothing to transcode",
         ));
