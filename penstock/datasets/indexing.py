@@ -47,8 +47,9 @@ class DecodeIndices:
     field : str
         Which of its fields.
     where : {"auto", "rows", "tiles"} or path
-        "auto": the file beside the store, if it has one; else, and for what that lacks, memory. A kind: the same, but
-        of this kind alone, as "auto" learns rows where there is no file. A path: a cache file, made if it is not there.
+        "auto": the file beside the store, if it has one; else, and for what that lacks, memory. A kind:
+        likewise, but a file of the other kind is left alone, and this one is learned ("auto" learns rows). A path: a
+        cache file, made if it is not there.
     memory : int
         Most bytes that are learned in memory; 0: nothing is.
 
@@ -104,8 +105,8 @@ class DecodeIndices:
         self._nbytes = 0
         if self._where == "none":
             raise ArgumentError("index='none' is no file; index=None does without decode indices")
-        named = self._where if self._where in ("auto", *INDEX_KINDS) else None
-        self._caches = named is None
+        named = next((kind for kind in INDEX_KINDS if kind == self._where), None)
+        self._caches = named is None and self._where != "auto"
         self._file: IndexFile | None = None
         identity = self._store.fingerprint(), len(self._store)
         if self._caches:
@@ -118,9 +119,9 @@ class DecodeIndices:
                 self._file = IndexFile(path, *identity)
             except StoreError as error:
                 _logger.warning("%s: %s; images are decoded without", path, error.message)
-        if self._file is not None and named in INDEX_KINDS and self._file.kind != named:
+        if self._file is not None and named not in (None, self._file.kind):
             self._file = None
-        self._kind = self._file.kind if self._file is not None else "tiles" if named == "tiles" else "rows"
+        self._kind = self._file.kind if self._file is not None else named or "rows"
         self._learns = self._caches or self._budget > 0
 
     def _cached(self, index: int, entry: bytes) -> bool:
