@@ -283,7 +283,7 @@ fn decode_blocks_portable(
             let predictor = &mut predictors[$slot.component];
             good &= at.dc($slot, predictor);
             block[0] = *predictor as i16;
-            let k = ac_block(bytes, $slot.ac, block, &mut at);
+            let k = ac_block::<true>(bytes, $slot.ac, block, &mut at);
             good &= ends_well(k);
             $used[$number] = if k >= 128 { k as u8 & 127 } else { 64 };
         };
@@ -297,9 +297,14 @@ fn decode_blocks_portable(
     good.then_some(done)
 }
 
-/// A block's AC symbols, after its DC symbol; gives the position after the block.
+/// A block's AC symbols, after its DC symbol, into `block` if they are to be kept; gives the position after the block.
 #[inline(always)]
-fn ac_block(bytes: &[u8; WINDOW + PADDING], table: &AcTable, block: &mut [i16; 256], reader: &mut Reader) -> usize {
+fn ac_block<const KEPT: bool>(
+    bytes: &[u8; WINDOW + PADDING],
+    table: &AcTable,
+    block: &mut [i16; 256],
+    reader: &mut Reader,
+) -> usize {
     let mut at = *reader;
     let mut k = 1;
     macro_rules! symbols {
@@ -307,10 +312,12 @@ fn ac_block(bytes: &[u8; WINDOW + PADDING], table: &AcTable, block: &mut [i16; 2
             let (total, entry) = table.look(at.bits);
             let first = k + usize::from(entry.advance);
             let second = first + usize::from(entry.advance2);
-            let value = at.value(total, entry);
-            block[NATURAL_BEFORE[second] as usize] = i16::from(entry.base2);
-            // stored last: it wins where there is no second symbol
-            block[NATURAL_BEFORE[first] as usize] = value;
+            if KEPT {
+                let value = at.value(total, entry);
+                block[NATURAL_BEFORE[second] as usize] = i16::from(entry.base2);
+                // stored last: it wins where there is no second symbol
+                block[NATURAL_BEFORE[first] as usize] = value;
+            }
             if ends(total, second) {
                 k = at.end_block(table, entry, first, second);
                 break;
@@ -338,46 +345,17 @@ fn skip_blocks_portable(window: &Window, layout: &Layout<'_>, cursor: &mut Curso
     let (mut at, mut predictors) = (cursor.reader, cursor.predictors);
     let mut good = true;
     let mut done = 0;
+    let mut nowhere = [0; 256];
     macro_rules! block {
         ($slot:ident, $mcu:ident, $number:expr) => {
             let ((), _) = ($mcu, $number);
             at.refill(bytes);
             good &= at.dc($slot, &mut predictors[$slot.component]);
-            good &= ends_well(skip_ac_block(bytes, $slot.ac, &mut at));
+            good &= ends_well(ac_block::<false>(bytes, $slot.ac, &mut nowhere, &mut at));
             done += 1;
         };
     }
     for_blocks!(&layout.slots[..], (done < count && at.at <= limit).then_some(()), block);
     *cursor = Cursor { reader: at, predictors };
     good.then_some(done)
-}
-
-/// [`ac_block`] that stores nothing.
-#[inline(always)]
-fn skip_ac_block(bytes: &[u8; WINDOW + PADDING], table: &AcTable, reader: &mut Reader) -> usize {
-    let mut at = *reader;
-    let mut k = 1;
-    macro_rules! symbols {
-        () => {
-            let (total, entry) = table.look(at.bits);
-            let first = k + usize::from(entry.advance);
-            let second = first + usize::from(entry.advance2);
-            if ends(total, second) {
-                k = at.end_block(table, entry, first, second);
-                break;
-            }
-            k = second;
-            at.take(total);
-        };
-    }
-    loop {
-        symbols!();
-        at.refill(bytes);
-        symbols!();
-        symbols!();
-        at.refill(bytes);
-        symbols!();
-    }
-    *reader = at;
-    k
 }
