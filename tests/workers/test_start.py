@@ -110,6 +110,24 @@ def test_what_forked_workers_import_for_torch_is_imported_once(monkeypatch: pyte
     assert not {"torch", name} & sys.modules.keys()
 
 
+def test_a_program_in_a_folder_called_penstock_is_not_ours() -> None:
+    """Its threads count: only this very package's are known to hold no lock."""
+    stop, begun = threading.Event(), threading.Event()
+    names: dict[str, Any] = {}
+    source = "def work(begun, stop):\n    begun.set()\n    while not stop.is_set():\n        pass\n"
+    exec(compile(source, "/home/somebody/penstock/train.py", "exec"), names)
+    thread = threading.Thread(target=names["work"], args=(begun, stop), name="own-work")
+    thread.start()
+    try:
+        begun.wait()
+        others = start._other_threads()
+    finally:
+        stop.set()
+        thread.join()
+
+    assert "own-work" in others
+
+
 def test_beside_a_thread_they_are_not(caplog: pytest.LogCaptureFixture) -> None:
     """And the log says why, with the thread's name."""
     with a_thread(), caplog.at_level(logging.INFO):

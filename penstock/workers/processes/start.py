@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -51,6 +52,9 @@ _WAITS: Final = (
 _STANDARD_WAITS: Final = ("threading.py", "queue.py", "thread.py", "selectors.py", "socketserver.py", "_monitor.py")
 """Files of the standard library (and of tqdm) in which service threads sleep: one that is nowhere else holds no lock of
 the program's."""
+
+_PACKAGE: Final = str(Path(__file__).parents[2]) + os.sep
+"""Where this package lies: a program of the user's may well lie in a folder of the same name."""
 
 _lock = threading.Lock()
 
@@ -238,7 +242,7 @@ def _is_asleep(frame: FrameType | None) -> bool:
             return True
     while frame is not None:
         path = frame.f_code.co_filename
-        if not path.endswith(_STANDARD_WAITS) and not path.startswith("<frozen") and "penstock" not in path:
+        if not path.endswith(_STANDARD_WAITS) and not path.startswith(("<frozen", _PACKAGE)):
             return False
         frame = frame.f_back
     return True
