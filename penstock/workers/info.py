@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import pickle
 import random
 import sys
@@ -178,28 +177,35 @@ def when_torch(act: Callable[[Any], None]) -> None:
 
 
 class _WhenTorch(importlib.abc.MetaPathFinder):
-    """Finds torch once, by those who find it anyway, and has what waits for it done after its import."""
+    """Finds torch by the other finders, and has what waits for it done after its import.
+
+    It stays on ``sys.meta_path`` until an import of torch succeeds: ``importlib.util.find_spec("torch")`` only asks.
+    """
 
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None = None,  # noqa: ARG002  # the protocol's
-        target: ModuleType | None = None,  # noqa: ARG002  # the protocol's
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
+        others = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is None or spec.loader is None:
             return spec
-        execute = spec.loader.exec_module
+        loader, execute = spec.loader, spec.loader.exec_module
 
         def execute_and_tell(module: ModuleType) -> None:
             execute(module)
+            loader.__dict__.pop("exec_module", None)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             acts = _waiting[:]
             _waiting.clear()
             for act in acts:
                 act(module)
 
-        spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]  # this spec's own loader
+        loader.exec_module = execute_and_tell  # type: ignore[method-assign]  # this spec's own loader
         return spec
