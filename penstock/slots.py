@@ -11,7 +11,10 @@ and torch tensors included) and gives its slot back when it dies. A pool never w
 every one is in use, and lets go of what it holds beyond ``keep`` free ones. Slots that a device copies from are
 page-locked by a hook, and wait in quarantine until the device has read them too. This module knows no loader, no
 device and no thread; giving back and taking are atomic, so any thread may do either, also the garbage collector in the
-middle of ``take``. A forked process shares the pages, but not the slots: there a pool begins anew.
+middle of ``take``.
+
+A forked process shares the pages, but not the slots: there a pool begins anew. In the parent, a slot that was leased
+during a fork is not used again, since the child may hold its batch.
 """
 
 from __future__ import annotations
@@ -38,6 +41,19 @@ _ALIGNMENT = 4096
 
 _LATER_DEATHS: Final = 2
 """How many more leases die before a page-locked slot is used again; see :class:`Quarantine`."""
+
+
+_forks = 0
+"""Forks of this process so far, counted before and after each: a lease that saw another number lived during one."""
+
+
+def _count_fork() -> None:
+    global _forks  # noqa: PLW0603  # forks are counted for the process
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_count_fork, after_in_parent=_count_fork)
 
 
 class PageLock(Protocol):
@@ -157,6 +173,9 @@ class SlotPool:
             self._quarantine.put(memory)
             self._release()
 
+    def _discard(self, memory: NDArray[np.uint8]) -> None:
+        """Do not use a slot again; it is unmapped when its lease, which holds it, is gone."""
+
     def _release(self) -> None:
         while self._quarantine is not None and (memory := self._quarantine.get()) is not None:
             self._keep(memory)
@@ -169,10 +188,10 @@ class SlotPool:
 class Lease:
     """The right to one slot; made by :meth:`SlotPool.take`, ended by its own death."""
 
-    __slots__ = ("__array_interface__", "__weakref__", "_memory", "_pid", "_pool")
+    __slots__ = ("__array_interface__", "__weakref__", "_forks", "_memory", "_pid", "_pool")
 
     def __init__(self, pool: SlotPool, memory: NDArray[np.uint8]) -> None:
-        self._pool, self._memory, self._pid = pool, memory, os.getpid()
+        self._pool, self._memory, self._pid, self._forks = pool, memory, os.getpid(), _forks
         self.__array_interface__ = memory.__array_interface__
 
     def bytes(self) -> NDArray[np.uint8]:
@@ -180,8 +199,12 @@ class Lease:
         return np.asarray(self)
 
     def __del__(self) -> None:
-        if self._pid == os.getpid():  # a fork's copy of a lease has nothing to give back
+        if self._pid != os.getpid():
+            return  # a fork's copy of a lease has nothing to give back
+        if self._forks == _forks:
             self._pool._give_back(self._memory)  # noqa: SLF001  # a lease is its pool's other half
+        else:
+            self._pool._discard(self._memory)  # noqa: SLF001  # as above
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,34 @@ def test_a_forked_child_leaves_the_parents_slots_alone() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "{1} {1}\n", "")
 
 
+def test_a_slot_that_was_leased_during_a_fork_is_not_used_again() -> None:
+    """What a forked child holds stays as it was: the parent lets such a slot go, and keeps the others."""
+    code = (  # in a process of its own, which has no threads
+        "import os\n"
+        "from penstock.slots import SlotPool\n"
+        "pool = SlotPool()\n"
+        "free, batch = pool.take(100).bytes(), pool.take(100).bytes()\n"
+        "batch[:] = 1\n"
+        "del free\n"
+        "ready, go = os.pipe()\n"
+        "if os.fork() == 0:\n"
+        "    os.read(ready, 1)\n"
+        "    os._exit(0 if set(batch.tolist()) == {1} else 1)\n"
+        "del batch\n"  # as Process.start() drops the arguments of its process
+        "later = [pool.take(100).bytes() for _ in range(2)]\n"
+        "for array in later: array[:] = 9\n"
+        "os.write(go, b'.')\n"
+        "print(os.wait()[1], pool.allocated)\n"
+        "del array, later\n"
+        "later = [pool.take(100).bytes() for _ in range(2)]\n"
+        "print(pool.allocated)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 3\n3\n", "")
+
+
 def test_a_slot_is_locked_when_allocated_and_unlocked_before_it_is_unmapped() -> None:
     """The hook hears of each slot once, and its undo runs while the memory is still there."""
     device = Device()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -360,6 +361,55 @@ def test_a_fork_in_the_middle_of_an_epoch_hangs_nobody() -> None:
     """)
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.parametrize("kind", ["serial", "threads", "processes"])
+@pytest.mark.parametrize("module", ["penstock", "penstock.torch"])
+def test_a_batch_that_was_given_to_a_forked_process_stays_as_it_was(kind: str, module: str, tmp_path: Path) -> None:
+    """A process that saves a batch in the background saves that batch, however far the loop has gone on meanwhile."""
+    workers = f"workers={kind!r}, num_workers=2" if kind != "serial" else "num_workers=0"
+    code = textwrap.dedent(f"""
+        import multiprocessing
+        import numpy as np
+        import penstock as ps
+        import {module}
+        from penstock.sample import ArraySpec
+
+        class Rows(ps.Dataset):
+            def __len__(self):
+                return 400
+            def spec(self):
+                return ArraySpec((2048,), np.dtype(np.float32))
+            def fill(self, indices, out, keys, rows=None):
+                out[rows] = indices[:, None]
+            def __getitem__(self, index):
+                return np.full(2048, index, np.float32)
+
+        def save(batch, go, results):
+            go.wait()
+            results.put(sorted({{float(value) for row in batch for value in row}}))
+
+        if __name__ == "__main__":
+            fork = multiprocessing.get_context("fork")
+            go, results, processes = fork.Event(), fork.Queue(), []
+            for number, batch in enumerate({module}.DataLoader(Rows(), 8, {workers})):
+                if number < 5:
+                    processes.append(fork.Process(target=save, args=(batch, go, results)))
+                    processes[-1].start()
+                del batch
+            go.set()
+            found = sorted(results.get() for _ in processes)
+            for process in processes:
+                process.join()
+            assert found == [[8.0 * k + j for j in range(8)] for k in range(5)], found
+    """)
+    program = tmp_path / "program.py"
+    program.write_text(code)
+
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -122,6 +122,8 @@ class _Nobody:
     def _give_back(self, memory: NDArray[np.uint8]) -> None:
         pass
 
+    _discard = _give_back
+
 
 _NOBODY: Any = _Nobody()
 
@@ -212,7 +214,10 @@ class WorkerMemory:
         self._slots, self._leases = [], []
 
     def give_back(self, freed: list[int], lost: list[int]) -> None:
-        """The parent looks at ``freed`` no longer; ``lost`` it never could, and never will."""
+        """The parent looks at ``freed`` no longer; ``lost`` are not to be used again.
+
+        A slot is lost if the parent could not map it, or has forked while it was leased.
+        """
         for number in lost:
             del self._lent[number]
         self._free += [self._lent.pop(number) for number in freed]
@@ -271,7 +276,7 @@ class ParentSlots:
     def __init__(self, page_lock: PageLock | None = None, quarantine: Quarantine | None = None) -> None:
         self._mapped: dict[int, Any] = {}  # of _Mapping, which is a pool to its leases
         self._page_lock, self._quarantine = page_lock, quarantine
-        self._lost: list[int] = []
+        self._lost: deque[int] = deque()
         self.freed: deque[int] = deque()
 
     def add(self, new: list[tuple[int, int]], fds: list[int]) -> None:
@@ -296,7 +301,7 @@ class ParentSlots:
             raise OSError("this process has too many open files; raise the limit by `ulimit -n`")
         for (number, nbytes), fd in zip(new, fds, strict=True):
             memory = mapped(fd, nbytes)
-            self._mapped[number] = _Mapping(number, memory, self.freed, self._page_lock, self._quarantine)
+            self._mapped[number] = _Mapping(number, memory, self.freed, self._lost, self._page_lock, self._quarantine)
 
     def refuse(self, places: list[tuple[int, int, int]]) -> None:
         """Let go of the slots of a batch that nobody will look at."""
@@ -314,10 +319,11 @@ class ParentSlots:
         return [leases[number].bytes()[start : start + nbytes] for number, start, nbytes in places]
 
     def take_freed(self) -> tuple[list[int], list[int]]:
-        """Numbers of slots that came back since the last call, and of those that could not be mapped."""
+        """Numbers of slots that came back since the last call, and of those that are not to be used again."""
         _release(self._quarantine)
-        lost, self._lost = self._lost, []
-        return [self.freed.popleft() for _ in range(len(self.freed))], lost
+        freed, lost = ([queue.popleft() for _ in range(len(queue))] for queue in (self.freed, self._lost))
+        self.drop(lost)
+        return freed, lost
 
     def put_back(self, freed: list[int], lost: list[int]) -> None:
         """Undo :meth:`take_freed`: the worker was not told."""
@@ -333,10 +339,11 @@ class _Mapping:
         number: int,
         memory: NDArray[np.uint8],
         freed: deque[int],
+        lost: deque[int],
         page_lock: PageLock | None,
         quarantine: Quarantine | None,
     ) -> None:
-        self.number, self._freed, self._quarantine = number, freed, quarantine
+        self.number, self._freed, self._lost, self._quarantine = number, freed, lost, quarantine
         self.array = memory
         if page_lock is not None:
             undo = page_lock(self.array.__array_interface__["data"][0], self.array.nbytes)
@@ -349,6 +356,9 @@ class _Mapping:
         else:
             self._quarantine.put(self)  # which keeps it mapped, should its worker die meanwhile
             _release(self._quarantine)
+
+    def _discard(self, memory: NDArray[np.uint8]) -> None:  # noqa: ARG002  # a lease's other half
+        self._lost.append(self.number)
 
     def free(self) -> None:
         """Tell the worker, with its next task."""
