@@ -84,6 +84,34 @@ if __name__ == "__main__":
     assert said["took_s"] < 8
 
 
+def test_17_a_lock_held_by_a_thread_that_waits_is_not_copied(tmp_path: Path) -> None:
+    """Fault 17: a thread that waits inside the program's own code may hold a lock meanwhile; one in a pool may not."""
+    body = f"""
+{MAKE}{LOCK}
+from concurrent.futures import ThreadPoolExecutor
+def kinds(dataset):
+    walk = iter(make(dataset, stall_timeout=20))
+    return [type(worker.process).__name__ for worker in walk._backend._pool.workers], flat(walk)
+def wait_with_lock():
+    with LOCK:
+        DONE.wait()
+DONE = threading.Event()
+if __name__ == "__main__":
+    pool = ThreadPoolExecutor(1)
+    pool.submit(int).result()
+    pooled = kinds(Indices(8))
+    threading.Thread(target=wait_with_lock, daemon=True).start()
+    time.sleep(0.1)
+    say(pooled=pooled, locked=kinds(Locked(8)))
+"""
+    said = result(run_script(tmp_path, body, 60))
+
+    assert said == {
+        "pooled": [["ForkProcess"] * 2, list(range(8))],
+        "locked": [["ForkServerProcess"] * 2, list(range(8))],
+    }
+
+
 def test_17_a_script_without_a_guard_is_not_started_again(tmp_path: Path) -> None:
     """Fault 17: workers that would run the whole script are forked after all."""
     body = f"""

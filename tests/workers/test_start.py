@@ -43,7 +43,7 @@ def _forks_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = threading.get_ident()
     others = set(sys._current_frames()) - {mine}
     real = start._other_threads
-    monkeypatch.setattr(start, "_is_asleep", without(start._is_asleep, others))
+    monkeypatch.setattr(start, "_is_in_service_code", without(start._is_in_service_code, others))
     assert real() == []
 
 
@@ -52,14 +52,14 @@ def by_default(get: Any) -> Any:
     return lambda method=None: get(method or "fork")
 
 
-def without(is_asleep: Any, others: set[int]) -> Any:
-    """Takes threads that were there before for asleep."""
+def without(is_in_service_code: Any, others: set[int]) -> Any:
+    """Takes threads that were there before for service threads."""
 
-    def asleep(frame: Any) -> bool:
+    def check(frame: Any) -> bool:
         frames = sys._current_frames()
-        return any(frames.get(ident) is frame for ident in others) or is_asleep(frame)
+        return any(frames.get(ident) is frame for ident in others) or is_in_service_code(frame)
 
-    return asleep
+    return check
 
 
 @contextmanager
@@ -155,6 +155,32 @@ def test_a_service_thread_that_sleeps_holds_no_lock() -> None:
     thread.join()
 
     assert chosen == "fork"
+
+
+@pytest.mark.parametrize(
+    ("file", "chosen"),
+    [
+        ("/home/somebody/train.py", "forkserver"),
+        ("/usr/lib/python3/dist-packages/tqdm/_monitor.py", "fork"),
+        ("/home/somebody/.venv/lib/python3.11/site-packages/ipykernel/iostream.py", "fork"),
+        ("/home/somebody/.venv/lib/python3.11/site-packages/own_project/train.py", "forkserver"),
+        (f"{Path(os.__file__).parent}/concurrent/futures/thread.py", "fork"),
+        (f"{Path(os.__file__).parent}/logging/__init__.py", "forkserver"),
+    ],
+)
+def test_a_thread_that_waits_holds_no_lock_only_in_service_code(file: str, chosen: str) -> None:
+    """`with lock: event.wait()` in the program holds the lock; the thread of a notebook or a progress bar does not."""
+    begun, stop = threading.Event(), threading.Event()
+    names: dict[str, Any] = {}
+    exec(compile("def work(begun, stop):\n    begun.set()\n    stop.wait()\n", file, "exec"), names)
+    thread = threading.Thread(target=names["work"], args=(begun, stop), daemon=True)
+    thread.start()
+    begun.wait()
+    found = method(None, Job())
+    stop.set()
+    thread.join()
+
+    assert found == chosen
 
 
 @pytest.mark.parametrize(

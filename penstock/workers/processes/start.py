@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import functools
 import importlib
 import logging
 import multiprocessing
@@ -19,6 +20,7 @@ import multiprocessing.forkserver
 import multiprocessing.spawn
 import os
 import pickle
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -41,17 +43,20 @@ _LARGE: Final = 64 << 20
 _DEEP: Final = 20
 """Attributes of attributes among which one that cannot be pickled is looked for."""
 
-_WAITS: Final = (
-    ("threading.py", {"wait", "wait_for", "join", "_wait_for_tstate_lock"}),
-    ("queue.py", {"get"}),
-    ("selectors.py", {"select"}),
-    ("socket.py", {"accept"}),
-)
-"""Functions of the standard library in which a thread sleeps until somebody calls it, whatever code it belongs to."""
+_STANDARD_SERVICES: Final = (
+    "asyncio/", "concurrent/futures/", "logging/handlers.py", "multiprocessing/", "queue.py", "selectors.py",
+    "socket.py", "socketserver.py", "threading.py",
+)  # fmt: skip
+"""Modules of the standard library that run service threads."""
 
-_STANDARD_WAITS: Final = ("threading.py", "queue.py", "thread.py", "selectors.py", "socketserver.py", "_monitor.py")
-"""Files of the standard library (and of tqdm) in which service threads sleep: one that is nowhere else holds no lock of
-the program's."""
+_INSTALLED_SERVICES: Final = (
+    "IPython/", "debugpy/", "decorator.py", "ipykernel/", "tensorboard/", "tornado/", "tqdm/", "traitlets/", "wandb/",
+    "zmq/",
+)  # fmt: skip
+"""Installed packages that run service threads: notebooks, progress bars, loggers of experiments."""
+
+_STANDARD: Final = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120  # compared as text, once for each file
+_INSTALLED: Final = re.compile(r".*/(?:site|dist)-packages/")
 
 _PACKAGE: Final = str(Path(__file__).parents[2]) + os.sep
 """Where this package lies: a program of the user's may well lie in a folder of the same name."""
@@ -227,25 +232,34 @@ def _instead_of_fork(fork: BaseContext, job: Any, names: list[str]) -> BaseConte
 
 
 def _other_threads() -> list[str]:
-    """Names of threads that may hold a lock of the program's: not this one, nor those asleep in a service loop."""
+    """Names of threads that may hold a lock of the program's: not this one, nor service threads."""
     frames = sys._current_frames()  # noqa: SLF001  # the only way to another thread's stack
     frames.pop(threading.get_ident(), None)  # this very frame: it would hold itself, and all its callers' variables
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    return [names.get(ident, f"thread {ident}") for ident, frame in frames.items() if not _is_asleep(frame)]
+    return [names.get(ident, f"thread {ident}") for ident, frame in frames.items() if not _is_in_service_code(frame)]
 
 
-def _is_asleep(frame: FrameType | None) -> bool:
-    """Whether a thread waits to be given work, or is nowhere but in service code."""
-    if frame is not None:
-        code = frame.f_code
-        if any(code.co_filename.endswith(file) and code.co_name in names for file, names in _WAITS):
-            return True
+def _is_in_service_code(frame: FrameType | None) -> bool:
+    """Whether a thread's whole stack is service code.
+
+    A thread that waits inside other code (``with lock: event.wait()``) may hold a lock of that code's.
+    """
     while frame is not None:
-        path = frame.f_code.co_filename
-        if not path.endswith(_STANDARD_WAITS) and not path.startswith(("<frozen", _PACKAGE)):
+        if not _is_service(frame.f_code.co_filename):
             return False
         frame = frame.f_back
     return True
+
+
+@functools.cache
+def _is_service(file: str) -> bool:
+    """Whether a file belongs to the modules in which service threads wait for work."""
+    if file.startswith(_PACKAGE):
+        return True
+    installed = _INSTALLED.match(file)
+    if installed is not None:
+        return file.startswith(_INSTALLED_SERVICES, installed.end())
+    return file.startswith(_STANDARD) and file.startswith(_STANDARD_SERVICES, len(_STANDARD))
 
 
 def _main_is_guarded() -> bool:
