@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import threading
 import weakref
 from collections import deque
@@ -198,8 +199,8 @@ class Lease:
         """The slot as a writable array that keeps this lease alive."""
         return np.asarray(self)
 
-    def __del__(self) -> None:
-        if self._pid != os.getpid():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing() or self._pid != os.getpid():
             return  # a fork's copy of a lease has nothing to give back
         if self._forks == _forks:
             self._pool._give_back(self._memory)  # noqa: SLF001  # a lease is its pool's other half

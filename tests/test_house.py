@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -53,6 +54,22 @@ def test_import_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == []
+
+
+def test_finalisers_ask_first_whether_the_interpreter_ends() -> None:
+    """At exit, modules are emptied in any order: `sys.is_finalizing` is a default argument, and asked first."""
+    finalisers = [
+        node
+        for path in sorted((ROOT / "penstock").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name == "__del__"
+    ]
+
+    assert finalisers
+    for finaliser in finalisers:
+        assert [ast.unparse(value) for value in finaliser.args.defaults] == ["sys.is_finalizing"]
+        assert isinstance(finaliser.body[0], ast.If)
+        assert ast.unparse(finaliser.body[0].test).removeprefix("not ").startswith("is_finalizing()")
 
 
 def test_every_changelog_fragment_has_a_known_kind() -> None:

@@ -11,8 +11,10 @@ Belongs to the thread that iterates. Holds the loader, never the other way round
 from __future__ import annotations
 
 import os
+import sys
 import time
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import ArgumentError, StallError
@@ -161,8 +163,8 @@ class LoaderIterator:
     def __getstate__(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled; pickle loader.state_dict()")
 
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing() and not getattr(self, "_closed", True):
             self._closed = True
             self._loader._retire(self._trace)  # noqa: SLF001  # the loader's other half
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -133,8 +134,8 @@ class IndexFile:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing() and getattr(self, "_fd", -1) >= 0:
             self.close()
 
     def _entry(self, index: int, offset: int, length: int, check: int) -> bytes | None:

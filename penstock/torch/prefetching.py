@@ -217,8 +217,8 @@ class _Walk:
         if hasattr(source, "close"):
             source.close()
 
-    def __del__(self) -> None:
-        if not hasattr(self, "_ahead") or sys.is_finalizing():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing() or not hasattr(self, "_ahead"):
             return
         try:
             self._copier.finish(self._ahead)

@@ -336,6 +336,52 @@ def test_the_interpreter_exits(ending: str, persistent: bool) -> None:
         assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    "keeper", ["import __main__ as main", "import sys, __main__; sys.kept = __main__"], ids=["module", "sys"]
+)
+@pytest.mark.parametrize("kind", ["serial", "threads", "processes", "torch", "prefetch", "index file"])
+def test_finalisers_say_nothing_when_modules_are_gone(kind: str, keeper: str, tmp_path: Path) -> None:
+    """A module that keeps the main script alive (dill does) has iterators and batches die after our globals."""
+    (tmp_path / "keeper.py").write_text(keeper)
+    workers = {"serial": "num_workers=0"}.get(
+        kind, f"num_workers=2, workers={'threads' if kind == 'threads' else 'processes'!r}"
+    )
+    body = {
+        "torch": f"penstock.torch.DataLoader(Rows(), 4, {workers})",
+        "prefetch": f"penstock.torch.prefetch(penstock.torch.DataLoader(Rows(), 4, {workers}), 'cpu')",
+    }.get(kind, f"ps.DataLoader(Rows(), 4, {workers})")
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(f"""
+        import keeper
+        import numpy as np
+        import penstock as ps
+        from penstock.sample import ArraySpec
+        from penstock.stores.index_file import IndexFile
+        {"import penstock.torch" if kind in {"torch", "prefetch"} else ""}
+
+        class Rows(ps.Dataset):
+            def __len__(self):
+                return 400
+            def spec(self):
+                return ArraySpec((2048,), np.dtype(np.float32))
+            def fill(self, indices, out, keys, rows=None):
+                out[rows] = indices[:, None]
+
+        if __name__ == "__main__":
+            kept = IndexFile({str(tmp_path / "index")!r}, "print", 4, "rows") if {kind == "index file"} else None
+            walk = iter({body})
+            first, second = next(walk), next(walk)
+            raise SystemError("mine")
+        """)
+    )
+
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "SystemError: mine"
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_fork_in_the_middle_of_an_epoch_hangs_nobody() -> None:
     """The child is told that the iterator is not its own, and can begin an epoch itself; the parent goes on."""

@@ -16,10 +16,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 import tempfile
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -89,8 +90,10 @@ class _Mapped:
         self._address = address
         self.__array_interface__ = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
 
-    def __del__(self) -> None:
-        if getattr(self, "_address", None) is not None:  # it may have been interrupted before it had one
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if (
+            not is_finalizing() and getattr(self, "_address", None) is not None
+        ):  # it may have been interrupted before it had one
             _libc.munmap(self._address, self._nbytes)
 
 
