@@ -11,7 +11,7 @@ import copy
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.utils.data
@@ -21,23 +21,20 @@ from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError, StallError
 from penstock.loader.faults import LeftOut, Losses
 from penstock.loader.ledger import Ledger
-from penstock.loader.state import Progress
 from penstock.loader.stats import Stats
 from penstock.samplers.base import checked_count, checked_seed
-from penstock.torch.epochs import Opener, begin_rest, may_have_state, resumable
-from penstock.torch.iteration import DataLoaderIterator, Epoch, Terms
-from penstock.torch.order import Identity, placed
+from penstock.torch.epochs import Opener, begin_rest
+from penstock.torch.iteration import DataLoaderIterator
+from penstock.torch.order import Identity
+from penstock.torch.saving import check, may_have_state, resumable, state_of_epoch, state_of_unstarted
 from penstock.torch.state import Position, Resume, parse
-from penstock.torch.work import Memory, Work
+from penstock.torch.terms import Epoch, Terms
+from penstock.torch.work import Memory, Work, kind_of
 from penstock.workers import BACKENDS, Backend
 
 __all__ = ["DataLoader", "StatefulDataLoader"]
 
 T_co = TypeVar("T_co", covariant=True, default=Any)
-
-_LEFT_BEHIND: Final = frozenset(
-    {"_iterator", "_prepared", "_newest", "_epoch", "_ledger", "_opener", "_memory", "_identity"}
-)
 
 
 class _OwnStream(torch.utils.data.IterableDataset[Any]):
@@ -154,37 +151,48 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.on_error, self.max_errors, self.error_log = on_error, max_errors, error_log
         self._losses = Losses(on_error, max_errors, error_log)
         self._resume: Any = None
-        self._init_runtime()
+        self.__dict__.update(self._runtime())
 
-    def _init_runtime(self) -> None:
-        self._iterator: Any = None
-        self._prepared: DataLoaderIterator | None = None
-        self._newest: weakref.ref[DataLoaderIterator] | None = None
-        self._epoch: Epoch | None = None
-        self._ledger = Ledger(self._losses)
-        self._identity = Identity(self.dataset)
-        self._memory = Memory()
-        self._opener = Opener()
+    _iterator: Any
+    _newest: weakref.ref[DataLoaderIterator] | None
+    _epoch: Epoch | None
+    _ledger: Ledger
+    _identity: Identity
+    _memory: Memory
+    _opener: Opener
+
+    def _runtime(self) -> dict[str, Any]:
+        """Attributes of a loader that was never iterated."""
+        return {
+            "_iterator": None,
+            "_newest": None,
+            "_epoch": None,
+            "_ledger": Ledger(self._losses),
+            "_identity": Identity(self.dataset),
+            "_memory": Memory(),
+            "_opener": Opener(),
+        }
 
     def __getstate__(self) -> dict[str, Any]:
-        """Arguments, and a state that is loaded: workers, position and statistics stay behind."""
-        return {name: value for name, value in self.__dict__.items() if name not in _LEFT_BEHIND}
+        """Arguments, and a state that is loaded: workers, position and statistics stay behind.
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._init_runtime()
+        There is no ``__setstate__``: a wrapper that passes attribute access on, as Accelerate's does, would be
+        unpickled by that of the loader inside.
+        """
+        return {**self.__dict__, **self._runtime()}
 
     # iteration
 
     def __iter__(self) -> Any:
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None:
-            return prepared
         if not (self.persistent_workers and self.num_workers > 0):
             return self._get_iterator()
-        kept: DataLoaderIterator | None = self._iterator
-        if kept is None or kept.stopped:
-            kept = self._iterator = self._get_iterator()
+        kept: Any = self._iterator
+        if kept is None:
+            self._iterator = self._get_iterator()
+        elif not isinstance(kept, DataLoaderIterator):  # what a subclass's _get_iterator returned
+            kept._reset(self)  # noqa: SLF001  # torch's name
+        elif kept.stopped:
+            self._iterator = self._get_iterator()
         elif kept.finished:
             self._begin_again(kept)
         else:  # left before its end; somebody may be in the middle of it
@@ -220,6 +228,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         last = iterator.epoch
         iterator.begin(self._terms(), lambda backend: self._next_epoch(last.work, last.position, backend))
         self._note(iterator)
+
+    def _restart(self, iterator: DataLoaderIterator) -> None:
+        """torch's reset of an iterator that something else wraps: the next epoch, wherever it stands in this one."""
+        iterator.abandon()
+        self._begin_again(iterator)
 
     def _take_over(self, kept: DataLoaderIterator) -> DataLoaderIterator:
         """The same where somebody may still be in the middle of the last epoch, which goes on by itself then."""
@@ -267,7 +280,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _terms(self) -> Terms:
         return Terms(
             self.dataset, self._index_sampler, self.num_workers, self.in_order, self.timeout, self.stall_timeout,
-            self.persistent_workers, self._ledger, self._identity, self.batch_sampler is not None, self.generator,
+            self.persistent_workers, self._ledger, self._identity, self._auto_collation, self.generator,
             self.seed, self.snapshot_every_n_steps, self._IterableDataset_len_called,
         )  # fmt: skip
 
@@ -284,10 +297,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def close(self) -> None:
         """Stop workers that wait for another epoch. Iterators under way have their own ``close``."""
-        for iterator in (self._iterator, self._prepared):
-            if iterator is not None:
-                iterator.close()
-        self._iterator = self._prepared = None
+        iterator, self._iterator = self._iterator, None
+        if isinstance(iterator, DataLoaderIterator):
+            iterator.close()
 
     # state
 
@@ -299,17 +311,21 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         dict
             In the layout of torchdata's ``StatefulDataLoader``, with one key more. JSON-able if the user's own sampler
             and dataset give JSON-able states, and O(1) in size. After the last batch it resumes to an epoch of no
-            batches; after ``StopIteration``, to the next epoch. Before ``iter()``, workers are started for it, and the
-            next ``iter()`` takes them.
+            batches; after ``StopIteration``, to the next epoch. Before ``iter()`` it resumes to the epoch that
+            ``iter()`` would begin now.
+
+        Notes
+        -----
+        Starts no worker, draws no random number and opens no sampler.
         """
         if self._resume is not None:
             saved: dict[str, Any] = copy.deepcopy(self._resume)
             return saved
         if self._epoch is None:
-            self._prepared = iter(self)
-        assert self._epoch is not None, "an epoch has begun"
+            processes = self.num_workers if kind_of(self) == "processes" else 0
+            return state_of_unstarted(self._terms(), self._opener.upcoming(self._terms()), processes)
         iterator = None if self._newest is None else self._newest()
-        return self._opener.dump(self._terms(), self._epoch, iterator)
+        return state_of_epoch(self._terms(), self._epoch, iterator)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next ``iter()`` go on where ``state_dict`` was taken; an empty one begins anew.
@@ -322,14 +338,14 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         StateError
             If the state belongs to a loader with another order; the field is named.
         """
-        self._epoch = self._newest = self._prepared = self._iterator = None
+        self._epoch = self._newest = self._iterator = None
         self._resume = None
         given: Any = state_dict  # whatever a file held
         if given == {}:
             return
         own = given.get("penstock") if isinstance(given, Mapping) else None
         if isinstance(own, Mapping) and "order" in own:
-            placed(Progress(), own, self._terms())
+            check(own, self._terms())
         self._resume = copy.deepcopy(given)
 
     def _taken_resume(self, terms: Terms) -> Resume | None:

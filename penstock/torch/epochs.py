@@ -10,44 +10,26 @@ import copy
 import warnings
 from collections.abc import Callable
 from pickle import PicklingError
-from typing import Any, Final
+from typing import Any
 
 import torch
-from torch.utils.data import (
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
-from torch.utils.data.dataloader import _InfiniteConstantSampler
 
-from penstock.datasets.base import is_iterable
 from penstock.loader.faults import Tally
 from penstock.loader.jobs import Opening
 from penstock.loader.order import length, rest_of
 from penstock.loader.plan import BatchPlan, IndexPlan, Plan
 from penstock.loader.replicas import Route
-from penstock.loader.state import Progress
 from penstock.rng import undisturbed
 from penstock.samplers import Sampler
-from penstock.torch.iteration import DataLoaderIterator, Epoch, Terms
-from penstock.torch.order import BATCHING, innermost, order_of, placed, ranks, sampler_seed, seekable
+from penstock.torch.order import BATCHING, draws_from_globals, innermost, seekable
 from penstock.torch.plan import Walk, WalkPlan
 from penstock.torch.randomness import Randomness, generators_of, kept
-from penstock.torch.state import Beginning, Position, Resume, Share, dump, parse, redistribute
-from penstock.torch.stateful import Stateful
+from penstock.torch.state import Beginning, Position, Resume, Share, redistribute
+from penstock.torch.terms import Epoch, Terms
 from penstock.torch.work import Work
 from penstock.workers import END, Backend, Task
 
-__all__ = ["Opener", "begin_rest", "may_have_state", "resumable"]
-
-_FIXED: Final = frozenset(
-    {SequentialSampler, DistributedSampler, _InfiniteConstantSampler, range, list, tuple, torch.Tensor}
-)
-"""Samplers whose order no random state of the program's decides."""
-_SHUFFLING: Final = frozenset({RandomSampler, SubsetRandomSampler, WeightedRandomSampler})
-"""Samplers that draw from their generator, or torch's global one, and from nothing else."""
+__all__ = ["Opener", "begin_rest"]
 
 
 class Opener:
@@ -64,7 +46,8 @@ class Opener:
     def begin(self, terms: Terms, work: Work, resume: Resume | None, make: Callable[[int], Backend]) -> Epoch:
         """Begin an epoch with new workers, which ``make`` gives for a base seed."""
         with undisturbed():
-            if resume is None or (resume.position.finished and not _ends_first(terms, work, resume)):
+            over = resume is not None and resume.position.finished and not _ends_first(terms, work, resume)
+            if resume is None or over or not resume.started:
                 return self._begin_anew(terms, work, resume, make)
             return self._begin_within(terms, work, resume, make)
 
@@ -82,19 +65,23 @@ class Opener:
 
     def _begin_anew(self, terms: Terms, work: Work, resume: Resume | None, make: Callable[[int], Backend]) -> Epoch:
         last = Position() if resume is None else resume.position
-        goes_on = resume is not None and _goes_on(terms, work, resume)
+        started = resume is None or resume.started
+        goes_on = resume is not None and started and _goes_on(terms, work, resume)
         if resume is not None:
-            if not work.processes and not last.processes:
+            if started and not work.processes and not last.processes:
                 _leave_behind(work, last.shares.get(0, Share()).state)
             if resume.now is not None:
                 resume.now.restore(generators_of(terms, terms.index_sampler))
-            self._resumed_at(last.epoch + 1, terms)
+            self._resumed_at(last.epoch + started, terms)
         position = Position(epoch=self._number(terms), processes=work.processes, iterable=work.stream)
         base_seed = last.beginning.base_seed if goes_on else None
         passes = 2 if terms.num_workers and not goes_on else 1
         walk, position.beginning = _drawn(terms, work, position.epoch, passes=passes, base_seed=base_seed)
         if goes_on:
             position.shares = {worker: Share(state=share.state, rng=share.rng) for worker, share in last.shares.items()}
+        elif not started:
+            state = last.shares.get(0, Share()).state
+            position.shares = {worker: Share(state=state) for worker in range(max(1, work.processes))}
         return self._started(
             terms, work, position, walk, make(position.beginning.base_seed), openings=True, resumed=False
         )
@@ -171,37 +158,19 @@ class Opener:
         self._next, self._of_sampler = epoch, sampler.epoch if isinstance(sampler, Sampler) else None
 
     def _number(self, terms: Terms) -> int:
-        """The next epoch's number: the loader's own count, unless a sampler was told another one."""
-        sampler = innermost(terms.index_sampler)
-        told = sampler.epoch if isinstance(sampler, Sampler) else None
-        if told is not None and self._of_sampler is not None and told != self._of_sampler:
-            self._next = told
-        elif told is not None and self._of_sampler is None and told:
-            self._next = max(self._next, told)
-        self._of_sampler = told
-        number, self._next = self._next, self._next + 1
+        """The next epoch's number, which is taken."""
+        number, sampler = self.upcoming(terms), innermost(terms.index_sampler)
+        self._of_sampler = sampler.epoch if isinstance(sampler, Sampler) else None
+        self._next = number + 1
         return number
 
-    # state
-
-    def dump(self, terms: Terms, epoch: Epoch, iterator: DataLoaderIterator | None) -> dict[str, Any]:
-        """The loader's ``state_dict``."""
-        live = epoch.position
-        if iterator is not None and may_have_state(terms.dataset):
-            iterator.note_start()
-        with undisturbed():
-            now = Randomness.now(
-                generators_of(terms, terms.index_sampler) if live.finished else (),
-                of_torch=terms.generator is None or not terms.num_workers,
-                of_others=not terms.num_workers,
-            )
-        dealt = ranks(terms)
-        order = {
-            "order": order_of(terms),
-            "ranks": None if dealt is None else {"num_replicas": dealt.num_replicas, "origin": live.origin},
-            "sampler_seed": sampler_seed(terms),
-        }
-        return copy.deepcopy(dump(live, epoch.standing(), now, order, terms.reported_length))
+    def upcoming(self, terms: Terms) -> int:
+        """The next epoch's number: the loader's own count, unless a sampler was given another one."""
+        sampler = innermost(terms.index_sampler)
+        given = sampler.epoch if isinstance(sampler, Sampler) else None
+        if given is not None and self._of_sampler is not None and given != self._of_sampler:
+            return given
+        return max(self._next, given) if given and self._of_sampler is None else self._next
 
 
 def begin_rest(terms: Terms, epoch: Epoch, backend: Backend) -> None:
@@ -255,37 +224,6 @@ def _ends_first(terms: Terms, work: Work, resume: Resume) -> bool:
     return resume.replay > 0 and _goes_on(terms, work, resume)
 
 
-def resumable(state: Any, terms: Terms) -> Resume:
-    """What ``state`` asks of ``loader``.
-
-    Raises
-    ------
-    StateError
-        If it is none, or one of a loader with another order.
-    """
-    resume = parse(state)
-    if not resume.whole:
-        return resume
-    own, position = state["penstock"], resume.position
-    whole = Progress(position.epoch, position.batches + resume.replay, resume.delivered, position.ahead)
-    here = placed(whole, own, terms)
-    position.origin, position.lost = here.origin, own["left_out"]
-    if here is not whole:
-        _begin_at_origin(resume)
-    if own["sampler_seed"] is not None and sampler_seed(terms) is not None:
-        innermost(terms.index_sampler).seed = own["sampler_seed"]
-    return resume
-
-
-def _begin_at_origin(resume: Resume) -> None:
-    """Other ranks have delivered what lies before: no batch of this one is counted yet."""
-    position, resume.replay = resume.position, 0
-    position.batches = position.samples = position.yielded = 0
-    position.sampler = position.last_worker = None
-    for share in position.shares.values():
-        share.samples = 0
-
-
 def _opening(position: Position, worker: int, *, told: bool, resumed: bool) -> Opening:
     share = position.shares.get(worker, Share())
     if not told:
@@ -311,7 +249,7 @@ def _drawn(terms: Terms, work: Work, number: int, *, passes: int, base_seed: int
     """Begin as torch does: ``iter(index_sampler)``, the base seed (unless given), with new workers ``iter`` again."""
     sampler = terms.index_sampler
     generators = generators_of(terms, sampler)
-    of_torch, of_others = (True, True) if work.kind == "serial" and work.stream else _draws(terms)
+    of_torch, of_others = (True, True) if work.kind == "serial" and work.stream else draws_from_globals(terms)
 
     def now() -> Randomness:
         return Randomness.now(generators, of_torch=of_torch, of_others=of_others)
@@ -337,7 +275,7 @@ def _drawn(terms: Terms, work: Work, number: int, *, passes: int, base_seed: int
 def _drawn_again(terms: Terms, work: Work, position: Position) -> Walk:
     """Begin as it was begun before, and go to ``position``; leaves global generators as they were then."""
     beginning, generators = position.beginning, generators_of(terms, terms.index_sampler)
-    of_torch, of_others = _draws(terms)
+    of_torch, of_others = draws_from_globals(terms)
 
     def note_beginning() -> None:
         """It was not advanced before the state was taken."""
@@ -382,18 +320,3 @@ def _tally(terms: Terms, work: Work, position: Position) -> Tally | None:
 
 def _draw_seed(terms: Terms) -> int:
     return int(torch.empty((), dtype=torch.int64).random_(generator=terms.generator).item())
-
-
-def _draws(terms: Terms) -> tuple[bool, bool]:
-    """Whether the order may come from torch's global generator; from other global ones."""
-    sampler = innermost(terms.index_sampler)
-    if type(sampler) in _FIXED or seekable(terms) is not None:
-        return False, False
-    if type(sampler) in _SHUFFLING:
-        return sampler.generator is None, False
-    return True, True
-
-
-def may_have_state(dataset: Any) -> bool:
-    """Whether the dataset, or its iterator, could say where it is."""
-    return isinstance(dataset, Stateful) or is_iterable(dataset)

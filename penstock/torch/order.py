@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from torch.utils.data import BatchSampler
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from penstock.datasets.base import fingerprint_of, is_iterable
 from penstock.loader import order
@@ -19,12 +28,30 @@ from penstock.samplers import BatchSampler as OwnBatchSampler
 from penstock.torch.datasets import native
 
 if TYPE_CHECKING:
-    from penstock.torch.iteration import Terms
+    from penstock.torch.terms import Terms
 
-__all__ = ["BATCHING", "Identity", "innermost", "order_of", "placed", "ranks", "sampler_seed", "seekable"]
+__all__ = [
+    "BATCHING",
+    "Identity",
+    "draws_from_globals",
+    "innermost",
+    "order_of",
+    "placed",
+    "ranks",
+    "sampler_seed",
+    "seekable",
+]
 
 BATCHING: Final = frozenset({BatchSampler, OwnBatchSampler})
 """Batch samplers that do nothing but cut what their sampler gives; a subclass may do anything."""
+
+
+_FIXED: Final = frozenset(
+    {SequentialSampler, DistributedSampler, _InfiniteConstantSampler, range, list, tuple, torch.Tensor}
+)
+"""Samplers whose order no random state of the program's decides."""
+_SHUFFLING: Final = frozenset({RandomSampler, SubsetRandomSampler, WeightedRandomSampler})
+"""Samplers that draw from their generator, or torch's global one, and from nothing else."""
 
 
 class Identity:
@@ -115,3 +142,13 @@ def placed(progress: Progress, own: Mapping[str, Any], terms: Terms) -> Progress
         return shared_out(progress, own, order_of(terms), ours)
     check_order(own["order"], order_of(terms))
     return progress
+
+
+def draws_from_globals(terms: Terms) -> tuple[bool, bool]:
+    """Whether the order may come from torch's global generator; from other global ones."""
+    sampler = innermost(terms.index_sampler)
+    if type(sampler) in _FIXED or seekable(terms) is not None:
+        return False, False
+    if type(sampler) in _SHUFFLING:
+        return sampler.generator is None, False
+    return True, True

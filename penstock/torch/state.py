@@ -33,7 +33,7 @@ class Beginning:
     Parameters
     ----------
     base_seed : int
-        Workers' seeds are made of it; below 0: not known, in a state of torchdata's without workers.
+        Workers' seeds are made of it; below 0: not drawn yet, or not known (a state of torchdata's without workers).
     before : Randomness, optional
         Before anything was drawn; None: a state of torchdata's, which does not say.
     passes : int
@@ -151,6 +151,8 @@ class Resume:
         Whether the state is penstock's: torchdata's does not say what each worker has given.
     delivered : int
         Samples that were delivered, with those of ``replay``.
+    started : bool
+        Whether the epoch had begun; if not, nothing of it was drawn.
     """
 
     position: Position
@@ -158,12 +160,22 @@ class Resume:
     now: Randomness | None = None
     whole: bool = True
     delivered: int = 0
+    started: bool = True
 
 
-def dump(live: Position, snapshot: Position, now: Randomness, order: Mapping[str, Any], length: Any) -> dict[str, Any]:
+def dump(
+    live: Position,
+    snapshot: Position,
+    now: Randomness,
+    order: Mapping[str, Any],
+    length: Any,
+    *,
+    started: bool = True,
+) -> dict[str, Any]:
     """The ``state_dict`` of a loader that has come to ``live``, whose workers said where they were at ``snapshot``.
 
-    ``order``: the fields ``order``, ``ranks`` and ``sampler_seed``; ``length``: ``len(dataset)``, if it was asked for.
+    ``order``: the fields ``order``, ``ranks`` and ``sampler_seed``. ``length``: ``len(dataset)``, if it was asked for.
+    ``started``: whether the epoch has begun.
     """
     replay = live.batches - snapshot.batches
     main = {
@@ -188,6 +200,7 @@ def dump(live: Position, snapshot: Position, now: Randomness, order: Mapping[str
         "delivered": live.samples,
         "left_out": live.lost,
         "beginning": _beginning_text(snapshot.beginning),
+        "started": started,
         "now": now.dump(),
         "workers": {
             _key(worker): {"samples": share.samples, "rng": worker_state(share.rng)}
@@ -329,7 +342,8 @@ def _completed(position: Position, own: Mapping[str, Any]) -> Resume:
     for name, saved in own["workers"].items():
         share = position.shares.setdefault(int(name.removeprefix("worker_")), Share())
         share.samples, share.rng = int(saved["samples"]), worker_bytes(saved["rng"])
-    return Resume(position, own["replay"], Randomness.parse(own["now"]), delivered=own["delivered"])
+    started = bool(own.get("started", True))
+    return Resume(position, own["replay"], Randomness.parse(own["now"]), delivered=own["delivered"], started=started)
 
 
 def redistribute(position: Position, processes: int, *, stream: bool) -> None:

@@ -11,6 +11,7 @@ stream                processes  a replica in each worker; one stream without
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,7 @@ from penstock.torch.order import innermost
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Job
 
-__all__ = ["Memory", "Work"]
+__all__ = ["Memory", "Work", "kind_of"]
 
 
 class Memory:
@@ -90,22 +91,20 @@ class Work:
     def of(cls, loader: Any, memory: Memory) -> Work:
         """The work that ``loader`` has."""
         dataset, stream = native(loader.dataset), is_iterable(loader.dataset)
-        batched = loader.batch_sampler is not None
-        by_default = loader.collate_fn is (default_collate if batched else default_convert)
-        spec = spec_of(dataset) if by_default and batched and not stream else None
+        batched = loader._auto_collation  # noqa: SLF001  # torch's name, which a subclass may override
+        spec = _spec(loader)
         pin = pinning.wanted(loader.pin_memory, loader.pin_memory_device, stacklevel=4)
         rows = getattr(loader.batch_sampler, "batch_size", None)
         names = ("num_workers", "worker_init_fn", "collate_fn", "batch_size", "drop_last", "chunk_size")
         arguments = {name: getattr(loader, name) for name in names}
         arguments |= {
-            "by_default": by_default,
+            "by_default": _collates_by_default(loader),
             "context": loader.multiprocessing_context,
             "rows": rows if isinstance(rows, int) else 1,
             "limit": loader.num_workers * (loader.prefetch_factor or 0) or 1,
         }
         pool = memory.slots(arguments["limit"] + 2, pin=pin) if spec is not None else None
-        kind = _kind(loader, fills=spec is not None)
-        return cls(kind, dataset, stream, spec, pin, batched, pool, _rules(loader), arguments)
+        return cls(kind_of(loader), dataset, stream, spec, pin, batched, pool, _rules(loader), arguments)
 
     @property
     def limit(self) -> int:
@@ -175,13 +174,35 @@ class Work:
         return pinning.pin(batch) if self.pin else batch
 
 
-def _kind(loader: Any, *, fills: bool) -> str:
+def kind_of(loader: Any) -> str:
+    """Name of the backend that ``iter(loader)`` chooses; starts and allocates nothing."""
     if not loader.num_workers:
         return "serial"
     if loader.workers != "auto":
         return str(loader.workers)
-    plain = loader.worker_init_fn is None and loader.multiprocessing_context is None
-    return "threads" if fills and plain and get_worker_info() is None else "processes"
+    context = loader.multiprocessing_context
+    if _starts_threads(context):
+        return "threads"
+    plain = loader.worker_init_fn is None and context is None
+    return "threads" if plain and get_worker_info() is None and _spec(loader) is not None else "processes"
+
+
+def _starts_threads(context: Any) -> bool:
+    """Whether a context's "processes" are threads, as those of MONAI's ``ThreadDataLoader``."""
+    process = getattr(context, "Process", None)
+    return isinstance(process, type) and issubclass(process, threading.Thread)
+
+
+def _spec(loader: Any) -> Tree | None:
+    """Of one sample, if the dataset fills and batches are collated by default."""
+    batched = loader._auto_collation  # noqa: SLF001  # as above
+    if not batched or is_iterable(loader.dataset) or not _collates_by_default(loader):
+        return None
+    return spec_of(native(loader.dataset))
+
+
+def _collates_by_default(loader: Any) -> bool:
+    return loader.collate_fn is (default_collate if loader._auto_collation else default_convert)  # noqa: SLF001  # as above
 
 
 def _rules(loader: Any) -> Rules:

@@ -193,5 +193,5 @@ def test_state_may_be_asked_for_before_the_first_batch(tmp_path: Path) -> None:
     accelerator.save_state(str(tmp_path))
     accelerator.load_state(str(tmp_path))
 
-    assert loader.base_dataloader._prepared is None
+    assert loader.base_dataloader._newest is None
     assert values(loader)[0] == [0, 1, 2, 3]

@@ -129,7 +129,9 @@ def test_buckets_are_seeked_and_their_state_is_small() -> None:
 
 def test_another_order_is_refused_for_other_ranks_too() -> None:
     """Only the number of ranks and what hangs on it may differ; equally many ranks need equal batches."""
-    state = job("distributed", 4)[0].state_dict()
+    loader = job("distributed", 4)[0]
+    iter(loader)
+    state = loader.state_dict()
 
     with pytest.raises(StateError, match=r"sampler\.type='DistributedSampler', this loader has"):
         job("weighted", 2, state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -18,7 +19,20 @@ from penstock.rng import batch_scope, seeding_globals
 from penstock.trace import Trace
 from penstock.workers.base import NOTHING, Done, Task
 
-__all__ = ["Job", "Opening", "Reading", "between", "collated", "is_stateful", "note_length", "place", "snapshot"]
+__all__ = [
+    "Job",
+    "Opening",
+    "Reading",
+    "between",
+    "collated",
+    "is_stateful",
+    "note_length",
+    "place",
+    "snapshot",
+    "snapshot_before",
+]
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -147,6 +161,15 @@ class Reading:
 def is_stateful(what: Any) -> bool:
     """Whether a dataset or iterator keeps a state of its own."""
     return hasattr(what, "state_dict") and hasattr(what, "load_state_dict")
+
+
+def snapshot_before(dataset: Any, iterator: Any = None) -> dict[str, Any] | None:
+    """:func:`snapshot` before the first sample; None also where they fail: many know where they are only after it."""
+    try:
+        return snapshot(dataset, iterator, ended=False)
+    except Exception:  # whatever their state_dict raises, nothing was taken from them yet
+        _logger.debug("no state before the first sample of %s", type(dataset).__name__, exc_info=True)
+        return None
 
 
 def snapshot(dataset: Any, iterator: Any, *, ended: bool) -> dict[str, Any] | None:

@@ -10,7 +10,16 @@ import numpy as np
 
 from penstock.datasets.base import fetch
 from penstock.loader.faults import LeftOut, Rules
-from penstock.loader.jobs.base import Job, Opening, Reading, collated, is_stateful, note_length, snapshot
+from penstock.loader.jobs.base import (
+    Job,
+    Opening,
+    Reading,
+    collated,
+    is_stateful,
+    note_length,
+    snapshot,
+    snapshot_before,
+)
 from penstock.loader.jobs.singly import Singly
 from penstock.trace import Trace
 from penstock.workers.base import NOTHING, Task
@@ -56,7 +65,7 @@ class SampleJob(Job):
         """See :class:`~penstock.workers.base.Job`."""
         if self._stateful and opening.state is not None and opening.state["dataset"] is not None:
             self.dataset.load_state_dict(copy.deepcopy(opening.state["dataset"]))
-        return self.snapshot()
+        return snapshot_before(self.dataset) if self._stateful else None
 
     def snapshot(self) -> Any:
         """What the dataset says of itself; None if it does not."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from penstock.datasets.base import located
 from penstock.errors import SampleError, StateError
 from penstock.loader.faults import LeftOut, Rules
-from penstock.loader.jobs.base import Job, Opening, Reading, collated, snapshot
+from penstock.loader.jobs.base import Job, Opening, Reading, collated, snapshot, snapshot_before
 from penstock.rng import sample_scope
 from penstock.trace import Trace
 from penstock.workers.base import END, Task
@@ -90,7 +90,7 @@ class StreamJob(Job):
             dataset.load_state_dict(copy.deepcopy(saved["dataset"]))
         self._iterator = iter(dataset)
         if not opening.resumed:
-            self._state = self._snapshot(ended=False)
+            self._state = snapshot_before(dataset, self._iterator)
             return self._state
         restored = saved is not None and (saved["dataset"] is not None or saved["iterator"] is not None)
         if saved is not None and saved["iterator"] is not None:
@@ -104,7 +104,7 @@ class StreamJob(Job):
         if ended:
             self._iterator = iter(())
         self._samples = opening.samples
-        self._state = self._snapshot(ended=False)
+        self._state = self._snapshot(ended=False) if opening.samples else snapshot_before(dataset, self._iterator)
         return self._state
 
     def _run_forward(self, samples: int) -> None:
