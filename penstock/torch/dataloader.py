@@ -26,7 +26,7 @@ from penstock.samplers.base import checked_count, checked_seed
 from penstock.torch.epochs import Opener, begin_rest
 from penstock.torch.iteration import DataLoaderIterator
 from penstock.torch.order import Identity
-from penstock.torch.saving import check, may_have_state, resumable, state_of_epoch, state_of_unstarted
+from penstock.torch.saving import Mark, check, mark_of_epoch, may_have_state, resumable, state_of_unstarted
 from penstock.torch.state import Position, Resume, parse
 from penstock.torch.terms import Epoch, Terms
 from penstock.torch.work import Memory, Work, kind_of
@@ -321,11 +321,18 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if self._resume is not None:
             saved: dict[str, Any] = copy.deepcopy(self._resume)
             return saved
-        if self._epoch is None:
-            processes = self.num_workers if kind_of(self) == "processes" else 0
-            return state_of_unstarted(self._terms(), self._opener.upcoming(self._terms()), processes)
+        mark = self._mark()
+        if mark is not None:
+            return mark.state()
+        processes = self.num_workers if kind_of(self) == "processes" else 0
+        return state_of_unstarted(self._terms(), self._opener.upcoming(self._terms()), processes)
+
+    def _mark(self) -> Mark | None:
+        """Where the newest iterator stands, to be written down later; None before ``iter()``."""
+        if self._resume is not None or self._epoch is None:
+            return None
         iterator = None if self._newest is None else self._newest()
-        return state_of_epoch(self._terms(), self._epoch, iterator)
+        return mark_of_epoch(self._terms(), self._epoch, iterator)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next ``iter()`` go on where ``state_dict`` was taken; an empty one begins anew.

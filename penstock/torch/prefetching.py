@@ -28,6 +28,7 @@ import torch
 
 from penstock.samplers.base import checked_count
 from penstock.torch.batches import tensors_of, to_device
+from penstock.torch.dataloader import DataLoader
 
 __all__ = ["Prefetcher", "prefetch"]
 
@@ -131,7 +132,7 @@ class Prefetcher:
         Before the first batch and behind the last one it is the loader's own.
         """
         if self._position.state is not None:
-            return copy.deepcopy(self._position.state)
+            return self._position.state()
         return self.loader.state_dict()  # type: ignore[no-any-return]  # a user's loader
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -159,7 +160,7 @@ class Prefetcher:
 class _Position:
     """Where the newest iterator stands; an older one writes into its own, which nobody reads."""
 
-    state: dict[str, Any] | None = None
+    state: Callable[[], dict[str, Any]] | None = None
 
 
 @dataclass(slots=True)
@@ -169,7 +170,7 @@ class _Copy:
     batch: Any = None
     event: Any = None
     host: Any = None
-    state: dict[str, Any] | None = None
+    state: Callable[[], dict[str, Any]] | None = None
     error: Exception | None = None
 
 
@@ -178,7 +179,6 @@ class _Walk:
 
     def __init__(self, loader: Any, source: Iterator[Any], copier: _Copier, position: _Position) -> None:
         self._loader, self._source, self._copier, self._position = loader, source, copier, position
-        self._stateful = hasattr(loader, "state_dict")
         self._ahead: deque[_Copy] = deque()
         self._handed = 0
         self._ended = False
@@ -229,6 +229,16 @@ class _Walk:
         """Whether the last one drawn is an error: what the loader has behind it is asked for when it was raised."""
         return bool(self._ahead) and self._ahead[-1].error is not None
 
+    def _state(self) -> Callable[[], dict[str, Any]] | None:
+        """What gives the loader's state as it is now; None where it has none."""
+        if getattr(type(self._loader), "state_dict", None) is DataLoader.state_dict:
+            mark = self._loader._mark()  # noqa: SLF001  # a state is written down only if it is asked for
+            return None if mark is None else mark.state
+        if not hasattr(self._loader, "state_dict"):
+            return None
+        state = self._loader.state_dict()
+        return lambda: copy.deepcopy(state)
+
     def _draw(self) -> None:
         drawn, host = _Copy(), None
         try:
@@ -238,7 +248,7 @@ class _Walk:
             return
         except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
             drawn.error = error
-        drawn.state = self._loader.state_dict() if self._stateful else None
+        drawn.state = self._state()
         if drawn.error is None:
             try:
                 drawn.batch, drawn.event, drawn.host = self._copier.copy(host)

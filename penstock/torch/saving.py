@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.datasets.base import is_iterable
@@ -21,21 +22,51 @@ from penstock.torch.state import Beginning, Position, Resume, Share, dump, parse
 from penstock.torch.stateful import Stateful
 from penstock.torch.terms import Epoch, Terms
 
-__all__ = ["check", "may_have_state", "resumable", "state_of_epoch", "state_of_unstarted"]
+__all__ = ["Mark", "check", "mark_of_epoch", "may_have_state", "resumable", "state_of_unstarted"]
 
 
-def state_of_epoch(terms: Terms, epoch: Epoch, iterator: DataLoaderIterator | None) -> dict[str, Any]:
-    """The ``state_dict`` of a loader whose newest epoch is ``epoch``."""
-    live = epoch.position
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a loader is at one moment, kept in as little as can be; :meth:`state` writes it down.
+
+    Parameters
+    ----------
+    live, snapshot : Position
+        What was delivered, and where workers last said where they were; copies.
+    now : Randomness
+        The random states.
+    order : dict
+        Fields of a state that say which order it belongs to.
+    length : int, optional
+        What ``len(dataset)`` was, if it was asked for.
+    """
+
+    live: Position
+    snapshot: Position
+    now: Randomness
+    order: dict[str, Any]
+    length: int | None
+
+    def state(self) -> dict[str, Any]:
+        """The ``state_dict``."""
+        return dump(self.live, self.snapshot, self.now, copy.deepcopy(self.order), self.length)
+
+
+def mark_of_epoch(terms: Terms, epoch: Epoch, iterator: DataLoaderIterator | None) -> Mark:
+    """Where a loader is whose newest epoch is ``epoch``."""
     if iterator is not None and may_have_state(terms.dataset):
         iterator.note_start()
+    live, snapshot = epoch.position, epoch.standing()
     with undisturbed():
         now = Randomness.now(
             generators_of(terms, terms.index_sampler) if live.finished else (),
             of_torch=terms.generator is None or not terms.num_workers,
             of_others=not terms.num_workers,
         )
-    return copy.deepcopy(dump(live, epoch.standing(), now, _order(terms, live), terms.reported_length))
+    if epoch.order is None:
+        epoch.order = _order(terms, live)
+    copied = live.copy()
+    return Mark(copied, copied if snapshot is live else snapshot.copy(), now, epoch.order, terms.reported_length)
 
 
 def state_of_unstarted(terms: Terms, number: int, processes: int) -> dict[str, Any]:
@@ -62,7 +93,7 @@ def state_of_unstarted(terms: Terms, number: int, processes: int) -> dict[str, A
         shares={worker: Share(state=state) for worker in range(max(1, processes))},
     )  # fmt: skip
     order = _order(terms, position)
-    return copy.deepcopy(dump(position, position, now, order, terms.reported_length, started=False))
+    return dump(position, position, now, order, terms.reported_length, started=False)
 
 
 def _order(terms: Terms, position: Position) -> dict[str, Any]:

@@ -11,6 +11,7 @@ samples each worker gave. All of it is O(1) in size, and JSON keeps it if it kee
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -175,12 +176,13 @@ def dump(
     """The ``state_dict`` of a loader that has come to ``live``, whose workers said where they were at ``snapshot``.
 
     ``order``: the fields ``order``, ``ranks`` and ``sampler_seed``. ``length``: ``len(dataset)``, if it was asked for.
-    ``started``: whether the epoch has begun.
+    ``started``: whether the epoch has begun. What the user's own objects say is copied.
     """
     replay = live.batches - snapshot.batches
+    of_sampler, of_iterator = copy.deepcopy(snapshot.sampler) or (None, {"samples_yielded": snapshot.samples})
     main = {
-        "_sampler_iter_state": snapshot.sampler[1] if snapshot.sampler else {"samples_yielded": snapshot.samples},
-        "_index_sampler_state": snapshot.sampler[0] if snapshot.sampler else None,
+        "_sampler_iter_state": of_iterator,
+        "_index_sampler_state": of_sampler,
         "_sampler_iter_yielded": snapshot.batches,
         "_IterableDataset_len_called": length,
         "_shared_seed": None,
@@ -246,7 +248,7 @@ def _key(worker: int) -> str:
 
 def _split(share: Share, position: Position) -> tuple[Any, Any]:
     """A share's state as torchdata keeps it: the dataset's, and for a stream the fetcher's."""
-    state = share.state or {"dataset": None, "iterator": None, "ended": False}
+    state = copy.deepcopy(share.state) or {"dataset": None, "iterator": None, "ended": False}
     if not position.iterable:
         return state["dataset"], None
     ended = state["ended"] or share.ended

@@ -114,6 +114,8 @@ class Epoch:
         Told of each batch that is delivered, where batches may come without some of their samples.
     since : list of Task, optional
         Where workers may be taken away: the tasks of what was delivered since they last said where they were.
+    order : dict, optional
+        What a state says of the order, once one was asked for.
     """
 
     plan: Plan
@@ -125,6 +127,7 @@ class Epoch:
     every: int | None = 1
     tally: Tally | None = None
     since: list[Task] | None = None
+    order: dict[str, Any] | None = None
     _snapshot: Position | None = None
 
     def __post_init__(self) -> None:

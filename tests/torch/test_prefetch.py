@@ -17,10 +17,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import penstock as ps  # noqa: E402  # it needs torch
+import penstock.torch as pt  # noqa: E402  # as above
 from penstock.errors import ArgumentError  # noqa: E402  # as above
 from penstock.slots import SlotPool  # noqa: E402  # as above
 from penstock.torch import prefetching  # noqa: E402  # as above
 from penstock.torch.prefetching import Prefetcher, prefetch  # noqa: E402  # as above
+from penstock.torch.saving import Mark  # noqa: E402  # as above
 
 META = torch.device("meta")
 
@@ -582,20 +584,22 @@ def test_a_device_without_streams_gets_a_plain_copy() -> None:
 # states
 
 
+@pytest.mark.parametrize("module", [ps, pt])
 @pytest.mark.parametrize("streams", [None, FakeStreams()])
 @pytest.mark.parametrize("taken", range(8))
-def test_a_state_counts_what_was_handed_over(taken: int, streams: Any) -> None:
+def test_a_state_counts_what_was_handed_over(taken: int, streams: Any, module: Any) -> None:
     """After each batch, before the first and at the end: the loader goes on with the batch that comes next."""
 
     def loader() -> Any:
-        return ps.DataLoader(ps.ArrayDataset(np.arange(20)), 3, shuffle=True, seed=3, num_workers=1)
+        kind = {"collate_fn": lambda samples: [np.array(samples)], "num_workers": 1, "workers": "threads"}
+        return module.DataLoader(list(range(20)), 3, shuffle=True, seed=3, **kind)
 
     def values(batches: Any) -> list[Any]:
         return [batch[0].tolist() for batch in batches]
 
     one = loader()
     reference = values(one) + values(one)
-    prefetcher = Prefetcher(loader(), META if streams else torch.device("cpu"), depth=3, streams=streams)
+    prefetcher = Prefetcher(loader(), torch.device("cpu"), depth=3, streams=streams)
     walk = iter(prefetcher)
     got = values(next(walk) for _ in range(min(taken, 7)))
     if taken == 7:
@@ -609,6 +613,42 @@ def test_a_state_counts_what_was_handed_over(taken: int, streams: Any) -> None:
         got += values(resumed)
 
     assert got == reference
+
+
+def test_a_state_is_written_down_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefetching notes where the loader is, and has no state written with each batch."""
+    written: list[int] = []
+    write = Mark.state
+
+    def counted(mark: Mark) -> dict[str, Any]:
+        written.append(mark.live.batches)
+        return write(mark)
+
+    monkeypatch.setattr(Mark, "state", counted)
+    prefetched = Prefetcher(pt.DataLoader(list(range(20)), 3), META, depth=3, streams=FakeStreams())
+    walk = iter(prefetched)
+    next(walk), next(walk)
+
+    assert written == []
+    assert prefetched.state_dict()["_num_yielded"] == 2
+    assert written == [2]
+
+
+class Counting(pt.DataLoader[Any]):
+    """A loader with a state of its own."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """More than its base's."""
+        return {**super().state_dict(), "mine": True}
+
+
+def test_a_subclass_has_the_last_word_on_its_state() -> None:
+    """What it overrides is asked."""
+    prefetched = Prefetcher(Counting(list(range(20)), 3), META, depth=3, streams=FakeStreams())
+
+    next(iter(prefetched))
+
+    assert prefetched.state_dict()["mine"]
 
 
 def test_an_older_iterator_does_not_speak_for_a_newer() -> None:
