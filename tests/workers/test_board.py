@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.workers.processes.board import Board, StopWork
+from penstock.workers.processes.board import Board, StopWork, stacks_of
 
 
 def forked(act: Callable[[], None]) -> int:
@@ -43,7 +43,7 @@ def test_a_new_board_is_at_nothing() -> None:
 
     assert (board.batch, board.row, board.progress, board.answers) == (-1, -1, 0, False)
     assert board.busy_s < 60
-    assert "still starting" in board.ask(os.getpid())
+    assert "still starting" in stacks_of([(board, os.getpid())])[0]
     board.close()
 
 
@@ -85,10 +85,10 @@ def test_a_worker_shows_its_stack_again_and_again() -> None:
 
     pid = forked(stuck_in_a_sample)
     wait_for(lambda: board.answers)
-    stacks = [board.ask(pid, 20) for _ in range(3)]
+    stacks = [stacks_of([(board, pid)], 20)[0] for _ in range(3)]
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    gone = board.ask(pid)
+    [gone] = stacks_of([(board, pid)])
 
     assert all(stack.count("stuck_in_a_sample") == 1 for stack in stacks)
     assert gone == "(the process is gone)"
@@ -106,7 +106,7 @@ def test_a_stopped_worker_is_not_waited_for() -> None:
     pid = forked(sleep)
     wait_for(lambda: board.answers)
     os.kill(pid, signal.SIGSTOP)
-    said = board.ask(pid, 0.2)
+    [said] = stacks_of([(board, pid)], 0.2)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 
@@ -114,9 +114,27 @@ def test_a_stopped_worker_is_not_waited_for() -> None:
     board.close()
 
 
+def test_many_stopped_workers_share_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many do not answer, the patience is spent once: all are asked before any is waited for."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(os, "kill", lambda pid, number: None)
+    boards = [Board() for _ in range(20)]
+    for board in boards:
+        monkeypatch.setattr(type(board), "answers", True)
+
+    said = stacks_of([(board, 1) for board in boards])
+
+    assert said == ["(no answer: the process is stopped)"] * 20
+    assert now[0] < 0.6
+    for board in boards:
+        board.close()
+
+
 CRASH = """
 import os, signal, threading, time
-from penstock.workers.processes.board import Board
+from penstock.workers.processes.board import Board, stacks_of
 
 board = Board()
 
@@ -133,7 +151,7 @@ if not (pid := os.fork()):
         os._exit(0)
 while not board.answers:
     time.sleep(0.005)
-assert "crash_here" in board.ask(pid, 20)
+assert "crash_here" in stacks_of([(board, pid)], 20)[0]
 board.begin(1)
 assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGABRT
 print(board.stack())

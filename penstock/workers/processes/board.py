@@ -14,16 +14,19 @@ import faulthandler
 import os
 import signal
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from penstock.workers.processes.memory import mapped, memory_file
 
-__all__ = ["Board"]
+__all__ = ["Board", "StopWork", "stacks_of"]
 
 _PROGRESS, _BATCH, _ROW, _SINCE, _STOP, _ANSWERS = range(6)
 _PAGE: Final = 4096
 _SIZE: Final = _PAGE + (1 << 16)
 _ASK: Final = signal.SIGUSR1
+_LOOK_S: Final = 0.01
+"""How often boards are looked at for a stack; one that is the same twice is whole."""
 
 
 class StopWork(BaseException):
@@ -121,8 +124,8 @@ class Board:
         """What the fault handler has written."""
         return bytes(self._memory[_PAGE:]).split(b"\0", 1)[0].decode("utf-8", "replace").strip()
 
-    def ask(self, pid: int, patience_s: float = 0.5) -> str:
-        """Ask the process for its stacks; what it wrote within ``patience_s``, or that it did not answer."""
+    def ask(self, pid: int) -> str | None:
+        """Ask the process for its stacks, for :meth:`stack`; the reason in words if it cannot answer."""
         if not self.answers:
             return "(it is still starting: importing what the dataset needs, or waiting for a lock that was held)"
         self.clear()
@@ -130,11 +133,25 @@ class Board:
             os.kill(pid, _ASK)
         except ProcessLookupError:
             return "(the process is gone)"
-        deadline, seen = time.monotonic() + patience_s, ""
-        while time.monotonic() < deadline:
-            time.sleep(0.01)
-            stack = self.stack()
-            if stack and stack == seen:
-                return stack
-            seen = stack
-        return seen or "(no answer: the process is stopped)"
+        return None
+
+
+def stacks_of(workers: Sequence[tuple[Board, int]], patience_s: float = 0.5) -> list[str]:
+    """The stacks of processes, all asked at once: boards and pids.
+
+    Returns
+    -------
+    list of str
+        What each wrote within ``patience_s`` in all, or why it wrote nothing.
+    """
+    found = [board.ask(pid) for board, pid in workers]
+    seen = [""] * len(workers)
+    deadline = time.monotonic() + patience_s
+    while None in found and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+        for i, (board, _) in enumerate(workers):
+            stack = board.stack() if found[i] is None else ""
+            if stack and stack == seen[i]:
+                found[i] = stack
+            seen[i] = stack
+    return [said or seen[i] or "(no answer: the process is stopped)" for i, said in enumerate(found)]

@@ -19,6 +19,7 @@ from penstock.errors import SampleError, StallError, WorkerError
 from penstock.slots import PageLock, Quarantine
 from penstock.trace import STAGES
 from penstock.workers.base import END, Done, Job, Task
+from penstock.workers.processes.board import stacks_of
 from penstock.workers.processes.ending import KILLED, await_end, end_all, fate, has_ended
 from penstock.workers.processes.packing import unpack, unpacked_state
 from penstock.workers.processes.seat import Seat, Start
@@ -372,18 +373,16 @@ class Pool:
 
     def stuck(self) -> str:
         """What each busy worker is at."""
+        busy = [w for w in self.workers if not w.dead and (w.pending or w.state_at_start is None)]
+        # one that has ended is not asked: its number may be another's
+        living = [worker for worker in busy if not has_ended(worker.process)]
+        stacks = stacks_of([(worker.board, worker.process.pid) for worker in living])
+        said = {worker.number: stack for worker, stack in zip(living, stacks, strict=True)}
         parts = []
-        for worker in self.workers:
-            if worker.dead or not (worker.pending or worker.state_at_start is None):
-                continue
-            board, who = worker.board, f"worker {worker.number} (pid {worker.process.pid})"
-            if has_ended(worker.process):  # and its number may be another's
-                parts.append(f"{who} has ended")
-                continue
-            parts.append(
-                f"{who} has been busy for {board.busy_s:.1f} s with {worker.doing()}, here:\n"
-                f"{board.ask(worker.process.pid)}"
-            )
+        for worker in busy:
+            who = f"worker {worker.number} (pid {worker.process.pid})"
+            at = f"has been busy for {worker.board.busy_s:.1f} s with {worker.doing()}, here:\n"
+            parts.append(f"{who} {at}{said[worker.number]}" if worker.number in said else f"{who} has ended")
         return "\n".join(parts) or "every worker is idle"
 
     # the end
