@@ -19,6 +19,7 @@ from penstock.errors import ArgumentError, PenstockError
 
 if TYPE_CHECKING:
     from penstock.pack import IndexReport
+    from penstock.stores import base
     from penstock.view import SizeRange, StoreInfo
 
 __all__ = ["app", "main"]
@@ -78,6 +79,15 @@ Store = Annotated[
     str, typer.Argument(metavar="STORE", help="A pack, a folder of images, or a URL such as `lmdb://photos.lmdb`.")
 ]
 
+Classes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="The classes in the order of their numbers: names with commas, or a text file with a name a line. By "
+        "default the sub-folders in plain string order, as in torchvision.",
+    ),
+]
+
 
 @app.command()
 def pack(
@@ -99,6 +109,7 @@ def pack(
     index: Annotated[
         PackIndex, typer.Option(help="Make decode indices besides, so that crops decode in part (`penstock index`).")
     ] = PackIndex.NONE,
+    classes: Classes = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Threads that read and check; by default one per core, less the writer's.")
     ] = None,
@@ -121,6 +132,7 @@ def pack(
             check=check,
             transcode=transcode,
             index=index.value,
+            classes=_class_names(classes),
             progress=True,
         )
     except KeyboardInterrupt:
@@ -145,6 +157,7 @@ def index(
         Kind, typer.Option(help="Places to begin: each row of blocks (0.25 % of the images' size), or each 64 pixels.")
     ] = Kind.ROWS,
     field: Annotated[str | None, typer.Option(help="Which field, where several are images.")] = None,
+    classes: Classes = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; by default one per core.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Make again what is there.")] = False,
 ) -> None:
@@ -155,7 +168,8 @@ def index(
     from penstock.pack import index as run
 
     try:
-        report = run(store, kind=kind.value, field=field, workers=workers, overwrite=overwrite, progress=True)
+        with _opened(store, classes) as opened:
+            report = run(opened, kind=kind.value, field=field, workers=workers, overwrite=overwrite, progress=True)
     except KeyboardInterrupt:
         _complain("interrupted; what was made is kept, and the same command without --overwrite resumes it")
         raise typer.Exit(INTERRUPTED) from None
@@ -203,18 +217,20 @@ def info(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     sheet: Annotated[Path | None, typer.Option(help="Also draw samples with their labels into this PNG.")] = None,
+    classes: Classes = None,
 ) -> None:
     """Say what STORE holds: fields, classes, sizes and formats of its images."""
     from penstock import view
 
-    said = view.info(store)
-    if as_json:
-        print(json.dumps(said.to_json(), ensure_ascii=False, indent=2))
-    else:
-        _print_info(said)
-    if sheet is not None:
-        shown = view.contact_sheet(store, sheet)
-        print(f"{sheet}: {len(shown)} samples", file=sys.stderr if as_json else sys.stdout)
+    with _opened(store, classes) as opened:
+        said = view.info(opened)
+        if as_json:
+            print(json.dumps(said.to_json(), ensure_ascii=False, indent=2))
+        else:
+            _print_info(said)
+        if sheet is not None:
+            shown = view.contact_sheet(opened, sheet)
+            print(f"{sheet}: {len(shown)} samples", file=sys.stderr if as_json else sys.stdout)
 
 
 @app.command()
@@ -243,6 +259,27 @@ def main() -> None:
     except PenstockError as error:
         _complain(str(error))
         sys.exit(FAILED)
+
+
+def _opened(store: str, classes: str | None) -> base.Store:
+    from penstock import stores
+
+    names = _class_names(classes)
+    return stores.open(store, **({} if names is None else {"classes": names}))
+
+
+def _class_names(given: str | None) -> list[str] | None:
+    """The value of --classes: names with commas, or the lines of a file."""
+    if given is None:
+        return None
+    if "," not in given and ("/" in given or given.endswith(".txt") or Path(given).is_file()):
+        try:
+            lines = Path(given).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArgumentError(f"--classes: the file {given} cannot be read: {error}") from error
+    else:
+        lines = given.split(",")
+    return [name for name in map(str.strip, lines) if name]
 
 
 def _complain(message: str) -> None:

@@ -76,6 +76,33 @@ def test_pack_keeps_a_finished_pack(photos: Path, tmp_path: Path) -> None:
     assert "finished pack of 12 records" in refused.stderr
 
 
+@pytest.mark.parametrize("given", ["dogs,ants,cats", "file"])
+def test_classes_are_named_in_a_list_or_a_file(photos: Path, tmp_path: Path, given: str) -> None:
+    """--classes takes names with commas, or a text file with a name a line."""
+    if given == "file":
+        given = str(tmp_path / "classes.txt")
+        Path(given).write_text("dogs\nants\n\ncats\n")
+
+    packed = run("pack", photos, tmp_path / "p.lmdb", "--classes", given)
+    indexed = run("index", photos, "--classes", given)
+    shown = run("info", photos, "--classes", given, "--json")
+
+    assert (packed.returncode, indexed.returncode) == (0, 0)
+    with ps.open(tmp_path / "p.lmdb") as store:
+        assert store.schema["label"].classes == ("dogs", "ants", "cats")
+    assert json.loads(shown.stdout)["classes"] == {"dogs": 6, "ants": 0, "cats": 6}
+
+
+def test_classes_that_do_not_fit_are_wrong_usage(photos: Path, tmp_path: Path) -> None:
+    """A folder that --classes does not name is one line that names it, exit code 2, and nothing is written."""
+    done = run("pack", photos, tmp_path / "p.lmdb", "--classes", "cats,lions")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "'dogs'" in done.stderr
+    assert not (tmp_path / "p.lmdb").exists()
+
+
 def test_verify_of_a_whole_pack(photos: Path, tmp_path: Path) -> None:
     """Nothing wrong: one line, exit code 0."""
     ps.pack(photos, tmp_path / "p.lmdb")

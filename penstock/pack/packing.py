@@ -31,7 +31,7 @@ from penstock.pack.progress import shown
 from penstock.pack.transcoding import TRANSCODES, to_baseline
 from penstock.sample import Field, Schema
 from penstock.stores.base import Skipped, Store, Writer
-from penstock.stores.names import clashes
+from penstock.stores.names import check_classes, clashes, differing_classes
 
 __all__ = ["ON_ERROR", "PackProgress", "PackReport", "list_bounded", "pack"]
 
@@ -95,6 +95,7 @@ def pack(
     check: str = "header",
     transcode: str = "none",
     index: str = "none",
+    classes: Sequence[str] | None = None,
     progress: bool | Callable[[PackProgress], None] | None = None,
 ) -> PackReport:
     """Pack a source into a store.
@@ -121,6 +122,9 @@ def pack(
         same pixels and metadata, a few per cent larger, which decode faster and in parts; all else is stored as it is.
     index : {"none", "rows", "tiles"}
         Make decode indices beside the finished pack; see :func:`penstock.index`, which can do it later as well.
+    classes : sequence of str, optional
+        Names of the classes in the order of their numbers, for a folder of images; see
+        :class:`~penstock.stores.files.FilesStore`. By default its sub-folders in plain string order, as in torchvision.
     progress : bool or callable, optional
         True: a bar on the terminal. A callable gets a :class:`PackProgress` now and then, in this thread.
 
@@ -146,7 +150,7 @@ def pack(
     _refuse_arguments(on_error, check, transcode, index, workers)
     start = time.monotonic()
     with ExitStack() as stack:
-        source = src if isinstance(src, Store) else stack.enter_context(stores.open(src))
+        source = _open_source(src, classes, stack)
         kind, path = stores.find(dst, to_write=True)
         _refuse_overlap(source.url.partition("://")[2], path)
         if index != "none":
@@ -180,6 +184,19 @@ def pack(
         kept=job.kept,
         indexed=indexed,
     )
+
+
+def _open_source(src: str | os.PathLike[str] | Store, classes: Sequence[str] | None, stack: ExitStack) -> Store:
+    if not isinstance(src, Store):
+        return stack.enter_context(stores.open(src, **({} if classes is None else {"classes": classes})))
+    held = src.schema["label"].classes if "label" in src.schema else ()
+    if classes is not None and check_classes(classes) != held:
+        raise ArgumentError(
+            f"the source is open, and its classes {differing_classes(held, tuple(classes))}; open the source with "
+            "classes=[...]",
+            store=src.url,
+        )
+    return src
 
 
 def _indexed(

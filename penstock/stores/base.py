@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, StoreError
+from penstock.plurals import counted
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -206,6 +207,11 @@ class Store(ABC):
         """What lies in the store and is no record, with the reason; nothing is left out silently."""
         return ()
 
+    @property
+    def unreadable(self) -> tuple[Skipped, ...]:
+        """Those of :attr:`problems` that may be records: packing refuses them, unless it is told to leave them out."""
+        return ()
+
     def close(self) -> None:
         """Let go of what the store holds; reading raises afterwards, closing again does nothing."""
         self._closed = True
@@ -224,7 +230,7 @@ class Store(ABC):
         return _reopen, (type(self), str(self._path), self._options, self.digest())
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self)} records: {', '.join(self.schema.fields)}"
+        state = "closed" if self._closed else f"{counted(len(self), 'record')}: {', '.join(self.schema.fields)}"
         return f"<{type(self).__name__} {self.url!r}, {state}>"
 
     def _refuse_closed(self) -> None:
@@ -234,7 +240,8 @@ class Store(ABC):
     def _refuse_outside(self, index: int) -> None:
         if not 0 <= index < len(self):
             raise RecordIndexError(
-                f"index {index} is outside this store of {len(self)} records (0 .. {len(self) - 1})", store=self.url
+                f"index {index} is outside this store of {counted(len(self), 'record')} (0 .. {len(self) - 1})",
+                store=self.url,
             )
 
 

@@ -186,6 +186,37 @@ def test_moved_file_has_another_label(photos: Path, tmp_path: Path) -> None:
     assert any("classes" in problem.reason for problem in problems)
 
 
+def test_class_numbers_may_differ_where_names_agree(tmp_path: Path) -> None:
+    """A pack whose classes stand in another order than the folder's now do holds the same classes: nothing is wrong."""
+    photos = make_photos(tmp_path / "photos", 12, ("2", "10"))
+    ps.pack(photos, tmp_path / "p.lmdb", classes=["2", "7", "10"])
+
+    report = ps.verify(tmp_path / "p.lmdb", photos)
+
+    assert (report.ok, report.compared) == (True, 12)
+
+
+def test_source_with_an_empty_class_is_compared(photos: Path, tmp_path: Path) -> None:
+    """A class folder that was emptied is no obstacle: its files are named as missing."""
+    (photos / "dogs").rename(tmp_path / "elsewhere")
+    (photos / "dogs").mkdir()
+
+    problems = ps.verify(tmp_path / "photos.lmdb", photos).problems
+
+    assert {problem.key for problem in problems} == {f"dogs/{number}.jpg" for number in range(1, 12, 2)}
+
+
+def test_class_that_the_pack_lacks_is_named(photos: Path, tmp_path: Path) -> None:
+    """A class folder that was added is named, and so are its files."""
+    make_photos(photos, 1, ("lions",))
+
+    problems = ps.verify(tmp_path / "photos.lmdb", photos).problems
+
+    assert [problem.key for problem in problems] == [None, "lions/0.jpg"]
+    assert "classes" in problems[0].reason
+    assert "'lions'" in problems[0].reason
+
+
 def test_wrong_label_in_the_pack_is_found(photos: Path, tmp_path: Path) -> None:
     """A pack whose label differs from the source's is found, the record named."""
     with ps.open(photos) as source:
