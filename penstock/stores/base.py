@@ -93,8 +93,9 @@ class Store(ABC):
     Notes
     -----
     Every method may be called by several threads at once. A store is pickled as its URL, options and digest, and
-    opened anew by whoever unpickles it; what was changed in between is refused there. A store that a fork carried
-    into another process reopens what it must at its next use.
+    opened anew by whoever unpickles it; what was changed in between is refused there. A store without checksums may
+    instead carry what it listed, and refuse each record that changed (:class:`~penstock.stores.files.FilesStore`). A
+    store that a fork carried into another process reopens what it must at its next use.
     """
 
     kind: ClassVar[str]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
 from penstock.sample import Field, Record, Schema
 from penstock.stores.base import Skipped, Store
-from penstock.stores.listing import list_folder, name_kind
+from penstock.stores.listing import Listing, list_folder, name_kind
 from penstock.stores.names import check_classes
 
 __all__ = ["FilesStore"]
@@ -61,6 +61,11 @@ class FilesStore(Store):
     -----
     The order of the records does not depend on ``classes``: folders stand in plain string order, files inside one in
     natural order (``2.jpg`` before ``10.jpg``).
+
+    The store is what the folder held when it was listed. A pickled store carries the listing: a worker that opens it
+    lists nothing, and looks at no file before it reads it. A file that has vanished since, is no regular file any more
+    or has another size is an error of its own record. Another time of change alone is none; nor is a file of the same
+    size with other bytes, which only a pack's checksums can tell.
     """
 
     kind: ClassVar[str] = "files"
@@ -68,14 +73,14 @@ class FilesStore(Store):
     def __init__(self, path: str | os.PathLike[str], *, classes: Sequence[str] | None = None) -> None:
         names = None if classes is None else check_classes(classes)
         super().__init__(path, **({} if names is None else {"classes": names}))
-        if not self._path.is_dir():
-            raise StoreNotFoundError("there is no such folder", store=self.url)
-        listing = list_folder(self._path, self.url, names)
-        self._keys: Sequence[str] = listing.keys
-        self._problems, self._unreadable = listing.problems, listing.unreadable
-        self._labels = np.array(listing.labels, np.int64)
-        self._labels.flags.writeable = False
+        self._refuse_missing()
+        self._adopt(list_folder(self._path, self.url, names))
+
+    def _adopt(self, listing: Listing) -> None:
+        self._listing = listing
+        self._keys, self._labels, self._sizes = listing.keys, listing.labels, listing.sizes.data
         self._schema = Schema({"image": Field("image"), "label": Field("label", listing.classes)})
+        self._pressed: tuple[Any, ...] | None = None
 
     @property
     def schema(self) -> Schema:
@@ -103,23 +108,14 @@ class FilesStore(Store):
         return self._keys
 
     def digest(self) -> str:
-        """A hash of names, sizes and times of change; looks at every file's directory entry."""
+        """A hash of names, labels, sizes and times of change, as they were when the folder was listed."""
         self._refuse_closed()
-        state = xxhash.xxh3_128()
-        for key in self._keys:
-            try:
-                seen = os.stat(f"{self._path}/{key}")  # noqa: PTH116  # of a million files: pathlib takes twice as long
-                state.update(f"{key}\0{seen.st_size}\0{seen.st_mtime_ns}\n".encode())
-            except FileNotFoundError:
-                state.update(f"{key}\0gone\n".encode())
-        state.update(repr((self._schema.to_json(), self._problems)).encode())
-        return state.hexdigest()
+        return self._listing.digest
 
     def fingerprint(self) -> str:
         """A hash of names and labels: a copied folder has other times, and is the same all the same."""
         state = xxhash.xxh3_128(repr(self._schema.to_json()).encode())
-        for key in self._keys:
-            state.update(f"{key}\0".encode())
+        state.update(self._keys.joined)
         state.update(self._labels.astype("<i8").tobytes())
         return state.hexdigest()
 
@@ -131,18 +127,28 @@ class FilesStore(Store):
     @property
     def problems(self) -> tuple[Skipped, ...]:
         """Files that are no images, folders without any, links to nowhere or in circles; each with the reason."""
-        return self._problems
+        return self._listing.problems
 
     @property
     def unreadable(self) -> tuple[Skipped, ...]:
         """Those of them that may be images or hold some: links to nowhere, what may not be read."""
-        return self._unreadable
+        return self._listing.unreadable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._refuse_closed()
+        if self._pressed is None:  # once, however many workers there are
+            self._pressed = self._listing.pressed()
+        return _reopen, (type(self), str(self._path), self._options, self._pressed)
+
+    def _refuse_missing(self) -> None:
+        if not self._path.is_dir():
+            raise StoreNotFoundError("there is no such folder", store=self.url)
 
     def _read(self, index: int) -> Record:
         self._refuse_outside(index)
         key = self._keys[index]
         try:
-            content = _contents(f"{self._path}/{key}")
+            content = _contents(f"{self._path}/{key}", self._sizes[index])
         except FileNotFoundError as error:
             raise StoreNotFoundError(
                 "this file vanished after the folder was listed", store=self.url, key=key, index=index
@@ -153,13 +159,28 @@ class FilesStore(Store):
         return Record(index, key, {"image": content, "label": int(self._labels[index])})
 
 
-def _contents(path: str) -> bytes:
-    """All bytes of a regular file; one that grows or shrinks while it is read is refused."""
+def _reopen(cls: type[FilesStore], path: str, options: Mapping[str, Any], pressed: tuple[Any, ...]) -> FilesStore:
+    """A pickled store, with the listing that it brought along."""
+    store = cls.__new__(cls)
+    Store.__init__(store, path, **options)
+    store._refuse_missing()  # noqa: SLF001  # its own other half
+    store._adopt(Listing.restored(pressed))  # noqa: SLF001  # its own other half
+    return store
+
+
+def _contents(path: str, listed: int) -> bytes:
+    """All bytes of a regular file of the size that was listed; one that changes while it is read is refused."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO put in the file's place must not block
     try:
         before = os.fstat(file)
         if not stat.S_ISREG(before.st_mode):
             raise OSError(errno.EINVAL, f"it is {name_kind(before.st_mode)}, no longer a regular file")
+        if before.st_size != listed:
+            raise OSError(
+                errno.ESTALE,
+                f"it was changed after the folder was listed ({listed} bytes then, {before.st_size} now); open the "
+                "store again to take it as it is",
+            )
         content = os.read(file, before.st_size + 1)  # one more than there is: a read that falls short met the end
         while 0 < len(content) < before.st_size and (part := os.read(file, before.st_size + 1 - len(content))):
             content += part  # the system gives 2 GiB at most at a time

@@ -241,15 +241,20 @@ def test_empty_file_is_a_record(tmp_path: Path) -> None:
 
 
 def test_digest_sees_sizes_and_times(tmp_path: Path) -> None:
-    """The digest changes with a file's size or time of change, and with an added problem."""
+    """The digest changes with a file's size or time of change and with a file that may be an image; not with others."""
     put(tmp_path, "cats/1.jpg")
     first = FilesStore(tmp_path).digest()
     os.utime(tmp_path / "cats" / "1.jpg", ns=(1, 1))
     second = FilesStore(tmp_path).digest()
-    put(tmp_path, "cats/notes.txt")
+    (tmp_path / "cats" / "1.jpg").write_bytes(b"other")
+    os.utime(tmp_path / "cats" / "1.jpg", ns=(1, 1))
     third = FilesStore(tmp_path).digest()
+    (tmp_path / "cats" / "gone.jpg").symlink_to("nowhere")
+    fourth = FilesStore(tmp_path).digest()
+    put(tmp_path, "cats/notes.txt")
 
-    assert len({first, second, third}) == 3
+    assert len({first, second, third, fourth}) == 4
+    assert FilesStore(tmp_path).digest() == fourth
 
 
 def test_reading_past_the_end_says_what_there_is(tmp_path: Path) -> None:
