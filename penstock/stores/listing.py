@@ -36,9 +36,16 @@ from penstock.stores.names import listed, natural_key
 __all__ = ["IMAGE_SUFFIXES", "KeyList", "Listing", "list_folder", "name_kind"]
 
 IMAGE_SUFFIXES: Final = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff"}
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff"}
+    | {".ppm", ".pgm", ".pbm", ".pnm", ".avif"}
 )
-"""Endings, in lower case, that make a file an image of the store."""
+"""Endings, in lower case, that make a file an image of the store: of the formats that decoding reads."""
+
+_UNREAD_SUFFIXES: Final = frozenset(
+    {".heic", ".heif", ".hif", ".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx", ".jxl", ".jxr", ".tga", ".psd", ".exr"}
+    | {".hdr", ".qoi", ".dds", ".pcx", ".sgi", ".pfm", ".dcm", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf"}
+)
+"""Endings of images that decoding does not read: such a file is no bystander, as a README is."""
 
 _SYSTEM_FOLDERS: Final = frozenset(
     {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found", "__pycache__"}
@@ -304,12 +311,15 @@ class _Walk:
 
     def _is_folder(self, entry: os.DirEntry[str], key: str) -> bool:
         """Whether an entry is a folder to enter; if not, it is taken as a record or noted as none."""
-        is_image = entry.name[entry.name.rfind(".") :].lower() in IMAGE_SUFFIXES
+        suffix = entry.name[entry.name.rfind(".") :].lower()
+        is_image = suffix in IMAGE_SUFFIXES
         is_folder = False
         try:
             is_folder = entry.is_dir()
             entry.name.encode()
-            if not is_folder:
+            if not is_folder and suffix in _UNREAD_SUFFIXES and entry.is_file():
+                self._refuse(key, f"an image of a format that is not read here ({suffix}); convert it to PNG or JPEG")
+            elif not is_folder:
                 self._take(entry, key, is_image=is_image)
             elif entry.name in _SYSTEM_FOLDERS:
                 self.ignore(f"{key}/", "a folder that an operating system or a tool keeps")

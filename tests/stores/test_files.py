@@ -119,6 +119,17 @@ def test_what_may_be_an_image_is_told_apart(tmp_path: Path) -> None:
     assert {problem.key for problem in store.problems} == unreadable | others
 
 
+def test_images_of_formats_that_are_not_read_are_told_apart(tmp_path: Path) -> None:
+    """A photograph that cannot be read is no bystander: it is named as an image, with what to do."""
+    put(tmp_path, "cats/1.ppm", "cats/2.AVIF", "cats/3.heic", "cats/4.jp2", "cats/5.pdf")
+
+    store = FilesStore(tmp_path)
+
+    assert list(store.keys()) == ["cats/1.ppm", "cats/2.AVIF"]
+    assert [problem.key for problem in store.unreadable] == ["cats/3.heic", "cats/4.jp2"]
+    assert "convert it" in store.unreadable[0].reason
+
+
 def test_special_files_are_never_opened(tmp_path: Path) -> None:
     """A FIFO (opening it would block for ever) and a socket are listed, not opened."""
     put(tmp_path, "cats/1.jpg")
