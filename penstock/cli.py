@@ -120,7 +120,7 @@ def pack(
     An interrupted pack is resumed by the same command. Files that cannot be packed are listed by name.
     """
     from penstock.pack import pack as run
-    from penstock.pack.packing import list_bounded
+    from penstock.pack.job import list_bounded
 
     try:
         report = run(
@@ -177,7 +177,7 @@ def index(
 
 
 def _print_indexed(report: IndexReport) -> None:
-    from penstock.pack.packing import list_bounded
+    from penstock.pack.job import list_bounded
 
     resumed = f" ({report.resumed:,} of them earlier)" if report.resumed else ""
     print(
