@@ -20,11 +20,12 @@ from typing import Any, Final
 from penstock.errors import DecodeError, PackError, StoreError
 from penstock.pack.check import check_image
 from penstock.pack.transcoding import to_baseline
+from penstock.plurals import counted
 from penstock.sample import Field, Schema
 from penstock.stores.base import Skipped, Store, Writer
 from penstock.stores.names import clashes
 
-__all__ = ["Job", "PackProgress", "list_bounded", "packed_schema"]
+__all__ = ["Job", "PackProgress", "find_clashing", "list_bounded", "packed_schema", "refuse_left_out", "refuse_listed"]
 
 _CHUNK: Final = 8
 _WAITING_NBYTES: Final = 64 << 20
@@ -55,20 +56,16 @@ class _Chunk:
 class Job:
     """One run of packing: what the threads do, and what is done with it in order."""
 
-    def __init__(self, source: Store, writer: Writer, on_error: str, check: str, transcode: str) -> None:
-        self._source, self._writer = source, writer
+    def __init__(
+        self, source: Store, writer: Writer, clashing: Mapping[int, str], *, on_error: str, check: str, transcode: str
+    ) -> None:
+        self._source, self._writer, self._clashing = source, writer, clashing
         self._raise, self._check, self._transcode = on_error == "raise", check, transcode == "baseline"
         self.transcoded = self.kept = 0
-        keys = source.keys()
-        self._refused = {
-            position: f"its name equals that of {other!r}, but for case or Unicode form"
-            for position, other in clashes(keys).items()
-        }
         self._images = tuple(name for name in source.schema.blobs if source.schema[name].kind in {"image", "mask"})
         self._sized = "width" in packed_schema(source.schema) and "width" not in source.schema
         self._skipped = list(writer.committed.skipped)
-        self._failed = self._raise and bool(source.problems or self._refused or self._skipped)
-        self._stopped = False
+        self._failed = self._stopped = False
 
     def run(self, pool: ThreadPoolExecutor, workers: int, report: Callable[[PackProgress], None]) -> None:
         """Deal with every record that no earlier run has."""
@@ -94,19 +91,14 @@ class Job:
 
     def finish(self) -> tuple[Skipped, ...]:
         """Complete the pack, or refuse the source; returns what was left out."""
-        problems = (*self._skipped, *self._source.problems)
         if self._failed:
             self._writer.discard()
-            raise PackError(
-                f"{len(problems)} of the source's files cannot be packed (nothing was written; mend or remove them, or "
-                f'pack with on_error="skip", --on-error skip):\n{list_bounded(problems)}',
-                store=self._source.url,
-            )
-        if len(problems) >= len(self._source) + len(self._source.problems):
+            raise _refusal(self._source, self._skipped)
+        if len(self._skipped) >= len(self._source):
             self._writer.discard()
-            raise PackError(f"nothing can be packed:\n{list_bounded(problems)}", store=self._source.url)
+            raise PackError(f"nothing can be packed:\n{list_bounded(self._skipped)}", store=self._source.url)
         self._writer.finish(self._source.problems)
-        return problems
+        return (*self._skipped, *self._source.problems)
 
     def _prepare(self, indices: Sequence[int]) -> _Chunk:
         """Read, check and encode some records; runs in the pool."""
@@ -117,8 +109,8 @@ class Job:
                 break
             key = self._source.keys()[index]
             try:
-                if index in self._refused:
-                    raise PackError(self._refused[index])  # noqa: TRY301  # one end for every refusal
+                if index in self._clashing:
+                    raise PackError(self._clashing[index])  # noqa: TRY301  # one end for every refusal
                 record = self._source.read([index])[0]
                 fields = self._checked(record.fields)
                 baseline = self._baseline(fields)
@@ -143,6 +135,42 @@ class Job:
             return {}
         rewritten = {name: to_baseline(bytes(fields[name])) for name in self._images}
         return {name: image for name, image in rewritten.items() if image is not None}
+
+
+def find_clashing(source: Store) -> dict[int, str]:
+    """Records whose names some file systems take for an earlier one's; the reason of each, by position."""
+    return {
+        position: f"its name equals that of {other!r}, but for case or Unicode form"
+        for position, other in clashes(source.keys()).items()
+    }
+
+
+def refuse_listed(source: Store, clashing: Mapping[int, str]) -> None:
+    """Refuse what cannot be packed as the listing alone tells; PackError names all of it."""
+    keys = source.keys()
+    if known := [*(Skipped(keys[position], reason) for position, reason in clashing.items()), *source.unreadable]:
+        raise _refusal(source, known, ", as their names tell (no image was read yet)")
+
+
+def refuse_left_out(source: Store, skipped: Sequence[Skipped]) -> None:
+    """Refuse to go on with a pack that lacks images; PackError names them."""
+    bystanders = {*source.problems} - {*source.unreadable}
+    if lacking := [entry for entry in skipped if entry not in bystanders]:
+        raise PackError(
+            f'an earlier run with on_error="skip" left out {counted(len(lacking), "file")} of the source; pack with '
+            'on_error="skip" (--on-error skip) as before, or mend or remove the files and pack with overwrite=True '
+            f"(--overwrite):\n{list_bounded(lacking)}",
+            store=source.url,
+        )
+
+
+def _refusal(source: Store, refused: Sequence[Skipped], when: str = "") -> PackError:
+    them = "it" if len(refused) == 1 else "them"
+    return PackError(
+        f"{len(refused):,} of the source's files cannot be packed{when}; nothing was written. Mend or remove {them}, "
+        f'or pack with on_error="skip" (--on-error skip), which leaves {them} out:\n{list_bounded(refused)}',
+        store=source.url,
+    )
 
 
 def list_bounded(skipped: Sequence[Skipped], limit: int = _LISTED) -> str:

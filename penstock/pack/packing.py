@@ -20,7 +20,7 @@ from penstock.errors import ArgumentError
 from penstock.pack.check import CHECKS
 from penstock.pack.indexing import KINDS, IndexReport, image_field
 from penstock.pack.indexing import index as index_images
-from penstock.pack.job import Job, PackProgress, packed_schema
+from penstock.pack.job import Job, PackProgress, find_clashing, packed_schema, refuse_left_out, refuse_listed
 from penstock.pack.progress import shown
 from penstock.pack.transcoding import TRANSCODES
 from penstock.stores.base import Skipped, Store
@@ -87,9 +87,10 @@ def pack(
         The store to write; the ending chooses its kind (``.lmdb``). An unfinished pack of the same source that is there
         is resumed, to the same bytes as if it had never been interrupted.
     on_error : {"raise", "skip"}
-        What becomes of a source with files that are no images, empty, cut short, unreadable or named alike.
-        ``"raise"``: all are listed, nothing is written. ``"skip"``: they are left out, and listed in the report and
-        in the pack.
+        What becomes of images that are empty, cut short, damaged, unreadable, named alike or of a format that is not
+        read. ``"raise"``: all are listed, nothing is written; what the listing alone tells, before an image is read.
+        ``"skip"``: they are left out, and listed in the report and in the pack. What is no image by its name (a README,
+        a table of labels, ``Thumbs.db``) is listed there in either case, and refuses nothing.
     workers : int, optional
         Threads that read and check; by default one per core, less one for the writer where only headers are checked.
     overwrite : bool
@@ -134,12 +135,17 @@ def pack(
         _refuse_overlap(source.url.partition("://")[2], path)
         if index != "none":
             image_field(source)
+        clashing = find_clashing(source)
+        if on_error == "raise":
+            refuse_listed(source, clashing)
         report = _reporter(progress, stack)
         # an unfinished pack is resumed only with the same bytes to come
         digest = source.digest() + ("" if transcode == "none" else f"+{transcode}")
         writer = kind.writer(path, packed_schema(source.schema), digest, overwrite=overwrite)
         stack.callback(writer.close)
-        job = Job(source, writer, on_error, check, transcode)
+        if on_error == "raise":
+            refuse_left_out(source, writer.committed.skipped)
+        job = Job(source, writer, clashing, on_error=on_error, check=check, transcode=transcode)
         resumed = writer.committed.records
         readers = workers or _readers(check)
         with ThreadPoolExecutor(readers, thread_name_prefix="penstock-pack") as pool:

@@ -19,6 +19,7 @@ import os
 import stat
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,7 @@ _SYSTEM_FOLDERS: Final = frozenset(
 )
 """Folders that operating systems and tools leave beside files; some hold thumbnails."""
 
+_IGNORED_NAMED: Final = 1000
 _NO_IMAGE: Final = "a folder without any image"
 _KINDS: Final = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
 
@@ -181,6 +183,7 @@ def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) ->
             found[folder] = len(walk.keys) - before
         elif folder not in walk.circles and folder not in walk.lost:
             walk.ignore(f"{folder}/", _NO_IMAGE)
+    walk.close()
     if loose and found:
         raise StoreFormatError(
             f"{counted(loose, 'image')} beside the class folders ({listed(walk.keys[:loose])}); each image must be "
@@ -270,6 +273,7 @@ class _Walk:
         self.lost: dict[str, str] = {}
         self.circles: set[str] = set()
         self._root = root
+        self._ignored: Counter[str] = Counter()
 
     def enter(self, folder: str, ancestors: _Ancestors) -> None:
         """Take all that is below a folder, its files before its sub-folders, without recursion on Python's stack."""
@@ -300,6 +304,19 @@ class _Walk:
                 folders.append((key, ancestors))
         return folders
 
+    def close(self) -> None:
+        """Note how many more files are no images than were named."""
+        for suffix, count in self._ignored.items():
+            if count > _IGNORED_NAMED:
+                more = f"{counted(count - _IGNORED_NAMED, 'more file')} that are not images by their names"
+                self.problems.append(Skipped(f"*{suffix}", more))
+
+    def ignore_by_name(self, key: str, suffix: str) -> None:
+        """Note a file that is not named as an image; of very many, as of texts beside each image, not every one."""
+        self._ignored[suffix] += 1
+        if self._ignored[suffix] <= _IGNORED_NAMED:
+            self.ignore(key, "not an image by its name")
+
     def ignore(self, key: str, reason: str) -> None:
         """Note something that is neither an image nor holds any."""
         self.problems.append(Skipped(key, reason))
@@ -319,6 +336,8 @@ class _Walk:
             entry.name.encode()
             if not is_folder and suffix in _UNREAD_SUFFIXES and entry.is_file():
                 self._refuse(key, f"an image of a format that is not read here ({suffix}); convert it to PNG or JPEG")
+            elif not is_folder and not is_image and entry.is_file():
+                self.ignore_by_name(key, suffix if suffix.startswith(".") else "")
             elif not is_folder:
                 self._take(entry, key, is_image=is_image)
             elif entry.name in _SYSTEM_FOLDERS:
@@ -340,10 +359,7 @@ class _Walk:
         return is_folder
 
     def _take(self, entry: os.DirEntry[str], key: str, *, is_image: bool) -> None:
-        """Take an image as a record; note what is none."""
-        if not is_image and entry.is_file():  # without a look at the file
-            self.ignore(key, "not an image by its name")
-            return
+        """Take an image as a record; note what is no file."""
         seen = entry.stat()
         if stat.S_ISREG(seen.st_mode):
             self.keys.append(key)

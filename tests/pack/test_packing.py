@@ -15,6 +15,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ArgumentError, IncompleteStoreError, PackError, StoreError
 from penstock.pack import PackProgress
+from penstock.stores.files import FilesStore
 from penstock.stores.lmdb_write import Limits, LmdbWriter
 from tests.pack.images import make_photos, picture
 
@@ -90,8 +91,23 @@ def test_formats_are_told_by_content(photos: Path, tmp_path: Path, form: str) ->
         assert (store.column("width")[0], store.column("height")[0]) == (width, height)
 
 
-def spoil(photos: Path) -> dict[str, str]:
-    """Put one file of every kind that cannot be packed into the folder; gives a word of each reason."""
+def spoil_names(photos: Path) -> dict[str, str]:
+    """Put files into the folder that cannot be packed, as their names tell; gives a word of each reason."""
+    (photos / "dogs" / "1.JPG").write_bytes(picture(54))
+    (photos / "dogs" / unicodedata.normalize("NFC", "é.jpg")).write_bytes(picture(55))
+    (photos / "dogs" / unicodedata.normalize("NFD", "é.jpg")).write_bytes(picture(56))
+    (photos / "dogs" / "gone.jpg").symlink_to("nowhere")
+    (photos / "dogs" / "phone.heic").write_bytes(b"\x00\x00\x00\x18ftypheic")
+    return {
+        "dogs/1.jpg": "equals that of 'dogs/1.JPG'",
+        unicodedata.normalize("NFC", "dogs/é.jpg"): "equals that of",
+        "dogs/gone.jpg": "leads nowhere",
+        "dogs/phone.heic": "not read",
+    }
+
+
+def spoil_images(photos: Path) -> dict[str, str]:
+    """Put images into the folder that cannot be packed, as reading them tells; gives a word of each reason."""
     whole = picture(50)
     (photos / "cats" / "empty.jpg").write_bytes(b"")
     (photos / "cats" / "text.jpg").write_bytes(b"<html>404 Not Found</html>")
@@ -100,11 +116,6 @@ def spoil(photos: Path) -> dict[str, str]:
     (photos / "cats" / "half.png").write_bytes(picture(51, "PNG")[:-20])
     (photos / "cats" / "half.webp").write_bytes(picture(52, "WebP")[:-20])
     (photos / "cats" / "half.gif").write_bytes(picture(53, "GIF")[:-300])
-    (photos / "cats" / "notes.txt").write_bytes(b"notes")
-    (photos / "dogs" / "1.JPG").write_bytes(picture(54))
-    (photos / "dogs" / unicodedata.normalize("NFC", "é.jpg")).write_bytes(picture(55))
-    (photos / "dogs" / unicodedata.normalize("NFD", "é.jpg")).write_bytes(picture(56))
-    (photos / "dogs" / "gone.jpg").symlink_to("nowhere")
     (photos / "dogs" / ("x" * 240)).mkdir()
     (photos / "dogs" / ("x" * 240) / ("y" * 240)).mkdir()
     (photos / "dogs" / ("x" * 240) / ("y" * 240) / ("z" * 40 + ".jpg")).write_bytes(picture(57))
@@ -116,29 +127,86 @@ def spoil(photos: Path) -> dict[str, str]:
         "cats/half.png": "truncated PNG",
         "cats/half.webp": "truncated WebP",
         "cats/half.gif": "truncated GIF",
-        "cats/notes.txt": "not an image by its name",
-        "dogs/1.jpg": "equals that of 'dogs/1.JPG'",
-        unicodedata.normalize("NFC", "dogs/é.jpg"): "equals that of",
-        "dogs/gone.jpg": "leads nowhere",
         "dogs/" + "x" * 240 + "/" + "y" * 240 + "/" + "z" * 40 + ".jpg": "1 to 511 bytes",
     }
 
 
-def test_refused_source_lists_every_file_and_leaves_nothing(photos: Path, tmp_path: Path) -> None:
-    """By default all files that cannot be packed are listed by name and reason, and no pack is there."""
-    reasons = spoil(photos)
+def put_bystanders(photos: Path) -> dict[str, str]:
+    """Put into the folder what people and their systems keep beside images; gives a word of each reason."""
+    for name in ("README.md", "labels.csv", "Thumbs.db", "desktop.ini", "cats/notes.txt", ".DS_Store", "dogs/.x.swp"):
+        (photos / name).write_bytes(b"no image")
+    (photos / "__MACOSX" / "cats").mkdir(parents=True)
+    (photos / "__MACOSX" / "cats" / "._0.jpg").write_bytes(b"Mac OS X")
+    by_name = ("README.md", "labels.csv", "Thumbs.db", "desktop.ini", "cats/notes.txt")
+    return {**dict.fromkeys(by_name, "not an image by its name"), "__MACOSX/": "operating system"}
+
+
+def test_what_lies_beside_images_is_listed_and_refuses_nothing(photos: Path, tmp_path: Path) -> None:
+    """A README, a table of labels and what Windows and macOS leave are in report and pack, and in nobody's way."""
+    reasons = put_bystanders(photos)
+
+    report = ps.pack(photos, tmp_path / "p.lmdb")
+
+    assert report.records == 12
+    assert {entry.key for entry in report.skipped} == set(reasons)
+    assert all(reasons[entry.key] in entry.reason for entry in report.skipped)
+    assert ps.verify(tmp_path / "p.lmdb", photos).ok
+
+
+def test_a_million_bystanders_are_counted(photos: Path, tmp_path: Path) -> None:
+    """Of very many files that are no images (a text beside each) some are named, and the others counted by suffix."""
+    for number in range(1100):
+        (photos / "cats" / f"{number}.txt").write_bytes(b"0 0.5 0.5 1 1")
+    (photos / "zoo.xml").write_bytes(b"<>")
+
+    report = ps.pack(photos, tmp_path / "p.lmdb")
+
+    assert len(report.skipped) == 1002
+    assert dict(report.skipped)["*.txt"] == "100 more files that are not images by their names"
+    assert "zoo.xml" in dict(report.skipped)
+
+
+def test_what_the_listing_tells_is_refused_before_an_image_is_read(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names that clash, links to nowhere and formats that are not read are listed at once; nothing is written."""
+    reasons = spoil_names(photos)
+    put_bystanders(photos)
+    (photos / "cats" / "0.jpg").write_bytes(b"")
+    ps.pack(make_photos(tmp_path / "others"), tmp_path / "p.lmdb")
+    before = contents(tmp_path / "p.lmdb")
+    monkeypatch.setattr(FilesStore, "read", None)
+
+    for pack in (tmp_path / "p.lmdb", tmp_path / "new.lmdb"):
+        with pytest.raises(PackError, match=r"^4 of the source's files") as caught:
+            ps.pack(photos, pack, overwrite=True)
+        lines = str(caught.value).splitlines()
+        assert len(lines) == 1 + len(reasons)
+        for key, reason in reasons.items():
+            assert any(key in line and reason in line for line in lines), key
+
+    assert contents(tmp_path / "p.lmdb") == before
+    assert not (tmp_path / "new.lmdb").exists()
+
+
+def test_refused_source_lists_every_image_and_leaves_nothing(photos: Path, tmp_path: Path) -> None:
+    """By default all images that cannot be packed are listed by name and reason, and no pack is there."""
+    reasons = spoil_images(photos)
+    put_bystanders(photos)
 
     with pytest.raises(PackError, match=f"{len(reasons)} of the source's files") as caught:
         ps.pack(photos, tmp_path / "p.lmdb")
 
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 1 + len(reasons)
     for key, reason in reasons.items():
-        assert any(key in line and reason in line for line in str(caught.value).splitlines()), key
+        assert any(key in line and reason in line for line in lines), key
     assert not (tmp_path / "p.lmdb").exists()
 
 
 def test_skipped_files_are_in_report_and_pack(photos: Path, tmp_path: Path) -> None:
     """With on_error="skip" the rest is packed, and both the report and the pack list what was left out."""
-    reasons = spoil(photos)
+    reasons = spoil_names(photos) | spoil_images(photos) | put_bystanders(photos)
 
     report = ps.pack(photos, tmp_path / "p.lmdb", on_error="skip")
 
@@ -321,8 +389,15 @@ def test_resuming_without_skipping_still_refuses(photos: Path, tmp_path: Path, m
     (photos / "cats" / "1.jpg").write_bytes(b"")
     interrupted(photos, tmp_path / "p.lmdb", monkeypatch, on_error="skip")
 
-    with pytest.raises(PackError, match=r"cats/1.jpg: the file is empty"):
+    before = contents(tmp_path / "p.lmdb")
+    monkeypatch.setattr(FilesStore, "read", None)  # it is known at once
+
+    with pytest.raises(PackError, match=r'on_error="skip"[^$]*cats/1.jpg: the file is empty'):
         ps.pack(photos, tmp_path / "p.lmdb")
+
+    monkeypatch.undo()
+    assert contents(tmp_path / "p.lmdb") == before
+    assert ps.pack(photos, tmp_path / "p.lmdb", on_error="skip").resumed > 0
 
 
 def test_file_that_vanishes_is_named(photos: Path, tmp_path: Path) -> None:
