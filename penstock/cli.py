@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from penstock.errors import ArgumentError, PenstockError
+from penstock.plurals import counted
 
 if TYPE_CHECKING:
     from penstock.pack import IndexReport
@@ -139,9 +140,12 @@ def pack(
         again = "the same command without --overwrite" if overwrite else "the same command"
         _complain(f"interrupted; what was committed is kept, and {again} resumes it")
         raise typer.Exit(INTERRUPTED) from None
-    resumed = f" ({report.resumed:,} of them earlier)" if report.resumed else ""
-    print(f"{report.store}: {report.records:,} records{resumed}, {_bytes(report.nbytes)}, in {report.elapsed_s:.1f} s")
-    if transcode is not Transcode.NONE:
+    held = f"{counted(report.records, 'record')}{_earlier(report.resumed)}, {_bytes(report.nbytes)}"
+    if report.reused:
+        print(f"{report.store} is already packed, nothing to do: {held}")
+    else:
+        print(f"{report.store}: {held}, in {report.elapsed_s:.1f} s")
+    if transcode is not Transcode.NONE and not report.reused:
         print(f"{report.transcoded:,} images transcoded to {transcode}, {report.kept:,} kept as they were")
     if report.indexed is not None:
         _print_indexed(report.indexed)
@@ -176,13 +180,16 @@ def index(
     _print_indexed(report)
 
 
+def _earlier(count: int) -> str:
+    return f" ({count:,} of them earlier)" if count else ""
+
+
 def _print_indexed(report: IndexReport) -> None:
     from penstock.pack.job import list_bounded
 
-    resumed = f" ({report.resumed:,} of them earlier)" if report.resumed else ""
     print(
-        f"{report.path}: {report.indexed:,} images indexed by {report.kind}{resumed}, {_bytes(report.nbytes)}, in "
-        f"{report.elapsed_s:.1f} s"
+        f"{report.path}: {counted(report.indexed, 'image')} indexed by {report.kind}{_earlier(report.resumed)}, "
+        f"{_bytes(report.nbytes)}, in {report.elapsed_s:.1f} s"
     )
     if report.left_out:
         print(f"{len(report.left_out)} without, decoded from their beginning:")

@@ -65,15 +65,19 @@ def test_pack_lists_what_it_skips(photos: Path, tmp_path: Path) -> None:
     assert "1 left out:\n  cats/empty.jpg: the file is empty" in done.stdout
 
 
-def test_pack_keeps_a_finished_pack(photos: Path, tmp_path: Path) -> None:
-    """A finished pack is refused as wrong usage, and replaced with --overwrite."""
+def test_pack_uses_a_finished_pack(photos: Path, tmp_path: Path) -> None:
+    """The same command a second time is one line, exit code 0; another option is wrong usage, and is named."""
     run("pack", photos, tmp_path / "p.lmdb")
 
-    refused = run("pack", photos, tmp_path / "p.lmdb")
-    replaced = run("pack", photos, tmp_path / "p.lmdb", "--overwrite")
+    again = run("pack", photos, tmp_path / "p.lmdb")
+    refused = run("pack", photos, tmp_path / "p.lmdb", "--check", "decode")
+    replaced = run("pack", photos, tmp_path / "p.lmdb", "--check", "decode", "--overwrite")
 
-    assert (refused.returncode, replaced.returncode) == (2, 0)
+    assert (again.returncode, refused.returncode, replaced.returncode) == (0, 2, 0)
+    assert again.stdout.startswith(f"lmdb://{tmp_path / 'p.lmdb'} is already packed, nothing to do: 12 records, ")
+    assert len(again.stdout.splitlines()) == 1
     assert "finished pack of 12 records" in refused.stderr
+    assert "--check header" in refused.stderr
 
 
 @pytest.mark.parametrize("given", ["dogs,ants,cats", "file"])

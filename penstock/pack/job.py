@@ -153,9 +153,11 @@ def refuse_listed(source: Store, clashing: Mapping[int, str]) -> None:
 
 
 def refuse_left_out(source: Store, skipped: Sequence[Skipped]) -> None:
-    """Refuse to go on with a pack that lacks images; PackError names them."""
-    bystanders = {*source.problems} - {*source.unreadable}
-    if lacking := [entry for entry in skipped if entry not in bystanders]:
+    """Refuse to go on with a pack, or to use it, that lacks images; PackError names them."""
+    if not skipped:
+        return
+    names = {*source.keys(), *(entry.key for entry in source.unreadable)}  # the others are bystanders
+    if lacking := [entry for entry in skipped if entry.key in names]:
         raise PackError(
             f'an earlier run with on_error="skip" left out {counted(len(lacking), "file")} of the source; pack with '
             'on_error="skip" (--on-error skip) as before, or mend or remove the files and pack with overwrite=True '

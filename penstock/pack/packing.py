@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from penstock.pack.progress import shown
 from penstock.pack.transcoding import TRANSCODES
 from penstock.stores.base import Skipped, Store
 from penstock.stores.names import check_classes, differing_classes
+from penstock.stores.origin import Origin
 
 __all__ = ["ON_ERROR", "PackReport", "pack"]
 
@@ -51,6 +52,8 @@ class PackReport:
         Images that this run rewrote (``transcode="baseline"``), and those that it stored as they were.
     indexed : IndexReport, optional
         What came of ``index``.
+    reused : bool
+        Whether a finished pack of the same source and options was there: it is used as it is, and nothing was written.
     """
 
     store: str
@@ -62,6 +65,7 @@ class PackReport:
     transcoded: int = 0
     kept: int = 0
     indexed: IndexReport | None = None
+    reused: bool = False
 
 
 def pack(
@@ -84,8 +88,9 @@ def pack(
     src : str, path or Store
         Whatever :func:`penstock.open` opens: a folder of images, another store.
     dst : str or path
-        The store to write; the ending chooses its kind (``.lmdb``). An unfinished pack of the same source that is there
-        is resumed, to the same bytes as if it had never been interrupted.
+        The store to write; the ending chooses its kind (``.lmdb``). If a pack of the same source and options is there,
+        an unfinished one is resumed, to the same bytes as if it had never been interrupted, and a finished one is used
+        as it is.
     on_error : {"raise", "skip"}
         What becomes of images that are empty, cut short, damaged, unreadable, named alike or of a format that is not
         read. ``"raise"``: all are listed, nothing is written; what the listing alone tells, before an image is read.
@@ -94,7 +99,7 @@ def pack(
     workers : int, optional
         Threads that read and check; by default one per core, less one for the writer where only headers are checked.
     overwrite : bool
-        Whether to replace a pack that is there, finished or not.
+        Whether to replace a pack that is there, finished or not, and whatever it was made from.
     check : {"header", "decode"}
         How closely each image is looked at; see :mod:`penstock.pack.check`.
     transcode : {"none", "baseline"}
@@ -118,14 +123,18 @@ def pack(
     PackError
         With ``on_error="raise"``, if anything cannot be packed; each such file is named with the reason.
     ArgumentError
-        If a finished pack is at ``dst``, or source and destination lie in one another.
+        If a finished pack is at ``dst`` whose source was changed since or that was made with other options (the message
+        says which), or source and destination lie in one another.
     StoreError
-        If the source cannot be opened or the destination not written.
+        If the source cannot be opened or the destination not written, or an unfinished pack of another source or
+        other options is there.
 
     Notes
     -----
     Records keep the source's order, so index ``i`` of the pack is index ``i`` of the source unless something before it
-    was skipped. The image's size is stored besides, as fields ``width`` and ``height``.
+    was skipped. The image's size is stored besides, as fields ``width`` and ``height``. The options that decide what a
+    pack holds are ``check``, ``transcode`` and ``classes``; a folder counts as unchanged if names, sizes and times of
+    change of its images are the same.
     """
     _refuse_arguments(on_error, check, transcode, index, workers)
     start = time.monotonic()
@@ -138,37 +147,40 @@ def pack(
         clashing = find_clashing(source)
         if on_error == "raise":
             refuse_listed(source, clashing)
-        report = _reporter(progress, stack)
-        # an unfinished pack is resumed only with the same bytes to come
-        digest = source.digest() + ("" if transcode == "none" else f"+{transcode}")
-        writer = kind.writer(path, packed_schema(source.schema), digest, overwrite=overwrite)
-        stack.callback(writer.close)
-        if on_error == "raise":
-            refuse_left_out(source, writer.committed.skipped)
-        job = Job(source, writer, clashing, on_error=on_error, check=check, transcode=transcode)
-        resumed = writer.committed.records
-        readers = workers or _readers(check)
-        with ThreadPoolExecutor(readers, thread_name_prefix="penstock-pack") as pool:
-            try:
-                job.run(pool, readers, report)
-            except BaseException:
-                job.stop()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        problems = job.finish()
-    packed, url = writer.committed, f"{kind.kind}://{Path(path).absolute()}"
+        schema = packed_schema(source.schema)
+        origin = Origin(source.digest(), {"check": check, "transcode": transcode}).to_text()
+        url = f"{kind.kind}://{Path(path).absolute()}"
+        held = None if overwrite else kind.finished(path, schema, origin)
+        if held is not None:
+            if on_error == "raise":
+                refuse_left_out(source, held.skipped)
+            report = PackReport(url, held.records, held.nbytes, 0, held.skipped, 0.0, reused=True)
+        else:
+            writer = kind.writer(path, schema, origin, overwrite=overwrite)
+            stack.callback(writer.close)
+            resumed = writer.committed
+            if on_error == "raise":
+                refuse_left_out(source, resumed.skipped)
+            job = Job(source, writer, clashing, on_error=on_error, check=check, transcode=transcode)
+            left_out = _run(job, workers or _readers(check), _reporter(progress, stack))
+            done = writer.committed
+            report = PackReport(
+                url, done.records, done.nbytes, resumed.records, left_out, 0.0, job.transcoded, job.kept
+            )
     indexed = None if index == "none" else _indexed(url, index, workers, progress)
-    return PackReport(
-        store=url,
-        records=packed.records,
-        nbytes=packed.nbytes,
-        resumed=resumed,
-        skipped=problems,
-        elapsed_s=time.monotonic() - start,
-        transcoded=job.transcoded,
-        kept=job.kept,
-        indexed=indexed,
-    )
+    return replace(report, elapsed_s=time.monotonic() - start, indexed=indexed)
+
+
+def _run(job: Job, readers: int, report: Callable[[PackProgress], None]) -> tuple[Skipped, ...]:
+    """Run a job to its end; gives what was left out."""
+    with ThreadPoolExecutor(readers, thread_name_prefix="penstock-pack") as pool:
+        try:
+            job.run(pool, readers, report)
+        except BaseException:
+            job.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return job.finish()
 
 
 def _open_source(src: str | os.PathLike[str] | Store, classes: Sequence[str] | None, stack: ExitStack) -> Store:

@@ -199,9 +199,18 @@ class Store(ABC):
 
     @classmethod
     def writer(cls, path: str, schema: Schema, source: str, *, overwrite: bool = False) -> Writer:
-        """Begin or resume a pack at ``path``; see :class:`Writer`."""
+        """Begin or resume a pack at ``path``; ``source`` tells what it is made from. See :class:`Writer`."""
         del schema, source, overwrite
         raise ArgumentError(f"stores of kind {cls.kind!r} are read, never written; {path!r} cannot be packed to")
+
+    @classmethod
+    def finished(cls, path: str, schema: Schema, source: str) -> Progress | None:
+        """What the finished store at ``path`` holds, if it was written with this schema and source; else None.
+
+        None also where nothing is, or something that cannot be opened: :meth:`writer` says what to do.
+        """
+        del path, schema, source
+        return None
 
     @property
     def problems(self) -> tuple[Skipped, ...]:

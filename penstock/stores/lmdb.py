@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.sample import Record, Schema
-from penstock.stores.base import Problem, Skipped, Store, Writer
+from penstock.stores.base import Problem, Progress, Skipped, Store, Writer
 from penstock.stores.lmdb_format import Layout, PackMeta, column_dtype, parse_column
 from penstock.stores.lmdb_map import FILE, LOCK, PackMap
 from penstock.stores.lmdb_pages import looks_like_lmdb
 from penstock.stores.names import check_classes, differing_classes
+from penstock.stores.origin import Origin, read_note
 
 __all__ = ["LmdbStore"]
 
@@ -168,6 +169,19 @@ class LmdbStore(Store):
         from penstock.stores.lmdb_check import check  # it imports this module
 
         return check(path, progress)
+
+    @classmethod
+    def finished(cls, path: str, schema: Schema, source: str) -> Progress | None:
+        """What the finished pack holds, if its note says that it was made from this; see :meth:`Store.finished`."""
+        try:
+            with cls(path) as store:
+                meta = store.meta
+                made = read_note(Path(path), meta.content)
+        except StoreError:
+            return None  # there is none, or it is unfinished or damaged
+        if made != Origin.from_text(source) or meta.schema != schema:
+            return None
+        return Progress(meta.count, meta.nbytes, tuple(meta.skipped))
 
     @classmethod
     def writer(cls, path: str, schema: Schema, source: str, *, overwrite: bool = False) -> Writer:
