@@ -24,7 +24,7 @@ from penstock.sample import Record, Schema
 from penstock.stores.base import Problem, Progress, Skipped, Store, Writer
 from penstock.stores.lmdb_format import Layout, PackMeta, column_dtype, parse_column
 from penstock.stores.lmdb_map import FILE, LOCK, PackMap
-from penstock.stores.lmdb_pages import looks_like_lmdb
+from penstock.stores.lmdb_pages import SEALS, looks_like_lmdb
 from penstock.stores.names import check_classes, differing_classes
 from penstock.stores.origin import Origin, read_note
 
@@ -159,8 +159,8 @@ class LmdbStore(Store):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """A folder with an LMDB data file, or the beginning of a pack, in it; or such a file."""
-        begun = any(os.path.lexists(f"{path}/{name}") for name in (FILE, LOCK))
+        """A folder with an LMDB data file, or the beginning or the rest of a pack, in it; or such a file."""
+        begun = any(os.path.lexists(f"{path}/{name}") for name in (FILE, LOCK, SEALS))
         return begun or (Path(path).is_file() and looks_like_lmdb(path))
 
     @classmethod
