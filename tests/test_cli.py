@@ -136,8 +136,62 @@ def test_info_for_people(photos: Path) -> None:
     done = run("info", photos)
 
     assert done.returncode == 0
-    for part in ("records  12", "image: image", "JPEG 12", "2 classes of 6 to 6 records", "cats", "dogs"):
+    for part in ("records  12", "image: image", "JPEG 12", "2 classes of 6 records each", "cats", "dogs"):
         assert part in done.stdout, part
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [({"cats": 1}, "1 class of 1 record"), ({"cats": 2, "dogs": 1}, "2 classes of 1 to 2 records")],
+)
+def test_counts_have_their_plurals(tmp_path: Path, counts: dict[str, int], said: str) -> None:
+    """One image is "1 image", and a range of one value is that value, in every command."""
+    photos = tmp_path / "photos"
+    for name, count in counts.items():
+        make_photos(photos, count, (name,))
+    total = sum(counts.values())
+    records = "1 record" if total == 1 else f"{total} records"
+
+    packed = run("pack", photos, tmp_path / "p.lmdb", "--index", "rows", "--transcode", "baseline")
+    shown = run("info", tmp_path / "p.lmdb", "--sheet", tmp_path / "sheet.png")
+    verified = run("verify", tmp_path / "p.lmdb")
+
+    assert f"p.lmdb: {records}, " in packed.stdout
+    assert f"{'1 image' if total == 1 else f'{total} images'} indexed by rows" in packed.stdout
+    assert (
+        f"0 images transcoded to baseline, {total} kept as {'it was' if total == 1 else 'they were'}" in packed.stdout
+    )
+    assert f"  {said}\n" in shown.stdout
+    assert f"{'1 sample' if total == 1 else f'{total} samples'}\n" in shown.stdout
+    assert ("median" in shown.stdout) == (total > 1)
+    assert f"p.lmdb: {records}, nothing wrong\n" in verified.stdout
+
+
+def test_refused_files_stand_on_lines_of_their_own(photos: Path, tmp_path: Path) -> None:
+    """The first line of an error says how many and of which source, the others one file each."""
+    (photos / "cats" / "empty.jpg").write_bytes(b"")
+
+    done = run("pack", photos, tmp_path / "p.lmdb")
+
+    first, *others = done.stderr.splitlines()
+    assert first.startswith("penstock: 1 of the source's files cannot be packed")
+    assert first.endswith(f"[store='files://{photos}']:")
+    assert others == ["  cats/empty.jpg: the file is empty"]
+
+
+def test_what_is_left_out_is_told_by_reason(photos: Path, tmp_path: Path) -> None:
+    """Bystanders are one line, an image that is left out is named with its own reason."""
+    (photos / "cats" / "empty.jpg").write_bytes(b"")
+    for name in ("README.md", "labels.csv"):
+        (photos / name).write_bytes(b"")
+
+    done = run("pack", photos, tmp_path / "p.lmdb", "--on-error", "skip")
+
+    assert done.stdout.splitlines()[1:] == [
+        "3 left out:",
+        "  cats/empty.jpg: the file is empty",
+        "  not an image by its name (2 entries: 'README.md', 'labels.csv')",
+    ]
 
 
 def test_info_for_programs(photos: Path, tmp_path: Path) -> None:

@@ -222,7 +222,9 @@ def _refuse_arguments(on_error: str, check: str, transcode: str, index: str, wor
 def _refuse_overlap(src: str, dst: str) -> None:
     real_src, real_dst = Path(src).resolve(), Path(dst).resolve()
     if real_src.is_relative_to(real_dst) or real_dst.is_relative_to(real_src):
-        raise ArgumentError(f"source {src!r} and destination {dst!r} lie in one another; pack to a place beside them")
+        raise ArgumentError(
+            f"source {src!r} and destination {dst!r} lie in one another; choose a destination outside the source"
+        )
 
 
 def _reporter(

@@ -87,4 +87,6 @@ def find(url: str | os.PathLike[str], *, to_write: bool = False) -> tuple[type[S
     for kind in kinds:
         if kind.recognises(text):
             return kind, text
-    raise StoreFormatError(f"this is no store of a kind known here ({', '.join(STORES)})", store=text)
+    raise StoreFormatError(
+        f"this is neither a folder of images nor a pack (kinds of stores: {', '.join(STORES)})", store=text
+    )

@@ -193,9 +193,11 @@ def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) ->
     if loose:
         found = {root.resolve().name or "root": loose}
     if not found:
+        others = [*walk.unreadable, *walk.problems][:1]
         raise StoreFormatError(
-            f"there is no image in this folder ({counted(len(walk.problems), 'other entry')}; images end in "
-            f"{', '.join(sorted(IMAGE_SUFFIXES))})",
+            f"there is no image in this folder: {counted(len(walk.problems), 'other entry')}"
+            f"{''.join(f', such as {key!r} ({reason})' for key, reason in others)}; images end in "
+            f"{', '.join(sorted(IMAGE_SUFFIXES))}",
             store=url,
         )
     if classes is None:

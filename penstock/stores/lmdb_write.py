@@ -369,8 +369,8 @@ class LmdbWriter(Writer):
         free = shutil.disk_usage(self._path).free
         if free < need:
             raise StoreError(
-                f"the disk is full: the next commit needs {need} bytes and {free} are free; {self._meta.count} records "
-                "are safe, make room and pack again to resume",
+                f"the disk is full: the next commit needs {need} bytes and {free} are free; "
+                f"{counted(self._meta.count, 'record')} so far are safe, make room and pack again to resume",
                 store=self._url,
             ) from cause
 

@@ -67,7 +67,7 @@ class Origin:
             return f"its fields are {', '.join(held.fields)}, not {', '.join(wanted.fields)}"
         if self.options.keys() != now.options.keys():
             return "it was begun by another version of penstock, or its source was changed since"
-        return "its source was changed since, or is another"
+        return "its source was changed since (names, sizes or times of change of its files), or is another"
 
 
 def read_note(folder: Path, content: str) -> Origin | None:

@@ -69,7 +69,10 @@ def test_folder_without_images_is_refused(tmp_path: Path) -> None:
     """A folder without any image says so, and how much else is in it."""
     put(tmp_path, "notes.txt", "more/notes.txt")
 
-    with pytest.raises(StoreFormatError, match=r"no image .*3 other entries"):
+    with pytest.raises(StoreFormatError, match=r"no image .*3 other entries, such as 'notes.txt' \(not an image"):
+        FilesStore(tmp_path)
+    put(tmp_path, "more/1.heic")
+    with pytest.raises(StoreFormatError, match=r"such as 'more/1.heic' \(an image of a format that is not read"):
         FilesStore(tmp_path)
 
 
