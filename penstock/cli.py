@@ -207,7 +207,8 @@ def _print_indexed(report: IndexReport) -> None:
         f"{_bytes(report.nbytes)}, in {report.elapsed_s:.1f} s"
     )
     if report.left_out:
-        print(f"{counted(len(report.left_out), 'image')} without an index, decoded from their beginning:")
+        their = "its" if len(report.left_out) == 1 else "their"
+        print(f"{counted(len(report.left_out), 'image')} without an index, decoded from {their} beginning:")
         _print_skipped(report.left_out)
 
 

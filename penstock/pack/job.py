@@ -57,8 +57,17 @@ class Job:
     """One run of packing: what the threads do, and what is done with it in order."""
 
     def __init__(
-        self, source: Store, writer: Writer, clashing: Mapping[int, str], *, on_error: str, check: str, transcode: str
+        self,
+        source: Store,
+        writer: Writer,
+        clashing: Mapping[int, str],
+        *,
+        on_error: str,
+        check: str,
+        transcode: str,
+        replaces: bool,
     ) -> None:
+        self._outcome = "the pack that was there was removed" if replaces else "nothing was written"
         self._source, self._writer, self._clashing = source, writer, clashing
         self._raise, self._check, self._transcode = on_error == "raise", check, transcode == "baseline"
         self.transcoded = self.kept = 0
@@ -93,10 +102,12 @@ class Job:
         """Complete the pack, or refuse the source; returns what was left out."""
         if self._failed:
             self._writer.discard()
-            raise _refusal(self._source, self._skipped)
+            raise _refusal(self._source, self._skipped, self._outcome)
         if len(self._skipped) >= len(self._source):
             self._writer.discard()
-            raise PackError(f"nothing can be packed:\n{list_bounded(self._skipped)}", store=self._source.url)
+            raise PackError(
+                f"nothing can be packed; {self._outcome}:\n{list_bounded(self._skipped)}", store=self._source.url
+            )
         self._writer.finish(self._source.problems)
         return (*self._skipped, *self._source.problems)
 
@@ -149,7 +160,7 @@ def refuse_listed(source: Store, clashing: Mapping[int, str]) -> None:
     """Refuse what cannot be packed as the listing alone tells; PackError names all of it."""
     keys = source.keys()
     if known := [*(Skipped(keys[position], reason) for position, reason in clashing.items()), *source.unreadable]:
-        raise _refusal(source, known, ", as their names tell (no image was read yet)")
+        raise _refusal(source, known, "nothing was written, and no image was read yet")
 
 
 def refuse_left_out(source: Store, skipped: Sequence[Skipped]) -> None:
@@ -166,11 +177,11 @@ def refuse_left_out(source: Store, skipped: Sequence[Skipped]) -> None:
         )
 
 
-def _refusal(source: Store, refused: Sequence[Skipped], when: str = "") -> PackError:
+def _refusal(source: Store, refused: Sequence[Skipped], outcome: str) -> PackError:
     them = "it" if len(refused) == 1 else "them"
     return PackError(
-        f"{len(refused):,} of the source's files cannot be packed{when}; nothing was written. Mend or remove {them}, "
-        f'or pack with on_error="skip" (--on-error skip), which leaves {them} out:\n{list_bounded(refused)}',
+        f"{len(refused):,} of the source's files cannot be packed; {outcome}. Mend or remove {them}, or pack with "
+        f'on_error="skip" (--on-error skip), which leaves {them} out:\n{list_bounded(refused)}',
         store=source.url,
     )
 

@@ -156,12 +156,13 @@ def pack(
                 refuse_left_out(source, held.skipped)
             report = PackReport(url, held.records, held.nbytes, 0, held.skipped, 0.0, reused=True)
         else:
+            replaces = overwrite and os.path.lexists(path)
             writer = kind.writer(path, schema, origin, overwrite=overwrite)
             stack.callback(writer.close)
             resumed = writer.committed
             if on_error == "raise":
                 refuse_left_out(source, resumed.skipped)
-            job = Job(source, writer, clashing, on_error=on_error, check=check, transcode=transcode)
+            job = Job(source, writer, clashing, on_error=on_error, check=check, transcode=transcode, replaces=replaces)
             left_out = _run(job, workers or _readers(check), _reporter(progress, stack))
             done = writer.committed
             report = PackReport(

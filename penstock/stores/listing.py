@@ -53,6 +53,7 @@ _SYSTEM_FOLDERS: Final = frozenset(
 )
 """Folders that operating systems and tools leave beside files; some hold thumbnails."""
 
+_FEW: Final = 5
 _IGNORED_NAMED: Final = 1000
 _NO_IMAGE: Final = "a folder without any image"
 _KINDS: Final = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
@@ -239,9 +240,10 @@ def _refuse_empty(walk: _Walk, without: Sequence[str], found: Sequence[str], url
         return
     reasons = "".join(f" ({reason})" for reason in sorted({*empty.values()} - {""}))
     folders, them = ("folder", "it") if len(empty) == 1 else ("folders", "them")
+    option = f"--classes {','.join(found)}" if len(found) <= _FEW else "--classes"
     raise StoreFormatError(
         f"there is no image in the {folders} {listed(sorted(empty))}{reasons}; each folder is a class and must hold "
-        f"images. Remove {them}, or name the classes: classes=[{listed(found)}] (--classes) leaves {them} out; a class "
+        f"images. Remove {them}, or name the classes: classes=[{listed(found)}] ({option}) leaves {them} out; a class "
         "that is named keeps its number, with or without images",
         store=url,
     )

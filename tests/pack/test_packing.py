@@ -221,6 +221,19 @@ def test_skipped_files_are_in_report_and_pack(photos: Path, tmp_path: Path) -> N
     assert ps.verify(tmp_path / "p.lmdb", photos).ok
 
 
+def test_refusal_says_that_the_pack_before_is_gone(photos: Path, tmp_path: Path) -> None:
+    """A replaced pack is removed before its successor is written; if that is refused, the error says so."""
+    ps.pack(photos, tmp_path / "p.lmdb")
+    (photos / "cats" / "empty.jpg").write_bytes(b"")
+
+    with pytest.raises(PackError, match="the pack that was there was removed"):
+        ps.pack(photos, tmp_path / "p.lmdb", overwrite=True)
+    with pytest.raises(PackError, match="nothing was written"):
+        ps.pack(photos, tmp_path / "p.lmdb", overwrite=True)
+
+    assert not (tmp_path / "p.lmdb").exists()
+
+
 def test_nothing_that_can_be_packed_is_an_error(tmp_path: Path) -> None:
     """A source of which every file would be skipped is refused."""
     (tmp_path / "photos").mkdir()
