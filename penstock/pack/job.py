@@ -167,11 +167,11 @@ def refuse_left_out(source: Store, skipped: Sequence[Skipped]) -> None:
     """Refuse to go on with a pack, or to use it, that lacks images; PackError names them."""
     if not skipped:
         return
-    names = {*source.keys(), *(entry.key for entry in source.unreadable)}  # the others are bystanders
+    names = {*source.keys(), *(entry.key for entry in source.unreadable)}  # the others are no images
     if lacking := [entry for entry in skipped if entry.key in names]:
         raise PackError(
             f'an earlier run with on_error="skip" left out {counted(len(lacking), "file")} of the source; pack with '
-            'on_error="skip" (--on-error skip) as before, or mend or remove the files and pack with overwrite=True '
+            'on_error="skip" (--on-error skip) as before, or repair or remove the files and pack with overwrite=True '
             f"(--overwrite):\n{list_bounded(lacking)}",
             store=source.url,
         )
@@ -180,7 +180,7 @@ def refuse_left_out(source: Store, skipped: Sequence[Skipped]) -> None:
 def _refusal(source: Store, refused: Sequence[Skipped], outcome: str) -> PackError:
     them = "it" if len(refused) == 1 else "them"
     return PackError(
-        f"{len(refused):,} of the source's files cannot be packed; {outcome}. Mend or remove {them}, or pack with "
+        f"{len(refused):,} of the source's files cannot be packed; {outcome}. Repair or remove {them}, or pack with "
         f'on_error="skip" (--on-error skip), which leaves {them} out:\n{list_bounded(refused)}',
         store=source.url,
     )

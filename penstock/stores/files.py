@@ -74,13 +74,13 @@ class FilesStore(Store):
         names = None if classes is None else check_classes(classes)
         super().__init__(path, **({} if names is None else {"classes": names}))
         self._refuse_missing()
-        self._adopt(list_folder(self._path, self.url, names))
+        self._set_listing(list_folder(self._path, self.url, names))
 
-    def _adopt(self, listing: Listing) -> None:
+    def _set_listing(self, listing: Listing) -> None:
         self._listing = listing
         self._keys, self._labels, self._sizes = listing.keys, listing.labels, listing.sizes.data
         self._schema = Schema({"image": Field("image"), "label": Field("label", listing.classes)})
-        self._pressed: tuple[Any, ...] | None = None
+        self._compressed: tuple[Any, ...] | None = None
 
     @property
     def schema(self) -> Schema:
@@ -136,9 +136,9 @@ class FilesStore(Store):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._refuse_closed()
-        if self._pressed is None:  # once, however many workers there are
-            self._pressed = self._listing.pressed()
-        return _reopen, (type(self), str(self._path), self._options, self._pressed)
+        if self._compressed is None:  # once, however many workers there are
+            self._compressed = self._listing.compressed()
+        return _reopen, (type(self), str(self._path), self._options, self._compressed)
 
     def _refuse_missing(self) -> None:
         if not self._path.is_dir():
@@ -159,12 +159,12 @@ class FilesStore(Store):
         return Record(index, key, {"image": content, "label": int(self._labels[index])})
 
 
-def _reopen(cls: type[FilesStore], path: str, options: Mapping[str, Any], pressed: tuple[Any, ...]) -> FilesStore:
+def _reopen(cls: type[FilesStore], path: str, options: Mapping[str, Any], compressed: tuple[Any, ...]) -> FilesStore:
     """A pickled store, with the listing that it brought along."""
     store = cls.__new__(cls)
     Store.__init__(store, path, **options)
     store._refuse_missing()  # noqa: SLF001  # its own other half
-    store._adopt(Listing.restored(pressed))  # noqa: SLF001  # its own other half
+    store._set_listing(Listing.decompressed(compressed))  # noqa: SLF001  # its own other half
     return store
 
 

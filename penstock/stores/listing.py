@@ -46,7 +46,7 @@ _UNREAD_SUFFIXES: Final = frozenset(
     {".heic", ".heif", ".hif", ".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx", ".jxl", ".jxr", ".tga", ".psd", ".exr"}
     | {".hdr", ".qoi", ".dds", ".pcx", ".sgi", ".pfm", ".dcm", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf"}
 )
-"""Endings of images that decoding does not read: such a file is no bystander, as a README is."""
+"""Endings of images that decoding does not read: such a file is not ignored, as a README is."""
 
 _SYSTEM_FOLDERS: Final = frozenset(
     {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found", "__pycache__"}
@@ -132,8 +132,8 @@ class Listing:
     unreadable: tuple[Skipped, ...]
     digest: str
 
-    def pressed(self) -> tuple[Any, ...]:
-        """The same in few bytes (some eight a file), for a pickle; :meth:`restored` is the inverse."""
+    def compressed(self) -> tuple[Any, ...]:
+        """The same in few bytes (some eight a file), for a pickle; :meth:`decompressed` is the inverse."""
         starts = np.flatnonzero(np.diff(self.labels, prepend=-1))
         runs = self.labels[starts].tolist(), np.diff(starts, append=len(self.labels)).tolist()
         dtype = "<u4" if self.sizes.max(initial=0) < 1 << 32 else "<i8"
@@ -142,13 +142,13 @@ class Listing:
         return names, runs, sizes, self.classes, self.problems, self.unreadable, self.digest
 
     @classmethod
-    def restored(cls, pressed: tuple[Any, ...]) -> Listing:
-        """The listing that :meth:`pressed` was asked of."""
-        names, (labels, counts), (dtype, sizes), *rest = pressed
+    def decompressed(cls, compressed: tuple[Any, ...]) -> Listing:
+        """The listing that :meth:`compressed` was asked of."""
+        names, (labels, counts), (dtype, sizes), *rest = compressed
         return cls(
             KeyList(zlib.decompress(names)),
-            _fixed(np.repeat(np.array(labels, np.int64), counts)),
-            _fixed(np.frombuffer(zlib.decompress(sizes), dtype).astype(np.int64)),
+            _read_only(np.repeat(np.array(labels, np.int64), counts)),
+            _read_only(np.frombuffer(zlib.decompress(sizes), dtype).astype(np.int64)),
             *rest,
         )
 
@@ -179,10 +179,10 @@ def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) ->
     found: dict[str, int] = {}
     for folder, ancestors in sorted(folders):
         before = len(walk.keys)
-        walk.enter(folder, ancestors)
+        walk.add_folder(folder, ancestors)
         if len(walk.keys) > before:
             found[folder] = len(walk.keys) - before
-        elif folder not in walk.circles and folder not in walk.lost:
+        elif folder not in walk.cycles and folder not in walk.unlisted:
             walk.ignore(f"{folder}/", _NO_IMAGE)
     walk.close()
     if loose and found:
@@ -218,11 +218,17 @@ def _described(walk: _Walk, found: Mapping[str, int], classes: tuple[str, ...]) 
         state.update(column.astype("<i8").tobytes())
     state.update(repr((classes, walk.unreadable)).encode())
     return Listing(
-        keys, _fixed(labels), _fixed(sizes), classes, tuple(walk.problems), tuple(walk.unreadable), state.hexdigest()
+        keys,
+        _read_only(labels),
+        _read_only(sizes),
+        classes,
+        tuple(walk.problems),
+        tuple(walk.unreadable),
+        state.hexdigest(),
     )
 
 
-def _fixed(column: NDArray[np.int64]) -> NDArray[np.int64]:
+def _read_only(column: NDArray[np.int64]) -> NDArray[np.int64]:
     column.flags.writeable = False
     return column
 
@@ -234,8 +240,8 @@ def name_kind(mode: int) -> str:
 
 def _refuse_empty(walk: _Walk, without: Sequence[str], found: Sequence[str], url: str) -> None:
     """Refuse what may be a class and has no images: leaving it out would renumber the others."""
-    empty = {name: walk.lost.get(name, "") for name in without if name not in walk.circles}
-    empty.update({name: reason for name, reason in walk.lost.items() if "/" not in name})
+    empty = {name: walk.unlisted.get(name, "") for name in without if name not in walk.cycles}
+    empty.update({name: reason for name, reason in walk.unlisted.items() if "/" not in name})
     if not empty:
         return
     reasons = "".join(f" ({reason})" for reason in sorted({*empty.values()} - {""}))
@@ -265,8 +271,8 @@ class _Walk:
     """One walk through a folder.
 
     ``keys`` are the records, with their ``sizes`` and ``times`` of change; ``problems`` is whatever is none, and
-    ``unreadable`` those of them that may be images or hold some. ``lost`` names what may be a folder of images and
-    cannot be listed, with the reason, and ``circles`` links back to a folder above.
+    ``unreadable`` those of them that may be images or hold some. ``unlisted`` names what may be a folder of images and
+    cannot be listed, with the reason, and ``cycles`` links back to a folder above.
     """
 
     def __init__(self, root: Path) -> None:
@@ -274,12 +280,12 @@ class _Walk:
         self.sizes, self.times = array("q"), array("q")
         self.problems: list[Skipped] = []
         self.unreadable: list[Skipped] = []
-        self.lost: dict[str, str] = {}
-        self.circles: set[str] = set()
+        self.unlisted: dict[str, str] = {}
+        self.cycles: set[str] = set()
         self._root = root
         self._ignored: Counter[str] = Counter()
 
-    def enter(self, folder: str, ancestors: _Ancestors) -> None:
+    def add_folder(self, folder: str, ancestors: _Ancestors) -> None:
         """Take all that is below a folder, its files before its sub-folders, without recursion on Python's stack."""
         waiting = [(folder, ancestors)]
         while waiting:
@@ -293,13 +299,13 @@ class _Walk:
             seen = path.stat()
             if (seen.st_dev, seen.st_ino) in ancestors:
                 self.ignore(f"{folder}/", "a symbolic link to a folder that it is itself inside of")
-                self.circles.add(folder)
+                self.cycles.add(folder)
                 return folders
             with os.scandir(path) as entries:
                 ordered = sorted((entry for entry in entries if not entry.name.startswith(".")), key=_entry_key)
         except OSError as error:
-            self.lost[folder] = f"a folder that cannot be listed: {error.strerror}"
-            self._refuse(f"{folder}/", self.lost[folder])
+            self.unlisted[folder] = f"a folder that cannot be listed: {error.strerror}"
+            self._refuse(f"{folder}/", self.unlisted[folder])
             return folders
         ancestors = (*ancestors, (seen.st_dev, seen.st_ino))
         for entry in ordered:
@@ -343,26 +349,26 @@ class _Walk:
             elif not is_folder and not is_image and entry.is_file():
                 self.ignore_by_name(key, suffix if suffix.startswith(".") else "")
             elif not is_folder:
-                self._take(entry, key, is_image=is_image)
+                self._add_record(entry, key, is_image=is_image)
             elif entry.name in _SYSTEM_FOLDERS:
                 self.ignore(f"{key}/", "a folder that an operating system or a tool keeps")
                 return False
         except UnicodeEncodeError:
             if is_folder or is_image:
-                self._lose(_spelt(key), "a name that is not UTF-8", is_image=not is_folder)
+                self._refuse_unlisted(_spelt(key), "a name that is not UTF-8", is_image=not is_folder)
             else:
                 self.ignore(_spelt(key), "a name that is not UTF-8")
             return False
         except FileNotFoundError:
             reason = "a symbolic link that leads nowhere" if entry.is_symlink() else "it vanished during listing"
-            self._lose(key, reason, is_image=is_image)
+            self._refuse_unlisted(key, reason, is_image=is_image)
             return False
         except OSError as error:
-            self._lose(key, f"cannot be looked at: {error.strerror}", is_image=is_image)
+            self._refuse_unlisted(key, f"cannot be looked at: {error.strerror}", is_image=is_image)
             return False
         return is_folder
 
-    def _take(self, entry: os.DirEntry[str], key: str, *, is_image: bool) -> None:
+    def _add_record(self, entry: os.DirEntry[str], key: str, *, is_image: bool) -> None:
         """Take an image as a record; note what is no file."""
         seen = entry.stat()
         if stat.S_ISREG(seen.st_mode):
@@ -373,10 +379,10 @@ class _Walk:
             reason = f"{name_kind(seen.st_mode)}, which is never opened"
             (self._refuse if is_image else self.ignore)(key, reason)
 
-    def _lose(self, key: str, reason: str, *, is_image: bool) -> None:
+    def _refuse_unlisted(self, key: str, reason: str, *, is_image: bool) -> None:
         self._refuse(key, reason)
         if not is_image:
-            self.lost[key] = reason
+            self.unlisted[key] = reason
 
 
 def _spelt(key: str) -> str:

@@ -134,7 +134,7 @@ def spoil_images(photos: Path) -> dict[str, str]:
     }
 
 
-def put_bystanders(photos: Path) -> dict[str, str]:
+def put_other_files(photos: Path) -> dict[str, str]:
     """Put into the folder what people and their systems keep beside images; gives a word of each reason."""
     for name in ("README.md", "labels.csv", "Thumbs.db", "desktop.ini", "cats/notes.txt", ".DS_Store", "dogs/.x.swp"):
         (photos / name).write_bytes(b"no image")
@@ -146,7 +146,7 @@ def put_bystanders(photos: Path) -> dict[str, str]:
 
 def test_what_lies_beside_images_is_listed_and_refuses_nothing(photos: Path, tmp_path: Path) -> None:
     """A README, a table of labels and what Windows and macOS leave are in report and pack, and in nobody's way."""
-    reasons = put_bystanders(photos)
+    reasons = put_other_files(photos)
 
     report = ps.pack(photos, tmp_path / "p.lmdb")
 
@@ -156,7 +156,7 @@ def test_what_lies_beside_images_is_listed_and_refuses_nothing(photos: Path, tmp
     assert ps.verify(tmp_path / "p.lmdb", photos).ok
 
 
-def test_a_million_bystanders_are_counted(photos: Path, tmp_path: Path) -> None:
+def test_very_many_other_files_are_counted(photos: Path, tmp_path: Path) -> None:
     """Of very many files that are no images (a text beside each) some are named, and the others counted by suffix."""
     for number in range(1100):
         (photos / "cats" / f"{number}.txt").write_bytes(b"0 0.5 0.5 1 1")
@@ -174,7 +174,7 @@ def test_what_the_listing_tells_is_refused_before_an_image_is_read(
 ) -> None:
     """Names that clash, links to nowhere and formats that are not read are listed at once; nothing is written."""
     reasons = spoil_names(photos)
-    put_bystanders(photos)
+    put_other_files(photos)
     (photos / "cats" / "0.jpg").write_bytes(b"")
     ps.pack(make_photos(tmp_path / "others"), tmp_path / "p.lmdb")
     before = contents(tmp_path / "p.lmdb")
@@ -195,7 +195,7 @@ def test_what_the_listing_tells_is_refused_before_an_image_is_read(
 def test_refused_source_lists_every_image_and_leaves_nothing(photos: Path, tmp_path: Path) -> None:
     """By default all images that cannot be packed are listed by name and reason, and no pack is there."""
     reasons = spoil_images(photos)
-    put_bystanders(photos)
+    put_other_files(photos)
 
     with pytest.raises(PackError, match=f"{len(reasons)} of the source's files") as caught:
         ps.pack(photos, tmp_path / "p.lmdb")
@@ -209,7 +209,7 @@ def test_refused_source_lists_every_image_and_leaves_nothing(photos: Path, tmp_p
 
 def test_skipped_files_are_in_report_and_pack(photos: Path, tmp_path: Path) -> None:
     """With on_error="skip" the rest is packed, and both the report and the pack list what was left out."""
-    reasons = spoil_names(photos) | spoil_images(photos) | put_bystanders(photos)
+    reasons = spoil_names(photos) | spoil_images(photos) | put_other_files(photos)
 
     report = ps.pack(photos, tmp_path / "p.lmdb", on_error="skip")
 
@@ -304,10 +304,10 @@ def stamps(pack: Path) -> dict[str, tuple[int, int]]:
 
 def test_finished_pack_of_an_unchanged_source_is_used(photos: Path, tmp_path: Path) -> None:
     """Packing again writes nothing, and the report says so and what is there."""
-    put_bystanders(photos)
+    put_other_files(photos)
     first = ps.pack(photos, tmp_path / "p.lmdb", check="decode", classes=["dogs", "ants", "cats"])
     before = stamps(tmp_path / "p.lmdb")
-    (photos / "notes.txt").write_bytes(b"a bystander more")
+    (photos / "notes.txt").write_bytes(b"a file more")
     (photos / "README.md").unlink()
 
     again = ps.pack(photos, tmp_path / "p.lmdb", check="decode", classes=["dogs", "ants", "cats"], workers=1)
@@ -401,7 +401,7 @@ def test_finished_pack_that_does_not_say_is_kept(photos: Path, tmp_path: Path, n
 def test_finished_pack_that_lacks_images_is_not_used_where_none_may_lack(photos: Path, tmp_path: Path) -> None:
     """What was packed with on_error="skip" is used by the same call; with "raise", what it lacks is named."""
     (photos / "cats" / "1.jpg").write_bytes(b"")
-    put_bystanders(photos)
+    put_other_files(photos)
     ps.pack(photos, tmp_path / "p.lmdb", on_error="skip")
 
     assert ps.pack(photos, tmp_path / "p.lmdb", on_error="skip").reused

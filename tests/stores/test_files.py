@@ -123,7 +123,7 @@ def test_what_may_be_an_image_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_images_of_formats_that_are_not_read_are_told_apart(tmp_path: Path) -> None:
-    """A photograph that cannot be read is no bystander: it is named as an image, with what to do."""
+    """A photograph of a format that is not read is not ignored: it is named as an image, with what to do."""
     put(tmp_path, "cats/1.ppm", "cats/2.AVIF", "cats/3.heic", "cats/4.jp2", "cats/5.pdf")
 
     store = FilesStore(tmp_path)
