@@ -65,15 +65,46 @@ def test_pack_lists_what_it_skips(photos: Path, tmp_path: Path) -> None:
     assert "1 left out:\n  cats/empty.jpg: the file is empty" in done.stdout
 
 
-def test_pack_keeps_a_finished_pack(photos: Path, tmp_path: Path) -> None:
-    """A finished pack is refused as wrong usage, and replaced with --overwrite."""
+def test_pack_uses_a_finished_pack(photos: Path, tmp_path: Path) -> None:
+    """The same command a second time is one line, exit code 0; another option is wrong usage, and is named."""
     run("pack", photos, tmp_path / "p.lmdb")
 
-    refused = run("pack", photos, tmp_path / "p.lmdb")
-    replaced = run("pack", photos, tmp_path / "p.lmdb", "--overwrite")
+    again = run("pack", photos, tmp_path / "p.lmdb")
+    refused = run("pack", photos, tmp_path / "p.lmdb", "--check", "decode")
+    replaced = run("pack", photos, tmp_path / "p.lmdb", "--check", "decode", "--overwrite")
 
-    assert (refused.returncode, replaced.returncode) == (2, 0)
+    assert (again.returncode, refused.returncode, replaced.returncode) == (0, 2, 0)
+    assert again.stdout.startswith(f"lmdb://{tmp_path / 'p.lmdb'} is already packed, nothing to do: 12 records, ")
+    assert len(again.stdout.splitlines()) == 1
     assert "finished pack of 12 records" in refused.stderr
+    assert "--check header" in refused.stderr
+
+
+@pytest.mark.parametrize("given", ["dogs,ants,cats", "file"])
+def test_classes_are_named_in_a_list_or_a_file(photos: Path, tmp_path: Path, given: str) -> None:
+    """--classes takes names with commas, or a text file with a name a line."""
+    if given == "file":
+        given = str(tmp_path / "classes.txt")
+        Path(given).write_text("dogs\nants\n\ncats\n")
+
+    packed = run("pack", photos, tmp_path / "p.lmdb", "--classes", given)
+    indexed = run("index", photos, "--classes", given)
+    shown = run("info", photos, "--classes", given, "--json")
+
+    assert (packed.returncode, indexed.returncode) == (0, 0)
+    with ps.open(tmp_path / "p.lmdb") as store:
+        assert store.schema["label"].classes == ("dogs", "ants", "cats")
+    assert json.loads(shown.stdout)["classes"] == {"dogs": 6, "ants": 0, "cats": 6}
+
+
+def test_classes_that_do_not_fit_are_wrong_usage(photos: Path, tmp_path: Path) -> None:
+    """A folder that --classes does not name is one line that names it, exit code 2, and nothing is written."""
+    done = run("pack", photos, tmp_path / "p.lmdb", "--classes", "cats,lions")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "'dogs'" in done.stderr
+    assert not (tmp_path / "p.lmdb").exists()
 
 
 def test_verify_of_a_whole_pack(photos: Path, tmp_path: Path) -> None:
@@ -105,8 +136,62 @@ def test_info_for_people(photos: Path) -> None:
     done = run("info", photos)
 
     assert done.returncode == 0
-    for part in ("records  12", "image: image", "JPEG 12", "2 classes of 6 to 6 records", "cats", "dogs"):
+    for part in ("records  12", "image: image", "JPEG 12", "2 classes of 6 records each", "cats", "dogs"):
         assert part in done.stdout, part
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [({"cats": 1}, "1 class of 1 record"), ({"cats": 2, "dogs": 1}, "2 classes of 1 to 2 records")],
+)
+def test_counts_have_their_plurals(tmp_path: Path, counts: dict[str, int], said: str) -> None:
+    """One image is "1 image", and a range of one value is that value, in every command."""
+    photos = tmp_path / "photos"
+    for name, count in counts.items():
+        make_photos(photos, count, (name,))
+    total = sum(counts.values())
+    records = "1 record" if total == 1 else f"{total} records"
+
+    packed = run("pack", photos, tmp_path / "p.lmdb", "--index", "rows", "--transcode", "baseline")
+    shown = run("info", tmp_path / "p.lmdb", "--sheet", tmp_path / "sheet.png")
+    verified = run("verify", tmp_path / "p.lmdb")
+
+    assert f"p.lmdb: {records}, " in packed.stdout
+    assert f"{'1 image' if total == 1 else f'{total} images'} indexed by rows" in packed.stdout
+    assert (
+        f"0 images transcoded to baseline, {total} kept as {'it was' if total == 1 else 'they were'}" in packed.stdout
+    )
+    assert f"  {said}\n" in shown.stdout
+    assert f"{'1 sample' if total == 1 else f'{total} samples'}\n" in shown.stdout
+    assert ("median" in shown.stdout) == (total > 1)
+    assert f"p.lmdb: {records}, nothing wrong\n" in verified.stdout
+
+
+def test_refused_files_stand_on_lines_of_their_own(photos: Path, tmp_path: Path) -> None:
+    """The first line of an error says how many and of which source, the others one file each."""
+    (photos / "cats" / "empty.jpg").write_bytes(b"")
+
+    done = run("pack", photos, tmp_path / "p.lmdb")
+
+    first, *others = done.stderr.splitlines()
+    assert first.startswith("penstock: 1 of the source's files cannot be packed")
+    assert first.endswith(f"[store='files://{photos}']:")
+    assert others == ["  cats/empty.jpg: the file is empty"]
+
+
+def test_what_is_left_out_is_told_by_reason(photos: Path, tmp_path: Path) -> None:
+    """Bystanders are one line, an image that is left out is named with its own reason."""
+    (photos / "cats" / "empty.jpg").write_bytes(b"")
+    for name in ("README.md", "labels.csv"):
+        (photos / name).write_bytes(b"")
+
+    done = run("pack", photos, tmp_path / "p.lmdb", "--on-error", "skip")
+
+    assert done.stdout.splitlines()[1:] == [
+        "3 left out:",
+        "  cats/empty.jpg: the file is empty",
+        "  not an image by its name (2 entries: 'README.md', 'labels.csv')",
+    ]
 
 
 def test_info_for_programs(photos: Path, tmp_path: Path) -> None:

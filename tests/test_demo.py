@@ -94,7 +94,7 @@ def test_too_few_photographs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     Image.new("RGB", (64, 64)).save(tmp_path / "mine" / "one.jpg")
 
-    with pytest.raises(ps.ArgumentError, match="has 1 images; the demo needs 80"):
+    with pytest.raises(ps.ArgumentError, match="has 1 image; the demo needs 80"):
         run(tmp_path / "mine", tmp_path / "out", quick=True)
 
 

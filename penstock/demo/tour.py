@@ -22,6 +22,7 @@ from penstock.demo import rivals
 from penstock.demo.learn import Learner, accuracy, digest, digests
 from penstock.demo.photographs import write_photographs
 from penstock.errors import ArgumentError, StoreError
+from penstock.plurals import counted
 from penstock.torch import DataLoader
 from penstock.view import contact_sheet
 
@@ -144,7 +145,7 @@ class Tour:
         count = len(whole.indices)
         if count < 5 * self.scale.batch_size:
             raise ArgumentError(
-                f"{images} has {count} images; the demo needs {5 * self.scale.batch_size} to show anything"
+                f"{images} has {counted(count, 'image')}; the demo needs {5 * self.scale.batch_size} to show anything"
             )
         self.contact_sheet(whole)
         held_out, train = np.split(whole.indices, [count // 5])

@@ -16,16 +16,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from penstock import _native, stores
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, DecodeError, StoreFormatError
 from penstock.pack.check import MAX_PIXELS
 from penstock.pack.progress import shown
 from penstock.stores.base import Skipped, Store
 from penstock.stores.index_file import IndexFile, index_path
+from penstock.transforms import fallback
 
 __all__ = ["KINDS", "IndexReport", "image_field", "index"]
 
@@ -98,6 +100,8 @@ def index(
     ------
     ArgumentError
         If there is no such field.
+    StoreFormatError
+        If indices of another kind, or of other records, are there and ``overwrite`` is not given.
     StoreError
         If the store cannot be read, or the file beside it not be written.
     """
@@ -110,7 +114,7 @@ def index(
         path = index_path(opened.url.partition("://")[2], name)
         if overwrite:
             path.unlink(missing_ok=True)
-        file = stack.enter_context(IndexFile(path, opened.fingerprint(), len(opened), kind))
+        file = stack.enter_context(_index_file(path, opened, kind))
         report = _reporter(progress, stack)
         resumed = len(file)
         left_out = _run(opened, name, file, workers or len(os.sched_getaffinity(0)), report)
@@ -136,6 +140,15 @@ def image_field(store: Store, field: str | None = None) -> str:
     return field
 
 
+def _index_file(path: Path, store: Store, kind: str) -> IndexFile:
+    try:
+        return IndexFile(path, store.fingerprint(), len(store), kind)
+    except StoreFormatError as error:
+        raise StoreFormatError(
+            f"{error.message}; overwrite=True (--overwrite) replaces them by new ones", **error.where
+        ) from error
+
+
 def _run(
     store: Store, field: str, file: IndexFile, workers: int, report: Callable[[int, int, int], None]
 ) -> list[tuple[int, str]]:
@@ -147,6 +160,9 @@ def _run(
         images = store.blobs(field, indices)
         for at, image in zip(indices, images, strict=True):
             try:
+                if bytes(image[:2]) != b"\xff\xd8":
+                    left_out.append((at, _what_it_is(image)))
+                    continue
                 file.put(at, _native.build_index(image, file.kind, MAX_PIXELS))
             except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError) as error:
                 left_out.append((at, str(error)))
@@ -169,6 +185,14 @@ def _run(
             done, nbytes = done + count, nbytes + size
         report(done, len(store), nbytes)
     return left_out
+
+
+def _what_it_is(image: Any) -> str:
+    """Why bytes that do not begin as a JPEG have no decode index."""
+    try:
+        return f"{fallback.sniff(bytes(image[:32]))}, not JPEG: only JPEGs have a decode index"
+    except DecodeError as error:
+        return error.message
 
 
 def _reporter(progress: Any, stack: ExitStack) -> Callable[[int, int, int], None]:

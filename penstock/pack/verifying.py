@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,12 +12,13 @@ from typing import Any, Final
 import numpy as np
 
 from penstock import _native, stores
-from penstock.errors import PenstockError, StoreError
+from penstock.errors import ArgumentError, PenstockError, StoreError
 from penstock.pack.progress import shown
 from penstock.pack.transcoding import to_baseline
-from penstock.sample import Record
+from penstock.sample import Record, Schema
 from penstock.stores.base import Problem, Store
 from penstock.stores.index_file import IndexFile, index_path
+from penstock.stores.names import listed
 
 __all__ = ["VerifyReport", "verify"]
 
@@ -64,8 +65,9 @@ def verify(
     store : str, path or Store
         What to check; a damaged one is reported on, not refused.
     source : str, path or Store, optional
-        What it was packed from: the same keys (but for those that were skipped), labels and bytes are expected; for
-        JPEGs of several scans also the bytes that ``transcode="baseline"`` makes of them.
+        What it was packed from: the same keys (but for those that were skipped), classes and bytes are expected; for
+        JPEGs of several scans also the bytes that ``transcode="baseline"`` makes of them. A class is compared by its
+        name: the pack may number the classes in another order.
     progress : bool or callable, optional
         True: a bar on the terminal. A callable gets records done and records in all.
 
@@ -89,10 +91,21 @@ def verify(
             records = len(opened)
             problems += _check_indices(opened)
             if source is not None:
-                origin = source if isinstance(source, Store) else stack.enter_context(stores.open(source))
+                origin = _open_source(source, opened.schema, stack)
                 compared = records
                 problems += _compare(opened, origin, report)
     return VerifyReport(f"{kind.kind}://{Path(path).absolute()}", records, tuple(problems), compared)
+
+
+def _open_source(source: str | os.PathLike[str] | Store, packed: Schema, stack: ExitStack) -> Store:
+    """Open a source with the pack's classes; where it has others, with its own."""
+    if isinstance(source, Store):
+        return source
+    classes = packed["label"].classes if "label" in packed else ()
+    if classes:
+        with suppress(ArgumentError):  # `_compare` names the classes that the pack does not have
+            return stack.enter_context(stores.open(source, classes=classes))
+    return stack.enter_context(stores.open(source))
 
 
 def _check_indices(store: Store) -> Iterator[Problem]:
@@ -127,8 +140,9 @@ def _compare(store: Store, source: Store, report: Callable[[int, int], None]) ->
     where = {key: index for index, key in enumerate(source.keys())}
     left_out = {entry.key for entry in getattr(getattr(store, "meta", None), "skipped", ())}
     shared = [name for name in store.schema.fields if name in source.schema]
-    if store.schema.to_json().get("label") != source.schema.to_json().get("label"):
-        yield Problem("its classes are not those of the source")
+    for name in shared:
+        if unknown := [each for each in source.schema[name].classes if each not in store.schema[name].classes]:
+            yield Problem(f"its classes are not those of the source, which also has {listed(unknown)}")
     for index in range(len(store)):
         try:
             record = store.read([index])[0]
@@ -138,7 +152,7 @@ def _compare(store: Store, source: Store, report: Callable[[int, int], None]) ->
         if at is None:
             yield Problem("the source has no record of this name", record.key, index)
         else:
-            yield from _differences(record, source, at, shared)
+            yield from _differences(record, store.schema, source, at, shared)
         if index % _CHUNK == 0:
             report(index + 1, len(store))
     for key, at in where.items():
@@ -146,7 +160,7 @@ def _compare(store: Store, source: Store, report: Callable[[int, int], None]) ->
             yield Problem(f"record {at} of the source is not in the store", key)
 
 
-def _differences(record: Record, source: Store, at: int, shared: list[str]) -> Iterator[Problem]:
+def _differences(record: Record, schema: Schema, source: Store, at: int, shared: list[str]) -> Iterator[Problem]:
     try:
         original: Mapping[str, Any] = source.read([at])[0].fields
     except PenstockError as error:
@@ -156,10 +170,17 @@ def _differences(record: Record, source: Store, at: int, shared: list[str]) -> I
         if source.schema[name].is_blob:
             if not _same(bytes(record.fields[name]), bytes(original[name])):
                 yield Problem(f"the bytes of its {name} are not those of the source", record.key, record.index)
-        elif not np.array_equal(record.fields[name], original[name]):
-            yield Problem(
-                f"its {name} is {record.fields[name]!r}, in the source {original[name]!r}", record.key, record.index
-            )
+            continue
+        stored, wanted = record.fields[name], original[name]
+        classes, others = schema[name].classes, source.schema[name].classes
+        if classes and others:
+            stored, wanted = _class_name(classes, stored), _class_name(others, wanted)
+        if not np.array_equal(stored, wanted):
+            yield Problem(f"its {name} is {stored!r}, in the source {wanted!r}", record.key, record.index)
+
+
+def _class_name(classes: Sequence[str], number: int) -> str | int:
+    return classes[number] if 0 <= number < len(classes) else number
 
 
 def _same(stored: bytes, original: bytes) -> bool:

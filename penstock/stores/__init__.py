@@ -7,6 +7,7 @@ path opens it, so the most particular come first.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,9 @@ def open(url: str | os.PathLike[str], **options: Any) -> Store:  # noqa: A001  #
     url : str or path
         ``"photos.lmdb"``, ``"photos/"``, or with the kind said: ``"lmdb://photos.lmdb"``, ``"files:///data/photos"``.
     **options
-        Passed to the store's class; see there.
+        Of the kind: ``classes=[...]`` for a folder fixes names and numbers of the classes
+        (:class:`~penstock.stores.files.FilesStore`); ``check=False`` for a pack leaves checksums unverified
+        (:class:`~penstock.stores.lmdb.LmdbStore`).
 
     Returns
     -------
@@ -49,8 +52,14 @@ def open(url: str | os.PathLike[str], **options: Any) -> Store:  # noqa: A001  #
         If something is there that no store recognises.
     IncompleteStoreError
         If it is a pack that was never finished.
+    ArgumentError
+        If the kind has no such option.
     """
     kind, path = find(url)
+    allowed = list(inspect.signature(kind).parameters)[1:]
+    for name in options:
+        if name not in allowed:
+            raise ArgumentError(f"a store of kind {kind.kind!r} has no option {name!r}; it has: {', '.join(allowed)}")
     store: Store = kind(path, **options)
     return store
 
@@ -78,4 +87,6 @@ def find(url: str | os.PathLike[str], *, to_write: bool = False) -> tuple[type[S
     for kind in kinds:
         if kind.recognises(text):
             return kind, text
-    raise StoreFormatError(f"this is no store of a kind known here ({', '.join(STORES)})", store=text)
+    raise StoreFormatError(
+        f"this is neither a folder of images nor a pack (kinds of stores: {', '.join(STORES)})", store=text
+    )

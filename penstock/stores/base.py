@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, StoreError
+from penstock.plurals import counted
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -92,8 +93,9 @@ class Store(ABC):
     Notes
     -----
     Every method may be called by several threads at once. A store is pickled as its URL, options and digest, and
-    opened anew by whoever unpickles it; what was changed in between is refused there. A store that a fork carried
-    into another process reopens what it must at its next use.
+    opened anew by whoever unpickles it; what was changed in between is refused there. A store without checksums may
+    instead carry what it listed, and refuse each record that changed (:class:`~penstock.stores.files.FilesStore`). A
+    store that a fork carried into another process reopens what it must at its next use.
     """
 
     kind: ClassVar[str]
@@ -197,13 +199,27 @@ class Store(ABC):
 
     @classmethod
     def writer(cls, path: str, schema: Schema, source: str, *, overwrite: bool = False) -> Writer:
-        """Begin or resume a pack at ``path``; see :class:`Writer`."""
+        """Begin or resume a pack at ``path``; ``source`` tells what it is made from. See :class:`Writer`."""
         del schema, source, overwrite
         raise ArgumentError(f"stores of kind {cls.kind!r} are read, never written; {path!r} cannot be packed to")
+
+    @classmethod
+    def finished(cls, path: str, schema: Schema, source: str) -> Progress | None:
+        """What the finished store at ``path`` holds, if it was written with this schema and source; else None.
+
+        None also where nothing is, or something that cannot be opened: :meth:`writer` says what to do.
+        """
+        del path, schema, source
+        return None
 
     @property
     def problems(self) -> tuple[Skipped, ...]:
         """What lies in the store and is no record, with the reason; nothing is left out silently."""
+        return ()
+
+    @property
+    def unreadable(self) -> tuple[Skipped, ...]:
+        """Those of :attr:`problems` that may be records: packing refuses them, unless it is told to leave them out."""
         return ()
 
     def close(self) -> None:
@@ -224,7 +240,7 @@ class Store(ABC):
         return _reopen, (type(self), str(self._path), self._options, self.digest())
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self)} records: {', '.join(self.schema.fields)}"
+        state = "closed" if self._closed else f"{counted(len(self), 'record')}: {', '.join(self.schema.fields)}"
         return f"<{type(self).__name__} {self.url!r}, {state}>"
 
     def _refuse_closed(self) -> None:
@@ -234,7 +250,8 @@ class Store(ABC):
     def _refuse_outside(self, index: int) -> None:
         if not 0 <= index < len(self):
             raise RecordIndexError(
-                f"index {index} is outside this store of {len(self)} records (0 .. {len(self) - 1})", store=self.url
+                f"index {index} is outside this store of {counted(len(self), 'record')} (0 .. {len(self) - 1})",
+                store=self.url,
             )
 
 

@@ -164,11 +164,12 @@ class IndexFile:
             )
         if count != self._count or belongs != self._belongs:
             raise StoreFormatError(
-                "these decode indices belong to other records: make them again (`penstock index`)", store=str(self.path)
+                "these decode indices belong to other records: make them again (`penstock index --overwrite`)",
+                store=str(self.path),
             )
         if kind is not None and kind != INDEX_KINDS[number]:
             raise StoreFormatError(
-                f"these decode indices are of kind {INDEX_KINDS[number]!r}, not {kind!r}: remove the file first",
+                f"these decode indices are of kind {INDEX_KINDS[number]!r}, not {kind!r}",
                 store=str(self.path),
             )
         return INDEX_KINDS[number]

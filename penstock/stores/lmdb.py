@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.sample import Record, Schema
-from penstock.stores.base import Problem, Skipped, Store, Writer
+from penstock.stores.base import Problem, Progress, Skipped, Store, Writer
 from penstock.stores.lmdb_format import Layout, PackMeta, column_dtype, parse_column
 from penstock.stores.lmdb_map import FILE, LOCK, PackMap
-from penstock.stores.lmdb_pages import looks_like_lmdb
+from penstock.stores.lmdb_pages import SEALS, looks_like_lmdb
+from penstock.stores.names import check_classes, differing_classes
+from penstock.stores.origin import Origin, read_note
 
 __all__ = ["LmdbStore"]
 
@@ -39,6 +41,8 @@ class LmdbStore(Store):
     check : bool
         Whether each blob's checksum is verified whenever it is read (xxh3, some 25 GB/s). Lengths, and the checksum of
         the small fields, always are.
+    classes : sequence of str, optional
+        The classes that the pack is expected to have, by number; it keeps those that it was packed with.
 
     Raises
     ------
@@ -48,6 +52,8 @@ class LmdbStore(Store):
         If it is truncated, not a pack, or of an unknown version.
     IncompleteStoreError
         If it was never finished.
+    ArgumentError
+        If its classes are not ``classes``.
 
     Notes
     -----
@@ -57,7 +63,9 @@ class LmdbStore(Store):
     kind: ClassVar[str] = "lmdb"
     suffixes: ClassVar[tuple[str, ...]] = (".lmdb", ".mdb")
 
-    def __init__(self, path: str | os.PathLike[str], *, check: bool = True) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, check: bool = True, classes: Sequence[str] | None = None
+    ) -> None:
         super().__init__(path, check=check)
         self._check = check
         self._map: PackMap | None = None
@@ -65,6 +73,8 @@ class LmdbStore(Store):
         self._meta = meta
         self._layout = Layout(meta.schema)
         self._columns: dict[str, NDArray[Any]] = {}
+        if classes is not None:
+            self._refuse_other_classes(check_classes(classes))
 
     @property
     def schema(self) -> Schema:
@@ -149,8 +159,8 @@ class LmdbStore(Store):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """A folder with an LMDB data file, or the beginning of a pack, in it; or such a file."""
-        begun = any(os.path.lexists(f"{path}/{name}") for name in (FILE, LOCK))
+        """A folder with an LMDB data file, or the beginning or the rest of a pack, in it; or such a file."""
+        begun = any(os.path.lexists(f"{path}/{name}") for name in (FILE, LOCK, SEALS))
         return begun or (Path(path).is_file() and looks_like_lmdb(path))
 
     @classmethod
@@ -159,6 +169,19 @@ class LmdbStore(Store):
         from penstock.stores.lmdb_check import check  # it imports this module
 
         return check(path, progress)
+
+    @classmethod
+    def finished(cls, path: str, schema: Schema, source: str) -> Progress | None:
+        """What the finished pack holds, if its note says that it was made from this; see :meth:`Store.finished`."""
+        try:
+            with cls(path) as store:
+                meta = store.meta
+                made = read_note(Path(path), meta.content)
+        except StoreError:
+            return None  # there is none, or it is unfinished or damaged
+        if made != Origin.from_text(source) or meta.schema != schema:
+            return None
+        return Progress(meta.count, meta.nbytes, tuple(meta.skipped))
 
     @classmethod
     def writer(cls, path: str, schema: Schema, source: str, *, overwrite: bool = False) -> Writer:
@@ -188,6 +211,16 @@ class LmdbStore(Store):
                 raise StoreError("this store was replaced by another; open it again", store=self.url)
             self._map = found
         return found
+
+    def _refuse_other_classes(self, wanted: tuple[str, ...]) -> None:
+        held = self.schema["label"].classes if "label" in self.schema else ()
+        if held != wanted:
+            raise ArgumentError(
+                "a pack keeps the classes that it was packed with; its classes "
+                f"{differing_classes(held, wanted)}. Open it without classes, or pack the source again with "
+                "classes=[...] (--classes)",
+                store=self.url,
+            )
 
     def _unreadable(self, index: int, error: Exception) -> CorruptRecordError:
         return CorruptRecordError(

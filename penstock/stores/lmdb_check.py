@@ -13,6 +13,7 @@ structure. Memory is bounded: one bit per page, one column per small field.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +21,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.errors import StoreError, StoreNotFoundError
+from penstock.errors import IncompleteStoreError, StoreError, StoreFormatError
 from penstock.stores.base import Problem
 from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS, Layout, PackMeta, parse_column, record_key
-from penstock.stores.lmdb_map import FILE, read_meta
+from penstock.stores.lmdb_map import FILE, LOCK, missing_data, read_meta, usable_seals
 from penstock.stores.lmdb_pages import SEALS, Extent, Node, PageFile, Seals, Tree, page_hashes
 
 __all__ = ["check"]
@@ -38,7 +39,16 @@ def check(path: str, progress: Callable[[int, int], None] | None = None) -> Iter
     folder = Path(path).absolute()
     url = f"lmdb://{folder}"
     if not (folder / FILE).exists():
-        raise StoreNotFoundError("there is no LMDB environment here", store=url)
+        error = missing_data(folder, url)
+        if not isinstance(error, IncompleteStoreError):
+            raise error
+        yield Problem(error.message)
+        return
+    refused = _refusal(folder, url)
+    if refused is not None:
+        yield Problem(refused.message)
+    if isinstance(refused, IncompleteStoreError):
+        return
     seals, problem = _open_seals(folder)
     if problem is not None:
         yield problem
@@ -48,8 +58,28 @@ def check(path: str, progress: Callable[[int, int], None] | None = None) -> Iter
     except StoreError as error:  # it cannot even be opened: at least say which pages changed
         found = list(_sweep_raw(folder / FILE, seals)) if seals is not None else []
         yield from found
-        if not found:
+        if not found and refused is None:
             yield Problem(error.message)
+
+
+def _refusal(folder: Path, url: str) -> StoreError | None:
+    """What opening refuses the whole file for: it was cut, or never finished. Damage inside is found page by page."""
+    try:
+        seals = usable_seals(folder, url)
+    except StoreFormatError as error:
+        return error
+    try:
+        with PageFile(folder / FILE, url) as pages, suppress(StoreFormatError):
+            read_meta(pages, url)
+    except IncompleteStoreError as error:
+        return error
+    except StoreFormatError as error:
+        if (folder / LOCK).exists():
+            return missing_data(folder, url)
+        return error if seals is None else None  # with the size that was sealed, it was not cut
+    except ValueError:
+        return None
+    return None
 
 
 def _open_seals(folder: Path) -> tuple[Seals | None, Problem | None]:

@@ -25,6 +25,7 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
+from penstock.plurals import counted
 from penstock.stores.lmdb_format import (
     COLUMNS,
     DAMAGED_META,
@@ -37,7 +38,7 @@ from penstock.stores.lmdb_format import (
 )
 from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, Tree
 
-__all__ = ["FILE", "LOCK", "PackMap", "read_meta"]
+__all__ = ["FILE", "LOCK", "PackMap", "missing_data", "read_meta", "usable_seals"]
 
 FILE: Final = "data.mdb"
 LOCK: Final = "pack.lock"
@@ -53,7 +54,7 @@ class PackMap:
     def __init__(self, folder: Path, url: str) -> None:
         self.process = os.getpid()
         self._path = folder / FILE
-        self._pages = PageFile(self._path, url, _usable_seals(folder, url))
+        self._pages = PageFile(self._path, url, usable_seals(folder, url))
         self.meta = read_meta(self._pages, url)
         self._trees = self._pages.trees()
         records = self._trees.get(RECORDS, Tree.empty())
@@ -75,8 +76,7 @@ class PackMap:
             try:
                 identity = _identity(folder / FILE)
             except FileNotFoundError as error:
-                _refuse_unfinished(folder, url)
-                raise StoreNotFoundError("there is no LMDB environment here", store=url) from error
+                raise missing_data(folder, url) from error
             except NotADirectoryError as error:
                 raise StoreFormatError(
                     "this is an LMDB file, not a pack (a folder with data.mdb in it); converting the layouts of others "
@@ -88,7 +88,8 @@ class PackMap:
                 try:
                     found = _maps[identity] = cls(folder, url)
                 except StoreFormatError:
-                    _refuse_unfinished(folder, url)
+                    if (folder / LOCK).exists():
+                        raise missing_data(folder, url) from None
                     raise
                 except StoreError:
                     raise
@@ -166,21 +167,27 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
         raise
     if not meta.complete and not unfinished_ok:
         raise IncompleteStoreError(
-            f"this pack was never finished ({meta.count} records are there); pack the same source again to resume",
+            f"this pack was never finished ({counted(meta.count, 'record')} so far); pack the same source again to "
+            "resume",
             store=url,
         )
     return meta
 
 
-def _refuse_unfinished(folder: Path, url: str) -> None:
-    """Say of what cannot be opened that it is a pack killed before its first commit, where the lock's file tells so."""
+def missing_data(folder: Path, url: str) -> StoreError:
+    """The error for a folder without data that can be opened: a pack killed before its first commit, or none."""
     if (folder / LOCK).exists():
-        raise IncompleteStoreError(
+        return IncompleteStoreError(
             "this pack was never finished (no record is there yet); pack the same source again", store=url
         )
+    if folder.is_dir():
+        return StoreNotFoundError(
+            f"{FILE} is missing from this folder; copy the pack again, or pack the source again", store=url
+        )
+    return StoreNotFoundError("there is no pack at this path", store=url)
 
 
-def _usable_seals(folder: Path, url: str) -> Seals | None:
+def usable_seals(folder: Path, url: str) -> Seals | None:
     """The seals beside the file; none if they are missing or damaged, which `penstock verify` tells."""
     try:
         seals = Seals(folder / SEALS)

@@ -3,7 +3,7 @@
 ::
 
     append, append, ... ──full──> commit: records + progress     one transaction, one sync (none for the first few)
-    finish ───────────────────> commit: last records, columns, keys, "complete"  ──> seals ──> lock removed
+    finish ───────────────────> commit: last records, columns, keys, "complete"  ──> seals, note ──> lock removed
 
 Commits fall at fixed counts of records and bytes, and each runs in an environment opened for it alone, so that LMDB
 carries nothing from one transaction to the next: what a commit leaves in the file depends on the records alone, and a
@@ -27,6 +27,7 @@ import numpy as np
 import xxhash
 
 from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
+from penstock.plurals import counted
 from penstock.sample import Schema
 from penstock.stores.base import Progress, Skipped, Writer
 from penstock.stores.index_file import index_path
@@ -45,10 +46,11 @@ from penstock.stores.lmdb_format import (
 )
 from penstock.stores.lmdb_map import FILE, LOCK, read_meta
 from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, Tree, fsync_path, newest_meta
+from penstock.stores.origin import NOTE, Origin, read_note, write_note
 
 __all__ = ["Limits", "LmdbWriter"]
 
-_OURS: Final = (FILE, "lock.mdb", SEALS, f"{SEALS}.tmp", LOCK)
+_OURS: Final = (FILE, "lock.mdb", SEALS, f"{SEALS}.tmp", NOTE, LOCK)
 _EMPTY_NBYTES: Final = 1 << 17  # a file up to two of the largest pages: killed while LMDB made it
 _SLACK_NBYTES: Final = 1 << 20  # what a commit writes beside its records, roughly
 
@@ -93,7 +95,8 @@ class LmdbWriter(Writer):
     schema : Schema
         Fields of the records.
     source : str
-        Digest of the source; only a pack of the same source is resumed.
+        What it is made from, as :meth:`~penstock.stores.origin.Origin.to_text` has it; only a pack of the same is
+        resumed.
     overwrite : bool
         Whether a pack that is there, finished or not, is removed first.
     limits : Limits
@@ -106,7 +109,7 @@ class LmdbWriter(Writer):
     StoreFormatError
         If something is there that is no pack of ours; that is never removed.
     StoreError
-        If another process is writing it, or it belongs to another source.
+        If another process is writing it, or it is unfinished and of another source, or made with other options.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class LmdbWriter(Writer):
         self._skipped: list[Skipped] = []
         self._count = self._nbytes = 0
         self._meta = PackMeta(schema, source=source)
+        self._origin = Origin.from_text(source)
         self._made = not os.path.lexists(self._path)
         self._lock, self._locked_source = _lock(self._path, self._url)
         try:
@@ -222,18 +226,36 @@ class LmdbWriter(Writer):
         meta = self._standing(overwrite=overwrite)
         if meta is None or overwrite:
             self._remove(*indices, *(name for name in _OURS if name != LOCK))
-        elif meta.complete and self._locked_source != self._meta.source:
-            raise ArgumentError(
-                f"{self._url} is a finished pack of {meta.count} records; overwrite=True (--overwrite) replaces it"
-            )
-        else:  # if it is complete, it was killed before it was sealed
-            if not meta.complete and (meta.schema != self._meta.schema or meta.source != self._meta.source):
-                raise StoreError(
-                    f"an unfinished pack of {meta.count} records is here, and its source was changed since, or is "
-                    "another; pack with overwrite=True (--overwrite) to start anew",
-                    store=self._url,
-                )
+        else:  # if it is complete and locked, it was killed before it was sealed
+            begun = self._locked_source if meta.complete else meta.source
+            if not begun:
+                raise self._finished(meta)
+            if begun != self._meta.source or meta.schema != self._meta.schema:
+                raise self._begun_otherwise(meta, Origin.from_text(begun))
             self._resume(meta)
+
+    def _finished(self, meta: PackMeta) -> ArgumentError:
+        """The refusal of a finished pack that is not to be replaced."""
+        made, now = read_note(self._path, meta.content), self._origin
+        held = f"{self._url} is a finished pack of {counted(meta.count, 'record')}"
+        if made is None:
+            return ArgumentError(
+                f"{held} that does not say what it was made from; use it as it is, or replace it with overwrite=True "
+                "(--overwrite)"
+            )
+        if made == now and meta.schema == self._meta.schema:
+            return ArgumentError(f"{held}; overwrite=True (--overwrite) replaces it")
+        difference = made.difference(meta.schema, now, self._meta.schema)
+        return ArgumentError(f"{held}, and {difference}; overwrite=True (--overwrite) replaces it")
+
+    def _begun_otherwise(self, meta: PackMeta, begun: Origin) -> StoreError:
+        """The refusal of an unfinished pack that this one does not continue."""
+        difference = begun.difference(meta.schema, self._origin, self._meta.schema)
+        return StoreError(
+            f"an unfinished pack of {counted(meta.count, 'record')} is here, and {difference}; pack as before to "
+            "resume it, or with overwrite=True (--overwrite) to start anew",
+            store=self._url,
+        )
 
     def _standing(self, *, overwrite: bool) -> PackMeta | None:
         """What the pack that is there says; None if there is none, or one that is to be removed unread."""
@@ -247,7 +269,7 @@ class LmdbWriter(Writer):
                 return read_meta(pages, self._url, unfinished_ok=True)
         except ValueError as error:
             ours = bool(self._locked_source) or (self._path / SEALS).exists()
-            if ours and (overwrite or path.stat().st_size <= _EMPTY_NBYTES):
+            if ours and (overwrite or (self._locked_source and path.stat().st_size <= _EMPTY_NBYTES)):
                 return None
             said = error.message if isinstance(error, StoreError) else f"the pack here is damaged: {error}"
             way = "pack with overwrite=True (--overwrite) to start anew" if ours else "nothing was touched"
@@ -329,6 +351,7 @@ class LmdbWriter(Writer):
                 seals = Seals.write(self._path, FILE)  # hashes what the disk is being given
                 synced.result()
             seals.replace(self._path / SEALS)
+            write_note(self._path, self._meta.content, self._origin)
             self._remove("lock.mdb", LOCK)
             fsync_path(self._path)
         except StoreError:
@@ -346,8 +369,8 @@ class LmdbWriter(Writer):
         free = shutil.disk_usage(self._path).free
         if free < need:
             raise StoreError(
-                f"the disk is full: the next commit needs {need} bytes and {free} are free; {self._meta.count} records "
-                "are safe, make room and pack again to resume",
+                f"the disk is full: the next commit needs {need} bytes and {free} are free; "
+                f"{counted(self._meta.count, 'record')} so far are safe, make room and pack again to resume",
                 store=self._url,
             ) from cause
 

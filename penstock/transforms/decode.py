@@ -33,7 +33,8 @@ def decode(
     Parameters
     ----------
     data : bytes-like
-        The whole file: JPEG, PNG, WebP, GIF (first frame), BMP or TIFF, told by its first bytes.
+        The whole file: JPEG, PNG, WebP, GIF (first frame), BMP, TIFF, PPM (PGM, PBM) or AVIF (if the installed Pillow
+        has it), told by its first bytes.
     region : tuple of four int, optional
         ``x0, y0, x1, y1`` in pixels of the full-size image (as oriented, with ``orient=True``); x1 and y1 are outside.
         A JPEG is decoded no further than its last row: a file that was cut off is refused all the same, but

@@ -16,7 +16,7 @@ import importlib
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ _PARSERS: Final = {
     "WebP": ("PIL.WebPImagePlugin", "WebPImageFile"),
     "BMP": ("PIL.BmpImagePlugin", "BmpImageFile"),
     "TIFF": ("PIL.TiffImagePlugin", "TiffImageFile"),
+    "PPM": ("PIL.PpmImagePlugin", "PpmImageFile"),
+    "AVIF": ("PIL.AvifImagePlugin", "AvifImageFile"),
 }
 _MAGIC: Final = {
     b"\xff\xd8\xff": "JPEG",
@@ -56,6 +58,7 @@ _MAGIC: Final = {
     b"MM\x00*": "TIFF",
     b"II+\x00": "TIFF",
     b"MM\x00+": "TIFF",
+    **{b"P%d%c" % (kind, space): "PPM" for kind in range(1, 7) for space in b" \t\n\x0b\x0c\r"},
 }
 _NOT_READ: Final = {
     b"\x00\x00\x00\x0cjP  ": "JPEG 2000",
@@ -70,7 +73,8 @@ _NOT_READ: Final = {
     b"qoif": "QOI",
     b"DDS ": "DDS",
 }
-_FTYP_BRANDS: Final = {b"avif": "AVIF", b"avis": "AVIF", b"crx ": "Canon raw"}
+_AVIF_BRANDS: Final = (b"avif", b"avis")
+_IMAGE_BRANDS: Final = (b"mif1", b"msf1")  # of any codec: the brands behind them say which
 _LOSSLESS, _JPEG_LS = 0xC3, 0xF7
 
 
@@ -91,7 +95,10 @@ def sniff(head: bytes) -> str:
         return "WebP"
     other = next((name for magic, name in _NOT_READ.items() if head.startswith(magic)), None)
     if head[4:8] == b"ftyp":
-        other = _FTYP_BRANDS.get(head[8:12], "HEIF/HEIC or a video")
+        brand = head[8:12]
+        if brand in _AVIF_BRANDS or (brand in _IMAGE_BRANDS and any(each in head[16:32] for each in _AVIF_BRANDS)):
+            return "AVIF"
+        other = "Canon raw" if brand == b"crx " else "HEIF/HEIC or a video"
     if other is not None:
         raise UnsupportedImageError(
             f"this is {other}, which is not read here; convert it to one of {', '.join(_PARSERS)}", offset=0
@@ -165,6 +172,8 @@ def channel_pixels(encoded: bytes, max_pixels: int) -> NDArray[np.generic]:
         Also where the image has several channels.
     """
     with _opened(encoded, max_pixels) as image:
+        if image.format == "PPM" and image.mode in {"L", "I"}:
+            _refuse_stretched(image)
         image.load()
         if len(image.getbands()) != 1:
             raise DecodeError(
@@ -174,14 +183,24 @@ def channel_pixels(encoded: bytes, max_pixels: int) -> NDArray[np.generic]:
     return values
 
 
+def _refuse_stretched(graymap: ImageFile) -> None:
+    """Refuse a PGM whose values Pillow brings to the whole range of 8 or 16 bits."""
+    codec, *_, args = graymap.tile[0]
+    largest = args[-1] if codec != "raw" and isinstance(args, tuple) else 255
+    if largest not in {255, 65535}:
+        raise UnsupportedImageError(
+            f"a mask as PGM must have 255 or 65535 as its largest value, got {largest}: Pillow would scale the values; "
+            "write the mask as PNG"
+        )
+
+
 @contextmanager
 def _opened(encoded: bytes, max_pixels: int) -> Iterator[ImageFile]:
     """Parse the header, apply the caps, and turn whatever goes wrong in the body into a DecodeError."""
     name = sniff(encoded[:32])
     if name == "WebP":  # libwebp allocates the canvas when the file is opened
         _check_pixels(_webp_size(encoded), max_pixels)
-    module, attribute = _PARSERS[name]
-    parser = getattr(importlib.import_module(module), attribute)
+    parser = _parser(name)
     try:
         with quiet(), parser(io.BytesIO(encoded), "") as image:
             _check_pixels(image.size, max_pixels)
@@ -192,6 +211,16 @@ def _opened(encoded: bytes, max_pixels: int) -> Iterator[ImageFile]:
         raise
     except Exception as error:  # Pillow's parsers raise nearly anything on hostile bytes; all of it means this
         raise _refusal(name, encoded, error) from error
+
+
+def _parser(name: str) -> Any:
+    module, attribute = _PARSERS[name]
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise UnsupportedImageError(
+            f"this is {name}, which the installed Pillow does not read; install a newer Pillow"
+        ) from error
 
 
 def _check_pixels(size: tuple[int, int], max_pixels: int) -> None:
@@ -244,13 +273,18 @@ def _reduce(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
 
 def _to_rgb(image: Image) -> NDArray[np.uint8]:
     if image.mode.startswith("I;16"):
-        high = (np.asarray(image) >> 8).astype(np.uint8)
-        return np.repeat(high[:, :, None], 3, axis=2)
+        return _gray(np.asarray(image) >> 8)
+    if image.mode == "I" and getattr(image, "format", None) == "PPM":  # brought to 16 bits, whatever its largest value
+        return _gray(np.asarray(image) >> 8)
     image.info.pop("transparency", None)  # irrelevant to RGB, and convert() would warn about it
     try:
         return np.asarray(image.convert("RGB"))
     except ValueError as error:
         raise UnsupportedImageError(f"a {image.format} image of mode {image.mode} has no conversion to RGB") from error
+
+
+def _gray(values: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.repeat(values.astype(np.uint8)[:, :, None], 3, axis=2)
 
 
 def _refusal(name: str, encoded: bytes, error: Exception) -> DecodeError:
@@ -259,6 +293,8 @@ def _refusal(name: str, encoded: bytes, error: Exception) -> DecodeError:
         return ImageTooLargeError(f"Pillow's MAX_IMAGE_PIXELS refuses this {name} image: {reason}")
     if name == "JPEG" and (kind := _exotic(encoded)):
         return UnsupportedImageError(f"unsupported JPEG: {kind} ({reason})")
+    if "support not installed" in reason:
+        return UnsupportedImageError(f"this is {name}, which the installed Pillow was built without: {reason}")
     offset = len(encoded) if "truncated" in reason.lower() else None
     return DecodeError(f"this {name} image cannot be decoded: {reason}", offset=offset)
 

@@ -65,6 +65,10 @@ VALID = {
     "webp": small("WEBP"),
     "bmp": small("BMP"),
     "tiff": small("TIFF", compression="tiff_lzw"),
+    "avif": small("AVIF", speed=10),
+    "ppm": small("PPM"),
+    "ppm_plain": b"P3 8 4 255\n" + b"".join(b"%d " % (value * 7 % 256) for value in range(96)),
+    "pgm": b"P5\n16 9\n17\n" + bytes(range(144)),
 }
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock import _native
 from penstock.cli import app
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, StoreError
 from penstock.stores.index_file import IndexFile, index_path
 from tests.pack.images import make_photos, picture
 
@@ -48,7 +48,9 @@ def test_each_image_has_the_index_of_its_own_bytes(photos: Path, tmp_path: Path)
     assert report.indexed is not None
     for said in (report.indexed, later):
         assert said.indexed == 12
-        assert {key.rpartition("/")[2] for key, _ in said.left_out} == {"x.png", "y.jpg"}
+        assert dict(said.left_out)["dogs/x.png"] == "PNG, not JPEG: only JPEGs have a decode index"
+        assert "components" in dict(said.left_out)["dogs/y.jpg"]
+        assert len(said.left_out) == 2
         assert said.nbytes == Path(said.path).stat().st_size
 
 
@@ -103,3 +105,50 @@ def test_the_command_says_what_it_did(photos: Path, tmp_path: Path) -> None:
     assert "dogs/x.png" in packed.output
     assert "12 images indexed by rows (12 of them earlier)" in again.output
     assert "12 images indexed by tiles," in other.output
+
+
+def test_an_image_that_is_none_is_said_to_be_none(photos: Path) -> None:
+    """What is no image at all is left out with that reason, and a damaged JPEG as damaged."""
+    (photos / "cats" / "0.jpg").write_bytes(b"<html>")
+    (photos / "cats" / "2.jpg").write_bytes(picture(2)[:200])
+
+    left_out = dict(ps.index(photos).left_out)
+
+    assert left_out["cats/0.jpg"].startswith("not an image")
+    assert left_out["cats/2.jpg"].startswith("corrupt JPEG")
+
+
+@pytest.mark.parametrize("stale", ["kind", "records", "header"])
+def test_an_index_that_does_not_fit_names_the_way_out(photos: Path, tmp_path: Path, stale: str) -> None:
+    """Another kind, other records, a damaged header: the error says overwrite=True and --overwrite, which works."""
+    path = index_path(photos, "image")
+    ps.index(photos, kind="rows" if stale == "kind" else "tiles")
+    if stale == "records":
+        (photos / "cats" / "0.jpg").unlink()
+    elif stale == "header":
+        path.write_bytes(bytes(64) + path.read_bytes()[64:])
+    before = path.read_bytes()
+
+    with pytest.raises(StoreError, match=r"overwrite=True \(--overwrite\)"):
+        ps.index(photos, kind="tiles")
+
+    assert path.read_bytes() == before
+    assert ps.index(photos, kind="tiles", overwrite=True).resumed == 0
+
+
+def test_the_command_counts_what_has_no_index(tmp_path: Path) -> None:
+    """One image is one image, and images without an index are told by reason with examples, not all by name."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(picture(0))
+    for number in range(40):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(picture(number, "PNG"))
+
+    done = CliRunner().invoke(app, ["pack", str(tmp_path / "photos"), str(tmp_path / "p.lmdb"), "--index", "rows"])
+
+    assert done.exit_code == 0
+    assert "1 image indexed by rows" in done.output
+    named = ", ".join(repr(f"{number}.png") for number in range(10))
+    assert done.output.splitlines()[2:] == [
+        "40 images without an index, decoded from their beginning:",
+        f"  PNG, not JPEG: only JPEGs have a decode index (40 entries: {named} and 30 more)",
+    ]

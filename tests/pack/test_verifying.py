@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import PenstockError, StoreNotFoundError
+from penstock.errors import IncompleteStoreError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.stores.lmdb_write import LmdbWriter
 from tests.pack.images import make_photos, picture
 from tests.stores.packs import SMALL_COMMITS, fields, key, make_pack, write
@@ -102,15 +102,42 @@ def test_several_damages_are_all_listed(pack: Path) -> None:
     assert {key(index) for index in (3, 9, 33)} <= {problem.key for problem in ps.verify(pack).problems}
 
 
+@pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.6, 0.999])
-def test_truncated_pack_is_reported(pack: Path, share: float) -> None:
-    """A truncated file is a finding, not a crash and not an exception."""
+def test_truncated_pack_is_reported(pack: Path, share: float, sealed: bool) -> None:
+    """A truncated file is a finding, not an exception; it says what opening it says, and comes first."""
     os.truncate(pack / "data.mdb", int((pack / "data.mdb").stat().st_size * share))
+    if not sealed:
+        (pack / "pages.xxh3").unlink()
+    with pytest.raises(StoreFormatError) as opened:
+        ps.open(pack)
 
     report = ps.verify(pack)
 
     assert not report.ok
     assert report.records == 0
+    assert report.problems[0].reason == opened.value.message
+
+
+def test_truncated_pack_says_what_to_do(pack: Path) -> None:
+    """How much is missing, and where to get it."""
+    size = (pack / "data.mdb").stat().st_size
+    os.truncate(pack / "data.mdb", size - 5000)
+
+    reason = ps.verify(pack).problems[0].reason
+
+    assert f"{size - 5000} bytes of {size} (5000 are missing)" in reason
+    assert "copy it again, or pack the source again" in reason
+
+
+def test_missing_data_are_reported(pack: Path) -> None:
+    """Where only the seals are left, verify says which file is missing, as opening does."""
+    (pack / "data.mdb").unlink()
+
+    with pytest.raises(StoreNotFoundError, match=r"data.mdb is missing"):
+        ps.open(pack)
+    with pytest.raises(StoreNotFoundError, match=r"data.mdb is missing"):
+        ps.verify(pack)
 
 
 def test_missing_seals_are_reported(pack: Path) -> None:
@@ -122,11 +149,18 @@ def test_missing_seals_are_reported(pack: Path) -> None:
     assert [problem.reason.split(":")[0] for problem in report.problems] == ["pages.xxh3 is missing"]
 
 
-def test_unfinished_pack_is_reported(tmp_path: Path) -> None:
-    """An unfinished pack is a finding that says what to do."""
-    write(tmp_path / "p.lmdb", range(30), limits=SMALL_COMMITS).close()
+@pytest.mark.parametrize("count", [3, 30])
+def test_unfinished_pack_is_reported(tmp_path: Path, count: int) -> None:
+    """An unfinished pack, with or without a commit, is one finding: what opening says, and what to do."""
+    write(tmp_path / "p.lmdb", range(count), limits=SMALL_COMMITS).close()
+    with pytest.raises(IncompleteStoreError) as opened:
+        ps.open(tmp_path / "p.lmdb")
 
-    assert any("never finished" in problem.reason for problem in ps.verify(tmp_path / "p.lmdb").problems)
+    report = ps.verify(tmp_path / "p.lmdb")
+
+    assert [problem.reason for problem in report.problems] == [opened.value.message]
+    assert "never finished" in opened.value.message
+    assert "pack the same source again" in opened.value.message
 
 
 def test_store_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -184,6 +218,37 @@ def test_moved_file_has_another_label(photos: Path, tmp_path: Path) -> None:
     problems = ps.verify(tmp_path / "photos.lmdb", photos).problems
 
     assert any("classes" in problem.reason for problem in problems)
+
+
+def test_class_numbers_may_differ_where_names_agree(tmp_path: Path) -> None:
+    """A pack whose classes stand in another order than the folder's now do holds the same classes: nothing is wrong."""
+    photos = make_photos(tmp_path / "photos", 12, ("2", "10"))
+    ps.pack(photos, tmp_path / "p.lmdb", classes=["2", "7", "10"])
+
+    report = ps.verify(tmp_path / "p.lmdb", photos)
+
+    assert (report.ok, report.compared) == (True, 12)
+
+
+def test_source_with_an_empty_class_is_compared(photos: Path, tmp_path: Path) -> None:
+    """A class folder that was emptied is no obstacle: its files are named as missing."""
+    (photos / "dogs").rename(tmp_path / "elsewhere")
+    (photos / "dogs").mkdir()
+
+    problems = ps.verify(tmp_path / "photos.lmdb", photos).problems
+
+    assert {problem.key for problem in problems} == {f"dogs/{number}.jpg" for number in range(1, 12, 2)}
+
+
+def test_class_that_the_pack_lacks_is_named(photos: Path, tmp_path: Path) -> None:
+    """A class folder that was added is named, and so are its files."""
+    make_photos(photos, 1, ("lions",))
+
+    problems = ps.verify(tmp_path / "photos.lmdb", photos).problems
+
+    assert [problem.key for problem in problems] == [None, "lions/0.jpg"]
+    assert "classes" in problems[0].reason
+    assert "'lions'" in problems[0].reason
 
 
 def test_wrong_label_in_the_pack_is_found(photos: Path, tmp_path: Path) -> None:

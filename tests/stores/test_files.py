@@ -26,14 +26,14 @@ def reasons(store: FilesStore) -> dict[str, str]:
     return dict(store.problems)
 
 
-def test_natural_order_of_classes_and_files(tmp_path: Path) -> None:
-    """Classes and files stand in natural order: 2 before 10."""
+def test_plain_order_of_classes_and_natural_order_of_files(tmp_path: Path) -> None:
+    """Classes stand in plain string order, as torchvision numbers them; files in natural order: 2 before 10."""
     put(tmp_path, "c10/1.jpg", "c2/img10.jpg", "c2/img2.jpg", "c2/img1.jpg")
 
     store = FilesStore(tmp_path)
 
-    assert list(store.keys()) == ["c2/img1.jpg", "c2/img2.jpg", "c2/img10.jpg", "c10/1.jpg"]
-    assert store.schema["label"].classes == ("c2", "c10")
+    assert list(store.keys()) == ["c10/1.jpg", "c2/img1.jpg", "c2/img2.jpg", "c2/img10.jpg"]
+    assert store.schema["label"].classes == ("c10", "c2")
 
 
 def test_nested_folders_belong_to_their_class(tmp_path: Path) -> None:
@@ -69,7 +69,10 @@ def test_folder_without_images_is_refused(tmp_path: Path) -> None:
     """A folder without any image says so, and how much else is in it."""
     put(tmp_path, "notes.txt", "more/notes.txt")
 
-    with pytest.raises(StoreFormatError, match=r"no image .*3 other entries"):
+    with pytest.raises(StoreFormatError, match=r"no image .*3 other entries, such as 'notes.txt' \(not an image"):
+        FilesStore(tmp_path)
+    put(tmp_path, "more/1.heic")
+    with pytest.raises(StoreFormatError, match=r"such as 'more/1.heic' \(an image of a format that is not read"):
         FilesStore(tmp_path)
 
 
@@ -90,14 +93,44 @@ def test_hidden_entries_are_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_other_files_are_listed(tmp_path: Path) -> None:
-    """What is no image by its name, and a class folder without images, is listed with the reason."""
+    """What is no image by its name, and a folder without images that is no class, is listed with the reason."""
     put(tmp_path, "cats/1.JPG", "cats/notes.txt", "README", "dogs/list.csv")
 
-    store = FilesStore(tmp_path)
+    store = FilesStore(tmp_path, classes=["cats"])
 
     assert list(store.keys()) == ["cats/1.JPG"]
     assert set(reasons(store)) == {"README", "cats/notes.txt", "dogs/list.csv", "dogs/"}
     assert reasons(store)["dogs/"] == "a folder without any image"
+    assert store.unreadable == ()
+
+
+def test_what_may_be_an_image_is_told_apart(tmp_path: Path) -> None:
+    """Links to nowhere, and special files and odd bytes under an image's name, may be images: the rest is not."""
+    put(tmp_path, "cats/1.jpg", "cats/notes.txt", "labels.csv", "Thumbs.db", "desktop.ini")
+    (tmp_path / "cats" / "gone.jpg").symlink_to("nowhere.jpg")
+    (tmp_path / "cats" / "more").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "cats" / "pipe.jpg")
+    os.mkfifo(tmp_path / "cats" / "pipe")
+    for name in (b"bad\xff.jpg", b"bad\xff.txt"):
+        (tmp_path / "cats" / os.fsdecode(name)).write_bytes(b"x")
+
+    store = FilesStore(tmp_path)
+
+    unreadable = {problem.key for problem in store.unreadable}
+    assert unreadable == {"cats/gone.jpg", "cats/more", "cats/pipe.jpg", "cats/bad\\udcff.jpg"}
+    others = {"cats/notes.txt", "labels.csv", "Thumbs.db", "desktop.ini", "cats/pipe", "cats/bad\\udcff.txt"}
+    assert {problem.key for problem in store.problems} == unreadable | others
+
+
+def test_images_of_formats_that_are_not_read_are_told_apart(tmp_path: Path) -> None:
+    """A photograph of a format that is not read is not ignored: it is named as an image, with what to do."""
+    put(tmp_path, "cats/1.ppm", "cats/2.AVIF", "cats/3.heic", "cats/4.jp2", "cats/5.pdf")
+
+    store = FilesStore(tmp_path)
+
+    assert list(store.keys()) == ["cats/1.ppm", "cats/2.AVIF"]
+    assert [problem.key for problem in store.unreadable] == ["cats/3.heic", "cats/4.jp2"]
+    assert "convert it" in store.unreadable[0].reason
 
 
 def test_special_files_are_never_opened(tmp_path: Path) -> None:
@@ -222,22 +255,27 @@ def test_empty_file_is_a_record(tmp_path: Path) -> None:
 
 
 def test_digest_sees_sizes_and_times(tmp_path: Path) -> None:
-    """The digest changes with a file's size or time of change, and with an added problem."""
+    """The digest changes with a file's size or time of change and with a file that may be an image; not with others."""
     put(tmp_path, "cats/1.jpg")
     first = FilesStore(tmp_path).digest()
     os.utime(tmp_path / "cats" / "1.jpg", ns=(1, 1))
     second = FilesStore(tmp_path).digest()
-    put(tmp_path, "cats/notes.txt")
+    (tmp_path / "cats" / "1.jpg").write_bytes(b"other")
+    os.utime(tmp_path / "cats" / "1.jpg", ns=(1, 1))
     third = FilesStore(tmp_path).digest()
+    (tmp_path / "cats" / "gone.jpg").symlink_to("nowhere")
+    fourth = FilesStore(tmp_path).digest()
+    put(tmp_path, "cats/notes.txt")
 
-    assert len({first, second, third}) == 3
+    assert len({first, second, third, fourth}) == 4
+    assert FilesStore(tmp_path).digest() == fourth
 
 
 def test_reading_past_the_end_says_what_there_is(tmp_path: Path) -> None:
     """An index outside names the store's size."""
     put(tmp_path, "cats/1.jpg")
 
-    with pytest.raises(RecordIndexError, match="1 records"):
+    with pytest.raises(RecordIndexError, match="store of 1 record "):
         FilesStore(tmp_path).read([1])
 
 

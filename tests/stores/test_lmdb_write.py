@@ -23,6 +23,7 @@ from penstock.stores import open as open_store
 from penstock.stores.base import Skipped
 from penstock.stores.lmdb import LmdbStore
 from penstock.stores.lmdb_write import Limits, LmdbWriter
+from penstock.stores.origin import NOTE
 from tests.stores.packs import SCHEMA, SMALL_COMMITS, fields, key, make_pack, write
 
 COUNT = 120
@@ -40,15 +41,15 @@ writer.finish()
 
 
 def contents(pack: Path) -> dict[str, bytes]:
-    """The bytes of each file of a pack."""
-    return {entry.name: entry.read_bytes() for entry in pack.iterdir()}
+    """The bytes of each file of a pack, but for the note that says what it was made from."""
+    return {entry.name: entry.read_bytes() for entry in pack.iterdir() if entry.name != NOTE}
 
 
-def test_finished_pack_is_two_files(tmp_path: Path) -> None:
-    """Nothing but the data and its seals is left: no lock, no temporary file."""
+def test_finished_pack_is_two_files_and_a_note(tmp_path: Path) -> None:
+    """Nothing but the data, its seals and the note of its source is left: no lock, no temporary file."""
     pack = make_pack(tmp_path / "p.lmdb")
 
-    assert set(contents(pack)) == {"data.mdb", "pages.xxh3"}
+    assert {entry.name for entry in pack.iterdir()} == {"data.mdb", "pages.xxh3", NOTE}
 
 
 def test_equal_records_make_equal_bytes(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import resource
 import struct
+import sys
 import tracemalloc
 import warnings
 import zlib
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, UnsupportedImageError
-from penstock.transforms import decode, sizes
+from penstock.transforms import Decode, decode, sizes
 
 
 def picture(width: int, height: int, mode: str = "RGB", seed: int = 0) -> Image.Image:
@@ -71,6 +72,17 @@ OTHERS = {
     "tiff": encoded(picture(31, 22), "TIFF"),
     "tiff_deflate": encoded(picture(31, 22), "TIFF", compression="tiff_deflate"),
     "tiff_cmyk": encoded(picture(31, 22, "CMYK"), "TIFF"),
+    "avif": encoded(picture(31, 22), "AVIF", speed=10),
+    "avif_rgba": encoded(picture(31, 22, "RGBA"), "AVIF", speed=10),
+    "avif_branded_mif1": encoded(picture(31, 22), "AVIF", speed=10).replace(b"ftypavif", b"ftypmif1", 1),
+    "ppm": encoded(picture(31, 22), "PPM"),
+    "pgm": encoded(picture(31, 22, "L"), "PPM"),
+    "pbm": encoded(picture(31, 22).convert("1"), "PPM"),
+    "ppm_plain": b"P3 # plain\n2 2\n9\n" + b" 0 9 3" * 4,
+    "pgm_plain": b"P2\n3 1 100 0 50 100",
+    "pbm_plain": b"P1\n8 2\n01010101\n11110000",
+    "ppm_of_31_levels": b"P6 4 2 31\n" + bytes(range(24)),
+    "ppm_of_16_bits": b"P6\n2 1\n65535\n" + bytes(range(7, 19)),
 }
 
 
@@ -308,6 +320,11 @@ BOMBS = {
     "bmp": OTHERS["bmp"][:18] + struct.pack("<ii", 40000, 40000) + OTHERS["bmp"][26:],
     "webp": WEBP_BOMB,
     "tiff": patched_tiff(50000, 50000),
+    "avif": OTHERS["avif"].replace(
+        b"ispe" + struct.pack(">III", 0, 31, 22), b"ispe" + struct.pack(">III", 0, 16000, 16000)
+    ),
+    "ppm": b"P6\n50000 50000\n255\n",
+    "pgm_plain": b"P2\n50000 50000\n255\n",
 }
 
 
@@ -329,7 +346,7 @@ def test_a_declared_size_above_the_cap_is_refused_before_allocating(name: str) -
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - highest < 32 << 10  # KiB; what C allocates behind it
 
 
-@pytest.mark.parametrize("name", ["420", "progressive", "png", "webp", "tiff", "gif", "bmp"])
+@pytest.mark.parametrize("name", ["420", "progressive", "png", "webp", "tiff", "gif", "bmp", "avif", "ppm"])
 def test_the_cap_counts_pixels(name: str) -> None:
     """An image of exactly max_pixels decodes; one pixel less is too little."""
     file = (JPEGS | OTHERS)[name]
@@ -352,7 +369,6 @@ def test_the_cap_is_ours_not_pillows(monkeypatch: pytest.MonkeyPatch) -> None:
     ("head", "word"),
     [
         (b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic", "HEIF"),
-        (b"\x00\x00\x00\x20ftypavif\x00\x00\x00\x00avifmif1", "AVIF"),
         (b"\x00\x00\x00\x0cjP  \r\n\x87\n", "JPEG 2000"),
         (b"\xff\x0a\x00\x00", "JPEG XL"),
         (b"8BPS\x00\x01", "Photoshop"),
@@ -366,8 +382,52 @@ def test_other_formats_are_named(head: bytes, word: str) -> None:
         decode(head + bytes(64))
 
 
+def test_sixteen_bit_graymaps_keep_their_high_byte() -> None:
+    """A PGM of 16 bits, and one of 12, are brought to 8 bits by their high byte; Pillow would clip most to white."""
+    deep = np.arange(0, 65536, 700).astype(np.uint16)
+    file = b"P5\n%d 1\n65535\n" % len(deep) + deep.astype(">u2").tobytes()
+    twelve = b"P5\n3 1\n4095\n" + np.array([0, 2048, 4095], ">u2").tobytes()
+
+    np.testing.assert_array_equal(decode(file)[0, :, 0], deep >> 8)
+    np.testing.assert_array_equal(decode(twelve)[0, :, 0], [0, 128, 255])
+
+
+@pytest.mark.parametrize("largest", [255, 65535])
+@pytest.mark.parametrize("kind", ["P2", "P5"])
+def test_a_graymap_is_a_mask_with_its_values(kind: str, largest: int) -> None:
+    """A PGM as a mask keeps its values, in 8 and in 16 bits."""
+    values = [0, 1, 2, 19, 255, largest]
+    raw = np.array(values, ">u1" if largest == 255 else ">u2").tobytes()
+    file = f"{kind} 3 2 {largest}\n".encode() + (raw if kind == "P5" else " ".join(map(str, values)).encode())
+
+    assert Decode().mask(file, np.zeros(0)).reshape(-1).tolist() == values
+
+
+def test_a_graymap_whose_values_would_be_stretched_is_no_mask() -> None:
+    """A PGM of another largest value is refused as a mask: Pillow stretches it, and class 19 would be another."""
+    with pytest.raises(UnsupportedImageError, match="largest value"):
+        Decode().mask(b"P5 3 1 19\n\x00\x01\x13", np.zeros(0))
+
+
+def test_an_avif_without_a_parser_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the installed Pillow has no AVIF, the error says so and what to do."""
+    monkeypatch.setitem(sys.modules, "PIL.AvifImagePlugin", None)
+
+    with pytest.raises(UnsupportedImageError, match=r"AVIF.*Pillow"):
+        decode(OTHERS["avif"])
+
+
 @pytest.mark.parametrize(
-    "file", [b"", b"<!DOCTYPE html><html>", b"\xff\xd8", b"\x00" * 100, b"%!PS-Adobe-3.0 EPSF", b"P6 1 1 255 abc"]
+    "file",
+    [
+        b"",
+        b"<!DOCTYPE html><html>",
+        b"\xff\xd8",
+        b"\x00" * 100,
+        b"%!PS-Adobe-3.0 EPSF",
+        b"P6 1 1 255 ab",
+        b"P9 1 1 255 abc",
+    ],
 )
 def test_what_is_no_image_is_refused(file: bytes) -> None:
     """Bytes that announce no format of the list are a DecodeError, without any other parser being tried."""
