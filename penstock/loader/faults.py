@@ -17,6 +17,8 @@ import dataclasses
 import json
 import math
 import os
+import sys
+import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +29,7 @@ from penstock.datasets.base import place_of
 from penstock.errors import ArgumentError, PenstockError, SampleError
 from penstock.workers.base import END, NOTHING, Done
 
-__all__ = ["LeftOut", "Losses", "Rules", "Tally"]
+__all__ = ["LeftOut", "Losses", "Rules", "Tally", "warn_of_unequal_steps"]
 
 _POLICIES: Final = ("raise", "skip", "replace")
 _KEPT: Final = 10_000
@@ -117,6 +119,28 @@ class Rules:
     def tolerant(self) -> bool:
         """Whether a batch may come without some of its samples."""
         return self.on_error != "raise"
+
+
+def warn_of_unequal_steps(on_error: str, *, stacklevel: int) -> None:
+    """Warn where ranks may take unequal numbers of steps: with "skip", under a process group of several ranks.
+
+    Parameters
+    ----------
+    on_error : {"raise", "skip", "replace"}
+        The loader's.
+    stacklevel : int
+        Frames above the caller to which the warning points.
+    """
+    distributed: Any = sys.modules.get("torch.distributed")  # where it is not imported, there is no process group
+    if on_error != "skip" or distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return
+    ranks = distributed.get_world_size()
+    if ranks > 1:
+        warnings.warn(
+            f'on_error="skip" delivers nothing for a batch that lost every sample: the {ranks} ranks may then take '
+            'unequal numbers of steps, and collective operations wait for ever. on_error="replace" keeps the number',
+            stacklevel=stacklevel + 1,
+        )
 
 
 class Losses:

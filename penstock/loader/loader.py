@@ -19,7 +19,7 @@ from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import spec_of
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.arguments import Arguments, checked
-from penstock.loader.faults import LeftOut, Losses, Rules, Tally
+from penstock.loader.faults import LeftOut, Losses, Rules, Tally, warn_of_unequal_steps
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.loader.ledger import Ledger
@@ -85,8 +85,10 @@ class DataLoader:
         How worker processes are started; by default as :mod:`penstock.workers.processes.start` says.
     on_error : {"raise", "skip", "replace"}
         What becomes of a sample that cannot be built. "raise": its batch is an error. "skip": its batch is shorter; one
-        with nothing left is not delivered. "replace": another sample of the same batch, chosen by the sample's own key,
-        is built in its place (one of the dataset, where the batch has no other and the order is the loader's own).
+        with nothing left is not delivered, so that ranks may take unequal numbers of steps (a warning says so under a
+        process group). "replace": another sample of the same batch, chosen by the sample's own key, is built in its
+        place (one of the dataset, where the batch has no other and all of the dataset is drawn from); the number of
+        batches stays.
         Errors of collation, and of samplers, are raised always.
     max_errors : int or float, optional
         Most samples that an epoch may lose before that is an error: a number, or a share of those drawn. None: 100, or
@@ -215,6 +217,7 @@ class DataLoader:
     # iteration
 
     def __iter__(self) -> LoaderIterator:
+        warn_of_unequal_steps(self.on_error, stacklevel=2)
         progress = self._resume.copy() if self._resume is not None else self._placed(Progress(self._epoch))
         trace = Trace()
         plan, job = self._plan_and_job(progress, trace)

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.errors import StateError
-from penstock.samplers import RandomAccess
+from penstock.samplers import DistributedSampler, RandomAccess
 from penstock.samplers.base import BatchAccess, Dealt
 
-__all__ = ["Ranks", "check_order", "described", "length", "ranks_of", "rest_of", "seekable"]
+__all__ = ["Ranks", "check_order", "described", "is_shared_out", "length", "ranks_of", "rest_of", "seekable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,11 @@ def described(sampler: Any) -> dict[str, Any]:
     if ranks_of(sampler) is not None:
         signature.pop("num_replicas", None)
     return signature
+
+
+def is_shared_out(sampler: Any, dataset: Any) -> bool:
+    """Whether ``sampler`` gives each rank a share of all of ``dataset``: a :class:`DistributedSampler` of it."""
+    return type(sampler) is DistributedSampler and sampler.dataset is dataset
 
 
 def check_order(theirs: Any, ours: Mapping[str, Any], *, besides: frozenset[str] = frozenset(), at: str = "") -> None:

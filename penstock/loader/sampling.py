@@ -11,7 +11,7 @@ from typing import Any
 from penstock.datasets.base import fingerprint_of, is_iterable
 from penstock.errors import StateError
 from penstock.loader.arguments import Arguments
-from penstock.loader.order import Ranks, described, length, ranks_of, rest_of, seekable
+from penstock.loader.order import Ranks, described, is_shared_out, length, ranks_of, rest_of, seekable
 from penstock.loader.plan import BatchPlan, ForeignPlan, IndexPlan, Plan, StreamPlan
 from penstock.loader.state import Progress
 from penstock.samplers import BatchSampler, BucketBatchSampler, RandomSampler, SequentialSampler
@@ -70,11 +70,12 @@ class Sampling:
 
     @property
     def population(self) -> int:
-        """How many samples may stand in for one of another batch; 0 where the order is somebody else's.
+        """How many samples may stand in for one of another batch; 0 where not all of the dataset is drawn from.
 
         An order that somebody else made may be of one split alone: no stand-in comes from outside of it.
         """
-        return len(self._dataset) if self.own else 0
+        whole = self.own or is_shared_out(self._inner(), self._dataset)
+        return len(self._dataset) if whole else 0
 
     @property
     def ranks(self) -> Ranks | None:

@@ -19,7 +19,7 @@ from typing_extensions import TypeVar  # torch brings it along
 
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError, StallError
-from penstock.loader.faults import LeftOut, Losses
+from penstock.loader.faults import LeftOut, Losses, warn_of_unequal_steps
 from penstock.loader.ledger import Ledger
 from penstock.loader.stats import Stats
 from penstock.samplers.base import checked_count, checked_seed
@@ -78,8 +78,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         back behind each (cv2's cannot be).
     on_error : {"raise", "skip", "replace"}
         What becomes of a sample that cannot be built. "raise": its batch is an error. "skip": its batch is shorter; one
-        with nothing left is not delivered. "replace": another sample of the same batch, chosen by the sample's own key,
-        is built in its place (one of the dataset, where the batch has no other and all of the dataset is drawn from).
+        with nothing left is not delivered, so that ranks may take unequal numbers of steps (a warning says so under a
+        process group). "replace": another sample of the same batch, chosen by the sample's own key, is built in its
+        place (one of the dataset, where the batch has no other and all of the dataset is drawn from); the number of
+        batches stays.
         Errors of collation, and of samplers, are raised always.
     max_errors : int or float, optional
         Most samples that an epoch may lose before that is an error: a number, or a share of those drawn. None: 100, or
@@ -200,6 +202,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return self._iterator
 
     def _get_iterator(self) -> Any:
+        warn_of_unequal_steps(self.on_error, stacklevel=3)
         self._check_rationality()
         terms, work, backend = self._terms(), Work.of(self, self._memory), None
 

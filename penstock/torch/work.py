@@ -14,24 +14,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from torch.utils.data import RandomSampler, SequentialSampler, get_worker_info
+from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, get_worker_info
 
 from penstock.collate import TorchCollate, Untorched
 from penstock.datasets.base import is_iterable, spec_of
 from penstock.loader.faults import Rules
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.sample import Tree
+from penstock.samplers import DistributedSampler as OwnDistributedSampler
 from penstock.slots import Layout, SlotPool
 from penstock.torch import pinning
 from penstock.torch.collate import as_batch, default_collate, default_convert
 from penstock.torch.datasets import native
 from penstock.torch.order import innermost
+from penstock.torch.samplers import StatefulDistributedSampler
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Job
 
 __all__ = ["Memory", "Work", "kind_of"]
+
+
+_WHOLE: Final = frozenset({SequentialSampler, RandomSampler})
+_SHARING: Final = frozenset({DistributedSampler, OwnDistributedSampler, StatefulDistributedSampler})
+"""Samplers that draw from all of their dataset; those that give each rank a share of it."""
 
 
 class Memory:
@@ -208,6 +215,7 @@ def _collates_by_default(loader: Any) -> bool:
 def _rules(loader: Any) -> Rules:
     sampler: Any = innermost(loader._index_sampler)  # noqa: SLF001  # torch's name for what is iterated
     # an order that somebody else made may be of one split alone: no stand-in comes from outside of it
-    whole = type(sampler) in {SequentialSampler, RandomSampler} and sampler.data_source is loader.dataset
+    source = getattr(sampler, "dataset" if type(sampler) in _SHARING else "data_source", None)
+    whole = type(sampler) in _WHOLE | _SHARING and source is loader.dataset
     population = len(loader.dataset) if whole and loader.on_error == "replace" else 0
     return Rules(loader.on_error, population, loader.seed_per_sample)

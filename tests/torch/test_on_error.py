@@ -10,7 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import penstock.torch as pt  # noqa: E402  # it needs torch
+import penstock as ps  # noqa: E402  # it needs torch
+import penstock.torch as pt  # noqa: E402  # as above
 from penstock.errors import ArgumentError, SampleError  # noqa: E402  # as above
 from tests.torch.streams import Drawn, Filled, frozen, part  # noqa: E402  # as above
 
@@ -127,6 +128,50 @@ def test_a_batch_of_nothing_does_not_come(kind: str) -> None:
     assert [first(batch) for batch in again] == [first(batch) for batch in walk] == [[9, 10, 11]]
     assert [lost.index for lost in loader.left_out] == [2, 3, 4, 5]
     assert again.left_out == []
+
+
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A process group of two ranks, of which this process is one."""
+    distributed = torch.distributed
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    return 2
+
+
+@pytest.mark.parametrize("module", [ps, pt])
+def test_ranks_are_warned_of_unequal_numbers_of_steps(module: Any, ranks: int) -> None:
+    """A batch that lost every sample does not come: "skip" warns under a process group, and names "replace"."""
+    loader = module.DataLoader(Some(8, bad=(0, 1)), 2, on_error="skip")
+
+    with pytest.warns(UserWarning, match=r"the 2 ranks may then take unequal.*\n?.*replace") as caught:
+        assert len(list(loader)) == 3
+
+    assert [warning.filename for warning in caught] == [__file__]
+    for quiet in ("raise", "replace"):
+        iter(module.DataLoader(Some(8, bad=()), 2, on_error=quiet))
+
+
+@pytest.mark.parametrize(
+    ("module", "make"),
+    [
+        (ps, ps.DistributedSampler),
+        (pt, ps.DistributedSampler),
+        (pt, pt.DistributedSampler),
+        (pt, pt.StatefulDistributedSampler),
+    ],
+)
+def test_replacing_keeps_the_number_of_steps_of_each_rank(module: Any, make: Any) -> None:
+    """Where a rank's batch lost every sample, one of the dataset stands in."""
+    dataset = Some(8, bad=(0, 2))
+    counts = []
+    for rank in range(2):
+        sampler = make(dataset, 2, rank, shuffle=False)
+        batches = list(module.DataLoader(dataset, 2, sampler=sampler, on_error="replace"))
+        counts.append([len(first(batch)) for batch in batches])
+        assert not {0, 2} & {number for batch in batches for number in first(batch)}
+
+    assert counts == [[2, 2], [2, 2]]
 
 
 @ON
