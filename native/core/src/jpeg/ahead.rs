@@ -5,7 +5,8 @@
 //!  calling thread:                                           └──> idct ── upsample ── color ── RowSink
 //! ```
 //!
-//! The same steps in the same order as [`Decoder::decode_by`]'s: the same pixels. Reading is the greater half.
+//! The same steps in the same order as [`Decoder::decode_by`]'s: the same pixels. Reading is the greater half. Where the
+//! system starts no thread, the calling one does both.
 
 use std::sync::mpsc;
 use std::thread;
@@ -30,7 +31,7 @@ struct Coefficients {
 }
 
 impl Decoder {
-    /// [`Self::decode_by`] on two threads; of a sequential file.
+    /// [`Self::decode_by`] on two threads, or on one where the second cannot be started; of a sequential file.
     ///
     /// # Errors
     /// Likewise.
@@ -38,13 +39,13 @@ impl Decoder {
         &mut self,
         header: &Header<'_>,
         region: Region,
-        index: Option<&mut Index>,
+        mut index: Option<&mut Index>,
         sink: &mut S,
     ) -> Result<(), Error> {
         self.set_tables(header)?;
         let cover = Cover::new(header, region);
         let scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);
-        let walk = Walk::new(scan, header.mcus_x, index);
+        let walk = Walk::new(scan, header.mcus_x, index.as_deref_mut());
         let mut strips = Strips {
             level: self.level,
             header,
@@ -55,9 +56,10 @@ impl Decoder {
         };
         let (give, rows) = mpsc::sync_channel(DEPTH);
         let (give_back, spare) = mpsc::channel();
-        thread::scope(|scope| {
+        let decoded = thread::scope(|scope| {
             // both ends of both channels live in the scope: whichever side ends first, the other is told
-            let reader = scope.spawn(|| read(walk, header, &cover, give, spare));
+            let reader = thread::Builder::new().spawn_scoped(scope, || read(walk, header, &cover, give, spare));
+            let Ok(reader) = reader else { return None };
             strips.begin();
             for (row, coefficients) in cover.rows.clone().zip(rows) {
                 let Coefficients { blocks, used } = &coefficients;
@@ -69,8 +71,9 @@ impl Decoder {
                     strips.advance();
                 }
             }
-            reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+            Some(reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        decoded.unwrap_or_else(|| self.decode_by(header, region, index, sink))
     }
 }
 
