@@ -159,14 +159,17 @@ def concat(parts: SupportsGetItem[int, NDArray[Any]], out: NDArray[Any]) -> None
     Parameters
     ----------
     parts : sequence of ndarray
-        C-contiguous, of any types and shapes; one axis or more.
+        C-contiguous, of any shapes; plain numbers (bool, integers, floats, complex) in native byte order; one axis or
+        more.
     out : ndarray
-        As many bytes as all parts together; writable and C-contiguous. It overlaps none of them.
+        Plain numbers, as many bytes as all parts together; writable and C-contiguous. It overlaps none of them.
 
     Raises
     ------
-    BufferError, TypeError, ValueError
-        Something that is not as above; nothing was written.
+    TypeError
+        Objects, strings, records or another byte order; nothing was written.
+    BufferError, ValueError
+        Something else that is not as above; nothing was written.
     """
 
 def decode(
@@ -256,7 +259,7 @@ def fill(
         H x W window lies in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit 1: top and
         bottom; applied last).
     out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
-        The batch; C-contiguous.
+        The batch; C-contiguous. No other argument lies in its memory.
     rows : ndarray, shape (n,), int64
         Image ``i`` goes to ``out[rows[i]]``; no row twice.
     layout : {"HWC", "CHW"}
@@ -394,7 +397,7 @@ def mix(
     images: NDArray[float32],
     share: SupportsFloat | SupportsIndex,
     rest: SupportsFloat | SupportsIndex,
-    out: NDArray[Any],
+    out: NDArray[float32],
 ) -> None:
     """
     Mixes each row of a batch with the one before it, the first with the last: ``before * rest + own * share``.
@@ -406,7 +409,7 @@ def mix(
     share, rest : float
         Factors, rounded to float32.
     out : ndarray, float32
-        As many bytes as ``images``; writable and C-contiguous. It does not overlap them.
+        As many elements as ``images``; writable and C-contiguous. It does not overlap them.
 
     Raises
     ------

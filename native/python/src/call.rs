@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3::{type_hint_identifier, type_hint_subscript};
 
-use crate::arrays::{Array, Encoded, NewArray};
+use crate::arrays::{Array, NewArray};
+use crate::bytes::Encoded;
 use crate::errors::{self, invalid};
 use crate::indices::{self, Guides, Notes};
 use crate::level::level;
@@ -55,6 +56,12 @@ pub fn fill(
             "{n} images need geometry of shape [{n}, 9], not {geometry:?}, and {n} rows, not {rows:?}"
         )));
     }
+    target.check_apart(geometry, || "geometry".to_owned())?;
+    target.check_apart(rows, || "rows".to_owned())?;
+    for (i, image) in images.iter().enumerate() {
+        target.check_apart(image, || format!("image {i}"))?;
+    }
+    guides.check_apart(target)?;
     let columns = geometry.values().as_chunks::<{ Geometry::COLUMNS }>().0;
     let geometries: Vec<_> = columns
         .iter()
@@ -111,6 +118,8 @@ pub fn fill_pixels(
     target: &Target<'_>,
     row: i64,
 ) -> PyResult<()> {
+    target.check_apart(image, || "image".to_owned())?;
+    target.check_apart(geometry, || "geometry".to_owned())?;
     let pixels = interleaved(image, &[3])?;
     let Ok(columns) = geometry.values().try_into() else {
         return Err(invalid(format!("geometry of shape {:?} is not [9]", geometry.shape())));

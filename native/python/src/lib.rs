@@ -1,10 +1,12 @@
 //! Bindings: check arguments, release the GIL, map errors. No pixel is touched here.
 
 mod arrays;
+mod bytes;
 mod call;
 mod errors;
 mod indices;
 mod level;
+mod memory;
 mod pixels;
 mod random;
 mod stack;
@@ -24,7 +26,8 @@ mod _native {
     use pyo3::prelude::*;
     use pyo3::types::PyBytes;
 
-    use crate::arrays::{Array, Batch, Encoded, EncodedImages, NewArray};
+    use crate::arrays::{Array, Batch, NewArray};
+    use crate::bytes::{Encoded, EncodedImages};
     use crate::call::{self, Facts, Failures};
     #[pymodule_export]
     use crate::errors::{CorruptError, TooLargeError, UnsupportedError};
@@ -180,7 +183,7 @@ mod _native {
     ///     H x W window lies in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit 1: top and
     ///     bottom; applied last).
     /// out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
-    ///     The batch; C-contiguous.
+    ///     The batch; C-contiguous. No other argument lies in its memory.
     /// rows : ndarray, shape (n,), int64
     ///     Image ``i`` goes to ``out[rows[i]]``; no row twice.
     /// layout : {"HWC", "CHW"}

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use crate::arrays::{Batch, Dtype};
 use crate::errors::invalid;
+use crate::memory::Memory;
 
 /// A batch to write to, and how.
 pub struct Target<'a> {
@@ -70,6 +71,14 @@ impl<'a> Target<'a> {
             recipe,
             framed: beside.is_some(),
         })
+    }
+
+    /// Refuses an argument that lies in the batch: the call would overwrite what it reads.
+    pub fn check_apart(&self, argument: &impl Memory, name: impl FnOnce() -> String) -> PyResult<()> {
+        if self.batch.overlaps(argument) {
+            return Err(invalid(format!("{} overlaps out", name())));
+        }
+        Ok(())
     }
 
     /// The memory of a row.
