@@ -26,7 +26,7 @@ impl<'a> Target<'a> {
         layout: &str,
         filter: &str,
         [scale, offset]: [Option<[f32; 3]>; 2],
-        max_pixels: u64,
+        limits: Limits,
         quality: Option<f64>,
         beside: Option<[u8; 3]>,
     ) -> PyResult<Self> {
@@ -56,7 +56,6 @@ impl<'a> Target<'a> {
         if quality.is_some_and(|quality| !(quality >= 1.0 && quality.is_finite())) {
             return Err(invalid("quality must be a finite number of at least 1"));
         }
-        let limits = Limits { max_pixels };
         let recipe = Recipe {
             filter: filter_named(filter)?,
             layout: order,

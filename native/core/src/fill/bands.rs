@@ -31,7 +31,7 @@ impl Filler {
         let (made, threads) = self.side_by_side(guide.threads, bands, |filler, rows| {
             let geometry = geometry.band(&rows);
             let open_rows = strip_rows(header, region.scale);
-            let needed = begin(&mut filler.resampler, &geometry, region.scale, recipe, 3, open_rows);
+            let needed = begin(&mut filler.resampler, &geometry, region.scale, recipe, 3, open_rows).ok()?;
             let mut sink = Timed {
                 resampler: &mut filler.resampler,
                 spent: Duration::ZERO,

@@ -19,6 +19,7 @@ use super::planes::Cover;
 use super::scan::Scan;
 use super::walk::Walk;
 use crate::error::Error;
+use crate::memory;
 use crate::rows::RowSink;
 
 /// Rows of MCUs that reading may be ahead.
@@ -54,13 +55,13 @@ impl Decoder {
             planes: &mut self.planes,
             next: region.y,
         };
+        strips.begin()?;
         let (give, rows) = mpsc::sync_channel(DEPTH);
         let (give_back, spare) = mpsc::channel();
         let decoded = thread::scope(|scope| {
             // both ends of both channels live in the scope: whichever side ends first, the other is told
             let reader = thread::Builder::new().spawn_scoped(scope, || read(walk, header, &cover, give, spare));
             let Ok(reader) = reader else { return None };
-            strips.begin();
             for (row, coefficients) in cover.rows.clone().zip(rows) {
                 let Coefficients { blocks, used } = &coefficients;
                 strips.transform(row, cover.columns.clone(), blocks.as_chunks().0, used);
@@ -88,10 +89,13 @@ fn read(
     let columns = cover.columns.clone();
     let blocks = columns.len() * header.blocks_per_mcu;
     for row in cover.rows.clone() {
-        let mut coefficients = spare.try_recv().unwrap_or_else(|_| Coefficients {
-            blocks: vec![0; 64 * blocks + SLACK],
-            used: vec![0; blocks],
-        });
+        let mut coefficients = match spare.try_recv() {
+            Ok(coefficients) => coefficients,
+            Err(_) => Coefficients {
+                blocks: memory::zeroed(64 * blocks + SLACK)?,
+                used: memory::zeroed(blocks)?,
+            },
+        };
         walk.go(
             row * header.mcus_x + columns.start,
             walk.last_of_run(&columns, &cover.rows, row),

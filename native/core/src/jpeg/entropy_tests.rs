@@ -43,7 +43,7 @@ fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
     const BLOCKS: usize = 5000;
     for length in [1, 2, 8, 15, 16] {
         let file = bomb(length);
-        let header = Header::parse(&file, &Limits { max_pixels: 1 << 27 }).unwrap();
+        let header = Header::parse(&file, &Limits::NONE).unwrap();
         let mut tables = Tables::new();
         assert!(tables.set_dc(0, header.huffman[0][0].unwrap()));
         assert!(tables.set_ac(0, header.huffman[1][0].unwrap()));

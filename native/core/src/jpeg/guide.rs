@@ -79,7 +79,7 @@ impl Decoder {
         let (mut index, mut found) = guide.start(header);
         let known = index.as_ref().map_or(1, Index::known);
         let mut decoded = self.decode_on(guide, header, region, index.as_mut(), sink);
-        if decoded.is_err() && index.is_some() {
+        if matches!(decoded, Err(Error::Corrupt { .. })) && index.is_some() {
             // a wrong index, or damage where only learning looks: in a restart interval above the region
             again(sink);
             (index, found.damaged) = (None, found.damaged || known > 1);
