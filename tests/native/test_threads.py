@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import subprocess
@@ -63,3 +64,27 @@ def test_an_image_is_decoded_where_no_thread_can_be_started(tmp_path: Path, give
     _native.fill([image], geometry, row, np.zeros(1, np.int64), layout="HWC", filter="bilinear")
     np.testing.assert_array_equal(decoded, _native.decode(image))
     np.testing.assert_array_equal(filled, row)
+
+
+def running_threads() -> int:
+    """Threads of this process, without those that the kernel is taking away."""
+    exiting, count = 0x4, 0
+    for stat in Path("/proc/self/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            count += not int(stat.read_text().rpartition(")")[2].split()[6]) & exiting
+    return count
+
+
+@pytest.mark.parametrize("given", ["index", "nothing"])
+def test_a_call_leaves_no_thread_behind(given: str) -> None:
+    """Threads have ended when a call returns: they count towards no limit of the next one, and a fork meets none."""
+    image = photograph()
+    index = _native.build_index(image) if given == "index" else None
+    before = running_threads()
+
+    after = []
+    for _ in range(50):
+        _native.decode(image, index=index, found=[], threads=4)
+        after.append(running_threads())
+
+    assert after == [before] * 50

@@ -111,16 +111,17 @@ impl Filler {
             }
         };
         let level = self.level;
-        let mut working = 1;
-        thread::scope(|scope| {
-            for _ in 1..threads {
-                let started = thread::Builder::new().spawn_scoped(scope, || run(&mut Filler::with_level(level)));
-                if started.is_err() {
-                    break; // no more are to be had: those that run take all bands from the queue
-                }
-                working += 1;
-            }
+        let working = thread::scope(|scope| {
+            let spawn = |_| thread::Builder::new().spawn_scoped(scope, || run(&mut Filler::with_level(level)));
+            // where no more are to be had, those that run take all bands from the queue
+            let started: Vec<_> = (1..threads).map_while(|i| spawn(i).ok()).collect();
             run(self);
+            let working = 1 + started.len() as u32;
+            for thread in started {
+                // the scope would wait for their work alone, not for their end
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
+            working
         });
         let results: Option<Vec<R>> = results.into_inner().ok()?.into_iter().collect();
         Some((results?, working))
