@@ -296,7 +296,8 @@ def fill(
         takes its place from now on (bytes; None: nothing was learned).
     threads : int
         Threads that work on one image together, the calling one included, where a million pixels or more of it are
-        decoded: all of them by an index (or restart markers at every row), else two. Rows are the same.
+        decoded: all of them by an index (or restart markers at every row), else two. Fewer where the system starts no
+        more. Rows are the same.
 
     Returns
     -------
