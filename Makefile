@@ -47,7 +47,7 @@ docs:  ## run every example in README.md and docs/
 	$(SETUP) --frameworks
 	$(V)/python -m pytest README.md docs $(ARGS)
 
-fuzz:  ## throw damaged files at the decoder, 60 s (SECONDS=600 for more)
+fuzz:  ## throw damaged files at the decoder, its index and fill, 60 s each (SECONDS=600 for more)
 	$(SETUP)
 	@scripts/fuzz.sh $(or $(SECONDS),60)
 

@@ -46,7 +46,7 @@ class CorruptError(ValueError):
     """Bytes that break the JPEG format; the message says where."""
 
 class TooLargeError(ValueError):
-    """The header declares more pixels than `max_pixels`; nothing was allocated."""
+    """More pixels than `max_pixels`, or bytes of coefficients than `max_nbytes`; nothing was allocated."""
 
 class UnsupportedError(ValueError):
     """An image that is left to Pillow: not a JPEG, CMYK, 12-bit, a progressive one that lacks scans ..."""
@@ -159,14 +159,17 @@ def concat(parts: SupportsGetItem[int, NDArray[Any]], out: NDArray[Any]) -> None
     Parameters
     ----------
     parts : sequence of ndarray
-        C-contiguous, of any types and shapes; one axis or more.
+        C-contiguous, of any shapes; plain numbers (bool, integers, floats, complex) in native byte order; one axis or
+        more.
     out : ndarray
-        As many bytes as all parts together; writable and C-contiguous. It overlaps none of them.
+        Plain numbers, as many bytes as all parts together; writable and C-contiguous. It overlaps none of them.
 
     Raises
     ------
-    BufferError, TypeError, ValueError
-        Something that is not as above; nothing was written.
+    TypeError
+        Objects, strings, records or another byte order; nothing was written.
+    BufferError, ValueError
+        Something else that is not as above; nothing was written.
     """
 
 def decode(
@@ -175,6 +178,7 @@ def decode(
     max_pixels: SupportsIndex = 134217728,
     scale: SupportsIndex = 1,
     *,
+    max_nbytes: SupportsIndex = 1073741824,
     index: Buffer | None = None,
     learn: str | None = None,
     found: list[tuple[int, bool, bytes | None]] | None = None,
@@ -192,6 +196,9 @@ def decode(
         are not decoded; of an image of several scans all are, above and beside it.
     max_pixels : int
         Largest width times height that the header may declare.
+    max_nbytes : int
+        Most bytes that the coefficients of the whole image may take, if it has several scans (progressive ones have):
+        136 for each block of 8 x 8 samples, 6.4 a pixel in 4:4:4. The default is enough for `max_pixels`' default.
     scale : {1, 2, 4, 8}
         At 1/scale of the size, by libjpeg's scaled inverse DCT. Sizes are rounded up and the region is mapped outward:
         ``x0 // scale`` to ``ceil(x1 / scale)``.
@@ -211,7 +218,9 @@ def decode(
     CorruptError
         The bytes break the format.
     TooLargeError
-        More than `max_pixels`; nothing was allocated.
+        More than `max_pixels` or `max_nbytes`; nothing was allocated.
+    MemoryError
+        The system has no more memory.
     ValueError
         The region is not inside the image.
     """
@@ -237,6 +246,7 @@ def fill(
     scale: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
     offset: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
     max_pixels: SupportsIndex = 134217728,
+    max_nbytes: SupportsIndex = 1073741824,
     beside: SupportsLenAndGetItem[SupportsIndex] | None = None,
     quality: SupportsFloat | SupportsIndex | None = None,
     indices: Sequence[Buffer | None] | None = None,
@@ -256,7 +266,7 @@ def fill(
         H x W window lies in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit 1: top and
         bottom; applied last).
     out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
-        The batch; C-contiguous.
+        The batch; C-contiguous. No other argument lies in its memory.
     rows : ndarray, shape (n,), int64
         Image ``i`` goes to ``out[rows[i]]``; no row twice.
     layout : {"HWC", "CHW"}
@@ -267,8 +277,8 @@ def fill(
     scale, offset : sequence of three float, optional
         Float batches: ``level * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if that is
         the type. uint8 batches: None.
-    max_pixels : int
-        Largest width times height that a header may declare.
+    max_pixels, max_nbytes : int
+        As `decode`'s, for each image.
     beside : sequence of three int, optional
         Colour, 0 to 255, of what a window shows beside the resized region; it must show some of that.
     quality : float, optional
@@ -286,12 +296,13 @@ def fill(
         takes its place from now on (bytes; None: nothing was learned).
     threads : int
         Threads that work on one image together, the calling one included, where a million pixels or more of it are
-        decoded: all of them by an index (or restart markers at every row), else two. Rows are the same.
+        decoded: all of them by an index (or restart markers at every row), else two. Fewer where the system starts no
+        more. Rows are the same.
 
     Returns
     -------
     failures : list of (int, str, str)
-        ``i``, "unsupported" | "corrupt" | "too_large", and a message; these rows are untouched.
+        ``i``, "unsupported" | "corrupt" | "too_large" | "out_of_memory", and a message; these rows are untouched.
     decode_ns, resize_ns : int
         Time spent decoding, and resizing and writing.
 
@@ -394,7 +405,7 @@ def mix(
     images: NDArray[float32],
     share: SupportsFloat | SupportsIndex,
     rest: SupportsFloat | SupportsIndex,
-    out: NDArray[Any],
+    out: NDArray[float32],
 ) -> None:
     """
     Mixes each row of a batch with the one before it, the first with the last: ``before * rest + own * share``.
@@ -406,7 +417,7 @@ def mix(
     share, rest : float
         Factors, rounded to float32.
     out : ndarray, float32
-        As many bytes as ``images``; writable and C-contiguous. It does not overlap them.
+        As many elements as ``images``; writable and C-contiguous. It does not overlap them.
 
     Raises
     ------
@@ -484,7 +495,9 @@ def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
         damaged header ...).
     """
 
-def transcode_baseline(image: Buffer, max_pixels: SupportsIndex = 134217728) -> bytes:
+def transcode_baseline(
+    image: Buffer, max_pixels: SupportsIndex = 134217728, max_nbytes: SupportsIndex = 1073741824
+) -> bytes:
     """
     Rewrites a JPEG of several scans, progressive or not, as a baseline one of one scan, without loss.
 
@@ -492,8 +505,8 @@ def transcode_baseline(image: Buffer, max_pixels: SupportsIndex = 134217728) -> 
     ----------
     image : buffer
         The encoded image.
-    max_pixels : int
-        Largest width times height that the header may declare.
+    max_pixels, max_nbytes : int
+        As `decode`'s.
 
     Returns
     -------
@@ -507,7 +520,7 @@ def transcode_baseline(image: Buffer, max_pixels: SupportsIndex = 134217728) -> 
     UnsupportedError
         One scan already, or of a kind that `decode` leaves to Pillow; coefficients too large for a baseline file, or
         segments that depend on their place (MPF; JFIF or Adobe between scans).
-    CorruptError, TooLargeError
+    CorruptError, TooLargeError, MemoryError
         As `decode`.
     """
 

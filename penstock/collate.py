@@ -54,6 +54,7 @@ def stack_into(rows: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:
     if (
         out.ndim > 1
         and out.dtype.kind in "biufc"
+        and out.dtype.isnative
         and all(type(row) is np.ndarray and row.flags.c_contiguous for row in rows)
     ):
         _native.concat(rows, out)

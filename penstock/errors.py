@@ -133,7 +133,7 @@ class UnsupportedImageError(DecodeError):
 
 
 class ImageTooLargeError(DecodeError):
-    """The size that the header declares is above the cap; nothing was allocated."""
+    """The size that the header declares, or what its coefficients take, is above a cap; nothing was allocated."""
 
 
 class SampleError(PenstockError, RuntimeError):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzz the decoder, then its index, for SECONDS each: scripts/fuzz.sh SECONDS. Needs Rust's nightly; brings cargo-fuzz into
-# .venv by itself.
+# Fuzz the decoder, its index and the fused fill, for SECONDS each: scripts/fuzz.sh SECONDS. Needs Rust's nightly;
+# brings cargo-fuzz into .venv by itself.
 # A crash is kept in native/fuzz/artifacts/; native/fuzz/README.md says where its file goes with the fix.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,14 +13,20 @@ if ! .venv/bin/cargo-fuzz --version >/dev/null 2>&1; then
   echo "==> installing cargo-fuzz into .venv"
   cargo install --quiet --locked --root .venv --no-track cargo-fuzz --version 0.13.2
 fi
-# Seeds: the fixtures of the decoder's tests, and the shared hostile files where they are. The first folder is written to.
-folders=(native/fuzz/corpus/decode)
-mkdir -p "${folders[0]}"
-for seeds in native/core/tests/data tests/hostile/files "${PENSTOCK_DATA:-../shared/data}/hostile-jpeg"; do
-  [ -d "$seeds" ] && folders+=("$seeds")
+fuzz() { # target, libFuzzer's arguments ...; the first folder is written to
+  local target=$1
+  shift
+  local corpus=native/fuzz/corpus/$target
+  mkdir -p "$corpus"
+  PATH="$PWD/.venv/bin:$PATH" cargo +nightly fuzz run --fuzz-dir native/fuzz "$target" "$corpus" "$@" \
+    -max_total_time="$seconds" -rss_limit_mb=2048 -print_final_stats=1
+}
+
+# Seeds: the fixtures of the decoder's tests, and the shared hostile files where they are.
+seeds=()
+for folder in native/core/tests/data tests/hostile/files "${PENSTOCK_DATA:-../shared/data}/hostile-jpeg"; do
+  [ -d "$folder" ] && seeds+=("$folder")
 done
-PATH="$PWD/.venv/bin:$PATH" cargo +nightly fuzz run --fuzz-dir native/fuzz decode "${folders[@]}" -- \
-  -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -print_final_stats=1
-mkdir -p native/fuzz/corpus/index
-PATH="$PWD/.venv/bin:$PATH" cargo +nightly fuzz run --fuzz-dir native/fuzz index native/fuzz/corpus/index -- \
-  -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -max_len=600 -print_final_stats=1
+fuzz decode "${seeds[@]}" -- -timeout=10
+fuzz index -- -timeout=10 -max_len=600
+fuzz fill "${seeds[@]}" -- -timeout=20

@@ -41,6 +41,18 @@ def test_numbers_become_arrays(batch: list[Any], dtype: Any, expected: list[Any]
     assert out.tolist() == expected
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("kind", ["i2", "f4", "f8", "c8"])
+def test_either_byte_order_is_stacked(order: str, kind: str) -> None:
+    """Arrays of a foreign byte order have the batch of their numbers, and keep their dtype."""
+    samples = [np.arange(i, i + 3).astype(order + kind) for i in range(2)]
+
+    out = default_collate(samples)
+
+    assert out.dtype == np.dtype(order + kind)
+    assert out.tolist() == [[0, 1, 2], [1, 2, 3]]
+
+
 @pytest.mark.parametrize("batch", [["a", "b"], [b"a", b"b"], [np.str_("a"), np.str_("b")]])
 def test_strings_stay_a_list(batch: list[Any]) -> None:
     """Text and bytes are not stacked."""

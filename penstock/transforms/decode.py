@@ -19,14 +19,25 @@ from penstock.transforms import fallback, markers
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params
 from penstock.transforms.orientation import Region, orient_pixels, raw_region
 
-__all__ = ["MAX_PIXELS", "Decode", "as_bytes", "decode", "decode_refused", "fill_sizes", "sizes", "too_large"]
+__all__ = ["MAX_NBYTES", "MAX_PIXELS", "Decode", "as_bytes", "decode", "decode_refused", "fill_sizes", "sizes"]
 
 MAX_PIXELS: Final = 1 << 27
 """Default cap on the declared width x height: 134 megapixels, 400 MB as RGB."""
 
+MAX_NBYTES: Final = fallback.MAX_NBYTES
+"""Default cap on the bytes that the coefficients of a JPEG of several scans may take: 1 GiB.
+
+Enough for :data:`MAX_PIXELS` pixels of three components at any sampling (0.87 GB at most).
+"""
+
 
 def decode(
-    data: Any, region: Region | None = None, scale: int = 1, max_pixels: int = MAX_PIXELS, orient: bool = False
+    data: Any,
+    region: Region | None = None,
+    scale: int = 1,
+    max_pixels: int = MAX_PIXELS,
+    orient: bool = False,
+    max_nbytes: int = MAX_NBYTES,
 ) -> NDArray[np.uint8]:
     """Decode an image, or a part of it.
 
@@ -48,6 +59,10 @@ def decode(
     orient : bool
         Whether to apply the Exif orientation. False, as Pillow and torchvision have it; OpenCV applies it. Pillow
         applies a TIFF's in any case.
+    max_nbytes : int
+        Cap on the memory for the coefficients of a JPEG of several scans, checked before anything is allocated. Every
+        progressive file has several scans, and all its coefficients are kept until the last one is read: 6.4 bytes a
+        pixel in 4:4:4, 3.2 in 4:2:0, also where a region or a scaled image is asked for. Other images take none.
 
     Returns
     -------
@@ -66,7 +81,9 @@ def decode(
     UnsupportedImageError
         If the bytes are an image of a kind that is not read here.
     ImageTooLargeError
-        If the declared size is above ``max_pixels``.
+        If the declared size is above ``max_pixels``, or the coefficients take more than ``max_nbytes``.
+    MemoryError
+        If the system has no more memory.
 
     Notes
     -----
@@ -90,9 +107,9 @@ def decode(
     if region is not None:
         region = _check_region(region, encoded, max_pixels, orientation)
     if encoded.startswith(b"\xff\xd8") and (scale == 1 or _native.sizes([encoded]).min() >= scale):
-        pixels = _decode_jpeg(encoded, region, max_pixels, scale)
+        pixels = _decode_jpeg(encoded, region, max_pixels, scale, max_nbytes)
     else:
-        pixels = fallback.rgb_pixels(encoded, max_pixels, region, scale)
+        pixels = fallback.rgb_pixels(encoded, max_pixels, region, scale, max_nbytes)
     return pixels if orientation == 1 else orient_pixels(pixels, orientation)
 
 
@@ -136,10 +153,19 @@ class Decode(Op):
         keypoints, masks or several images are decoded in full.
     quality : float
         With "auto": how many decoded samples, across and down, each pixel of the result keeps at least; 1 or more.
+    max_nbytes : int
+        Cap on the memory for the coefficients of a JPEG of several scans (every progressive one), for each worker
+        thread or process that decodes: see :func:`decode`. A lower cap bounds what such files take without refusing
+        large baseline ones, which keep no coefficients.
     """
 
     def __init__(
-        self, orient: bool = False, max_pixels: int = MAX_PIXELS, scale: str = "full", quality: float = 2.0
+        self,
+        orient: bool = False,
+        max_pixels: int = MAX_PIXELS,
+        scale: str = "full",
+        quality: float = 2.0,
+        max_nbytes: int = MAX_NBYTES,
     ) -> None:
         if scale not in {"full", "auto"}:
             raise ArgumentError(f"Decode scale={scale!r} is not 'full' or 'auto'; penstock.decode takes 1, 2, 4 or 8")
@@ -149,14 +175,18 @@ class Decode(Op):
         self.max_pixels = max_pixels
         self.scale = scale
         self.quality = quality
+        self.max_nbytes = max_nbytes
 
     def image(self, image: Any, params: Params) -> NDArray[np.uint8]:  # noqa: ARG002  # nothing to draw
         """Decode; see :func:`decode`."""
-        return decode(image, max_pixels=self.max_pixels, orient=self.orient)
+        return decode(image, max_pixels=self.max_pixels, orient=self.orient, max_nbytes=self.max_nbytes)
 
     def mask(self, mask: Any, params: Params) -> NDArray[Any]:  # noqa: ARG002
         """Decode a single-channel image with its values as stored; an array passes."""
-        return mask if _is_decoded(mask) else fallback.channel_pixels(as_bytes(mask), self.max_pixels)
+        if not _is_decoded(mask):
+            mask = fallback.channel_pixels(as_bytes(mask), self.max_pixels, self.max_nbytes)
+        decoded: NDArray[Any] = mask
+        return decoded
 
     def spec(self, spec: ImageSpec) -> ImageSpec:  # noqa: ARG002  # there is no image before
         """Images differ in size."""
@@ -170,29 +200,31 @@ class Decode(Op):
         return True
 
 
-def _decode_jpeg(encoded: bytes, region: Region | None, max_pixels: int, scale: int) -> NDArray[np.uint8]:
+def _decode_jpeg(
+    encoded: bytes, region: Region | None, max_pixels: int, scale: int, max_nbytes: int
+) -> NDArray[np.uint8]:
     if region is not None and markers.is_cut(encoded):
-        return decode_refused(encoded, "the end marker is missing", max_pixels, region, scale)
+        return decode_refused(encoded, "the end marker is missing", max_pixels, region, scale, max_nbytes)
     try:
-        pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale)
+        pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale, max_nbytes=max_nbytes)
     except _native.TooLargeError as error:
-        raise too_large(str(error)) from error
+        raise ImageTooLargeError(str(error)) from error
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
-        return decode_refused(encoded, str(refusal), max_pixels, region, scale)
+        return decode_refused(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
     return pixels
 
 
-def too_large(refusal: str) -> ImageTooLargeError:
-    """The error for an image that the native decoder found too large."""
-    return ImageTooLargeError(f"{refusal}; raise max_pixels if the image is meant to be that large")
-
-
 def decode_refused(
-    encoded: bytes, refusal: str, max_pixels: int, region: Region | None = None, scale: int = 1
+    encoded: bytes,
+    refusal: str,
+    max_pixels: int,
+    region: Region | None = None,
+    scale: int = 1,
+    max_nbytes: int = MAX_NBYTES,
 ) -> NDArray[np.uint8]:
     """Decode through Pillow what the native decoder refused; if Pillow refuses too, its error notes our reason."""
     try:
-        return fallback.rgb_pixels(encoded, max_pixels, region, scale)
+        return fallback.rgb_pixels(encoded, max_pixels, region, scale, max_nbytes)
     except DecodeError as error:
         error.add_note(f"the native decoder: {refusal}")
         raise

@@ -30,13 +30,25 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFile import ImageFile
 
-__all__ = ["SCAN_BUDGET", "SCAN_LIMIT", "channel_pixels", "image_size", "read_orientation", "rgb_pixels", "sniff"]
+__all__ = [
+    "MAX_NBYTES",
+    "SCAN_BUDGET",
+    "SCAN_LIMIT",
+    "channel_pixels",
+    "image_size",
+    "read_orientation",
+    "rgb_pixels",
+    "sniff",
+]
 
 SCAN_LIMIT: Final = 100
 """Scans that a JPEG may have whatever its size; encoders write up to about a dozen."""
 
 SCAN_BUDGET: Final = 1 << 28
 """Pixels x scans that a JPEG with more scans than :data:`SCAN_LIMIT` may cost (about 0.3 s of libjpeg-turbo)."""
+
+MAX_NBYTES: Final = 1 << 30
+"""Default cap on the bytes of coefficients that a JPEG of several scans may need."""
 
 _PARSERS: Final = {
     "JPEG": ("PIL.JpegImagePlugin", "JpegImageFile"),
@@ -128,7 +140,13 @@ def read_orientation(encoded: bytes, max_pixels: int) -> int:
         return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
 
 
-def rgb_pixels(encoded: bytes, max_pixels: int, region: Region | None = None, scale: int = 1) -> NDArray[np.uint8]:
+def rgb_pixels(
+    encoded: bytes,
+    max_pixels: int,
+    region: Region | None = None,
+    scale: int = 1,
+    max_nbytes: int = MAX_NBYTES,
+) -> NDArray[np.uint8]:
     """Decode to HWC RGB.
 
     Parameters
@@ -141,6 +159,8 @@ def rgb_pixels(encoded: bytes, max_pixels: int, region: Region | None = None, sc
         Inside the image, already checked; pixels of the full-size raw image.
     scale : int
         1, 2, 4 or 8; the region is mapped outward.
+    max_nbytes : int
+        Cap on the memory that libjpeg takes for the coefficients of a JPEG of several scans.
 
     Returns
     -------
@@ -152,6 +172,7 @@ def rgb_pixels(encoded: bytes, max_pixels: int, region: Region | None = None, sc
     DecodeError, UnsupportedImageError, ImageTooLargeError
     """
     with _opened(encoded, max_pixels) as image:
+        _check_coefficients(encoded, image, max_nbytes)
         factor = _shrink_on_load(image, encoded, scale)
         image.load()
         pixels = _to_rgb(image)
@@ -163,7 +184,7 @@ def rgb_pixels(encoded: bytes, max_pixels: int, region: Region | None = None, sc
     return np.array(pixels, order="C")  # Pillow's arrays cannot be written to
 
 
-def channel_pixels(encoded: bytes, max_pixels: int) -> NDArray[np.generic]:
+def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES) -> NDArray[np.generic]:
     """Decode a single-channel image (a mask) to HW with its values as stored: palette indices stay indices.
 
     Raises
@@ -174,6 +195,7 @@ def channel_pixels(encoded: bytes, max_pixels: int) -> NDArray[np.generic]:
     with _opened(encoded, max_pixels) as image:
         if image.format == "PPM" and image.mode in {"L", "I"}:
             _refuse_stretched(image)
+        _check_coefficients(encoded, image, max_nbytes)
         image.load()
         if len(image.getbands()) != 1:
             raise DecodeError(
@@ -237,6 +259,17 @@ def _check_scans(jpeg: bytes, size: tuple[int, int]) -> None:
     if markers.count_scans(jpeg, allowed) > allowed:
         raise DecodeError(
             f"this JPEG of {size[0]} x {size[1]} asks for more than {allowed} scans: refused as a decompression bomb"
+        )
+
+
+def _check_coefficients(encoded: bytes, image: ImageFile, max_nbytes: int) -> None:
+    if image.format != "JPEG":
+        return
+    nbytes = markers.coefficient_nbytes(encoded)
+    if nbytes > max_nbytes:
+        raise ImageTooLargeError(
+            f"a JPEG of several scans (progressive) whose coefficients take {nbytes} bytes, above the cap of "
+            f"{max_nbytes}; raise max_nbytes if the image is meant to be that large"
         )
 
 

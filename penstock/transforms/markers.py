@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["count_scans", "frame", "has_metadata", "is_cut"]
+__all__ = ["coefficient_nbytes", "count_scans", "frame", "has_metadata", "is_cut"]
 
 # In entropy-coded bytes FF is followed by 00 (stuffing), D0..D7 (restart) or FF (fill); all else is a marker.
 _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC} | {0xF7}  # all SOF; F7 is JPEG-LS
+_PROGRESSIVE: Final = frozenset({0xC2, 0xCA})
 _SOS, _EOI, _APP1, _TEM = 0xDA, 0xD9, 0xE1, 0x01
 
 
@@ -35,6 +36,27 @@ def frame(jpeg: bytes) -> tuple[int, int, int] | None:
         if marker in _FRAMES and at + 10 <= len(jpeg):
             return marker, jpeg[at + 4], jpeg[at + 9]
     return None
+
+
+def coefficient_nbytes(jpeg: bytes) -> int:
+    """Bytes that libjpeg takes for coefficients: two for each of the whole picture's, if it has several scans; else 0.
+
+    A file has several scans if it is progressive or its first scan lacks a component (``jinit_d_coef_controller``).
+    """
+    header = next((at for marker, at in _segments(jpeg) if marker in _FRAMES), None)
+    scan = next((at for marker, at in _segments(jpeg) if marker == _SOS), None)
+    if header is None or scan is None or max(header + 10, scan + 5) > len(jpeg):
+        return 0
+    marker, count = jpeg[header + 1], jpeg[header + 9]
+    if marker not in _PROGRESSIVE and jpeg[scan + 4] >= count:
+        return 0
+    height, width = (int.from_bytes(jpeg[at : at + 2], "big") for at in (header + 5, header + 7))
+    factors = [(sampling >> 4, sampling & 15) for sampling in jpeg[header + 11 : header + 10 + 3 * count : 3]]
+    across, down = (max((factor[axis] for factor in factors), default=0) for axis in (0, 1))
+    if not across or not down:
+        return 0
+    mcus = -(-width // (8 * across)) * -(-height // (8 * down))
+    return 128 * mcus * sum(h * v for h, v in factors)
 
 
 def has_metadata(jpeg: bytes) -> bool:

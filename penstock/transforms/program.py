@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, trace
-from penstock.errors import ArgumentError, PenstockError, SampleError
+from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError, SampleError
 from penstock.sample import ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Sizes
 from penstock.transforms.chunk import Chunk, Indexed
 from penstock.transforms.closing import Closing
-from penstock.transforms.decode import Decode, as_bytes, decode_refused, too_large
+from penstock.transforms.decode import Decode, as_bytes, decode_refused
 from penstock.transforms.geometry import Geometry
 
 __all__ = ["Failure", "Plan", "Program"]
@@ -252,6 +252,7 @@ class Program:
             offset=fusion.offset,
             beside=fusion.beside,
             max_pixels=fusion.decode.max_pixels,
+            max_nbytes=fusion.decode.max_nbytes,
             quality=fusion.decode.quality if fusion.decode.scale == "auto" else None,
             threads=chunk.threads(),
             **_index_arguments(chunk.indexed, fused, found),
@@ -274,11 +275,15 @@ class Program:
     def _mend(self, one: Chunk, out: NDArray[Any], geometry: NDArray[np.int32], kind: str, message: str) -> None:
         """Fill one row, ``out[0]``, that the native decoder did not: through Pillow, or by the general path."""
         if kind == "too_large":
-            raise too_large(message)
+            raise ImageTooLargeError(message)
+        if kind == "out_of_memory":
+            raise MemoryError(message)
         fusion, image = self._fusion, one.images[0]
         if kind != _GENERAL:
             with trace.stage("decode"):
-                pixels = decode_refused(as_bytes(image), message, fusion.decode.max_pixels)
+                pixels = decode_refused(
+                    as_bytes(image), message, fusion.decode.max_pixels, max_nbytes=fusion.decode.max_nbytes
+                )
             if (pixels.shape[1], pixels.shape[0]) == tuple(one.known_sizes[0]):
                 with trace.stage("augment"):
                     _native.fill_pixels(

@@ -116,6 +116,32 @@ def test_what_fuzzing_found_stays_mended() -> None:
         assert_honest(path.read_bytes(), path.name, random.Random(path.name))
 
 
+def declaration_without_data(side: int, code_length: int) -> bytes:
+    """A JPEG of 4:4:4 that declares ``side x side`` pixels and has ten zero bytes of them, which are valid codes."""
+    counts = bytes(int(length == code_length) for length in range(1, 17))
+    size = side.to_bytes(2, "big")
+    tables = [(b"\x00" + counts + b"\x00"), (b"\x10" + counts + b"\x01")]
+    segments = [
+        (0xDB, b"\x00" + bytes([8]) * 64),
+        (0xC0, b"\x08" + size + size + b"\x03\x01\x11\x00\x02\x11\x00\x03\x11\x00"),
+        *((0xC4, table) for table in tables),
+        (0xDA, b"\x03\x01\x00\x02\x00\x03\x00\x00\x3f\x00"),
+    ]
+    head = b"".join(bytes([0xFF, marker]) + (len(body) + 2).to_bytes(2, "big") + body for marker, body in segments)
+    return b"\xff\xd8" + head + bytes(10) + b"\xff\xd9"
+
+
+@pytest.mark.parametrize("code_length", [1, 2, 8, 15, 16])
+def test_a_region_behind_the_end_of_the_data_is_refused(code_length: int) -> None:
+    """Blocks that a header declares and the file lacks are not gone through: the end of the data is the end."""
+    side = 11_000
+    file = declaration_without_data(side, code_length)
+
+    for region in [(side - 8, side - 8, side, side), (0, side - 8, 8, side), (side - 8, 0, side, 8), None]:
+        with pytest.raises(_native.CorruptError, match="image data end too early"):
+            _native.decode(file, region)
+
+
 def test_truncated_files_are_refused_wherever_they_end(imagenet_dir: Path) -> None:
     """Photographs cut at every 1000th byte: never pixels, for Pillow has none either."""
     for path in sorted(imagenet_dir.rglob("*.jpg"))[::20]:

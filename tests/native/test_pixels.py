@@ -240,7 +240,7 @@ def test_mixing_is_numpys(shape: tuple[int, ...]) -> None:
         (lambda image: _native.warp(image, [1.0] * 6, "bicubic", (0, 0, 0)), "bicubic"),
         (lambda image: _native.blur(image, np.ones(2, np.float32), np.ones(1, np.float32)), "odd"),
         (lambda image: _native.blur(image, np.full(3, np.inf, np.float32), np.ones(1, np.float32)), "finite"),
-        (lambda _: _native.mix(np.zeros((2, 3), np.float32), 0.5, 0.5, np.zeros(5, np.float32)), "bytes"),
+        (lambda _: _native.mix(np.zeros((2, 3), np.float32), 0.5, 0.5, np.zeros(5, np.float32)), "elements"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(call: Callable[[Pixels], object], said: str) -> None:

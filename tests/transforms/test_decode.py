@@ -357,6 +357,40 @@ def test_the_cap_counts_pixels(name: str) -> None:
         decode(file, max_pixels=area - 1)
 
 
+@pytest.mark.parametrize(
+    ("file", "nbytes"),
+    [
+        (JPEGS["progressive"], 4 * 3 * 6 * 136),
+        (encoded(picture(61, 45, "L"), progressive=True), 8 * 6 * 136),
+        (encoded(picture(61, 45, "CMYK"), progressive=True), 8 * 6 * 4 * 128),
+    ],
+    ids=["native", "gray", "through Pillow"],
+)
+def test_the_cap_counts_coefficients(file: bytes, nbytes: int) -> None:
+    """A JPEG of several scans whose coefficients take exactly max_nbytes decodes; one byte less is too little."""
+    assert decode(file, max_nbytes=nbytes).shape == (45, 61, 3)
+    for region in (None, (0, 0, 8, 8)):
+        with pytest.raises(ImageTooLargeError, match=f"{nbytes} bytes.* {nbytes - 1}.*raise max_nbytes"):
+            decode(file, region, max_nbytes=nbytes - 1)
+
+
+def test_a_mask_has_the_same_cap() -> None:
+    """A progressive mask is decoded through Pillow, within max_nbytes."""
+    mask = encoded(picture(61, 45, "L"), progressive=True)
+
+    assert Decode(max_nbytes=8 * 6 * 128).mask(mask, np.zeros(0)).shape == (45, 61)
+    with pytest.raises(ImageTooLargeError, match="raise max_nbytes"):
+        Decode(max_nbytes=8 * 6 * 128 - 1).mask(mask, np.zeros(0))
+
+
+@pytest.mark.parametrize("name", ["420", "gray", "cmyk", "png", "webp", "tiff", "gif", "bmp"])
+def test_what_has_no_coefficients_has_no_cap_on_them(name: str) -> None:
+    """Images of one scan, and other formats, decode whatever max_nbytes is."""
+    file = (JPEGS | OTHERS)[name]
+
+    np.testing.assert_array_equal(decode(file, max_nbytes=0), decode(file))
+
+
 def test_the_cap_is_ours_not_pillows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pillow's global MAX_IMAGE_PIXELS neither narrows nor widens what decodes, and stays as the user set it."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import threading
 import warnings
 from typing import Any
@@ -16,6 +17,8 @@ from PIL import Image
 from penstock.transforms import markers
 from penstock.transforms.orientation import orient_pixels, raw_region
 from penstock.transforms.quiet import quiet
+from tests.native.progressive_writer import Picture
+from tests.native.sequential_writer import write_sequential
 
 
 def jpeg(**options: Any) -> bytes:
@@ -53,6 +56,34 @@ def test_any_bytes_are_walked_to_the_end(noise: bytes) -> None:
     assert markers.has_metadata(file) in {True, False}
     frame = markers.frame(file)
     assert frame is None or len(frame) == 3
+    assert markers.coefficient_nbytes(file) >= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "blocks"),
+    [
+        ({}, "RGB", 0),
+        ({"progressive": True}, "L", 5 * 5),
+        ({"progressive": True, "subsampling": "4:4:4"}, "RGB", 3 * 5 * 5),
+        ({"progressive": True, "subsampling": "4:2:2"}, "RGB", 3 * 5 * 4),
+        ({"progressive": True, "subsampling": "4:2:0"}, "RGB", 3 * 3 * 6),
+        ({"progressive": True}, "CMYK", 4 * 5 * 5),
+    ],
+)
+def test_coefficients_are_counted(options: dict[str, Any], mode: str, blocks: int) -> None:
+    """128 bytes for each block of whole MCUs, where a file has several scans."""
+    file = io.BytesIO()
+    Image.new(mode, (40, 39)).save(file, "JPEG", **options)
+
+    assert markers.coefficient_nbytes(file.getvalue()) == 128 * blocks
+
+
+def test_coefficients_of_a_sequential_file_of_several_scans_are_counted() -> None:
+    """libjpeg keeps them also where the scans are not progressive."""
+    picture = Picture.noise(40, 39, [(1, 1)] * 3, random.Random(0))
+
+    assert markers.coefficient_nbytes(write_sequential(picture, [(0,), (1, 2)], random.Random(0))) == 128 * 75
+    assert markers.coefficient_nbytes(write_sequential(picture, [(0, 1, 2)], random.Random(0))) == 0
 
 
 def test_frame_header() -> None:

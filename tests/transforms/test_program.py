@@ -20,6 +20,7 @@ from penstock import transforms as T
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
 from penstock.sample import SampleKeys
 from penstock.trace import Trace
+from penstock.transforms import program
 
 TRAIN = T.Pipeline(
     [
@@ -262,6 +263,34 @@ def test_an_image_above_the_cap_is_refused() -> None:
 
     assert sorted(failure.position for failure in failures) == list(range(8))
     assert all(isinstance(failure.error, ImageTooLargeError) for failure in failures)
+
+
+def test_coefficients_above_the_cap_are_refused() -> None:
+    """Decode's max_nbytes holds on the fused path, native and through Pillow; files of one scan are not counted."""
+    images = [IMAGES[0], IMAGES[5], encoded(33, 40, mode="CMYK", progressive=True), IMAGES[6], IMAGES[7]]
+    pipeline = T.Pipeline([T.Decode(max_nbytes=1000), T.Resize((5, 5))])
+    failures: list[T.Failure] = []
+
+    pipeline.compile("image").fill(
+        images, np.zeros((5, 5, 5, 3), np.uint8), SampleKeys(0, 0, np.arange(5)), failures=failures
+    )
+
+    assert sorted(failure.position for failure in failures) == [1, 2]
+    assert all(isinstance(failure.error, ImageTooLargeError) for failure in failures)
+    assert all("raise max_nbytes" in str(failure.error) for failure in failures)
+
+
+def test_a_lack_of_memory_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image for which the native core had no memory is a MemoryError, not put to Pillow, which needs more."""
+    failed = ([(0, "out_of_memory", "no memory to decode an image")], 0, 0)
+    monkeypatch.setattr(program._native, "fill", lambda *_, **__: failed)  # type: ignore[attr-defined]  # a fake
+    failures: list[T.Failure] = []
+
+    T.Pipeline([T.Decode(), T.Resize((5, 5))]).compile("image").fill(
+        IMAGES[:1], np.zeros((1, 5, 5, 3), np.uint8), SampleKeys(0, 0, np.arange(1)), failures=failures
+    )
+
+    assert [type(failure.error) for failure in failures] == [MemoryError]
 
 
 def test_an_image_that_an_op_cannot_take_fails_alone() -> None:

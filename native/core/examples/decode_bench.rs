@@ -11,7 +11,7 @@ use penstock_core::jpeg::{Decoder, Header, Index, Kind, Limits, Region};
 use penstock_core::rows::{RowSink, planar_row_len};
 use penstock_core::simd::{Level, detect};
 
-const LIMITS: Limits = Limits { max_pixels: 1 << 27 };
+const LIMITS: Limits = Limits::pixels(1 << 27);
 
 /// An image in memory.
 struct Interleaved {

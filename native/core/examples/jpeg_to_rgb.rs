@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .split_first()
         .ok_or("usage: jpeg_to_rgb FILE [X Y WIDTH HEIGHT]")?;
     let bytes = std::fs::read(path)?;
-    let header = Header::parse(&bytes, &Limits { max_pixels: 1 << 27 })?;
+    let header = Header::parse(&bytes, &Limits::pixels(1 << 27))?;
     let numbers = numbers.iter().map(|n| n.parse()).collect::<Result<Vec<usize>, _>>()?;
     let region = match numbers[..] {
         [x, y, width, height] => Region {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// The three ways in which bytes from outside are refused.
+/// Why bytes from outside were refused, or could not be decoded here and now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// A valid file, perhaps, but of a kind that this decoder leaves to a general one.
@@ -23,6 +23,19 @@ pub enum Error {
         /// The caller's limit on `width * height`.
         max_pixels: u64,
     },
+    /// The header declares several scans, and their coefficients need more memory than the caller allows. Nothing was
+    /// allocated.
+    TooManyBytes {
+        /// Bytes of the coefficients.
+        nbytes: u64,
+        /// The caller's limit on them.
+        max_nbytes: u64,
+    },
+    /// The system has no more memory. The image may be a good one.
+    OutOfMemory {
+        /// Bytes that were asked for.
+        nbytes: usize,
+    },
 }
 
 impl fmt::Display for Error {
@@ -35,8 +48,20 @@ impl fmt::Display for Error {
                 height,
                 max_pixels,
             } => {
-                write!(f, "{width} x {height} pixels are more than the {max_pixels} allowed")
+                write!(
+                    f,
+                    "{width} x {height} pixels are more than the {max_pixels} allowed; raise max_pixels if the image is \
+                     meant to be that large"
+                )
             }
+            Error::TooManyBytes { nbytes, max_nbytes } => {
+                write!(
+                    f,
+                    "a JPEG of several scans (progressive) whose coefficients take {nbytes} bytes, more than the \
+                     {max_nbytes} allowed; raise max_nbytes if the image is meant to be that large"
+                )
+            }
+            Error::OutOfMemory { nbytes } => write!(f, "no memory to decode an image: {nbytes} bytes were asked for"),
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod concat;
 pub mod error;
 pub mod fill;
 pub mod jpeg;
+mod memory;
 pub mod philox;
 pub mod pixels;
 pub mod resample;

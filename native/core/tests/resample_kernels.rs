@@ -44,7 +44,7 @@ impl Noise {
 /// All rows of all planes, one after another; source rows arrive in strips of up to `strip` rows.
 fn resize(level: Level, image: &[u8], filter: Filter, x: Axis, y: Axis, strip: usize) -> Vec<u8> {
     let mut resampler = Resampler::with_level(level);
-    let needed = resampler.begin(filter, x, y, 3, strip);
+    let needed = resampler.begin(filter, x, y, 3, strip).expect("memory");
     let mut arrived = 0;
     while arrived < needed.height {
         let end = needed.height.min(arrived + strip);

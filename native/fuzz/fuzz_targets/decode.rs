@@ -8,7 +8,7 @@ use penstock_core::jpeg::{Decoder, Header, Limits, Region, Scale, inspect, trans
 use penstock_core::rows::{RowSink, planar_row_len};
 use penstock_core::simd::{Level, detect, levels};
 
-const LIMITS: Limits = Limits { max_pixels: 1 << 16 };
+const LIMITS: Limits = Limits::pixels(1 << 16);
 
 struct Interleaved {
     width: usize,

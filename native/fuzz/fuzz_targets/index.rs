@@ -13,7 +13,7 @@ use penstock_core::rows::RowSink;
 mod writer;
 use writer::{Make, jpeg};
 
-const LIMITS: Limits = Limits { max_pixels: 1 << 16 };
+const LIMITS: Limits = Limits::pixels(1 << 16);
 
 /// Every sampling, with and without restart intervals.
 static IMAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {

@@ -1,7 +1,6 @@
-//! Arguments and results that are memory: checked here, once, so that the rest sees plain slices.
+//! Arguments and results that are arrays of one type: checked here, once, so that the rest sees plain slices.
 //!
-//! All memory comes through the buffer protocol: an exported buffer keeps it in place and alive while the GIL is
-//! released. Nobody else is kept from writing to it meanwhile; see the `SAFETY` notes.
+//! See [`crate::memory`] for what keeps them in place and alive.
 
 use std::marker::PhantomData;
 use std::slice;
@@ -14,11 +13,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 use pyo3::{intern, type_hint_identifier, type_hint_subscript, type_hint_union};
 
-const BUFFER: PyStaticExpr = type_hint_identifier!("typing_extensions", "Buffer");
-const ANY_ARRAY: PyStaticExpr = type_hint_subscript!(
-    type_hint_identifier!("numpy.typing", "NDArray"),
-    type_hint_identifier!("typing", "Any")
-);
+use crate::memory::{Memory, check_writable, describe, has_format};
 
 macro_rules! ndarray {
     ($($dtype:literal),+) => {
@@ -62,20 +57,6 @@ elements! {
     f64: "float64", &[b"d"];
 }
 
-fn describe(buffer: &PyUntypedBuffer) -> String {
-    format!(
-        "format '{}' and shape {:?}",
-        buffer.format().to_string_lossy(),
-        buffer.shape()
-    )
-}
-
-fn has_format(buffer: &PyUntypedBuffer, formats: &[&[u8]], size: usize) -> bool {
-    let format = buffer.format().to_bytes();
-    let format = format.strip_prefix(b"@").unwrap_or(format);
-    buffer.item_size() == size && formats.contains(&format) && (buffer.buf_ptr() as usize).is_multiple_of(size)
-}
-
 /// An array that is only read.
 pub struct Array<T> {
     buffer: PyUntypedBuffer,
@@ -101,6 +82,12 @@ impl<T: Element> Array<T> {
     }
 }
 
+impl<T> Memory for Array<T> {
+    fn buffer(&self) -> &PyUntypedBuffer {
+        &self.buffer
+    }
+}
+
 impl<T: Element> FromPyObject<'_, '_> for Array<T> {
     type Error = PyErr;
     const INPUT_TYPE: PyStaticExpr = T::HINT;
@@ -123,86 +110,6 @@ impl<T: Element> FromPyObject<'_, '_> for Array<T> {
             buffer,
             element: PhantomData,
         })
-    }
-}
-
-/// An image's encoded bytes.
-pub struct Encoded(PyUntypedBuffer);
-
-/// Bytes of any array.
-pub struct Part(Encoded);
-
-impl std::ops::Deref for Part {
-    type Target = Encoded;
-
-    fn deref(&self) -> &Encoded {
-        &self.0
-    }
-}
-
-impl FromPyObject<'_, '_> for Part {
-    type Error = PyErr;
-    const INPUT_TYPE: PyStaticExpr = ANY_ARRAY;
-
-    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        let buffer = PyUntypedBuffer::get(&object)?;
-        if !buffer.is_c_contiguous() {
-            let found = describe(&buffer);
-            return Err(PyValueError::new_err(format!("not C-contiguous: {found}")));
-        }
-        Ok(Self(Encoded(buffer)))
-    }
-}
-
-impl Encoded {
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        if self.0.len_bytes() == 0 {
-            return &[];
-        }
-        // SAFETY: checked in `extract`; see `Array::values`
-        unsafe { slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.len_bytes()) }
-    }
-}
-
-impl FromPyObject<'_, '_> for Encoded {
-    type Error = PyErr;
-    const INPUT_TYPE: PyStaticExpr = BUFFER;
-
-    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        let buffer = PyUntypedBuffer::get(&object)?;
-        if buffer.item_size() != 1 || buffer.dimensions() != 1 || !buffer.is_c_contiguous() {
-            let found = describe(&buffer);
-            return Err(PyTypeError::new_err(format!(
-                "expected contiguous bytes in one dimension, not {found}"
-            )));
-        }
-        Ok(Self(buffer))
-    }
-}
-
-/// The encoded bytes of several images.
-pub struct EncodedImages(pub Vec<Encoded>);
-
-impl FromPyObject<'_, '_> for EncodedImages {
-    type Error = PyErr;
-    const INPUT_TYPE: PyStaticExpr = type_hint_subscript!(type_hint_identifier!("collections.abc", "Sequence"), BUFFER);
-
-    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        let encoded = |(i, object): (usize, PyResult<Bound<'_, PyAny>>)| {
-            let object = object?;
-            object.extract::<Encoded>().map_err(|error| {
-                let named = PyTypeError::new_err(format!("image {i} is not bytes: {}", error.value(object.py())));
-                named.set_cause(object.py(), Some(error));
-                named
-            })
-        };
-        object
-            .try_iter()?
-            .enumerate()
-            .map(encoded)
-            .collect::<PyResult<_>>()
-            .map(Self)
     }
 }
 
@@ -241,6 +148,12 @@ impl Batch {
     }
 }
 
+impl Memory for Batch {
+    fn buffer(&self) -> &PyUntypedBuffer {
+        &self.buffer
+    }
+}
+
 impl FromPyObject<'_, '_> for Batch {
     type Error = PyErr;
     const INPUT_TYPE: PyStaticExpr = ndarray!("uint8", "float16", "float32");
@@ -275,37 +188,40 @@ impl FromPyObject<'_, '_> for Batch {
     }
 }
 
-/// Any memory that can be written.
-pub struct Writable(PyUntypedBuffer);
+/// An array that is written.
+pub struct ArrayMut<T>(Array<T>);
 
-impl Writable {
-    /// Whether some byte of it is also one of `encoded`'s.
-    pub fn overlaps(&self, encoded: &Encoded) -> bool {
-        let (start, other) = (self.0.buf_ptr() as usize, encoded.0.buf_ptr() as usize);
-        start < other + encoded.0.len_bytes() && other < start + self.0.len_bytes()
-    }
-
-    /// The bytes.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        if self.0.len_bytes() == 0 {
-            return &mut [];
-        }
-        // SAFETY: `extract` checked writability and contiguity, and the exported buffer stays in place; that nobody
-        // else uses it during a call is the Python caller's duty, see `Array::values`
-        unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.0.len_bytes()) }
+impl<T> Memory for ArrayMut<T> {
+    fn buffer(&self) -> &PyUntypedBuffer {
+        &self.0.buffer
     }
 }
 
-impl FromPyObject<'_, '_> for Writable {
+impl<T: Element> ArrayMut<T> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.0.buffer.item_count()
+    }
+
+    /// The elements, in C order.
+    pub fn values_mut(&mut self) -> &mut [T] {
+        let len = self.len();
+        if len == 0 {
+            return &mut [];
+        }
+        // SAFETY: `extract` checked type, alignment, contiguity and writability; nobody else uses it during a call, see `values`
+        unsafe { slice::from_raw_parts_mut(self.0.buffer.buf_ptr().cast(), len) }
+    }
+}
+
+impl<T: Element> FromPyObject<'_, '_> for ArrayMut<T> {
     type Error = PyErr;
-    const INPUT_TYPE: PyStaticExpr = ANY_ARRAY;
+    const INPUT_TYPE: PyStaticExpr = T::HINT;
 
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        let buffer = PyUntypedBuffer::get(&object)?;
-        if buffer.readonly() || !buffer.is_c_contiguous() {
-            return Err(PyValueError::new_err("the target is read-only, or not C-contiguous"));
-        }
-        Ok(Self(buffer))
+        let array = object.extract::<Array<T>>()?;
+        check_writable(&array.buffer)?;
+        Ok(Self(array))
     }
 }
 

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3::{type_hint_identifier, type_hint_subscript};
 
-use crate::arrays::{Array, Encoded, NewArray};
+use crate::arrays::{Array, NewArray};
+use crate::bytes::Encoded;
 use crate::errors::{self, invalid};
 use crate::indices::{self, Guides, Notes};
 use crate::level::level;
@@ -55,6 +56,12 @@ pub fn fill(
             "{n} images need geometry of shape [{n}, 9], not {geometry:?}, and {n} rows, not {rows:?}"
         )));
     }
+    target.check_apart(geometry, || "geometry".to_owned())?;
+    target.check_apart(rows, || "rows".to_owned())?;
+    for (i, image) in images.iter().enumerate() {
+        target.check_apart(image, || format!("image {i}"))?;
+    }
+    guides.check_apart(target)?;
     let columns = geometry.values().as_chunks::<{ Geometry::COLUMNS }>().0;
     let geometries: Vec<_> = columns
         .iter()
@@ -111,6 +118,8 @@ pub fn fill_pixels(
     target: &Target<'_>,
     row: i64,
 ) -> PyResult<()> {
+    target.check_apart(image, || "image".to_owned())?;
+    target.check_apart(geometry, || "geometry".to_owned())?;
     let pixels = interleaved(image, &[3])?;
     let Ok(columns) = geometry.values().try_into() else {
         return Err(invalid(format!("geometry of shape {:?} is not [9]", geometry.shape())));
@@ -183,7 +192,7 @@ pub fn resize<'py>(
         window,
         beside: [0; 3],
         quality: f64::INFINITY,
-        limits: Limits { max_pixels: u64::MAX },
+        limits: Limits::NONE,
     };
     let (level, out) = (level(), resized.values_mut());
     py.detach(|| {
@@ -199,13 +208,13 @@ pub fn decode<'py>(
     py: Python<'py>,
     image: &Encoded,
     region: Option<Corners>,
-    max_pixels: u64,
+    limits: Limits,
     scale: usize,
     guides: &Guides,
     notes: Option<Notes<'_>>,
 ) -> PyResult<NewArray<'py, u8>> {
     let scale = Scale::of(scale).ok_or_else(|| invalid(format!("scale {scale} is not 1, 2, 4 or 8")))?;
-    let header = Header::parse(image.bytes(), &Limits { max_pixels }).map_err(|error| errors::refused(&error))?;
+    let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::refused(&error))?;
     let [x0, y0, x1, y1] = corners(region, header.width(), header.height())?;
     let window = [
         x1.saturating_sub(x0).max(0) as usize,
@@ -229,9 +238,9 @@ pub fn decode<'py>(
     Ok(pixels)
 }
 
-pub fn transcode_baseline<'py>(py: Python<'py>, image: &Encoded, max_pixels: u64) -> PyResult<Bound<'py, PyBytes>> {
+pub fn transcode_baseline<'py>(py: Python<'py>, image: &Encoded, limits: Limits) -> PyResult<Bound<'py, PyBytes>> {
     let transcoded = py
-        .detach(|| jpeg::transcode_baseline(image.bytes(), &Limits { max_pixels }))
+        .detach(|| jpeg::transcode_baseline(image.bytes(), &limits))
         .map_err(|error| errors::refused(&error))?;
     Ok(PyBytes::new(py, &transcoded))
 }
@@ -244,7 +253,7 @@ pub fn build_index<'py>(
 ) -> PyResult<Bound<'py, PyBytes>> {
     let (kind, level) = (indices::kind_named(kind)?, level());
     let built = py.detach(|| {
-        let header = Header::parse(image.bytes(), &Limits { max_pixels })?;
+        let header = Header::parse(image.bytes(), &Limits::pixels(max_pixels))?;
         fill::with_filler(level, |filler| filler.index(&header, kind)).map(|index| index.to_bytes(&header))
     });
     let bytes = built.map_err(|error| errors::refused(&error))?;
@@ -252,14 +261,14 @@ pub fn build_index<'py>(
 }
 
 pub fn inspect_index(image: &Encoded, index: &Encoded) -> Option<(&'static str, usize, usize)> {
-    let header = Header::parse(image.bytes(), &Limits { max_pixels: u64::MAX }).ok()?;
+    let header = Header::parse(image.bytes(), &Limits::NONE).ok()?;
     let index = Index::parse(&header, index.bytes())?;
     Some((index.kind().name(), index.known(), index.total()))
 }
 
 pub fn inspect<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Facts<'py>> {
     let summary = jpeg::inspect(bytes).map_err(|error| errors::refused(&error))?;
-    let refused: Option<Error> = Header::parse(bytes, &Limits { max_pixels: u64::MAX }).err();
+    let refused: Option<Error> = Header::parse(bytes, &Limits::NONE).err();
     let facts = PyDict::new(py);
     facts.set_item("width", summary.width)?;
     facts.set_item("height", summary.height)?;

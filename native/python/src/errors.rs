@@ -1,7 +1,7 @@
 //! Why an image or an argument was refused, as Python exceptions.
 
 use penstock_core::error::Error;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::{PyErr, create_exception};
 
 create_exception!(
@@ -20,7 +20,7 @@ create_exception!(
     penstock._native,
     TooLargeError,
     PyValueError,
-    "The header declares more pixels than `max_pixels`; nothing was allocated."
+    "More pixels than `max_pixels`, or bytes of coefficients than `max_nbytes`; nothing was allocated."
 );
 
 /// The exception for arguments that cannot be.
@@ -34,7 +34,8 @@ pub fn refused(error: &Error) -> PyErr {
     match error {
         Error::Unsupported(_) => UnsupportedError::new_err(message),
         Error::Corrupt { .. } => CorruptError::new_err(message),
-        Error::TooLarge { .. } => TooLargeError::new_err(message),
+        Error::TooLarge { .. } | Error::TooManyBytes { .. } => TooLargeError::new_err(message),
+        Error::OutOfMemory { .. } => PyMemoryError::new_err(message),
     }
 }
 
@@ -43,6 +44,7 @@ pub fn kind(error: &Error) -> &'static str {
     match error {
         Error::Unsupported(_) => "unsupported",
         Error::Corrupt { .. } => "corrupt",
-        Error::TooLarge { .. } => "too_large",
+        Error::TooLarge { .. } | Error::TooManyBytes { .. } => "too_large",
+        Error::OutOfMemory { .. } => "out_of_memory",
     }
 }

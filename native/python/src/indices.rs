@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use pyo3::{type_hint_identifier, type_hint_subscript, type_hint_union};
 
-use crate::arrays::Encoded;
+use crate::bytes::Encoded;
+use crate::target::Target;
 
 /// An index per image, or none.
 pub struct Indices(pub Vec<Option<Encoded>>);
@@ -100,6 +101,16 @@ impl Guides {
             learn,
             threads,
         })
+    }
+
+    /// Refuses indices that lie in the batch that is written.
+    pub fn check_apart(&self, target: &Target<'_>) -> PyResult<()> {
+        for (i, index) in self.indices.iter().enumerate() {
+            if let Some(index) = index {
+                target.check_apart(index, || format!("index {i}"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Of image `i`.

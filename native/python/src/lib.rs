@@ -1,10 +1,12 @@
 //! Bindings: check arguments, release the GIL, map errors. No pixel is touched here.
 
 mod arrays;
+mod bytes;
 mod call;
 mod errors;
 mod indices;
 mod level;
+mod memory;
 mod pixels;
 mod random;
 mod stack;
@@ -24,7 +26,8 @@ mod _native {
     use pyo3::prelude::*;
     use pyo3::types::PyBytes;
 
-    use crate::arrays::{Array, Batch, Encoded, EncodedImages, NewArray};
+    use crate::arrays::{Array, Batch, NewArray};
+    use crate::bytes::{Encoded, EncodedImages};
     use crate::call::{self, Facts, Failures};
     #[pymodule_export]
     use crate::errors::{CorruptError, TooLargeError, UnsupportedError};
@@ -61,7 +64,7 @@ mod _native {
         let rows = sizes.values_mut().as_chunks_mut::<2>().0;
         py.detach(|| {
             for (row, image) in rows.iter_mut().zip(&images.0) {
-                *row = match Header::parse(image.bytes(), &Limits { max_pixels: u64::MAX }) {
+                *row = match Header::parse(image.bytes(), &Limits::NONE) {
                     Ok(header) => [header.width() as i32, header.height() as i32],
                     Err(_) => [0, 0],
                 };
@@ -81,6 +84,9 @@ mod _native {
     ///     are not decoded; of an image of several scans all are, above and beside it.
     /// max_pixels : int
     ///     Largest width times height that the header may declare.
+    /// max_nbytes : int
+    ///     Most bytes that the coefficients of the whole image may take, if it has several scans (progressive ones have):
+    ///     136 for each block of 8 x 8 samples, 6.4 a pixel in 4:4:4. The default is enough for `max_pixels`' default.
     /// scale : {1, 2, 4, 8}
     ///     At 1/scale of the size, by libjpeg's scaled inverse DCT. Sizes are rounded up and the region is mapped outward:
     ///     ``x0 // scale`` to ``ceil(x1 / scale)``.
@@ -100,11 +106,13 @@ mod _native {
     /// CorruptError
     ///     The bytes break the format.
     /// TooLargeError
-    ///     More than `max_pixels`; nothing was allocated.
+    ///     More than `max_pixels` or `max_nbytes`; nothing was allocated.
+    /// MemoryError
+    ///     The system has no more memory.
     /// ValueError
     ///     The region is not inside the image.
     #[pyfunction]
-    #[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, index=None, learn=None, found=None, threads=1))]
+    #[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_073_741_824, index=None, learn=None, found=None, threads=1))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn decode<'py>(
         py: Python<'py>,
@@ -112,6 +120,7 @@ mod _native {
         region: Option<(i32, i32, i32, i32)>,
         max_pixels: u64,
         scale: usize,
+        max_nbytes: u64,
         index: Option<Encoded>,
         learn: Option<&str>,
         found: Option<Notes<'py>>,
@@ -119,7 +128,8 @@ mod _native {
     ) -> PyResult<NewArray<'py, u8>> {
         let indices = index.map(|index| Indices(vec![Some(index)]));
         let guides = Guides::new(1, indices, learn, found.is_some(), threads)?;
-        call::decode(py, &image, region, max_pixels, scale, &guides, found)
+        let limits = Limits { max_pixels, max_nbytes };
+        call::decode(py, &image, region, limits, scale, &guides, found)
     }
 
     /// Makes a JPEG's index: where decoding may begin inside it, so that what a crop does not need is not read.
@@ -180,7 +190,7 @@ mod _native {
     ///     H x W window lies in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit 1: top and
     ///     bottom; applied last).
     /// out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
-    ///     The batch; C-contiguous.
+    ///     The batch; C-contiguous. No other argument lies in its memory.
     /// rows : ndarray, shape (n,), int64
     ///     Image ``i`` goes to ``out[rows[i]]``; no row twice.
     /// layout : {"HWC", "CHW"}
@@ -191,8 +201,8 @@ mod _native {
     /// scale, offset : sequence of three float, optional
     ///     Float batches: ``level * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if that is
     ///     the type. uint8 batches: None.
-    /// max_pixels : int
-    ///     Largest width times height that a header may declare.
+    /// max_pixels, max_nbytes : int
+    ///     As `decode`'s, for each image.
     /// beside : sequence of three int, optional
     ///     Colour, 0 to 255, of what a window shows beside the resized region; it must show some of that.
     /// quality : float, optional
@@ -210,12 +220,13 @@ mod _native {
     ///     takes its place from now on (bytes; None: nothing was learned).
     /// threads : int
     ///     Threads that work on one image together, the calling one included, where a million pixels or more of it are
-    ///     decoded: all of them by an index (or restart markers at every row), else two. Rows are the same.
+    ///     decoded: all of them by an index (or restart markers at every row), else two. Fewer where the system starts no
+    ///     more. Rows are the same.
     ///
     /// Returns
     /// -------
     /// failures : list of (int, str, str)
-    ///     ``i``, "unsupported" | "corrupt" | "too_large", and a message; these rows are untouched.
+    ///     ``i``, "unsupported" | "corrupt" | "too_large" | "out_of_memory", and a message; these rows are untouched.
     /// decode_ns, resize_ns : int
     ///     Time spent decoding, and resizing and writing.
     ///
@@ -225,7 +236,7 @@ mod _native {
     ///     Arguments that do not fit together; nothing was written, except where a region turns out not to lie inside its
     ///     image (the message names ``i``): then other rows may have been.
     #[pyfunction]
-    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, beside=None, quality=None, indices=None, learn=None, found=None, threads=1))]
+    #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, max_nbytes=1_073_741_824, beside=None, quality=None, indices=None, learn=None, found=None, threads=1))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn fill<'py>(
         py: Python<'py>,
@@ -238,6 +249,7 @@ mod _native {
         scale: Option<[f32; 3]>,
         offset: Option<[f32; 3]>,
         max_pixels: u64,
+        max_nbytes: u64,
         beside: Option<[u8; 3]>,
         quality: Option<f64>,
         indices: Option<Indices>,
@@ -245,7 +257,8 @@ mod _native {
         found: Option<Notes<'py>>,
         threads: usize,
     ) -> PyResult<(Failures, u64, u64)> {
-        let target = Target::new(&out, layout, filter, [scale, offset], max_pixels, quality, beside)?;
+        let limits = Limits { max_pixels, max_nbytes };
+        let target = Target::new(&out, layout, filter, [scale, offset], limits, quality, beside)?;
         let guides = Guides::new(images.0.len(), indices, learn, found.is_some(), threads)?;
         call::fill(py, &images.0, &geometry, &target, &rows, &guides, found)
     }
@@ -282,7 +295,7 @@ mod _native {
         offset: Option<[f32; 3]>,
         beside: Option<[u8; 3]>,
     ) -> PyResult<()> {
-        let target = Target::new(&out, layout, filter, [scale, offset], u64::MAX, None, beside)?;
+        let target = Target::new(&out, layout, filter, [scale, offset], Limits::NONE, None, beside)?;
         call::fill_pixels(py, &image, &geometry, &target, row)
     }
 
@@ -327,8 +340,8 @@ mod _native {
     /// ----------
     /// image : buffer
     ///     The encoded image.
-    /// max_pixels : int
-    ///     Largest width times height that the header may declare.
+    /// max_pixels, max_nbytes : int
+    ///     As `decode`'s.
     ///
     /// Returns
     /// -------
@@ -342,12 +355,17 @@ mod _native {
     /// UnsupportedError
     ///     One scan already, or of a kind that `decode` leaves to Pillow; coefficients too large for a baseline file, or
     ///     segments that depend on their place (MPF; JFIF or Adobe between scans).
-    /// CorruptError, TooLargeError
+    /// CorruptError, TooLargeError, MemoryError
     ///     As `decode`.
     #[pyfunction]
-    #[pyo3(signature = (image, max_pixels=134_217_728))]
-    fn transcode_baseline(py: Python<'_>, image: Encoded, max_pixels: u64) -> PyResult<Bound<'_, PyBytes>> {
-        call::transcode_baseline(py, &image, max_pixels)
+    #[pyo3(signature = (image, max_pixels=134_217_728, max_nbytes=1_073_741_824))]
+    fn transcode_baseline(
+        py: Python<'_>,
+        image: Encoded,
+        max_pixels: u64,
+        max_nbytes: u64,
+    ) -> PyResult<Bound<'_, PyBytes>> {
+        call::transcode_baseline(py, &image, Limits { max_pixels, max_nbytes })
     }
 
     /// What a JPEG says about itself.

@@ -9,9 +9,10 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::{type_hint_identifier, type_hint_subscript};
 
-use crate::arrays::{Array, Element, NewArray, Writable};
+use crate::arrays::{Array, ArrayMut, Element, NewArray};
 use crate::errors::invalid;
 use crate::level::level;
+use crate::memory::Memory;
 
 // SAFETY: a plain number, and the format of the struct module
 unsafe impl Element for f32 {
@@ -269,37 +270,30 @@ pub fn sharpen<'py>(py: Python<'py>, image: Array<u8>, factor: f64) -> PyResult<
 /// share, rest : float
 ///     Factors, rounded to float32.
 /// out : ndarray, float32
-///     As many bytes as ``images``; writable and C-contiguous. It does not overlap them.
+///     As many elements as ``images``; writable and C-contiguous. It does not overlap them.
 ///
 /// Raises
 /// ------
 /// TypeError, ValueError
 ///     Something that is not as above; nothing was written.
 #[pyfunction]
-pub fn mix(py: Python<'_>, images: Array<f32>, share: f64, rest: f64, mut out: Writable) -> PyResult<()> {
+pub fn mix(py: Python<'_>, images: Array<f32>, share: f64, rest: f64, mut out: ArrayMut<f32>) -> PyResult<()> {
     let rows = *images
         .shape()
         .first()
         .ok_or_else(|| invalid("a batch has an axis of rows"))?;
-    let values = images.values();
-    let bytes = out.bytes_mut();
-    if bytes.len() != size_of_val(values) {
-        return Err(invalid(format!(
-            "out has {} bytes, the batch {}",
-            bytes.len(),
-            size_of_val(values)
-        )));
-    }
-    let (start, other) = (bytes.as_ptr() as usize, values.as_ptr() as usize);
-    if start < other + bytes.len() && other < start + bytes.len() {
+    if out.overlaps(&images) {
         return Err(invalid("out overlaps the images"));
     }
-    // SAFETY: any bits are a float
-    let (head, target, tail) = unsafe { bytes.align_to_mut::<f32>() };
-    if !head.is_empty() || !tail.is_empty() {
-        return Err(invalid("out is not aligned to floats"));
+    let values = images.values();
+    if out.len() != values.len() {
+        return Err(invalid(format!(
+            "out has {} elements, the batch {}",
+            out.len(),
+            values.len()
+        )));
     }
-    let level = level();
+    let (level, target) = (level(), out.values_mut());
     py.detach(|| core::mix::mix(values, rows, share as f32, rest as f32, target, level));
     Ok(())
 }

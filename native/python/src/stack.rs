@@ -4,25 +4,29 @@ use penstock_core::concat as core;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::arrays::{Part, Writable};
+use crate::bytes::{Part, Writable};
 use crate::level::level;
+use crate::memory::Memory;
 
 /// Copies arrays one after another: what stacking samples into a batch is. Large targets are written past the cache.
 ///
 /// Parameters
 /// ----------
 /// parts : sequence of ndarray
-///     C-contiguous, of any types and shapes; one axis or more.
+///     C-contiguous, of any shapes; plain numbers (bool, integers, floats, complex) in native byte order; one axis or
+///     more.
 /// out : ndarray
-///     As many bytes as all parts together; writable and C-contiguous. It overlaps none of them.
+///     Plain numbers, as many bytes as all parts together; writable and C-contiguous. It overlaps none of them.
 ///
 /// Raises
 /// ------
-/// BufferError, TypeError, ValueError
-///     Something that is not as above; nothing was written.
+/// TypeError
+///     Objects, strings, records or another byte order; nothing was written.
+/// BufferError, ValueError
+///     Something else that is not as above; nothing was written.
 #[pyfunction]
 pub fn concat(py: Python<'_>, parts: Vec<Part>, mut out: Writable) -> PyResult<()> {
-    if parts.iter().any(|part| out.overlaps(part)) {
+    if parts.iter().any(|part| out.overlaps(&**part)) {
         return Err(PyValueError::new_err("a part overlaps the target"));
     }
     let (total, target) = (

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use crate::arrays::{Batch, Dtype};
 use crate::errors::invalid;
+use crate::memory::Memory;
 
 /// A batch to write to, and how.
 pub struct Target<'a> {
@@ -25,7 +26,7 @@ impl<'a> Target<'a> {
         layout: &str,
         filter: &str,
         [scale, offset]: [Option<[f32; 3]>; 2],
-        max_pixels: u64,
+        limits: Limits,
         quality: Option<f64>,
         beside: Option<[u8; 3]>,
     ) -> PyResult<Self> {
@@ -55,7 +56,6 @@ impl<'a> Target<'a> {
         if quality.is_some_and(|quality| !(quality >= 1.0 && quality.is_finite())) {
             return Err(invalid("quality must be a finite number of at least 1"));
         }
-        let limits = Limits { max_pixels };
         let recipe = Recipe {
             filter: filter_named(filter)?,
             layout: order,
@@ -70,6 +70,14 @@ impl<'a> Target<'a> {
             recipe,
             framed: beside.is_some(),
         })
+    }
+
+    /// Refuses an argument that lies in the batch: the call would overwrite what it reads.
+    pub fn check_apart(&self, argument: &impl Memory, name: impl FnOnce() -> String) -> PyResult<()> {
+        if self.batch.overlaps(argument) {
+            return Err(invalid(format!("{} overlaps out", name())));
+        }
+        Ok(())
     }
 
     /// The memory of a row.

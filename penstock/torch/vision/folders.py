@@ -212,7 +212,9 @@ class _Native:
             return
         if not found.taken:
             return
-        self.program = Pipeline([Decode(max_pixels=_max_pixels()), *found.ops]).compile("image")
+        max_pixels = _max_pixels()  # Pillow's only limit: whatever as many pixels take is allowed
+        decode = Decode(max_pixels=max_pixels, max_nbytes=16 * max_pixels)
+        self.program = Pipeline([decode, *found.ops]).compile("image")
         self.random = any(op.random for op in found.ops)
         self.spec = None if found.rest else self.program.spec()
 

@@ -1,8 +1,8 @@
 //! One large image on several threads: bands of rows, each decoded from where its index says that it begins.
 //!
 //! Every band is made as a picture of its own would be, with what its taps need from above and below: the pixels do not
-//! depend on how many there are. Where anything goes wrong nothing is said here: whoever asked does it on one thread and
-//! finds the same.
+//! depend on how many there are, nor on how many threads the system starts. Where anything goes wrong nothing is said here:
+//! whoever asked does it on one thread and finds the same.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -28,10 +28,10 @@ impl Filler {
     ) -> Option<(Vec<Picture>, Duration, Found)> {
         let (index, found) = self.index_for(header, guide, region)?;
         let bands = split(geometry.seen()[1], guide.threads, |rows| rows);
-        let made = self.side_by_side(guide.threads, bands, |filler, rows| {
+        let (made, threads) = self.side_by_side(guide.threads, bands, |filler, rows| {
             let geometry = geometry.band(&rows);
             let open_rows = strip_rows(header, region.scale);
-            let needed = begin(&mut filler.resampler, &geometry, region.scale, recipe, 3, open_rows);
+            let needed = begin(&mut filler.resampler, &geometry, region.scale, recipe, 3, open_rows).ok()?;
             let mut sink = Timed {
                 resampler: &mut filler.resampler,
                 spent: Duration::ZERO,
@@ -43,7 +43,7 @@ impl Filler {
             let spent = sink.spent;
             Some((filler.resampler.take_picture(), spent))
         })?;
-        let spent = made.iter().map(|(_, spent)| *spent).sum::<Duration>() / guide.threads as u32;
+        let spent = made.iter().map(|(_, spent)| *spent).sum::<Duration>() / threads;
         Some((made.into_iter().map(|(picture, _)| picture).collect(), spent, found))
     }
 
@@ -93,13 +93,13 @@ impl Filler {
         Some((index, found))
     }
 
-    /// `work` on all bands, in any order; None: on one of them it failed.
+    /// `work` on all bands, in any order: the results, and how many threads there were. None: on one band it failed.
     fn side_by_side<B: Send, R: Send>(
         &mut self,
         threads: usize,
         bands: Vec<B>,
         work: impl Fn(&mut Filler, B) -> Option<R> + Sync,
-    ) -> Option<Vec<R>> {
+    ) -> Option<(Vec<R>, u32)> {
         let results = Mutex::new(bands.iter().map(|_| None).collect::<Vec<_>>());
         let queue = Mutex::new(bands.into_iter().enumerate());
         let next = || queue.lock().ok()?.next();
@@ -111,13 +111,20 @@ impl Filler {
             }
         };
         let level = self.level;
-        thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(|| run(&mut Filler::with_level(level)));
-            }
+        let working = thread::scope(|scope| {
+            let spawn = |_| thread::Builder::new().spawn_scoped(scope, || run(&mut Filler::with_level(level)));
+            // where no more are to be had, those that run take all bands from the queue
+            let started: Vec<_> = (1..threads).map_while(|i| spawn(i).ok()).collect();
             run(self);
+            let working = 1 + started.len() as u32;
+            for thread in started {
+                // the scope would wait for their work alone, not for their end
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
+            working
         });
-        results.into_inner().ok()?.into_iter().collect()
+        let results: Option<Vec<R>> = results.into_inner().ok()?.into_iter().collect();
+        Some((results?, working))
     }
 }
 

@@ -117,6 +117,20 @@ impl Filler {
         row: Row<'_>,
         spent: &mut Spent,
     ) -> Result<Found, Failure> {
+        let filled = self.fill_row(jpeg, guide, geometry, recipe, row, spent);
+        self.resampler.shrink(KEPT_BYTES);
+        filled
+    }
+
+    fn fill_row(
+        &mut self,
+        jpeg: &[u8],
+        guide: Guide<'_>,
+        geometry: &Geometry,
+        recipe: &Recipe,
+        row: Row<'_>,
+        spent: &mut Spent,
+    ) -> Result<Found, Failure> {
         let begun = Instant::now();
         let header = Header::parse(jpeg, &recipe.limits)?;
         geometry
@@ -124,7 +138,7 @@ impl Filler {
             .map_err(Failure::Geometry)?;
         let scale = geometry.scale(recipe.quality);
         let open_rows = strip_rows(&header, scale);
-        let region = begin(&mut self.resampler, geometry, scale, recipe, 3, open_rows);
+        let region = begin(&mut self.resampler, geometry, scale, recipe, 3, open_rows)?;
         if let Some((pictures, resized, found)) = self.fill_bands(&header, guide, geometry, recipe, region) {
             spent.resize += resized;
             spent.decode += begun.elapsed().saturating_sub(resized);
@@ -133,14 +147,14 @@ impl Filler {
             spent.resize += begun.elapsed();
             return Ok(found);
         }
-        let region = begin(&mut self.resampler, geometry, scale, recipe, 3, open_rows);
+        let region = begin(&mut self.resampler, geometry, scale, recipe, 3, open_rows)?;
         let mut sink = Timed {
             resampler: &mut self.resampler,
             spent: Duration::ZERO,
         };
-        let decoded = self.decoder.decode_guided(&header, region, guide, &mut sink, |sink| {
-            begin(sink.resampler, geometry, scale, recipe, 3, open_rows);
-        });
+        let decoded = self
+            .decoder
+            .decode_guided(&header, region, guide, &mut sink, |sink| sink.resampler.restart());
         let resized = sink.spent;
         spent.resize += resized;
         spent.decode += begun.elapsed().saturating_sub(resized);
@@ -162,10 +176,22 @@ impl Filler {
         recipe: &Recipe,
         row: Row<'_>,
     ) -> Result<(), Failure> {
+        let filled = self.fill_row_of_pixels(image, geometry, recipe, row);
+        self.resampler.shrink(KEPT_BYTES);
+        filled
+    }
+
+    fn fill_row_of_pixels(
+        &mut self,
+        image: Interleaved<'_>,
+        geometry: &Geometry,
+        recipe: &Recipe,
+        row: Row<'_>,
+    ) -> Result<(), Failure> {
         geometry
             .check_inside(image.width, image.height)
             .map_err(Failure::Geometry)?;
-        let needed = begin(&mut self.resampler, geometry, Scale::Full, recipe, image.channels, 1);
+        let needed = begin(&mut self.resampler, geometry, Scale::Full, recipe, image.channels, 1)?;
         for y in 0..needed.height {
             let start = ((needed.y + y) * image.width + needed.x) * image.channels;
             let line = &image.bytes[start..][..needed.width * image.channels];
@@ -211,7 +237,6 @@ impl Filler {
     fn finish(&mut self, geometry: &Geometry, recipe: &Recipe, row: Row<'_>) {
         let picture = std::slice::from_ref(self.resampler.picture());
         self.writer.write(picture, geometry, recipe, row);
-        self.resampler.shrink(KEPT_BYTES);
     }
 }
 
@@ -228,17 +253,17 @@ fn begin(
     recipe: &Recipe,
     planes: usize,
     open_rows: usize,
-) -> Region {
+) -> Result<Region, Error> {
     let [x, y] = geometry.axes(scale);
     let around = geometry.scaled_region(scale);
-    let needed = resampler.begin(recipe.filter, x, y, planes, open_rows);
-    Region {
+    let needed = resampler.begin(recipe.filter, x, y, planes, open_rows)?;
+    Ok(Region {
         x: around.x + needed.x,
         y: around.y + needed.y,
         width: needed.width,
         height: needed.height,
         scale,
-    }
+    })
 }
 
 /// Calls `f` with this thread's filler of that level, which keeps its memory between calls.

@@ -5,7 +5,8 @@
 //!  calling thread:                                           └──> idct ── upsample ── color ── RowSink
 //! ```
 //!
-//! The same steps in the same order as [`Decoder::decode_by`]'s: the same pixels. Reading is the greater half.
+//! The same steps in the same order as [`Decoder::decode_by`]'s: the same pixels. Reading is the greater half. Where the
+//! system starts no thread, the calling one does both.
 
 use std::sync::mpsc;
 use std::thread;
@@ -18,6 +19,7 @@ use super::planes::Cover;
 use super::scan::Scan;
 use super::walk::Walk;
 use crate::error::Error;
+use crate::memory;
 use crate::rows::RowSink;
 
 /// Rows of MCUs that reading may be ahead.
@@ -30,7 +32,7 @@ struct Coefficients {
 }
 
 impl Decoder {
-    /// [`Self::decode_by`] on two threads; of a sequential file.
+    /// [`Self::decode_by`] on two threads, or on one where the second cannot be started; of a sequential file.
     ///
     /// # Errors
     /// Likewise.
@@ -38,13 +40,13 @@ impl Decoder {
         &mut self,
         header: &Header<'_>,
         region: Region,
-        index: Option<&mut Index>,
+        mut index: Option<&mut Index>,
         sink: &mut S,
     ) -> Result<(), Error> {
         self.set_tables(header)?;
         let cover = Cover::new(header, region);
         let scan = Scan::new(self.level, header, Layout::new(header, &self.tables), &mut self.window);
-        let walk = Walk::new(scan, header.mcus_x, index);
+        let walk = Walk::new(scan, header.mcus_x, index.as_deref_mut());
         let mut strips = Strips {
             level: self.level,
             header,
@@ -53,12 +55,13 @@ impl Decoder {
             planes: &mut self.planes,
             next: region.y,
         };
+        strips.begin()?;
         let (give, rows) = mpsc::sync_channel(DEPTH);
         let (give_back, spare) = mpsc::channel();
-        thread::scope(|scope| {
+        let decoded = thread::scope(|scope| {
             // both ends of both channels live in the scope: whichever side ends first, the other is told
-            let reader = scope.spawn(|| read(walk, header, &cover, give, spare));
-            strips.begin();
+            let reader = thread::Builder::new().spawn_scoped(scope, || read(walk, header, &cover, give, spare));
+            let Ok(reader) = reader else { return None };
             for (row, coefficients) in cover.rows.clone().zip(rows) {
                 let Coefficients { blocks, used } = &coefficients;
                 strips.transform(row, cover.columns.clone(), blocks.as_chunks().0, used);
@@ -69,8 +72,9 @@ impl Decoder {
                     strips.advance();
                 }
             }
-            reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+            Some(reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        decoded.unwrap_or_else(|| self.decode_by(header, region, index, sink))
     }
 }
 
@@ -85,10 +89,13 @@ fn read(
     let columns = cover.columns.clone();
     let blocks = columns.len() * header.blocks_per_mcu;
     for row in cover.rows.clone() {
-        let mut coefficients = spare.try_recv().unwrap_or_else(|_| Coefficients {
-            blocks: vec![0; 64 * blocks + SLACK],
-            used: vec![0; blocks],
-        });
+        let mut coefficients = match spare.try_recv() {
+            Ok(coefficients) => coefficients,
+            Err(_) => Coefficients {
+                blocks: memory::zeroed(64 * blocks + SLACK)?,
+                used: memory::zeroed(blocks)?,
+            },
+        };
         walk.go(
             row * header.mcus_x + columns.start,
             walk.last_of_run(&columns, &cover.rows, row),

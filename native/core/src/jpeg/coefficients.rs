@@ -3,7 +3,11 @@
 use core::ops::Range;
 
 use super::header::Header;
+use crate::error::Error;
+use crate::memory;
 
+/// Bytes that a block takes: its coefficients, and the word that tells which of them are not zero.
+pub(crate) const BLOCK_BYTES: u64 = (size_of::<[i16; 64]>() + size_of::<u64>()) as u64;
 /// Memory kept between images: the coefficients of a picture of 2000 x 2000 in 4:2:0.
 const KEPT_BLOCKS: usize = 6 * 125 * 125;
 
@@ -51,22 +55,23 @@ impl Coefficients {
         mcu_rows * header.mcus_x * header.blocks_per_mcu
     }
 
-    /// Makes room for the first `mcu_rows` rows of MCUs: all coefficients zero.
-    pub fn begin(&mut self, header: &Header<'_>, mcu_rows: usize) {
+    /// Makes room for the first `mcu_rows` rows of MCUs: all coefficients zero. [`super::Limits`] are checked already.
+    pub fn begin(&mut self, header: &Header<'_>, mcu_rows: usize) -> Result<(), Error> {
         for (plane, component) in self.planes.iter_mut().zip(header.components()) {
             plane.stride = header.mcus_x * component.h;
             plane.rows = mcu_rows * component.v;
             let count = plane.stride * plane.rows;
             if plane.blocks.len() < count {
-                // fresh memory is zero and, where no scan touches it, never becomes real
-                plane.blocks = Vec::new();
-                plane.blocks = vec![[0; 64]; count];
-                plane.nonzero = vec![0; count];
+                // fresh memory is zero; the blocks last, whose length says that both are there
+                (plane.blocks, plane.nonzero) = (Vec::new(), Vec::new());
+                plane.nonzero = memory::zeroed(count)?;
+                plane.blocks = memory::zeroed(count)?;
                 continue;
             }
             plane.blocks[..count].as_flattened_mut().fill(0);
             plane.nonzero[..count].fill(0);
         }
+        Ok(())
     }
 
     /// Gives the memory of an unusually large picture back.

@@ -108,6 +108,7 @@ impl Decoder {
     /// [`Error::Corrupt`] where the scan is found broken; rows handed over before that are of no use then. A scan is
     /// checked to its end only if the region reaches the picture's bottom right corner. A progressive file, of which all
     /// scans are read first, hands nothing over then; [`Error::Unsupported`] if scans are missing in it.
+    /// [`Error::OutOfMemory`].
     ///
     /// # Panics
     /// If `region` is empty or not inside the picture.
@@ -153,7 +154,7 @@ impl Decoder {
             planes: &mut self.planes,
             next: region.y,
         };
-        strips.begin();
+        strips.begin()?;
         for row in cover.rows.clone() {
             let last = walk.last_of_run(&cover.columns, &cover.rows, row);
             walk.go(row * header.mcus_x + cover.columns.start, last)?;
@@ -235,7 +236,7 @@ pub(super) struct Strips<'a> {
 }
 
 impl Strips<'_> {
-    pub fn begin(&mut self) {
+    pub fn begin(&mut self) -> Result<(), Error> {
         for ((component, part), plane) in self
             .header
             .components()
@@ -244,8 +245,9 @@ impl Strips<'_> {
             .zip(&mut *self.planes)
         {
             let strip = part.scaled.block * component.v;
-            plane.begin(part, strip, self.cover.rows.start * strip);
+            plane.begin(part, strip, self.cover.rows.start * strip)?;
         }
+        Ok(())
     }
 
     /// The coefficients of some MCUs of row `row` to samples.

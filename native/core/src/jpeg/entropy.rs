@@ -15,8 +15,10 @@ pub(crate) const PADDING: usize = 32;
 /// 8-bit index needs no bounds check.
 pub(crate) const SLACK: usize = 192;
 
+/// Bytes that a reader loads at once, and is at most ahead of the next bit.
+pub(crate) const LOAD: usize = 8;
 /// Bytes that a block may take, and those loaded ahead: a DC symbol of 27 bits and 63 AC symbols of 26.
-const MAX_BLOCK_BYTES: usize = (27 + 63 * 26usize).div_ceil(8) + 8;
+const MAX_BLOCK_BYTES: usize = (27 + 63 * 26usize).div_ceil(8) + LOAD;
 
 /// Natural position by zigzag position plus one (the position *after* the coefficient is at hand when it is stored).
 /// Past 64 (end of block, invalid symbols) 63, where nothing is stored but the 0 that a valid block has there then.
@@ -69,10 +71,11 @@ impl<'t> Layout<'t> {
         self.slots.len()
     }
 
-    /// How far reading may have come for another MCU to be in the window for certain.
+    /// How far reading may have come for another MCU to be in the window for certain. Where the data end in it: for
+    /// another MCU to begin before their end, so that blocks that are declared but not there cost nothing.
     fn limit(&self, window: &Window) -> usize {
         if window.ended {
-            usize::MAX
+            window.filled + LOAD
         } else {
             window.filled.saturating_sub(MAX_BLOCK_BYTES * self.slots.len())
         }
@@ -170,8 +173,9 @@ impl Reader {
 }
 
 /// Decodes up to `used.len()` blocks (whole MCUs), as long as the window certainly holds what another MCU may take; tells
-/// how many. `coefficients` gets 64 each, in natural order, and is [`SLACK`] longer; `used` the number of zigzag positions
-/// in use. None: the data are corrupt.
+/// how many. Where the data end in the window, it stops behind the MCU in which they do: the cursor is past them then.
+/// `coefficients` gets 64 each, in natural order, and is [`SLACK`] longer; `used` the number of zigzag positions in use.
+/// None: the data are corrupt.
 pub(crate) fn decode_blocks(
     level: Level,
     window: &Window,

@@ -2,6 +2,7 @@
 //!
 //! The rules are libjpeg's (`jdmarker.c`, `jdinput.c`, `default_decompress_parms`), stricter where libjpeg merely warns.
 
+use super::coefficients::BLOCK_BYTES;
 use super::markers::{self, Frame, Markers, Process};
 use crate::error::Error;
 
@@ -12,6 +13,21 @@ pub use super::markers::Color;
 pub struct Limits {
     /// Largest `width * height` accepted.
     pub max_pixels: u64,
+    /// Most bytes that the coefficients of the whole picture may take, where it has several scans; one scan keeps none.
+    pub max_nbytes: u64,
+}
+
+impl Limits {
+    /// What is good for reading a header only.
+    pub const NONE: Self = Self::pixels(u64::MAX);
+
+    /// A limit on pixels alone.
+    pub const fn pixels(max_pixels: u64) -> Self {
+        Limits {
+            max_pixels,
+            max_nbytes: u64::MAX,
+        }
+    }
 }
 
 /// A component's share of the picture.
@@ -61,7 +77,7 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     /// [`Error::Unsupported`]: arithmetic, lossless, 12-bit, other than 1 or 3 components, fractional sampling, height
-    /// given later (DNL). [`Error::TooLarge`]: over `limits`. [`Error::Corrupt`]: the rest.
+    /// given later (DNL). [`Error::TooLarge`], [`Error::TooManyBytes`]: over `limits`. [`Error::Corrupt`]: the rest.
     pub fn parse(bytes: &'a [u8], limits: &Limits) -> Result<Self, Error> {
         let markers = Markers::read(bytes)?;
         let frame = &markers.frame;
@@ -103,6 +119,10 @@ impl<'a> Header<'a> {
         } else {
             single_scan(&markers, used)?
         };
+        let (mcus_x, mcus_y) = (frame.width.div_ceil(8 * hmax), frame.height.div_ceil(8 * vmax));
+        if several_scans {
+            check_coefficients((mcus_x * mcus_y * blocks_per_mcu) as u64, limits)?;
+        }
         Ok(Header {
             bytes,
             width: frame.width,
@@ -112,8 +132,8 @@ impl<'a> Header<'a> {
             count,
             hmax,
             vmax,
-            mcus_x: frame.width.div_ceil(8 * hmax),
-            mcus_y: frame.height.div_ceil(8 * vmax),
+            mcus_x,
+            mcus_y,
             blocks_per_mcu,
             restart_interval: markers.restart_interval,
             several_scans,
@@ -209,6 +229,14 @@ fn single_scan(markers: &Markers<'_>, components: &mut [Component]) -> Result<us
         }
     }
     Ok(scan.start)
+}
+
+fn check_coefficients(blocks: u64, limits: &Limits) -> Result<(), Error> {
+    let (nbytes, max_nbytes) = (blocks * BLOCK_BYTES, limits.max_nbytes);
+    if nbytes > max_nbytes {
+        return Err(Error::TooManyBytes { nbytes, max_nbytes });
+    }
+    Ok(())
 }
 
 fn check_frame(frame: &Frame, limits: &Limits) -> Result<(), Error> {

@@ -36,6 +36,8 @@ mod color_avx2;
 mod color_avx512;
 mod decoder;
 mod entropy;
+#[cfg(test)]
+mod entropy_tests;
 mod guide;
 mod header;
 mod huffman;

@@ -9,6 +9,8 @@ use super::header::{Component, Header};
 use super::idct;
 use super::scale::Scaled;
 use super::upsample::{self, Upsample};
+use crate::error::Error;
+use crate::memory::grow;
 
 /// Samples before the first of each row: room for its left neighbour, and alignment.
 const ORIGIN: usize = 32;
@@ -110,7 +112,7 @@ pub(crate) struct Plane {
 
 impl Plane {
     /// Gets ready for strips of `strip` rows of a part, from sample row `top` on.
-    pub fn begin(&mut self, part: &Part, strip: usize, top: usize) {
+    pub fn begin(&mut self, part: &Part, strip: usize, top: usize) -> Result<(), Error> {
         let Scaled {
             block,
             across,
@@ -122,10 +124,11 @@ impl Plane {
         self.strip = strip;
         self.top = top;
         self.left = block * part.columns.start;
-        grow(&mut self.samples, (CONTEXT + strip) * self.pitch + upsample::SPARE);
+        grow(&mut self.samples, (CONTEXT + strip) * self.pitch + upsample::SPARE)?;
         if upsample != Upsample::None {
-            grow(&mut self.upsampled, width * across + upsample::SPARE_OUT + color::SPARE);
+            grow(&mut self.upsampled, width * across + upsample::SPARE_OUT + color::SPARE)?;
         }
+        Ok(())
     }
 
     /// The strip's row `row` from the component's column `x` on, and the rows below.
@@ -183,11 +186,5 @@ impl Plane {
         upsample::row(level, upsample, near, far, lower, count, &mut upsampled);
         self.upsampled = upsampled;
         &self.upsampled[x - first * across..]
-    }
-}
-
-fn grow<T: Clone + Default>(buffer: &mut Vec<T>, length: usize) {
-    if buffer.len() < length {
-        buffer.resize(length, T::default());
     }
 }

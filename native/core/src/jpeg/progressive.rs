@@ -1,8 +1,8 @@
 //! Drives the decoding of a JPEG of several scans: all of them into the coefficients, then strips of those to the sink.
 //!
 //! Nothing is allocated before the whole script was read and found possible: the number of scans is limited, memory is
-//! two bytes per sample of the rows down to the region's end, and a file with fewer bits than blocks is refused. Rows
-//! below the region are neither kept nor decoded, in any scan.
+//! two bytes per sample of the rows down to the region's end (and a bit; [`super::Limits`] has a cap on it), and a file
+//! with fewer bits than blocks is refused. Rows below the region are neither kept nor decoded, in any scan.
 
 use core::ops::Range;
 
@@ -19,11 +19,14 @@ use super::script::{Part, ScanPlan, Script};
 use super::unstuff::unstuff;
 use super::whole::WholeReader;
 use crate::error::Error;
+use crate::memory;
 use crate::rows::RowSink;
 use crate::simd::Level;
 
 /// Bytes that unstuffing may write past what it keeps.
 const ROOM: usize = 64;
+/// Bytes of a scan that are kept between images.
+const KEPT_BYTES: usize = 4 << 20;
 
 /// What decoding keeps from one image to the next.
 pub(crate) struct Progressive {
@@ -84,28 +87,39 @@ impl Progressive {
     ) -> Result<(), Error> {
         let script = Script::read(header)?;
         let cover = Cover::new(header, region);
-        let decoded = self.read(level, tables, header, &script, cover.rows.end);
-        if decoded.is_ok() {
-            let mut strips = Strips {
-                level,
-                header,
-                region,
-                cover: &cover,
-                planes,
-                next: region.y,
-            };
-            strips.begin();
-            for row in cover.rows.clone() {
-                strips.transform_planes(row, &self.coefficients, &mut self.used);
-                strips.finish_row();
-                strips.emit(row, sink);
-                if row + 1 < cover.rows.end {
-                    strips.advance();
-                }
+        let strips = Strips {
+            level,
+            header,
+            region,
+            cover: &cover,
+            planes,
+            next: region.y,
+        };
+        let decoded = self.decode_strips(tables, &script, strips, sink);
+        self.coefficients.shrink();
+        self.reader.source.shrink();
+        decoded
+    }
+
+    fn decode_strips<S: RowSink>(
+        &mut self,
+        tables: &mut Tables,
+        script: &Script<'_>,
+        mut strips: Strips<'_>,
+        sink: &mut S,
+    ) -> Result<(), Error> {
+        let rows = strips.cover.rows.clone();
+        self.read(strips.level, tables, strips.header, script, rows.end)?;
+        strips.begin()?;
+        for row in rows.clone() {
+            strips.transform_planes(row, &self.coefficients, &mut self.used);
+            strips.finish_row();
+            strips.emit(row, sink);
+            if row + 1 < rows.end {
+                strips.advance();
             }
         }
-        self.coefficients.shrink();
-        decoded
+        Ok(())
     }
 
     /// All coefficients of a file, ours until the next one.
@@ -133,7 +147,7 @@ impl Progressive {
         if Coefficients::count(header, header.mcus_y) > 8 * header.bytes.len() {
             return corrupt("fewer bits than blocks", header.bytes.len());
         }
-        self.coefficients.begin(header, mcu_rows);
+        self.coefficients.begin(header, mcu_rows)?;
         for plan in &script.scans {
             self.reader.scan(level, tables, header, plan, &mut self.coefficients)?;
         }
@@ -314,7 +328,7 @@ impl Source {
                 }
                 at += 2;
             }
-            let length = self.fill(level, &file[at..plan.end]);
+            let length = self.fill(level, &file[at..plan.end])?;
             let mut bits = Bits::new(&self.bytes[..self.filled + PADDING]);
             let end = total.min(next + interval);
             let mut fresh = true;
@@ -340,14 +354,19 @@ impl Source {
     }
 
     /// Unstuffs the interval at the start of `data`; tells its length in the file.
-    fn fill(&mut self, level: Level, data: &[u8]) -> usize {
-        if self.bytes.len() < data.len() + ROOM {
-            self.bytes.resize(data.len() + ROOM, 0);
-        }
+    fn fill(&mut self, level: Level, data: &[u8]) -> Result<usize, Error> {
+        memory::grow(&mut self.bytes, data.len() + ROOM)?;
         let progress = unstuff(level, data, &mut self.bytes);
         self.filled = progress.written;
         self.bytes[self.filled..][..PADDING].fill(0);
-        progress.read
+        Ok(progress.read)
+    }
+
+    /// Gives the memory of an unusually large file back.
+    fn shrink(&mut self) {
+        if self.bytes.len() > KEPT_BYTES {
+            *self = Source::default();
+        }
     }
 }
 

@@ -1,14 +1,11 @@
 //! The scan as a sequence of MCUs: restart intervals, their markers, and a small window of unstuffed bytes that moves along.
 
-use super::entropy::{self, Cursor, Layout, PADDING, WINDOW, Window};
+use super::entropy::{self, Cursor, LOAD, Layout, PADDING, WINDOW, Window};
 use super::header::Header;
 use super::index::Entry;
 use super::unstuff::{self, find_marker};
 use crate::error::Error;
 use crate::simd::Level;
-
-/// Bytes that the cursor loads at once.
-const LOAD: usize = 8;
 
 /// Reads MCUs in order.
 pub(crate) struct Scan<'a> {

@@ -14,6 +14,7 @@ use super::markers::{ZIGZAG, segment};
 use super::progressive::Progressive;
 use super::script::Script;
 use crate::error::Error;
+use crate::memory;
 use crate::simd;
 
 /// Most bits of a DC difference and of an AC coefficient in a baseline file.
@@ -70,7 +71,8 @@ pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Erro
 
 /// The file up to the first scan, as a baseline file begins.
 fn segments(bytes: &[u8], header: &Header<'_>, notes: &[Range<usize>]) -> Result<Vec<u8>, Error> {
-    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 4);
+    let mut out = Vec::new();
+    memory::reserve(&mut out, bytes.len() + bytes.len() / 4)?;
     out.extend_from_slice(&bytes[..2]);
     let (mut at, mut frame, mut wide) = (2, 0, false);
     while at < header.scan - 4 {

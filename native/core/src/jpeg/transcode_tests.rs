@@ -11,7 +11,7 @@ use super::transcode_baseline;
 use crate::error::Error;
 use crate::simd;
 
-const LIMITS: Limits = Limits { max_pixels: 1 << 20 };
+const LIMITS: Limits = Limits::pixels(1 << 20);
 const FILES: [&[u8]; 4] = [
     include_bytes!("../../tests/data/progressive-420.jpg"),
     include_bytes!("../../tests/data/progressive-gray.jpg"),

@@ -30,11 +30,13 @@ mod planar;
 mod scalar;
 mod taps;
 
+use crate::error::Error;
+use crate::memory::{grow, reserve};
 use crate::rows::{ROW_SPARE, planar_row_len};
 use crate::simd::Level;
 use kernels::Kernels;
 pub use planar::Picture;
-use planar::{Ring, grow};
+use planar::Ring;
 pub use taps::{Axis, Filter};
 use taps::{Taps, Weight};
 
@@ -140,11 +142,23 @@ impl Resampler {
     /// Starts an image of `planes` (1 to 3) colour planes and says which part of it is needed.
     ///
     /// `open_rows` is the greatest number of rows written between two calls of [`done`](Self::done).
-    pub fn begin(&mut self, filter: Filter, x: Axis, y: Axis, planes: usize, open_rows: usize) -> Needed {
-        (self.arrived, self.made, self.open_rows) = (0, 0, open_rows);
-        self.picture.resize(planes, x.len, y.len);
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]: rows of the source are held, all of them where a picture becomes very low.
+    pub fn begin(
+        &mut self,
+        filter: Filter,
+        x: Axis,
+        y: Axis,
+        planes: usize,
+        open_rows: usize,
+    ) -> Result<Needed, Error> {
+        self.restart();
+        self.open_rows = open_rows;
+        self.offsets.clear();
+        self.picture.resize(planes, x.len, y.len)?;
         self.mode = Mode::of(filter, x, y);
-        match self.mode {
+        Ok(match self.mode {
             Mode::Copy => Needed {
                 x: x.start,
                 y: y.start,
@@ -153,29 +167,36 @@ impl Resampler {
             },
             Mode::Convex => {
                 let (h, v) = &mut self.convex;
-                h.prepare(filter, x, self.kernels.level());
-                v.prepare(filter, y);
+                h.prepare(filter, x, self.kernels.level())?;
+                v.prepare(filter, y)?;
+                reserve(&mut self.offsets, v.stride)?;
                 let h = &h.taps;
-                self.source.resize(planes, h.len, v.held_rows + open_rows);
+                self.source.resize(planes, h.len, v.held_rows + open_rows)?;
                 self.line_stride = planar_row_len(h.reach());
-                grow(&mut self.line, planes * self.line_stride);
+                grow(&mut self.line, planes * self.line_stride)?;
                 Needed::by(h, v)
             }
             Mode::Lobed | Mode::LobedVerticalFirst => {
                 let (h, v) = &mut self.lobed;
-                h.prepare(filter, x);
-                v.prepare(filter, y);
+                h.prepare(filter, x)?;
+                v.prepare(filter, y)?;
+                reserve(&mut self.offsets, v.stride)?;
                 let h = &h.taps;
                 if self.mode == Mode::Lobed {
-                    self.source.resize(planes, h.reach(), open_rows);
-                    self.narrowed.resize(planes, x.len, v.held_rows);
+                    self.source.resize(planes, h.reach(), open_rows)?;
+                    self.narrowed.resize(planes, x.len, v.held_rows)?;
                 } else {
-                    self.source.resize(planes, h.reach(), v.held_rows + open_rows);
-                    grow(&mut self.clipped_line, self.source.stride);
+                    self.source.resize(planes, h.reach(), v.held_rows + open_rows)?;
+                    grow(&mut self.clipped_line, self.source.stride)?;
                 }
                 Needed::by(h, v)
             }
-        }
+        })
+    }
+
+    /// Forgets the rows that came: the image begins again, from its first needed row.
+    pub fn restart(&mut self) {
+        (self.arrived, self.made) = (0, 0);
     }
 
     /// Where needed row `y` (counted from the first needed one) is to be written: a slice per plane, at least

@@ -8,6 +8,8 @@
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use super::taps::{Axis, Filter, Taps};
+use crate::error::Error;
+use crate::memory::reserve;
 use crate::simd::Level;
 
 /// Values that a kernel may read from a group's base on, beyond those of its taps.
@@ -62,13 +64,18 @@ pub struct Windows {
 
 impl Windows {
     /// None if neighbours lie too far apart.
-    fn of(taps: &Taps<i16>) -> Option<Self> {
-        Self::with_outputs::<16>(taps).or_else(|| Self::with_outputs::<8>(taps))
+    fn of(taps: &Taps<i16>) -> Result<Option<Self>, Error> {
+        Ok(match Self::with_outputs::<16>(taps)? {
+            Some(windows) => Some(windows),
+            None => Self::with_outputs::<8>(taps)?,
+        })
     }
 
-    fn with_outputs<const OUTPUTS: usize>(taps: &Taps<i16>) -> Option<Self> {
+    fn with_outputs<const OUTPUTS: usize>(taps: &Taps<i16>) -> Result<Option<Self>, Error> {
         let values = WINDOW / OUTPUTS;
-        let most = taps.counts.iter().copied().max()? as usize;
+        let Some(most) = taps.counts.iter().max().map(|most| *most as usize) else {
+            return Ok(None);
+        };
         let mut windows = Self {
             outputs: OUTPUTS,
             steps: most.div_ceil(values),
@@ -76,14 +83,17 @@ impl Windows {
             places: Vec::new(),
             weights: Vec::new(),
         };
+        let count = taps.starts.len().div_ceil(OUTPUTS);
+        reserve(&mut windows.bases, count)?;
+        reserve(&mut windows.places, count)?;
         let weights = taps.weights.chunks(OUTPUTS * taps.stride);
         for (starts, weights) in taps.starts.chunks(OUTPUTS).zip(weights) {
-            let base = starts.iter().copied().min()?;
+            let base = starts.iter().copied().min().unwrap_or(0);
             let mut offsets = [0; OUTPUTS];
             for (offset, start) in offsets.iter_mut().zip(starts) {
                 *offset = (start - base) as usize;
                 if *offset + values > WINDOW {
-                    return None;
+                    return Ok(None);
                 }
             }
             // value `i` of a window is tap `tap(i)` of output `output(i)`
@@ -91,6 +101,7 @@ impl Windows {
             windows.bases.push(base as usize);
             let place = |i: usize| (offsets[output(i)] + tap(i)) as u16;
             windows.places.push(Aligned(std::array::from_fn(place)));
+            reserve(&mut windows.weights, windows.steps)?;
             for step in 0..windows.steps {
                 let mut these = [0; WINDOW];
                 for (i, weight) in these.iter_mut().enumerate().filter(|(i, _)| output(*i) < starts.len()) {
@@ -104,36 +115,51 @@ impl Windows {
                 windows.weights.push(Aligned(these));
             }
         }
-        Some(windows)
+        Ok(Some(windows))
     }
 }
 
 impl Convex {
     /// `level`: of the kernels.
-    pub fn prepare(&mut self, filter: Filter, axis: Axis, level: Level) {
-        if self.taps.prepare(filter, axis) {
-            let (starts, weights) = (self.taps.starts.as_chunks().0, self.taps.weights.as_chunks().0);
-            self.groups.clear();
-            self.pairs.clear();
-            self.windows = (level == Level::Avx512).then(|| Windows::of(&self.taps)).flatten();
-            if level == Level::Scalar || self.windows.is_some() {
-                return;
-            }
-            if self.taps.stride == 4 {
-                self.groups.extend(
-                    starts
-                        .iter()
-                        .zip(weights)
-                        .map(|(starts, weights)| convex_group(starts, weights)),
-                );
-            } else {
-                let stride = self.taps.stride;
-                for eight in self.taps.weights.chunks_exact(8 * stride) {
-                    let taps = (0..stride).step_by(8);
-                    self.pairs.extend(taps.map(|tap| convex_pairs(eight, stride, tap)));
-                }
-            }
+    pub fn prepare(&mut self, filter: Filter, axis: Axis, level: Level) -> Result<(), Error> {
+        if !self.taps.prepare(filter, axis)? {
+            return Ok(());
         }
+        let arranged = self.arrange(level);
+        if arranged.is_err() {
+            self.taps.forget();
+        }
+        arranged
+    }
+
+    fn arrange(&mut self, level: Level) -> Result<(), Error> {
+        let (starts, weights) = (self.taps.starts.as_chunks().0, self.taps.weights.as_chunks().0);
+        self.groups.clear();
+        self.pairs.clear();
+        self.windows = match level {
+            Level::Avx512 => Windows::of(&self.taps)?,
+            _ => None,
+        };
+        if level == Level::Scalar || self.windows.is_some() {
+            return Ok(());
+        }
+        let stride = self.taps.stride;
+        if stride == 4 {
+            reserve(&mut self.groups, starts.len())?;
+            self.groups.extend(
+                starts
+                    .iter()
+                    .zip(weights)
+                    .map(|(starts, weights)| convex_group(starts, weights)),
+            );
+            return Ok(());
+        }
+        reserve(&mut self.pairs, self.taps.weights.len() / 64)?;
+        for eight in self.taps.weights.chunks_exact(8 * stride) {
+            let taps = (0..stride).step_by(8);
+            self.pairs.extend(taps.map(|tap| convex_pairs(eight, stride, tap)));
+        }
+        Ok(())
     }
 }
 
@@ -194,31 +220,43 @@ pub struct Lobed {
 }
 
 impl Lobed {
-    pub fn prepare(&mut self, filter: Filter, axis: Axis) {
-        if self.taps.prepare(filter, axis) {
-            let starts = self.taps.starts.as_chunks().0;
+    pub fn prepare(&mut self, filter: Filter, axis: Axis) -> Result<(), Error> {
+        if !self.taps.prepare(filter, axis)? {
+            return Ok(());
+        }
+        let arranged = self.arrange();
+        if arranged.is_err() {
+            self.taps.forget();
+        }
+        arranged
+    }
+
+    fn arrange(&mut self) -> Result<(), Error> {
+        let starts = self.taps.starts.as_chunks().0;
+        self.groups.clear();
+        reserve(&mut self.groups, starts.len())?;
+        self.groups.extend(starts.iter().map_while(lobed_group));
+        self.weights.clear();
+        self.pairs = self
+            .taps
+            .counts
+            .iter()
+            .max()
+            .map_or(0, |most| most.div_ceil(2) as usize);
+        if self.groups.len() < starts.len() {
             self.groups.clear();
-            self.groups.extend(starts.iter().map_while(lobed_group));
-            self.weights.clear();
-            self.pairs = self
-                .taps
-                .counts
-                .iter()
-                .max()
-                .map_or(0, |most| most.div_ceil(2) as usize);
-            if self.groups.len() < starts.len() {
-                self.groups.clear();
-                return;
-            }
-            for weights in self.taps.weights.chunks_exact(8 * self.taps.stride) {
-                for pair in 0..self.pairs {
-                    let weight = |i: usize| weights[i / 2 * self.taps.stride + 2 * pair + i % 2];
-                    let high = std::array::from_fn(|i| (weight(i) >> LOW_BITS) as i16);
-                    let low = std::array::from_fn(|i| (weight(i) & ((1 << LOW_BITS) - 1)) as i16);
-                    self.weights.push([high, low]);
-                }
+            return Ok(());
+        }
+        reserve(&mut self.weights, self.groups.len() * self.pairs)?;
+        for weights in self.taps.weights.chunks_exact(8 * self.taps.stride) {
+            for pair in 0..self.pairs {
+                let weight = |i: usize| weights[i / 2 * self.taps.stride + 2 * pair + i % 2];
+                let high = std::array::from_fn(|i| (weight(i) >> LOW_BITS) as i16);
+                let low = std::array::from_fn(|i| (weight(i) & ((1 << LOW_BITS) - 1)) as i16);
+                self.weights.push([high, low]);
             }
         }
+        Ok(())
     }
 }
 

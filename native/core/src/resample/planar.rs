@@ -1,6 +1,8 @@
 //! Planar memory: pictures, and rings of rows on their way there. Rows are padded so that kernels and decoders may
 //! work in whole blocks.
 
+use crate::error::Error;
+use crate::memory::grow;
 use crate::rows::planar_row_len;
 
 /// A finished planar image; rows are `stride` bytes apart, planes `stride * height`.
@@ -17,7 +19,7 @@ pub struct Picture {
 }
 
 impl Picture {
-    pub(super) fn resize(&mut self, planes: usize, width: usize, height: usize) {
+    pub(super) fn resize(&mut self, planes: usize, width: usize, height: usize) -> Result<(), Error> {
         *self = Self {
             planes,
             width,
@@ -25,7 +27,7 @@ impl Picture {
             stride: planar_row_len(width),
             pixels: std::mem::take(&mut self.pixels),
         };
-        grow(&mut self.pixels, planes * self.stride * height);
+        grow(&mut self.pixels, planes * self.stride * height)
     }
 
     /// One row of one plane.
@@ -57,14 +59,14 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn resize(&mut self, planes: usize, width: usize, capacity: usize) {
+    pub(super) fn resize(&mut self, planes: usize, width: usize, capacity: usize) -> Result<(), Error> {
         *self = Self {
             planes,
             stride: planar_row_len(width),
             capacity,
             bytes: std::mem::take(&mut self.bytes),
         };
-        grow(&mut self.bytes, planes * self.stride * capacity);
+        grow(&mut self.bytes, planes * self.stride * capacity)
     }
 
     /// Where row `y` of plane 0 lies; the other planes follow, `stride` apart.
@@ -76,11 +78,5 @@ impl Ring {
         let offset = self.offset(y);
         let mut planes = self.bytes[offset..][..self.planes * self.stride].chunks_exact_mut(self.stride);
         std::array::from_fn(|_| planes.next().unwrap_or_default())
-    }
-}
-
-pub(super) fn grow<T: Copy + Default>(values: &mut Vec<T>, len: usize) {
-    if values.len() < len {
-        values.resize(len, T::default());
     }
 }

@@ -13,6 +13,9 @@
 //!  averages       0         1         2         pixel before the source
 //! ```
 
+use crate::error::Error;
+use crate::memory::reserve;
+
 /// An antialiasing filter; its support grows with the scale when an axis shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
@@ -204,17 +207,22 @@ pub struct Taps<W> {
 
 impl<W: Weight> Taps<W> {
     /// Computes the taps, unless they are those of the last call (`false`).
-    pub fn prepare(&mut self, filter: Filter, axis: Axis) -> bool {
+    pub fn prepare(&mut self, filter: Filter, axis: Axis) -> Result<bool, Error> {
         if self.made_for == Some((filter, axis)) {
-            return false;
+            return Ok(false);
         }
+        self.forget();
         let scale = axis.source as f64 / axis.target as f64;
         let stretch = scale.max(1.0);
         self.shift = W::shift(stretch / axis.step as f64);
         self.starts.clear();
         self.counts.clear();
         let most = (2.0 * filter.support() * stretch) as usize + 2;
-        let (mut exact, mut packed) = (Vec::with_capacity(most), Vec::with_capacity(most * axis.len));
+        let (mut exact, mut packed) = (Vec::new(), Vec::new());
+        reserve(&mut self.starts, axis.len.next_multiple_of(8))?;
+        reserve(&mut self.counts, axis.len)?;
+        reserve(&mut exact, most)?;
+        reserve(&mut packed, most * axis.len)?;
         for output in axis.start..axis.start + axis.len {
             let start = contributions(filter, axis, scale, stretch, output, &mut exact);
             let from = packed.len();
@@ -224,13 +232,18 @@ impl<W: Weight> Taps<W> {
             self.starts.push((start + skipped) as u32);
             self.counts.push((packed.len() - from) as u32);
         }
-        self.lay_out(&packed);
+        self.lay_out(&packed)?;
         self.made_for = Some((filter, axis));
-        true
+        Ok(true)
+    }
+
+    /// Has the next call compute the taps anew.
+    pub fn forget(&mut self) {
+        self.made_for = None;
     }
 
     /// Spreads the packed weights to `stride` each and makes the starts relative.
-    fn lay_out(&mut self, packed: &[W]) {
+    fn lay_out(&mut self, packed: &[W]) -> Result<(), Error> {
         let most = self.counts.iter().copied().max().unwrap_or(1) as usize;
         self.stride = if most <= W::NARROW && self.is_near() {
             W::NARROW
@@ -241,6 +254,7 @@ impl<W: Weight> Taps<W> {
         self.len = (0..self.counts.len()).map(|i| self.end(i)).max().unwrap_or(0) - self.first;
         let padded = self.starts.len().next_multiple_of(8);
         self.weights.clear();
+        reserve(&mut self.weights, padded * self.stride)?;
         self.weights.resize(padded * self.stride, W::default());
         let mut rest = packed;
         for (out, &count) in self.weights.chunks_exact_mut(self.stride).zip(&self.counts) {
@@ -251,9 +265,10 @@ impl<W: Weight> Taps<W> {
         for start in &mut self.starts {
             *start -= self.first as u32;
         }
-        self.held_rows = self.count_held_rows();
+        self.held_rows = self.count_held_rows()?;
         // padding lies beside the last output: groups of neighbours stay close together
         self.starts.resize(padded, self.starts.last().copied().unwrap_or(0));
+        Ok(())
     }
 
     /// True if the first taps of four neighbours lie within seven values of each other.
@@ -287,20 +302,19 @@ impl<W: Weight> Taps<W> {
     }
 
     /// See [`held_rows`](Self::held_rows). Starts need not ascend: weights of zero are trimmed.
-    fn count_held_rows(&self) -> usize {
-        let mut newest = 0;
-        let newest: Vec<usize> = (0..self.counts.len())
-            .map(|i| {
-                newest = self.end(i).max(newest);
-                newest
-            })
-            .collect();
+    fn count_held_rows(&self) -> Result<usize, Error> {
+        let mut newest = Vec::new();
+        reserve(&mut newest, self.counts.len())?;
+        newest.extend((0..self.counts.len()).scan(0, |newest, i| {
+            *newest = self.end(i).max(*newest);
+            Some(*newest)
+        }));
         let (mut held, mut oldest) = (1, usize::MAX);
         for (newest, start) in newest.iter().zip(&self.starts).rev() {
             oldest = oldest.min(*start as usize);
             held = held.max(newest - oldest);
         }
-        held
+        Ok(held)
     }
 }
 

@@ -11,7 +11,7 @@ mod trust;
 mod writer;
 use writer::{Make, Numbers, jpeg};
 
-const LIMITS: Limits = Limits { max_pixels: 1 << 24 };
+const LIMITS: Limits = Limits::pixels(1 << 24);
 const KINDS: [Kind; 2] = [Kind::Rows, Kind::Tiles];
 const NO_GUIDE: Guide<'_> = Guide {
     index: None,

@@ -1,0 +1,281 @@
+//! Any bytes, and any geometry: a row of a batch is the same at every level, on one thread and on several, by an index,
+//! while learning one and without, from a fresh filler and from a used one, and from the pixels decoded first. What is
+//! refused leaves the row alone.
+#![no_main]
+
+use std::mem::discriminant;
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use penstock_core::fill::{Affine, Failure, Filler, Geometry, Interleaved, Layout, Recipe, Row, Spent};
+use penstock_core::jpeg::{Guide, Header, Kind, Limits, Region};
+use penstock_core::resample::Filter;
+use penstock_core::simd::{Level, levels};
+
+#[path = "../../core/tests/writer/mod.rs"]
+mod writer;
+use writer::{Make, jpeg};
+
+const LIMITS: Limits = Limits {
+    max_pixels: 1 << 16,
+    max_nbytes: 1 << 19,
+};
+/// What a row holds before it is filled.
+const BEFORE: u8 = 0xa5;
+/// Bytes at the end of an input that say how it is filled. They belong to the JPEG, which ends before them as a rule.
+const CHOICES: usize = 24;
+
+/// Every sampling, with and without restart intervals, some of which begin at every row.
+static IMAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let samplings = [
+        None,
+        Some((1, 1)),
+        Some((2, 1)),
+        Some((2, 2)),
+        Some((1, 2)),
+        Some((4, 1)),
+    ];
+    let make = |i: usize| {
+        let (sampling, width) = (samplings[i % 6], 100 + 9 * i);
+        let across = width.div_ceil(8 * usize::from(sampling.map_or(1, |(h, _)| h))) as u16;
+        Make {
+            width,
+            height: 150 - 5 * i,
+            sampling,
+            restart: [0, across, 7][i / 6],
+            seed: i as u64 + 1,
+        }
+    };
+    (0..18).map(|i| jpeg(make(i))).collect()
+});
+
+/// Numbers from bytes; zeros where there are no more.
+struct Choices<'a>(&'a [u8]);
+
+impl Choices<'_> {
+    fn byte(&mut self) -> usize {
+        let (first, rest) = self.0.split_first().map_or((0, self.0), |(first, rest)| (*first, rest));
+        self.0 = rest;
+        first.into()
+    }
+
+    /// Below `end`, which is not 0.
+    fn below(&mut self, end: usize) -> usize {
+        (self.byte() << 8 | self.byte()) % end
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.byte() % all.len()]
+    }
+
+    /// A range inside `0..size`, not empty.
+    fn range(&mut self, size: usize) -> [usize; 2] {
+        let (a, b) = (self.below(size), self.below(size));
+        [a.min(b), a.max(b) + 1]
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Dtype {
+    U8,
+    F16,
+    F32,
+}
+
+/// How an image is filled.
+#[derive(Clone, Debug)]
+struct Case {
+    columns: [i32; Geometry::COLUMNS],
+    geometry: Geometry,
+    recipe: Recipe,
+    dtype: Dtype,
+    learn: Option<Kind>,
+    threads: usize,
+}
+
+/// A side of the target, and what of it is seen, in a window that lies inside it or, framed, anywhere around.
+fn window(choices: &mut Choices<'_>, framed: bool) -> [usize; 3] {
+    let size = 1 + choices.byte() % 120;
+    if framed {
+        let window = 1 + choices.byte() % 120;
+        return [size, window, choices.byte()];
+    }
+    let [start, end] = choices.range(size);
+    [size, end - start, start]
+}
+
+impl Case {
+    /// None: a geometry that does not fit itself.
+    fn of(choices: &mut Choices<'_>, [width, height]: [usize; 2]) -> Option<Self> {
+        let framed = choices.byte() % 3 == 0;
+        let ([x0, x1], [y0, y1]) = (choices.range(width), choices.range(height));
+        let ([w, across, left], [h, down, top]) = (window(choices, framed), window(choices, framed));
+        let flip = choices.byte();
+        // now and then beyond the image, or a window that shows nothing
+        let beyond = if flip == 255 { 1000 } else { 0 };
+        let start = |at: usize| if framed { at as i32 - 128 } else { at as i32 };
+        let region = [x0, y0, x1 + beyond, y1].map(|edge| edge as i32);
+        let [x0, y0, x1, y1] = region;
+        let columns = [
+            x0,
+            y0,
+            x1,
+            y1,
+            w as i32,
+            h as i32,
+            start(left),
+            start(top),
+            flip as i32 % 4,
+        ];
+        Some(Case {
+            columns,
+            geometry: Geometry::new(columns, [across, down], framed).ok()?,
+            recipe: Recipe {
+                filter: choices.one_of(&[Filter::Box, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos]),
+                layout: choices.one_of(&[Layout::Hwc, Layout::Chw]),
+                window: [across, down],
+                beside: [1, 128, 255],
+                quality: choices.one_of(&[f64::INFINITY, 1.0, 2.0]),
+                limits: LIMITS,
+            },
+            dtype: choices.one_of(&[Dtype::U8, Dtype::F16, Dtype::F32]),
+            learn: choices.one_of(&[None, Some(Kind::Rows), Some(Kind::Tiles)]),
+            threads: 2 + choices.byte() % 3,
+        })
+    }
+
+    /// The bits of a row, made by `fill`.
+    fn row(&self, fill: impl FnOnce(Row<'_>) -> Result<(), Failure>) -> (Vec<u32>, Result<(), Failure>) {
+        let len = 3 * self.recipe.window[0] * self.recipe.window[1];
+        let affine = Affine {
+            scale: [1.0 / 58.395, 1.0 / 57.12, 1.0 / 57.375],
+            offset: [-2.117_904, -2.035_714, -1.804_444],
+        };
+        match self.dtype {
+            Dtype::U8 => {
+                let mut row = vec![BEFORE; len];
+                let filled = fill(Row::U8(&mut row));
+                (row.into_iter().map(u32::from).collect(), filled)
+            }
+            Dtype::F16 => {
+                let mut row = vec![BEFORE.into(); len];
+                let filled = fill(Row::F16(&mut row, affine));
+                (row.into_iter().map(u32::from).collect(), filled)
+            }
+            Dtype::F32 => {
+                let mut row = vec![f32::from(BEFORE); len];
+                let filled = fill(Row::F32(&mut row, affine));
+                (row.into_iter().map(f32::to_bits).collect(), filled)
+            }
+        }
+    }
+
+    /// The row of an image, if it is one.
+    fn fill(&self, filler: &mut Filler, image: &[u8], guide: Guide<'_>) -> Result<Vec<u32>, Failure> {
+        let fill = |row: Row<'_>| {
+            let mut spent = Spent::default();
+            let told = filler.fill(image, guide, &self.geometry, &self.recipe, row, &mut spent)?;
+            assert!(!told.damaged, "an index of this image, or none");
+            Ok(())
+        };
+        self.checked(self.row(fill))
+    }
+
+    /// The row, if it was filled; else it must be as it was.
+    fn checked(&self, (row, filled): (Vec<u32>, Result<(), Failure>)) -> Result<Vec<u32>, Failure> {
+        if let Err(failure) = filled {
+            let (untouched, _) = self.row(|_| Ok(()));
+            assert_eq!(row, untouched, "{failure:?}");
+            return Err(failure);
+        }
+        Ok(row)
+    }
+
+    /// The row of an image that is decoded first; None: its other parts are damaged.
+    fn fill_decoded(&self, filler: &mut Filler, header: &Header<'_>) -> Option<Vec<u32>> {
+        let (width, height) = (header.width(), header.height());
+        let mut pixels = vec![0; 3 * width * height];
+        filler
+            .decode(header, Guide::default(), Region::whole(header), &mut pixels)
+            .ok()?;
+        let image = Interleaved {
+            bytes: &pixels,
+            width,
+            height,
+            channels: 3,
+        };
+        let fill = |row: Row<'_>| filler.fill_pixels(image, &self.geometry, &self.recipe, row);
+        Some(self.checked(self.row(fill)).expect("a part of what decodes as a whole"))
+    }
+}
+
+/// Two failures of one kind: where damage is noticed may differ.
+fn same_kind(one: &Failure, other: &Failure) -> bool {
+    match (one, other) {
+        (Failure::Image(one), Failure::Image(other)) => discriminant(one) == discriminant(other),
+        (one, other) => one == other,
+    }
+}
+
+fn run(image: &[u8], whole: bool, mut choices: Choices<'_>) {
+    let header = Header::parse(image, &LIMITS);
+    let size = header
+        .as_ref()
+        .map_or([64, 64], |header| [header.width(), header.height()]);
+    let Some(case) = Case::of(&mut choices, size) else {
+        return;
+    };
+    let index = header
+        .as_ref()
+        .ok()
+        .filter(|_| whole && choices.byte() % 2 == 0)
+        .map(|header| {
+            let kind = choices.one_of(&[Kind::Rows, Kind::Tiles]);
+            let index = Filler::with_level(Level::Scalar)
+                .index(header, kind)
+                .expect("a good image");
+            index.to_bytes(header)
+        });
+    let expected = case.fill(&mut Filler::with_level(Level::Scalar), image, Guide::default());
+    assert!(!whole || !matches!(expected, Err(Failure::Image(_))), "a good image");
+    if let (Ok(expected), Ok(header)) = (&expected, &header)
+        && case.recipe.quality.is_infinite()
+        && let Some(row) = case.fill_decoded(&mut Filler::with_level(Level::Scalar), header)
+    {
+        assert_eq!(&row, expected, "decoded first: {:?}", case.columns);
+    }
+    for &level in levels() {
+        let mut filler = Filler::with_level(level);
+        for threads in [1, case.threads, 1] {
+            let guide = Guide {
+                index: index.as_deref(),
+                learn: case.learn,
+                threads,
+            };
+            let found = case.fill(&mut filler, image, guide);
+            let same = match (&found, &expected) {
+                (Err(found), Err(expected)) => same_kind(found, expected),
+                (found, expected) => found == expected,
+            };
+            assert!(same, "{level:?} on {threads} threads: {case:?}");
+        }
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    if bytes.starts_with(&[0xff, 0xd8]) {
+        return run(bytes, false, Choices(&bytes[bytes.len().saturating_sub(CHOICES)..]));
+    }
+    let Some((&[choice, damages], rest)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let mut image = IMAGES[usize::from(choice) % IMAGES.len()].clone();
+    let (choices, rest) = rest.split_at(rest.len().min(CHOICES));
+    let mut damage = Choices(rest);
+    let damages = if rest.is_empty() { 0 } else { damages % 4 };
+    for _ in 0..damages {
+        let at = damage.below(image.len());
+        image[at] ^= damage.byte() as u8;
+    }
+    run(&image, damages == 0, Choices(choices));
+});
