@@ -172,7 +172,7 @@ def rgb_pixels(
     DecodeError, UnsupportedImageError, ImageTooLargeError
     """
     with _opened(encoded, max_pixels) as image:
-        _check_coefficients(encoded, image, max_nbytes)
+        _check_jpeg(encoded, image, max_nbytes)
         factor = _shrink_on_load(image, encoded, scale)
         image.load()
         pixels = _to_rgb(image)
@@ -195,7 +195,7 @@ def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES
     with _opened(encoded, max_pixels) as image:
         if image.format == "PPM" and image.mode in {"L", "I"}:
             _refuse_stretched(image)
-        _check_coefficients(encoded, image, max_nbytes)
+        _check_jpeg(encoded, image, max_nbytes)
         image.load()
         if len(image.getbands()) != 1:
             raise DecodeError(
@@ -262,9 +262,15 @@ def _check_scans(jpeg: bytes, size: tuple[int, int]) -> None:
         )
 
 
-def _check_coefficients(encoded: bytes, image: ImageFile, max_nbytes: int) -> None:
+def _check_jpeg(encoded: bytes, image: ImageFile, max_nbytes: int) -> None:
+    """Refuse a JPEG that would take too much memory, or time for pixels that it does not hold."""
     if image.format != "JPEG":
         return
+    if markers.lacks_data(encoded):
+        raise DecodeError(
+            f"truncated JPEG: its {len(encoded)} bytes hold next to nothing of the {image.width} x {image.height} "
+            "pixels that its header declares"
+        )
     nbytes = markers.coefficient_nbytes(encoded)
     if nbytes > max_nbytes:
         raise ImageTooLargeError(

@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["coefficient_nbytes", "count_scans", "frame", "has_metadata", "is_cut"]
+__all__ = ["coefficient_nbytes", "count_scans", "frame", "has_metadata", "is_cut", "lacks_data"]
 
 # In entropy-coded bytes FF is followed by 00 (stuffing), D0..D7 (restart) or FF (fill); all else is a marker.
 _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC} | {0xF7}  # all SOF; F7 is JPEG-LS
 _PROGRESSIVE: Final = frozenset({0xC2, 0xCA})
+_HUFFMAN: Final = frozenset({0xC0, 0xC1, 0xC2})
+_MOST_BLOCKS_PER_BYTE: Final = 32
 _SOS, _EOI, _APP1, _TEM = 0xDA, 0xD9, 0xE1, 0x01
 
 
@@ -47,16 +49,33 @@ def coefficient_nbytes(jpeg: bytes) -> int:
     scan = next((at for marker, at in _segments(jpeg) if marker == _SOS), None)
     if header is None or scan is None or max(header + 10, scan + 5) > len(jpeg):
         return 0
-    marker, count = jpeg[header + 1], jpeg[header + 9]
-    if marker not in _PROGRESSIVE and jpeg[scan + 4] >= count:
+    if jpeg[header + 1] not in _PROGRESSIVE and jpeg[scan + 4] >= jpeg[header + 9]:
         return 0
+    return 128 * _blocks(jpeg, header)
+
+
+def lacks_data(jpeg: bytes) -> bool:
+    """Whether a Huffman-coded file has less than an eighth of the bits that its blocks take at least.
+
+    Each block takes two bits or more (one, in the first scan of a progressive file). libjpeg fills in what is missing:
+    a header of some hundred bytes would cost as much as the largest picture.
+    """
+    header = next((at for marker, at in _segments(jpeg) if marker in _FRAMES), None)
+    if header is None or header + 10 > len(jpeg) or jpeg[header + 1] not in _HUFFMAN:
+        return False
+    return _blocks(jpeg, header) > _MOST_BLOCKS_PER_BYTE * len(jpeg)
+
+
+def _blocks(jpeg: bytes, header: int) -> int:
+    """Blocks of 8 x 8 of the picture whose frame header stands at ``header``."""
     height, width = (int.from_bytes(jpeg[at : at + 2], "big") for at in (header + 5, header + 7))
-    factors = [(sampling >> 4, sampling & 15) for sampling in jpeg[header + 11 : header + 10 + 3 * count : 3]]
+    samplings = jpeg[header + 11 : header + 10 + 3 * jpeg[header + 9] : 3]
+    factors = [(sampling >> 4, sampling & 15) for sampling in samplings]
     across, down = (max((factor[axis] for factor in factors), default=0) for axis in (0, 1))
     if not across or not down:
         return 0
     mcus = -(-width // (8 * across)) * -(-height // (8 * down))
-    return 128 * mcus * sum(h * v for h, v in factors)
+    return mcus * sum(h * v for h, v in factors)
 
 
 def has_metadata(jpeg: bytes) -> bool:

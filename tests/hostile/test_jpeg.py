@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 
+import penstock as ps
 from penstock import _native
+from penstock.errors import DecodeError
 
 REFUSALS = (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError)
 CAP = 1 << 24
@@ -140,6 +143,16 @@ def test_a_region_behind_the_end_of_the_data_is_refused(code_length: int) -> Non
     for region in [(side - 8, side - 8, side, side), (0, side - 8, 8, side), (side - 8, 0, side, 8), None]:
         with pytest.raises(_native.CorruptError, match="image data end too early"):
             _native.decode(file, region)
+
+
+def test_a_declaration_without_data_is_not_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow would make all of the declared pixels; it is not asked for any."""
+    file = declaration_without_data(11_000, 16)
+    monkeypatch.setattr(JpegImageFile, "load", None)
+
+    for region in [(10_992, 10_992, 11_000, 11_000), None]:
+        with pytest.raises(DecodeError, match=r"hold next to nothing of the 11000 x 11000 pixels"):
+            ps.decode(file, region=region)
 
 
 def test_truncated_files_are_refused_wherever_they_end(imagenet_dir: Path) -> None:

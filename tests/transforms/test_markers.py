@@ -173,3 +173,14 @@ def test_quiet_adds_one_filter() -> None:
         warnings.simplefilter("ignore")
         with quiet():
             assert sum("OnlyHere" in repr(entry[1]) for entry in warnings.filters) == 1
+
+
+@pytest.mark.parametrize("how", [{"quality": 1}, {"quality": 1, "progressive": True}, {"quality": 1, "subsampling": 0}])
+def test_the_emptiest_whole_file_holds_its_data(how: dict[str, Any]) -> None:
+    """One colour takes the fewest bits there can be, far more than what counts as none."""
+    file = io.BytesIO()
+    Image.new("RGB", (4000, 3000)).save(file, "JPEG", optimize=True, **how)
+    whole = file.getvalue()
+
+    assert not markers.lacks_data(whole)
+    assert markers.lacks_data(whole[:650] + b"\xff\xd9")
