@@ -26,7 +26,10 @@ def test_dependencies_are_pinned_as_the_package_declares_them() -> None:
     assert sorted(requirements("runtime.in")) == sorted(project["dependencies"])
 
 
-@pytest.mark.parametrize("name", ["uv.txt", "dev.txt", "torch.txt", "torchvision.txt", "frameworks.txt"])
+PINS = ["uv.txt", "dev.txt", "torch.txt", "torchvision.txt", "frameworks.txt", "clients.txt", "composer.txt"]
+
+
+@pytest.mark.parametrize("name", PINS)
 def test_pins_carry_hashes_and_no_index(name: str) -> None:
     """Every pinned package is exact and hashed, and no address of a package index is in the files."""
     text = (ROOT / "requirements" / name).read_text()
