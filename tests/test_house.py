@@ -44,6 +44,18 @@ def test_pins_carry_hashes_and_no_index(name: str) -> None:
         assert "--hash=sha256:" in block, block.splitlines()[0]
 
 
+def test_the_libraries_in_the_documentation_have_the_pinned_versions() -> None:
+    """The table of libraries in docs/from-torch.md names the versions that `make test-clients` installs."""
+    page = (ROOT / "docs" / "from-torch.md").read_text()
+    files = ("clients.txt", "composer.txt", "torchvision.txt")
+    pins = {line.split(" ")[0] for name in files for line in requirements(name) if "==" in line}
+
+    rows = re.findall(r"^\| `([a-z-]+)`[^|]*\| ([0-9.]+) \|", page, re.MULTILINE)
+
+    assert len(rows) > 10
+    assert [f"{name}=={version}" for name, version in rows if f"{name}=={version}" not in pins] == []
+
+
 def test_import_is_light() -> None:
     """`import penstock` imports numpy and nothing heavier, and starts no thread."""
     code = (
