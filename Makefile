@@ -5,11 +5,14 @@ V := .venv/bin
 SETUP = @command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer is needed: apt-get install python3" >&2; exit 1; }; \
 	$(PYTHON) scripts/setup.py
 
-.PHONY: help install demo check test test-slow fuzz bench docs pins format
+# pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
+NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
+
+.PHONY: help install demo check test test-slow test-clients fuzz bench docs pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 install:  ## the environment and the native core, in .venv
 	$(SETUP)
@@ -42,6 +45,11 @@ test:  ## the native core's tests, then the package's, then every example of the
 test-slow:  ## the long ones: kills at random moments, a million mutations, more examples
 	$(SETUP) --frameworks
 	HYPOTHESIS_PROFILE=explore $(V)/python -m pytest -m slow $(ARGS)
+
+test-clients:  ## other libraries' training loops, with torch's loader and with ours (tests/clients)
+	$(SETUP) --clients
+	.venv-clients/bin/python -m pytest tests/clients $(ARGS) $(NONE_CHOSEN)
+	.venv-composer/bin/python -m pytest tests/clients/composer $(ARGS) $(NONE_CHOSEN)
 
 docs:  ## run every example in README.md and docs/
 	$(SETUP) --frameworks

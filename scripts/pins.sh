@@ -16,3 +16,7 @@ compile torch --constraint requirements/dev.txt "$@"
 compile torchvision --no-deps "$@"
 # Without torch and what only torch needs: it may be one that was there, and is not to be fetched for these.
 compile frameworks --constraint requirements/dev.txt --constraint requirements/torch.txt --excludes <(echo torch) "$@"
+# Installed into environments of their own, before what .venv holds (scripts/setup.py).
+compile clients --constraint requirements/dev.txt --constraint requirements/torch.txt \
+  --constraint requirements/frameworks.txt --excludes <(printf '%s\n' torch torchvision opencv-python) "$@"
+compile composer --excludes <(printf '%s\n' torch torchvision) "$@"

@@ -6,10 +6,12 @@ and nothing installed::
     python3 scripts/setup.py            # environment, packages, native core
     python3 scripts/setup.py --torch    # the same, and a torch
     python3 scripts/setup.py --frameworks    # the same, and the frameworks that the drop-in is tested with
+    python3 scripts/setup.py --clients  # the same, and .venv-clients and .venv-composer with other libraries
 
 Each step leaves a stamp in `.venv/.stamps` *after* it succeeded: a hash of what it was made from. A step whose stamp
 fits is skipped, so that the second time takes a moment; one that failed or was interrupted has no stamp and is
-done again. It installs nothing outside `.venv` and downloads only from the package index that pip and uv are told of.
+done again. It installs nothing outside these environments and downloads only from the package index that pip and uv
+are told of.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMPS = VENV / ".stamps"
 BORROWED = "penstock_borrowed_torch.pth"
+BASE = "penstock_base.pth"
 PYTHON_MIN = (3, 11)
 TORCH_MIN = (2, 6)
 TORCH_DISK_GB = 8
@@ -45,6 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Make .venv ready: packages and the native core.")
     parser.add_argument("--torch", action="store_true", help="also install torch, or borrow one that is there")
     parser.add_argument("--frameworks", action="store_true", help="also install what checks and tests use beside torch")
+    parser.add_argument("--clients", action="store_true", help="also make the environments of `make test-clients`")
     arguments = parser.parse_args()
     try:
         check_machine()
@@ -53,11 +57,14 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX)
         make_environment()
         install_packages()
-        if arguments.torch or arguments.frameworks:
+        if arguments.torch or arguments.frameworks or arguments.clients:
             provide_torch()
-        if arguments.frameworks:
+        if arguments.frameworks or arguments.clients:
             install_frameworks()
         build_native()
+        if arguments.clients:
+            make_layered_environment("clients")
+            make_layered_environment("composer")
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
@@ -104,10 +111,10 @@ def make_environment() -> None:
     uv = hash_of(ROOT / "requirements" / "uv.txt")
     if stamped("uv", uv) and PYTHON.exists():
         return
-    if not works():
+    if not works(PYTHON):
         say("creating .venv")
         shutil.rmtree(VENV, ignore_errors=True)
-        create_environment()
+        create_environment(VENV)
     say("installing uv")
     install = ["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", "requirements/uv.txt"]
     with tempfile.TemporaryDirectory() as folder:
@@ -115,15 +122,15 @@ def make_environment() -> None:
     stamp("uv", uv)
 
 
-def works() -> bool:
-    """Whether `.venv` holds a Python that runs and is new enough."""
+def works(python: Path) -> bool:
+    """Whether an environment's Python runs and is new enough."""
     check = f"import sys; sys.exit(sys.version_info < {PYTHON_MIN})"
-    return PYTHON.exists() and quiet([PYTHON, "-c", check])
+    return python.exists() and quiet([python, "-c", check])
 
 
-def create_environment() -> None:
-    """Create `.venv` without pip: Debian keeps ensurepip in a package of its own (see :func:`pip`)."""
-    if not quiet([sys.executable, "-m", "venv", "--without-pip", VENV]):
+def create_environment(venv: Path) -> None:
+    """Create an environment without pip: Debian keeps ensurepip in a package of its own (see :func:`pip`)."""
+    if not quiet([sys.executable, "-m", "venv", "--without-pip", venv]):
         raise SetupError("this Python cannot make environments; install the rest of it: apt-get install python3-venv")
 
 
@@ -195,6 +202,29 @@ def install_frameworks() -> None:
     stamp("frameworks", key)
 
 
+def make_layered_environment(name: str) -> None:
+    """`.venv-<name>`: the packages of requirements/<name>.txt, found before those of `.venv`, which does not change.
+
+    So torch is installed once, and a library whose metadata ask for older packages has them without changing ours.
+    """
+    pins, venv = ROOT / "requirements" / f"{name}.txt", ROOT / f".venv-{name}"
+    python = venv / "bin" / "python"
+    key = hash_of(pins)
+    if stamped(name, key) and python.exists():
+        return
+    if not works(python):
+        say(f"creating {venv.name}")
+        shutil.rmtree(venv, ignore_errors=True)
+        create_environment(venv)
+    (base,), (own,) = (list(folder.glob("lib/python3.*/site-packages")) for folder in (VENV, venv))
+    # addsitedir also follows the .pth files there: penstock itself is found through one, and so is a borrowed torch.
+    (own / BASE).write_text(f"import site; site.addsitedir({str(base)!r})\n")
+    say(f"installing the packages of {venv.name}")
+    # None of their dependencies: the pins are complete but for torch and torchvision, and those are in `.venv`.
+    uv("pip", "sync", "--python", python, "--require-hashes", pins)
+    stamp(name, key)
+
+
 def torch_that_is_there() -> str | None:
     """The folder of a torch >= 2.6 that the Python running this script imports; None without one."""
     code = (
@@ -236,7 +266,12 @@ def build_native() -> None:
 
 def uv_install(*arguments: str) -> None:
     """Install into `.venv` with the uv inside it."""
-    run([VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", PYTHON, *arguments], "uv could not install")
+    uv("pip", "install", "--python", PYTHON, *arguments)
+
+
+def uv(*arguments: str | Path) -> None:
+    """Run the uv inside `.venv`."""
+    run([VENV / "bin" / "uv", "--quiet", *arguments], "uv could not install")
 
 
 def environment() -> dict[str, str]:

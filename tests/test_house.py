@@ -27,7 +27,10 @@ def test_dependencies_are_pinned_as_the_package_declares_them() -> None:
     assert sorted(requirements("runtime.in")) == sorted(project["dependencies"])
 
 
-@pytest.mark.parametrize("name", ["uv.txt", "dev.txt", "torch.txt", "torchvision.txt", "frameworks.txt"])
+PINS = ["uv.txt", "dev.txt", "torch.txt", "torchvision.txt", "frameworks.txt", "clients.txt", "composer.txt"]
+
+
+@pytest.mark.parametrize("name", PINS)
 def test_pins_carry_hashes_and_no_index(name: str) -> None:
     """Every pinned package is exact and hashed, and no address of a package index is in the files."""
     text = (ROOT / "requirements" / name).read_text()
@@ -40,6 +43,18 @@ def test_pins_carry_hashes_and_no_index(name: str) -> None:
     for block in blocks[1:]:
         assert re.match(r"[a-z0-9._-]+==\S+", block), block.splitlines()[0]
         assert "--hash=sha256:" in block, block.splitlines()[0]
+
+
+def test_the_libraries_in_the_documentation_have_the_pinned_versions() -> None:
+    """The table of libraries in docs/from-torch.md names the versions that `make test-clients` installs."""
+    page = (ROOT / "docs" / "from-torch.md").read_text()
+    files = ("clients.txt", "composer.txt", "torchvision.txt")
+    pins = {line.split(" ")[0] for name in files for line in requirements(name) if "==" in line}
+
+    rows = re.findall(r"^\| `([a-z-]+)`[^|]*\| ([0-9.]+) \|", page, re.MULTILINE)
+
+    assert len(rows) > 10
+    assert [f"{name}=={version}" for name, version in rows if f"{name}=={version}" not in pins] == []
 
 
 def test_import_is_light() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -74,9 +75,39 @@ def test_a_broken_environment_is_made_anew(setup: ModuleType, tmp_path: Path, mo
 
     setup.make_environment()
 
-    assert setup.works()
+    assert setup.works(setup.PYTHON)
     assert not (setup.VENV / "left-over").exists()
     assert setup.stamped("uv", setup.hash_of(tmp_path / "requirements" / "uv.txt"))
+
+
+def test_a_layered_environment_adds_to_the_base(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`.venv-clients` finds its own packages first, then those of `.venv` and what .pth files there name."""
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "clients.txt").write_text("numpy==1\n")
+    setup.create_environment(setup.VENV)
+    (base,) = setup.VENV.glob("lib/python3.*/site-packages")
+    for name in "both", "base":
+        (base / f"{name}.py").write_text("place = 'base'\n")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "borrowed.py").write_text("place = 'borrowed'\n")
+    (base / "borrowed.pth").write_text(f"{tmp_path / 'elsewhere'}\n")
+
+    def sync(*arguments: Any) -> None:
+        (own,) = (tmp_path / ".venv-clients").glob("lib/python3.*/site-packages")
+        (own / "both.py").write_text("place = 'own'\n")
+
+    monkeypatch.setattr(setup, "uv", sync)
+
+    setup.make_layered_environment("clients")
+
+    code = "import both, base, borrowed; print(both.place, base.place, borrowed.place)"
+    done = subprocess.run(
+        [tmp_path / ".venv-clients" / "bin" / "python", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["own", "base", "borrowed"]
+    assert setup.stamped("clients", setup.hash_of(tmp_path / "requirements" / "clients.txt"))
 
 
 def test_uv_is_told_what_pip_is_told(setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
