@@ -53,6 +53,8 @@ def adopt(loader: Any, **more: Any) -> Any:
     wrapper: Any = loader  # its `__class__` is that of the loader inside
     wrapper.base_dataloader = _again(wrapper.base_dataloader, more)
     wrapper.dl_state_dict = {}  # what it saves before it is iterated: a fresh start
+    # Accelerate saves and loads global generators by itself, and later than it takes the loader's state.
+    wrapper.base_dataloader._restores_globals = False  # noqa: SLF001  # the loader was made here
     # Where one process hands out the batches of all, the wrapper corrects the state of torchdata's loader by hand.
     hands_out = hasattr(wrapper, "slice_fn") and wrapper.state.num_processes > 1
     wrapper.use_stateful_dataloader = not hands_out

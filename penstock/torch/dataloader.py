@@ -153,6 +153,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.on_error, self.max_errors, self.error_log = on_error, max_errors, error_log
         self._losses = Losses(on_error, max_errors, error_log)
         self._resume: Any = None
+        self._restores_globals = True
         self.__dict__.update(self._runtime())
 
     _iterator: Any
@@ -284,7 +285,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return Terms(
             self.dataset, self._index_sampler, self.num_workers, self.in_order, self.timeout, self.stall_timeout,
             self.persistent_workers, self._ledger, self._identity, self._auto_collation, self.generator,
-            self.seed, self.snapshot_every_n_steps, self._IterableDataset_len_called,
+            self.seed, self.snapshot_every_n_steps, self._IterableDataset_len_called, self._restores_globals,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:

@@ -21,7 +21,7 @@ from penstock.loader.plan import BatchPlan, IndexPlan, Plan
 from penstock.loader.replicas import Route
 from penstock.rng import undisturbed
 from penstock.samplers import Sampler
-from penstock.torch.order import BATCHING, draws_from_globals, innermost, seekable
+from penstock.torch.order import BATCHING, draws_from_globals, innermost, seekable, takes_given_generators
 from penstock.torch.plan import Walk, WalkPlan
 from penstock.torch.randomness import Randomness, generators_of, kept
 from penstock.torch.state import Beginning, Position, Resume, Share, redistribute
@@ -71,7 +71,7 @@ class Opener:
             if started and not work.processes and not last.processes:
                 _leave_behind(work, last.shares.get(0, Share()).state)
             if resume.now is not None:
-                resume.now.restore(generators_of(terms, terms.index_sampler))
+                _restore(resume.now, terms)
             self._resumed_at(last.epoch + started, terms)
         position = Position(epoch=self._number(terms), processes=work.processes, iterable=work.stream)
         base_seed = last.beginning.base_seed if goes_on else None
@@ -103,7 +103,10 @@ class Opener:
             backend = make(position.beginning.base_seed)
             epoch = self._started(terms, work, position, walk, backend, openings=True, replay=resume.replay)
         if now is not None:
-            now.restore(generators_of(terms, terms.index_sampler) if resume.position.finished else ())
+            if resume.position.finished:
+                _restore(now, terms)
+            else:
+                now.restore()
         return epoch
 
     def _started(
@@ -285,14 +288,14 @@ def _drawn_again(terms: Terms, work: Work, position: Position) -> Walk:
 
     walk = _walk(terms, position.epoch, note_beginning)
     if beginning.before is not None:
-        beginning.before.restore(generators)
+        _restore(beginning.before, terms)
     walk.open()
     if beginning.before is not None and beginning.draws_seed:
         _draw_seed(terms)
     for _ in range(beginning.passes - 1):
         walk.open()
     if beginning.advanced is not None:
-        beginning.advanced.restore(generators)
+        _restore(beginning.advanced, terms)
     if not work.stream and seekable(terms) is None:
         if not walk.restore(position.sampler):
             walk.skip(position.batches)
@@ -316,6 +319,11 @@ def _tally(terms: Terms, work: Work, position: Position) -> Tally | None:
     expected = length(terms.dataset) if work.stream else length(innermost(terms.index_sampler)) if cut else None
     before = {"drawn": position.samples, "lost": position.lost}
     return terms.losses.epoch(position.epoch, expected, resumed=position.batches > 0, **before)
+
+
+def _restore(states: Randomness, terms: Terms) -> None:
+    """Put back global generators, and those of the loader and its samplers."""
+    states.restore(generators_of(terms, terms.index_sampler), all_given=takes_given_generators(terms))
 
 
 def _draw_seed(terms: Terms) -> int:

@@ -152,3 +152,8 @@ def draws_from_globals(terms: Terms) -> tuple[bool, bool]:
     if type(sampler) in _SHUFFLING:
         return sampler.generator is None, False
     return True, True
+
+
+def takes_given_generators(terms: Terms) -> bool:
+    """Whether the sampler draws from a generator it was given, or from global ones; a foreign one may make its own."""
+    return type(innermost(terms.index_sampler)) in _FIXED | _SHUFFLING or seekable(terms) is not None

@@ -13,7 +13,7 @@ import pickle
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -55,15 +55,27 @@ class Randomness:
             [generator.get_state() for generator in generators],
         )
 
-    def restore(self, generators: Sequence[torch.Generator] = ()) -> None:
+    def of_generators(self) -> Self:
+        """The states of given generators alone."""
+        return replace(self, torch_global=None, numpy_global=None, python_global=None)
+
+    def restore(self, generators: Sequence[torch.Generator] = (), *, all_given: bool = True) -> None:
         """Put back what is there.
+
+        Parameters
+        ----------
+        generators : sequence of Generator
+            In the order in which their states were taken.
+        all_given : bool
+            Whether each generator is an argument of its holder. False: a sampler may make its own when it is iterated,
+            so that there may be more of them here, or fewer; the first ones are put back.
 
         Raises
         ------
         StateError
             If there are not as many generators as states of them, or a state is not one.
         """
-        if len(generators) != len(self.generators):
+        if all_given and len(generators) != len(self.generators):
             raise StateError(
                 f"the state has {len(self.generators)} generator(s), this loader and its samplers have "
                 f"{len(generators)}: its order of samples is another one"
@@ -75,7 +87,7 @@ class Randomness:
                 np.random.set_state(self.numpy_global)  # noqa: NPY002  # as above
             if self.python_global is not None:
                 random.setstate(self.python_global)
-            for generator, state in zip(generators, self.generators, strict=True):
+            for generator, state in zip(generators, self.generators, strict=False):
                 generator.set_state(state)
         except (TypeError, ValueError, RuntimeError) as error:
             raise StateError(f"the state's random generators cannot be restored: {error}") from error

@@ -119,6 +119,8 @@ def resumable(state: Any, terms: Terms) -> Resume:
         return resume
     own, position = state["penstock"], resume.position
     check(own, terms)
+    if resume.now is not None and not terms.restores_globals:
+        resume.now = resume.now.of_generators()
     if not resume.started and own["order"] != order_of(terms):
         resume.now = None  # another sampler was put in: it draws its own order
         return resume

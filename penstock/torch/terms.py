@@ -47,6 +47,8 @@ class Terms:
         The loader's ``snapshot_every_n_steps``.
     reported_length : int, optional
         What ``len(dataset)`` was when ``len(loader)`` was asked for.
+    restores_globals : bool
+        Whether a state that is resumed puts global random generators back.
     """
 
     dataset: Any
@@ -63,6 +65,7 @@ class Terms:
     seed: int | None = None
     snapshot_every: int | None = 1
     reported_length: int | None = None
+    restores_globals: bool = True
 
     @property
     def patience_s(self) -> float | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, get_worker_info
+from torch.utils.data._utils import worker as torch_worker
 
 from penstock.collate import TorchCollate, Untorched
 from penstock.datasets.base import is_iterable, spec_of
@@ -152,6 +153,8 @@ class Work:
         """
         given = self.arguments
         init = given["worker_init_fn"]
+        if init is not None and _starts_threads(given["context"]):
+            init = _InThread(init, given["num_workers"], seed, self.dataset)
         if self.spec is not None:
             assert self.pool is not None, "made with the spec"
             layout = Layout(self.spec, given["rows"])
@@ -198,6 +201,24 @@ def _starts_threads(context: Any) -> bool:
     """Whether a context's "processes" are threads, as those of MONAI's ``ThreadDataLoader``."""
     process = getattr(context, "Process", None)
     return isinstance(process, type) and issubclass(process, threading.Thread)
+
+
+class _InThread:
+    """Calls ``worker_init_fn`` in a thread that stands for a worker process: torch's worker info is there meanwhile."""
+
+    _one_at_a_time: Final = threading.Lock()
+
+    def __init__(self, worker_init_fn: Any, num_workers: int, seed: int, dataset: Any) -> None:
+        self._call, self._num_workers, self._seed, self._dataset = worker_init_fn, num_workers, seed, dataset
+
+    def __call__(self, worker: int) -> None:
+        of_worker = {"num_workers": self._num_workers, "seed": self._seed + worker, "dataset": self._dataset}
+        with self._one_at_a_time:  # torch keeps the info in one place for the process
+            torch_worker._worker_info = torch_worker.WorkerInfo(id=worker, **of_worker)  # noqa: SLF001  # where torch looks
+            try:
+                self._call(worker)
+            finally:
+                torch_worker._worker_info = None  # noqa: SLF001  # as above
 
 
 def _spec(loader: Any) -> Tree | None:

@@ -363,6 +363,23 @@ def test_a_context_whose_processes_are_threads_gives_all_batches(dataset: Any) -
     assert [int(index) for batch in iterator for index in batch[0]] == list(range(N))
 
 
+def test_worker_threads_are_told_which_worker_they_are() -> None:
+    """``worker_init_fn`` finds torch's worker info there, and nobody does afterwards."""
+    dataset, found = Numbers(), []
+
+    def note(worker: int) -> None:
+        info = torch.utils.data.get_worker_info()
+        found.append((worker, info.id, info.num_workers, info.dataset is dataset))
+
+    loader = pt.DataLoader(
+        dataset, 4, num_workers=3, worker_init_fn=note, multiprocessing_context=ThreadContext(), seed=5
+    )
+
+    assert [int(index) for batch in loader for index in batch[0]] == list(range(N))
+    assert sorted(found) == [(worker, worker, 3, True) for worker in range(3)]
+    assert torch.utils.data.get_worker_info() is None
+
+
 class Adapter:
     """Passes attribute access on to the loader inside and is reduced as that is, as Accelerate's adapter."""
 

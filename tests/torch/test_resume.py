@@ -282,3 +282,39 @@ def test_threads_that_seed_global_generators_disturb_no_state() -> None:
 
     assert [walk._base_seed for walk in walks] == seeds
     assert now["torch"] == Randomness(after).dump()["torch"]
+
+
+class Seeding(pt.RandomSampler):
+    """Makes a generator of its own when it is first iterated, as Accelerate's seeded sampler does."""
+
+    epoch = 0
+
+    def __iter__(self) -> Any:
+        if self.generator is None:
+            self.generator = torch.Generator()
+        self.generator.manual_seed(self.epoch)
+        yield from super().__iter__()
+        self.epoch += 1
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3])
+def test_a_sampler_may_make_a_generator_of_its_own(taken: int) -> None:
+    """A fresh one has none yet: the states of generators that it makes itself are not missed."""
+
+    def make() -> Any:
+        return pt.DataLoader(list(range(N)), SIZE, sampler=Seeding(range(N)))
+
+    loader = make()
+    list(loader)
+    walk = iter(loader)
+    for _ in range(taken):
+        next(walk)
+    ended = taken == 3 and next(walk, None) is None
+    state = kept(loader)
+    rest = [frozen(batch) for batch in (loader if ended else walk)]
+    again = make()
+    again.sampler.epoch = 1 + ended
+
+    again.load_state_dict(state)
+
+    assert [frozen(batch) for batch in again] == rest
