@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.rng import current_keys, sample_scope
+from penstock.rng import next_keys, sample_scope
 from penstock.sample import SampleKeys, Tree, tree_leaves
 from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
@@ -41,7 +41,8 @@ class Pipeline:
     Notes
     -----
     An op's random numbers are keyed by (seed, epoch, index) of the sample and the op's position in the pipeline. Every
-    image of a sample gets the same numbers; boxes, keypoints and masks follow the first image. Thread-safe where
+    image of a sample gets the same numbers; boxes, keypoints and masks follow the first image. A second call for the
+    same sample draws other numbers than the first: two calls for one picture are two views of it. Thread-safe where
     the callables are; pickles where they do.
 
     Examples
@@ -71,7 +72,8 @@ class Pipeline:
             A bare image, or a tuple, list or mapping of values. It is not changed.
         keys : SampleKeys of length 1, optional
             The sample's key. Default: that of the sample being built (inside a penstock loader, or
-            ``penstock.rng.sample_scope``); outside of any, fresh randomness at each call.
+            ``penstock.rng.sample_scope``), another one at each call for it; outside of any, fresh randomness at each
+            call.
         kinds : tree of str, optional
             Instead of the pipeline's own.
 
@@ -83,10 +85,9 @@ class Pipeline:
         kinds = kinds if kinds is not None else self.kinds
         if kinds is None:
             kinds = _kinds_by_place(sample)
-        inside = current_keys()
-        if keys is None and inside is not None:
-            return self._apply(sample, kinds, inside)
         if keys is None:
+            if (inside := next_keys()) is not None:
+                return self._apply(sample, kinds, inside)
             keys = SampleKeys(secrets.randbits(63), 0, np.zeros(1, np.int64))
         if len(keys) != 1:
             raise ArgumentError(f"one sample has one key, not {len(keys)}")

@@ -29,7 +29,7 @@ from torchvision.datasets import folder
 
 from penstock.datasets.base import located
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
-from penstock.rng import current_keys
+from penstock.rng import next_keys
 from penstock.sample import ArraySpec, SampleKeys, Tree
 from penstock.torch.vision.recognise import Recognised, recognise
 from penstock.trace import stage
@@ -219,7 +219,7 @@ class _Native:
     def image(self, path: str, index: int) -> Any:
         """One image, of the type that the whole transform gives."""
         assert self.program is not None
-        keys = current_keys() or SampleKeys(_drawn_seed() if self.random else 0, 0, np.zeros(1, np.int64))
+        keys = next_keys() or SampleKeys(_drawn_seed() if self.random else 0, 0, np.zeros(1, np.int64))
         encoded = _read([path])[0]
         try:
             array = self.program.run([encoded], keys)[0]
