@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, located
 from penstock.datasets.indexing import MEMORY_NBYTES, DecodeIndices
+from penstock.datasets.selection import Selection
 from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
 from penstock.sample import ArraySpec, Record, SampleKeys, Tree
@@ -73,7 +74,7 @@ class StoreDataset(Dataset[Any]):
         self.fields = fields
         self.transform = transform
         self.index, self.index_memory = index, index_memory
-        self._selection = _Selection(store, fields)
+        self._selection = Selection(store, fields)
         self._pipeline = _as_pipeline(transform)
         self._filling = self._plan_filling()
         self._indices = self._open_indices()
@@ -212,46 +213,6 @@ class _Filling:
         self.image_field = ""
         self.columns: dict[Any, NDArray[Any]] = {}
         self.arrays: dict[Any, str] = {}
-
-
-class _Selection:
-    """Which fields a sample has, by which name or position, in which structure."""
-
-    def __init__(self, store: Store, fields: Any) -> None:
-        self._shape: type = dict
-        if fields is None:
-            self.names: dict[Any, str] = {name: name for name in store.schema.fields}
-        elif isinstance(fields, str):
-            self._shape, self.names = str, {0: fields}
-        elif isinstance(fields, Mapping):
-            self.names = dict(fields)
-        else:
-            self._shape, self.names = tuple, dict(enumerate(fields))
-        if not self.names:
-            raise ArgumentError(f"fields={fields!r}: a sample needs at least one field")
-        kinds = {name: store.schema[field] for name, field in self.names.items()}
-        self.kinds: Tree = self.shaped({name: field.kind for name, field in kinds.items()})
-        self._blobs = {name: field.kind for name, field in kinds.items() if field.is_blob}
-
-    def shaped(self, values: dict[Any, Any]) -> Any:
-        """Values by name or position, in the sample's structure."""
-        if self._shape is str:
-            return values[0]
-        return tuple(values.values()) if self._shape is tuple else values
-
-    def parts(self, tree: Tree) -> Mapping[Any, Any]:
-        """The inverse of :meth:`shaped`."""
-        if self._shape is str:
-            return {0: tree}
-        return dict(enumerate(tree)) if self._shape is tuple else tree
-
-    def sample(self, record: Record, *, views: bool) -> Any:
-        """The record's fields; encoded images as views of the store if ``views``, all other blobs as bytes."""
-        values = {name: record.fields[field] for name, field in self.names.items()}
-        for name, kind in self._blobs.items():
-            if not (views and kind in {"image", "mask"}):
-                values[name] = bytes(values[name])
-        return self.shaped(values)
 
 
 def _as_pipeline(transform: Any) -> Pipeline | None:
