@@ -1,4 +1,4 @@
-"""Which fields of a store a sample has, by which name or position, in which structure.
+"""Which fields of a store a sample has, by which name or position, in which structure, and of which kinds.
 
 Used by :mod:`penstock.datasets.store`; nothing here reads a record or transforms anything.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from penstock.errors import ArgumentError
-from penstock.sample import Record, Tree
+from penstock.sample import KINDS, Field, Record, Tree
 from penstock.stores.base import Store
 
 __all__ = ["Selection"]
@@ -30,9 +32,39 @@ class Selection:
             self._shape, self.names = tuple, dict(enumerate(fields))
         if not self.names:
             raise ArgumentError(f"fields={fields!r}: a sample needs at least one field")
-        kinds = {name: store.schema[field] for name, field in self.names.items()}
-        self.kinds: Tree = self.shaped({name: field.kind for name, field in kinds.items()})
-        self._blobs = {name: field.kind for name, field in kinds.items() if field.is_blob}
+        stored = {name: store.schema[field] for name, field in self.names.items()}
+        self.kind_of: dict[Any, str | None] = {name: field.kind for name, field in stored.items()}
+        self._blobs = {name: field.kind for name, field in stored.items() if field.is_blob}
+        self._arrays = [
+            name for name, kind in self.kind_of.items() if kind in {"boxes", "keypoints"} or kind not in KINDS
+        ]
+
+    @property
+    def kinds(self) -> Tree:
+        """What each value is, in the sample's structure."""
+        return self.shaped(self.kind_of)
+
+    def give_kinds(self, kinds: Mapping[str, str | None]) -> None:
+        """Say what fields are, by the store's names, instead of the schema."""
+        for field, kind in kinds.items():
+            if kind is not None:
+                Field(kind)
+            names = [name for name, own in self.names.items() if own == field]
+            if not names:
+                raise ArgumentError(f"kinds name the field {field!r}; the sample has {', '.join(self.names.values())}")
+            self.kind_of.update(dict.fromkeys(names, kind))
+
+    def take_kinds(self, kinds: Tree) -> None:
+        """Say what values are, in the sample's structure, as a pipeline does; what is not named has no kind."""
+        fits = isinstance(kinds, Mapping) if self._shape is dict else not isinstance(kinds, Mapping)
+        if self._shape is tuple:
+            fits = isinstance(kinds, tuple | list) and len(kinds) == len(self.names)
+        given = self.parts(kinds) if fits else {}
+        if not given or not given.keys() <= self.names.keys():
+            raise ArgumentError(
+                f"the pipeline's kinds {kinds!r} do not fit the sample's fields {self.shaped(self.names)!r}"
+            )
+        self.kind_of = {name: given.get(name) for name in self.names}
 
     def shaped(self, values: dict[Any, Any]) -> Any:
         """Values by name or position, in the sample's structure."""
@@ -52,4 +84,6 @@ class Selection:
         for name, kind in self._blobs.items():
             if not (views and kind in {"image", "mask"}):
                 values[name] = bytes(values[name])
+        for name in self._arrays:
+            values[name] = np.array(values[name])  # a store's is a view of the record, which nobody may write to
         return self.shaped(values)

@@ -24,7 +24,7 @@ from penstock.datasets.indexing import MEMORY_NBYTES, DecodeIndices
 from penstock.datasets.selection import Selection
 from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
-from penstock.sample import ArraySpec, Record, SampleKeys, Tree
+from penstock.sample import KINDS, ArraySpec, Record, SampleKeys, Tree
 from penstock.stores.base import Store
 from penstock.trace import stage
 
@@ -59,6 +59,14 @@ class StoreDataset(Dataset[Any]):
         spare what lies beside a crop, too). A path: a cache file that is made, and added to by each run. None: none.
     index_memory : int
         Most bytes that indices learned in memory take, in each process.
+    kinds : mapping of str to str, optional
+        What fields of the store are to a pipeline, where that is not what the schema says: ``{"bbox": "boxes"}`` moves
+        an array with the image, ``{"bbox": None}`` leaves it as it is. Default: the pipeline's own, else the schema's.
+
+    Raises
+    ------
+    ArgumentError
+        If a field is not there, or looks like a target (``bbox``, ``masks``) that the pipeline would leave in place.
     """
 
     def __init__(
@@ -69,6 +77,7 @@ class StoreDataset(Dataset[Any]):
         *,
         index: str | os.PathLike[str] | None = "auto",
         index_memory: int = MEMORY_NBYTES,
+        kinds: Mapping[str, str | None] | None = None,
     ) -> None:
         self.store = store
         self.fields = fields
@@ -76,6 +85,7 @@ class StoreDataset(Dataset[Any]):
         self.index, self.index_memory = index, index_memory
         self._selection = Selection(store, fields)
         self._pipeline = _as_pipeline(transform)
+        self._settle_kinds(kinds)
         self._filling = self._plan_filling()
         self._indices = self._open_indices()
 
@@ -175,6 +185,26 @@ class StoreDataset(Dataset[Any]):
             return None
         return DecodeIndices(self.store, filling.image_field, self.index, self.index_memory)
 
+    def _settle_kinds(self, given: Mapping[str, str | None] | None) -> None:
+        """What each value is to the pipeline; refuse a field that would stay in place while the image moves."""
+        selection, pipeline = self._selection, self._pipeline
+        if given is not None:
+            selection.give_kinds(given)
+        elif pipeline is not None and pipeline.kinds is not None:
+            selection.take_kinds(pipeline.kinds)
+            return
+        if pipeline is None or pipeline.mover is None or "image" not in selection.kind_of.values():
+            return
+        from penstock.transforms.kinds import refused_target, suggested_kind  # there, with the pipeline
+
+        for name, field in selection.names.items():
+            kind, stored = selection.kind_of[name], self.store.schema[field].kind
+            for called in (field, name):
+                looks = suggested_kind(called)
+                is_array = stored not in KINDS or (stored == "bytes" and looks == "mask")
+                if looks and is_array and kind == stored and field not in (given or {}):
+                    raise refused_target((called,), pipeline.mover, {field: looks}, {field: None})
+
     def _plan_filling(self) -> _Filling | None:
         selection, pipeline = self._selection, self._pipeline
         if pipeline is None and self.transform is not None:
@@ -184,7 +214,7 @@ class StoreDataset(Dataset[Any]):
         for name, field in selection.names.items():
             kind = self.store.schema[field].kind
             spec = None
-            if kind == "image" and pipeline is not None:
+            if selection.kind_of[name] == "image" and pipeline is not None:
                 filling.program = pipeline.compile(selection.kinds)
                 filling.image, filling.image_field = name, field
                 spec = filling.program.spec()

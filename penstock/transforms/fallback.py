@@ -171,7 +171,7 @@ def channel_pixels(encoded: bytes, max_pixels: int) -> NDArray[np.generic]:
                 f"a mask has one channel; this {image.format} image has {len(image.getbands())}: {image.mode}"
             )
         values: NDArray[np.generic] = np.array(image.convert("L") if image.mode == "1" else image)
-    return values
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +18,11 @@ from penstock.sample import SampleKeys, Tree, tree_leaves
 from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decode import Decode, as_bytes
+from penstock.transforms.kinds import check_kinds, kinds_by_name, walk
 from penstock.transforms.program import Program
+from penstock.transforms.targets import along, as_boxes, as_keypoints, collatable, refuse_other_size
 
 __all__ = ["Pipeline"]
-
-_MOVED: Final = ("image", "boxes", "keypoints", "mask")
-"""Kinds that ops act on; every other kind passes through."""
 
 
 class Pipeline:
@@ -35,8 +34,15 @@ class Pipeline:
         A bare callable is called with each image (:class:`~penstock.transforms.Lambda` says more).
     kinds : tree of str, optional
         What each value of a sample is, in the sample's structure: ``"image"``, ``("image", "label")``,
-        ``{"photo": "image", "target": "boxes"}``. Default: a bare value, or the first of a tuple, is the image; a
-        mapping's values are what their names say (image, boxes, keypoints, mask).
+        ``{"photo": "image", "target": "boxes"}``, ``("image", {"boxes": "boxes"})``. What they do not name, or name
+        None, is left as it is. Default: a bare value, or the first of a tuple, is the image; a mapping's values are
+        what their names say (image, boxes, keypoints, mask). A field that looks like a target by its name (``bbox``,
+        ``masks``, ``landmarks``) is then refused where an op moves the image.
+
+    Attributes
+    ----------
+    mover : Op or None
+        The first op that moves pixels to other places, and so targets.
 
     Notes
     -----
@@ -56,11 +62,17 @@ class Pipeline:
 
     def __init__(self, ops: Sequence[Op | Callable[[Any], Any]], kinds: Tree = None) -> None:
         self.ops: tuple[Op, ...] = tuple(op if isinstance(op, Op) else Lambda(op) for op in ops)
-        self.kinds = kinds
+        check_kinds(kinds)
+        self.kinds = self._checked_kinds = kinds
         self._scaled: tuple[Any, Program] | None = None
         for position, op in enumerate(self.ops):
             if isinstance(op, Decode) and position > 0:
                 raise ArgumentError(f"Decode stands first in a pipeline, not at position {position} of {self!r}")
+        self.mover: Op | None = next((op for op in self.ops if _moves(op)), None)
+        pixels = (i for i, op in enumerate(self.ops) if not isinstance(op, Decode | Lambda))
+        first = next(pixels, None)
+        self._compares = tuple(i == first or _moves(op) for i, op in enumerate(self.ops))
+        self._last = max((i for i, op in enumerate(self.ops) if not _is_on_sample(op)), default=-1)
         self.spec(ImageSpec())
 
     def __call__(self, sample: Any, *, keys: SampleKeys | None = None, kinds: Tree = None) -> Any:
@@ -80,11 +92,20 @@ class Pipeline:
         Returns
         -------
         object
-            A sample of the same structure.
+            A sample of the same structure. Images and masks are C-contiguous arrays, boxes and keypoints float32.
+
+        Raises
+        ------
+        ArgumentError
+            If a target has another shape than its kind, a mask another size than its image, or a field that looks
+            like a target no kind.
         """
+        if kinds is not None and kinds is not self._checked_kinds:
+            check_kinds(kinds)
+            self._checked_kinds = kinds
         kinds = kinds if kinds is not None else self.kinds
         if kinds is None:
-            kinds = _kinds_by_place(sample)
+            kinds = kinds_by_name(sample, self.mover)
         if keys is None:
             if (inside := next_keys()) is not None:
                 return self._apply(sample, kinds, inside)
@@ -126,55 +147,69 @@ class Pipeline:
 
     def _apply(self, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
         if (program := self._scaling(kinds)) is not None:
-            return _walk(
+            return walk(
                 kinds, sample, lambda kind, value: program.run_one(as_bytes(value), keys) if kind == "image" else value
             )
         for stream, op in enumerate(self.ops):
             if isinstance(op, Lambda) and op.on == "sample":
                 sample = op.fn(sample)
             else:
-                sample = _apply_to_sample(op, stream, sample, kinds, keys)
+                sample = self._apply_op(op, stream, sample, kinds, keys)
+        return sample
+
+    def _apply_op(self, op: Op, stream: int, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
+        size = image_size(_first_image(kinds, sample))
+        if self._compares[stream]:
+            _compare_sizes(kinds, sample, size)
+        params = draw_one(op, keys, size, stream)
+        last = stream == self._last
+
+        def moved(kind: Any, value: Any) -> Any:
+            if kind == "image":
+                own = image_size(value)
+                result = op.native(value, params if own == size else draw_one(op, keys, own, stream))
+            elif kind == "mask":
+                result = op.mask(value, params)
+            elif kind == "boxes":
+                result = along(lambda boxes: op.boxes(boxes, params, size), as_boxes(value))
+            elif kind == "keypoints":
+                result = along(lambda points: op.keypoints(points, params, size), as_keypoints(value))
+            else:
+                return value
+            return collatable(result) if last else result
+
+        sample = walk(kinds, sample, moved)
+        if isinstance(op, Decode):
+            _compare_sizes(kinds, sample, image_size(_first_image(kinds, sample)))
         return sample
 
 
-def _apply_to_sample(op: Op, stream: int, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
+def _first_image(kinds: Tree, sample: Any) -> Any:
+    """The image that targets follow."""
     images: list[Any] = []
-    _walk(kinds, sample, lambda kind, value: images.append(value) if kind == "image" else None)
-    if not images:
-        raise ArgumentError(f"no image in a sample of kinds {kinds!r}; a pipeline needs one to follow")
-    size = image_size(images[0])
-    params = draw_one(op, keys, size, stream)
-
-    def moved(kind: Any, value: Any) -> Any:
-        if kind == "image":
-            own = image_size(value)
-            return op.native(value, params if own == size else draw_one(op, keys, own, stream))
-        if kind == "mask":
-            return op.mask(value, params)
-        if kind == "boxes":
-            return op.boxes(np.asarray(value, np.float32), params, size)
-        if kind == "keypoints":
-            return op.keypoints(np.asarray(value, np.float32), params, size)
-        return value
-
-    return _walk(kinds, sample, moved)
+    walk(kinds, sample, lambda kind, value: images.append(value) if kind == "image" else None)
+    if images:
+        return images[0]
+    if isinstance(sample, Mapping) and sample:
+        raise ArgumentError(
+            f"no field of the sample is known to be an image: it has {', '.join(map(str, sample))}; say which one is, "
+            f"such as kinds={{{next(iter(sample))!r}: 'image'}}"
+        )
+    raise ArgumentError(f"no image in a sample of kinds {kinds!r}; a pipeline needs one to follow")
 
 
-def _walk(kinds: Tree, sample: Any, visit: Callable[[Any, Any], Any]) -> Any:
-    """Rebuild ``sample`` with ``visit(kind, value)`` in place of each value that ``kinds`` names."""
-    if isinstance(kinds, Mapping):
-        return {**sample, **{name: _walk(kind, sample[name], visit) for name, kind in kinds.items()}}
-    if isinstance(kinds, tuple | list):
-        if len(kinds) != len(sample):
-            raise ArgumentError(f"a sample of {len(sample)} values does not fit the kinds {kinds!r}")
-        values = [_walk(kind, value, visit) for kind, value in zip(kinds, sample, strict=True)]
-        return type(sample)(*values) if hasattr(sample, "_fields") else type(sample)(values)
-    return visit(kinds, sample)
+def _compare_sizes(kinds: Tree, sample: Any, size: tuple[int, int]) -> None:
+    """Refuse masks of another size than their image's."""
+    walk(kinds, sample, lambda kind, value: refuse_other_size(value, size) if kind == "mask" else None)
 
 
-def _kinds_by_place(sample: Any) -> Tree:
-    if isinstance(sample, Mapping):
-        return {name: name for name in sample if name in _MOVED}
-    if isinstance(sample, tuple | list):
-        return ("image", *(None for _ in sample[1:]))
-    return "image"
+def _is_on_sample(op: Op) -> bool:
+    return isinstance(op, Lambda) and op.on == "sample"
+
+
+def _moves(op: Op) -> bool:
+    """Whether an op moves pixels to other places."""
+    cls = type(op)
+    return not isinstance(op, Decode) and any(
+        getattr(cls, name) is not getattr(Op, name) for name in ("boxes", "keypoints", "mask")
+    )
