@@ -86,6 +86,7 @@ class StoreDataset(Dataset[Any]):
         self._selection = Selection(store, fields)
         self._pipeline = _as_pipeline(transform)
         self._settle_kinds(kinds)
+        self._refuse_encoded()
         self._filling = self._plan_filling()
         self._indices = self._open_indices()
 
@@ -204,6 +205,16 @@ class StoreDataset(Dataset[Any]):
                 is_array = stored not in KINDS or (stored == "bytes" and looks == "mask")
                 if looks and is_array and kind == stored and field not in (given or {}):
                     raise refused_target((called,), pipeline.mover, {field: looks}, {field: None})
+
+    def _refuse_encoded(self) -> None:
+        """A store's images are encoded: a pipeline that works on pixels at once can only fail."""
+        pipeline = self._pipeline
+        if pipeline is not None and pipeline.ops and "image" in self._selection.kind_of.values():
+            first = pipeline.ops[0]
+            if first.takes_pixels:
+                raise ArgumentError(
+                    f"{first!r} works on pixels, and a store's images are encoded; put T.Decode() first in the pipeline"
+                )
 
     def _plan_filling(self) -> _Filling | None:
         selection, pipeline = self._selection, self._pipeline

@@ -7,8 +7,8 @@ holds the fast one, whose results equal this one's bit for bit. Neither knows a 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from penstock.sample import SampleKeys, Tree, tree_leaves
 from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decode import Decode, as_bytes
+from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
 from penstock.transforms.kinds import check_kinds, kinds_by_name, walk
 from penstock.transforms.program import Program
 from penstock.transforms.targets import along, as_boxes, as_keypoints, collatable, refuse_other_size
@@ -30,8 +31,9 @@ class Pipeline:
 
     Parameters
     ----------
-    ops : sequence of Op or callable
-        A bare callable is called with each image (:class:`~penstock.transforms.Lambda` says more).
+    ops : sequence of Op, callable or Pipeline
+        A bare callable is called with each image (:class:`~penstock.transforms.Lambda` says more). A pipeline stands
+        for its ops.
     kinds : tree of str, optional
         What each value of a sample is, in the sample's structure: ``"image"``, ``("image", "label")``,
         ``{"photo": "image", "target": "boxes"}``, ``("image", {"boxes": "boxes"})``. What they do not name, or name
@@ -61,7 +63,7 @@ class Pipeline:
     """
 
     def __init__(self, ops: Sequence[Op | Callable[[Any], Any]], kinds: Tree = None) -> None:
-        self.ops: tuple[Op, ...] = tuple(op if isinstance(op, Op) else Lambda(op) for op in ops)
+        self.ops: tuple[Op, ...] = _as_ops(ops)
         check_kinds(kinds)
         self.kinds = self._checked_kinds = kinds
         self._scaled: tuple[Any, Program] | None = None
@@ -69,9 +71,7 @@ class Pipeline:
             if isinstance(op, Decode) and position > 0:
                 raise ArgumentError(f"Decode stands first in a pipeline, not at position {position} of {self!r}")
         self.mover: Op | None = next((op for op in self.ops if _moves(op)), None)
-        pixels = (i for i, op in enumerate(self.ops) if not isinstance(op, Decode | Lambda))
-        first = next(pixels, None)
-        self._compares = tuple(i == first or _moves(op) for i, op in enumerate(self.ops))
+        self._first = first_on_pixels(self.ops)
         self._last = max((i for i, op in enumerate(self.ops) if not _is_on_sample(op)), default=-1)
         self.spec(ImageSpec())
 
@@ -81,7 +81,8 @@ class Pipeline:
         Parameters
         ----------
         sample : object
-            A bare image, or a tuple, list or mapping of values. It is not changed.
+            A bare image, or a tuple, list or mapping of values. It is not changed. Images are encoded bytes where the
+            pipeline begins with Decode, else HWC (or HW) arrays or PIL images.
         keys : SampleKeys of length 1, optional
             The sample's key. Default: that of the sample being built (inside a penstock loader, or
             ``penstock.rng.sample_scope``), another one at each call for it; outside of any, fresh randomness at each
@@ -158,9 +159,17 @@ class Pipeline:
         return sample
 
     def _apply_op(self, op: Op, stream: int, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
-        size = image_size(_first_image(kinds, sample))
-        if self._compares[stream]:
-            _compare_sizes(kinds, sample, size)
+        held = _held(kinds, sample)
+        if op.takes_pixels:
+            if any(type(value) is not np.ndarray for kind, value in held if kind in {"image", "mask"}):
+                sample = walk(kinds, sample, lambda kind, value: _as_array(kind, value, op))
+                held = _held(kinds, sample)
+            if stream == self._first:
+                for image in (value for kind, value in held if kind == "image"):
+                    refuse_layout(image, op)
+        size = _size(held, sample, kinds)
+        if stream == self._first or _moves(op):
+            _compare_sizes(held, size)
         params = draw_one(op, keys, size, stream)
         last = stream == self._last
 
@@ -180,16 +189,66 @@ class Pipeline:
 
         sample = walk(kinds, sample, moved)
         if isinstance(op, Decode):
-            _compare_sizes(kinds, sample, image_size(_first_image(kinds, sample)))
+            held = _held(kinds, sample)
+            _compare_sizes(held, _size(held, sample, kinds))
         return sample
 
 
-def _first_image(kinds: Tree, sample: Any) -> Any:
-    """The image that targets follow."""
-    images: list[Any] = []
-    walk(kinds, sample, lambda kind, value: images.append(value) if kind == "image" else None)
-    if images:
-        return images[0]
+def _as_ops(ops: Any) -> tuple[Op, ...]:
+    """Ops, callables as ops, and the ops of pipelines in place of these."""
+    if isinstance(ops, Op) or not isinstance(ops, Iterable):
+        raise ArgumentError(f"a pipeline takes a list of ops, T.Pipeline([T.Decode(), ...]), got {ops!r}")
+    found: list[Op] = []
+    for op in ops:
+        if isinstance(op, Pipeline):
+            if op.kinds is not None:
+                raise ArgumentError("a pipeline within a pipeline has no kinds; give them to the outer one")
+            found += op.ops
+        elif isinstance(op, Op):
+            found.append(op)
+        else:
+            if found and not isinstance(found[-1], Lambda):
+                _refuse_passing(op)
+            found.append(Lambda(op))
+    return tuple(found)
+
+
+_TAKE_ARRAYS: Final = frozenset({"Lambda", "ToImage", "ToPILImage", "ToTensor"})
+"""torchvision's transforms that do something to arrays."""
+
+
+def _refuse_passing(transform: Any) -> None:
+    """torchvision's transforms take PIL images and tensors: behind an op, v2's would do nothing, in silence."""
+    kind = type(transform)
+    if not kind.__module__.startswith("torchvision.transforms"):
+        return
+    if kind.__name__ == "Compose" and transform.transforms:
+        _refuse_passing(transform.transforms[0])
+    elif kind.__name__ not in _TAKE_ARRAYS:
+        raise ArgumentError(
+            f"torchvision's {kind.__name__} works on PIL images and tensors, and ops give NumPy arrays; use penstock's "
+            "op, put v2.ToImage() before it, or give the whole torchvision Compose to StoreDataset(transform=...)"
+        )
+
+
+def _held(kinds: Tree, sample: Any) -> list[tuple[Any, Any]]:
+    """(kind, value) of all values that kinds name, in order."""
+    held: list[tuple[Any, Any]] = []
+    walk(kinds, sample, lambda kind, value: held.append((kind, value)))
+    return held
+
+
+def _as_array(kind: Any, value: Any, op: Op) -> Any:
+    if kind == "image":
+        return as_pixels(value, op)
+    return as_mask(value, op) if kind == "mask" else value
+
+
+def _size(held: list[tuple[Any, Any]], sample: Any, kinds: Tree) -> tuple[int, int]:
+    """Width and height of the image that targets follow: the first one."""
+    for kind, value in held:
+        if kind == "image":
+            return image_size(value)
     if isinstance(sample, Mapping) and sample:
         raise ArgumentError(
             f"no field of the sample is known to be an image: it has {', '.join(map(str, sample))}; say which one is, "
@@ -198,9 +257,11 @@ def _first_image(kinds: Tree, sample: Any) -> Any:
     raise ArgumentError(f"no image in a sample of kinds {kinds!r}; a pipeline needs one to follow")
 
 
-def _compare_sizes(kinds: Tree, sample: Any, size: tuple[int, int]) -> None:
+def _compare_sizes(held: list[tuple[Any, Any]], size: tuple[int, int]) -> None:
     """Refuse masks of another size than their image's."""
-    walk(kinds, sample, lambda kind, value: refuse_other_size(value, size) if kind == "mask" else None)
+    for kind, value in held:
+        if kind == "mask":
+            refuse_other_size(value, size)
 
 
 def _is_on_sample(op: Op) -> bool:
