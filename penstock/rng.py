@@ -37,6 +37,7 @@ from penstock.sample import SampleKeys
 __all__ = [
     "batch_scope",
     "generator",
+    "globals_put_back",
     "next_keys",
     "philox4x32",
     "sample_scope",
@@ -245,18 +246,24 @@ def _seeded(seed: int, epoch: int, number: int, kind: int) -> Iterator[None]:
         _seed_globals(seed, epoch, number, kind)
         yield
         return
-    with _turn:
-        torch = sys.modules.get("torch")
-        of_random, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is meant
-        of_torch = None if torch is None else torch.default_generator.get_state()
-        try:
-            _seed_globals(seed, epoch, number, kind)
-            yield
-        finally:
-            random.setstate(of_random)
-            np.random.set_state(of_numpy)  # noqa: NPY002  # as above
-            if torch is not None:
-                torch.default_generator.set_state(of_torch)
+    with _turn, globals_put_back():
+        _seed_globals(seed, epoch, number, kind)
+        yield
+
+
+@contextmanager
+def globals_put_back() -> Iterator[None]:
+    """Put the states of ``random``, ``numpy.random`` and torch's CPU generator back when the body has ended."""
+    torch = sys.modules.get("torch")
+    of_random, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is meant
+    of_torch = None if torch is None else torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(of_random)
+        np.random.set_state(of_numpy)  # noqa: NPY002  # as above
+        if torch is not None:
+            torch.default_generator.set_state(of_torch)
 
 
 def _seed_globals(seed: int, epoch: int, number: int, kind: int) -> None:

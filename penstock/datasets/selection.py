@@ -1,12 +1,12 @@
 """Which fields of a store a sample has, by which name or position, in which structure, and of which kinds.
 
-Used by :mod:`penstock.datasets.store`; nothing here reads a record or transforms anything.
+Used by :mod:`penstock.datasets.sample_plan`; nothing here reads a record or transforms anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,9 +16,20 @@ from penstock.stores.base import Store
 
 __all__ = ["Selection"]
 
+_EVERY: Final = {"index": "int", "key": "text"}
+"""What every record has besides its fields, by the names of :class:`~penstock.sample.Record`, and its kind."""
+
 
 class Selection:
-    """Which fields a sample has, by which name or position, in which structure."""
+    """Which fields a sample has, by which name or position, in which structure.
+
+    Attributes
+    ----------
+    names : dict
+        The store's field for each name, or position, in the sample.
+    stored, kind_of : dict
+        The kind of each value in the store, and to transforms.
+    """
 
     def __init__(self, store: Store, fields: Any) -> None:
         self._shape: type = dict
@@ -28,16 +39,28 @@ class Selection:
             self._shape, self.names = str, {0: fields}
         elif isinstance(fields, Mapping):
             self.names = dict(fields)
-        else:
+        elif isinstance(fields, Iterable):
             self._shape, self.names = tuple, dict(enumerate(fields))
+        else:
+            self.names = {0: fields}
         if not self.names:
             raise ArgumentError(f"fields={fields!r}: a sample needs at least one field")
-        stored = {name: store.schema[field] for name, field in self.names.items()}
-        self.kind_of: dict[Any, str | None] = {name: field.kind for name, field in stored.items()}
+        if not all(isinstance(field, str) for field in self.names.values()):
+            raise ArgumentError(
+                f"fields must be names of the store's fields, got {fields!r:.200}; transforms are transform="
+            )
+        stored = {name: _field(store, field) for name, field in self.names.items()}
+        self.stored: dict[Any, str] = {name: field.kind for name, field in stored.items()}
+        self.kind_of: dict[Any, str | None] = dict(self.stored)
+        self._own = {name: field for name, field in self.names.items() if field not in store.schema}
         self._blobs = {name: field.kind for name, field in stored.items() if field.is_blob}
         self._arrays = [
-            name for name, kind in self.kind_of.items() if kind in {"boxes", "keypoints"} or kind not in KINDS
+            name for name, kind in self.stored.items() if kind in {"boxes", "keypoints"} or kind not in KINDS
         ]
+
+    def is_number(self, name: Any) -> bool:
+        """Whether the value is the record's own number."""
+        return self._own.get(name) == "index"
 
     @property
     def kinds(self) -> Tree:
@@ -78,12 +101,27 @@ class Selection:
             return {0: tree}
         return dict(enumerate(tree)) if self._shape is tuple else tree
 
-    def sample(self, record: Record, *, views: bool) -> Any:
-        """The record's fields; encoded images as views of the store if ``views``, all other blobs as bytes."""
-        values = {name: record.fields[field] for name, field in self.names.items()}
+    def values(self, record: Record, *, views: bool) -> dict[Any, Any]:
+        """The record's fields by name; encoded images as views of the store if ``views``, all other blobs as bytes."""
+        values: dict[Any, Any] = {
+            name: getattr(record, field) if name in self._own else record.fields[field]
+            for name, field in self.names.items()
+        }
         for name, kind in self._blobs.items():
             if not (views and kind in {"image", "mask"}):
                 values[name] = bytes(values[name])
         for name in self._arrays:
             values[name] = np.array(values[name])  # a store's is a view of the record, which nobody may write to
-        return self.shaped(values)
+        return values
+
+
+def _field(store: Store, name: str) -> Field:
+    """A field of the store, or one that every record has besides."""
+    if name in store.schema:
+        return store.schema[name]
+    try:
+        return Field(_EVERY[name])
+    except KeyError:
+        raise ArgumentError(
+            f"no field {name!r}; this store has: {', '.join(store.schema.fields)}; every record has index and key"
+        ) from None

@@ -16,6 +16,7 @@ from typing import Any
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError
 from penstock.samplers.base import checked_count, checked_seed
+from penstock.stores.base import Store
 from penstock.workers import BACKENDS
 
 __all__ = ["Arguments", "checked"]
@@ -47,6 +48,11 @@ class Arguments:
 
 def checked(given: Arguments) -> Arguments:
     """``given``, or the error that it deserves."""
+    if isinstance(given.dataset, str | bytes | os.PathLike | Store):
+        raise ArgumentError(
+            f"dataset must be a dataset, got {given.dataset!r}; make one of a store, or of its path, by "
+            "penstock.StoreDataset(...)"
+        )
     _check_workers(given)
     _check_context(given)
     if is_iterable(given.dataset):

@@ -27,6 +27,7 @@ from torchvision.datasets import folder
 
 from penstock.datasets.base import located
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
+from penstock.rng import globals_put_back
 from penstock.sample import ArraySpec, SampleKeys, Tree
 from penstock.torch.vision.native import Native
 from penstock.trace import stage
@@ -76,7 +77,8 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
             return None
         target = self.samples[0][1]
         if self.target_transform is not None:
-            target = self.target_transform(target)
+            with globals_put_back():  # looking must not change what is drawn later
+                target = self.target_transform(target)
         return (native.spec, _TARGET) if type(target) is int else None
 
     def fill(
