@@ -18,7 +18,7 @@ import torch.utils.data
 from typing_extensions import TypeVar  # torch brings it along
 
 from penstock.datasets.base import is_iterable
-from penstock.errors import ArgumentError, StallError
+from penstock.errors import ArgumentError, StallError, StateError
 from penstock.loader.faults import LeftOut, Losses
 from penstock.loader.ledger import Ledger
 from penstock.loader.state import Progress
@@ -320,14 +320,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         Raises
         ------
         StateError
-            If the state belongs to a loader with another order; the field is named.
+            If it is no mapping, or belongs to a loader with another order; the field is named.
         """
+        given: Any = state_dict  # whatever a file held
+        if not isinstance(given, Mapping):
+            raise StateError(f"a loader's state is the mapping that state_dict() gives, got {type(given).__name__}")
         self._epoch = self._newest = self._prepared = self._iterator = None
         self._resume = None
-        given: Any = state_dict  # whatever a file held
         if given == {}:
             return
-        own = given.get("penstock") if isinstance(given, Mapping) else None
+        own = given.get("penstock")
         if isinstance(own, Mapping) and "order" in own:
             placed(Progress(), own, self._terms())
         self._resume = copy.deepcopy(given)
