@@ -202,7 +202,9 @@ def info(
     store: Store,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    sheet: Annotated[Path | None, typer.Option(help="Also draw samples with their labels into this PNG.")] = None,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Also draw samples with their labels into this file: .png, .jpg or .webp.")
+    ] = None,
 ) -> None:
     """Say what STORE holds: fields, classes, sizes and formats of its images."""
     from penstock import view
