@@ -31,11 +31,11 @@ torch = pytest.importorskip("torch")
 
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
+from penstock.datasets.walk import walk  # noqa: E402  # as above
 from penstock.torch import DataLoader, checks  # noqa: E402  # as above
 from penstock.torch.checks import RULES, Finding, Report, check  # noqa: E402  # as above
 from penstock.torch.checks.growth import objects_nbytes  # noqa: E402  # as above
 from penstock.torch.checks.subject import Subject, usable_cores  # noqa: E402  # as above
-from penstock.torch.checks.walk import walk  # noqa: E402  # as above
 from penstock.torch.work import Memory, Work  # noqa: E402  # as above
 
 GENERATOR = np.random.default_rng(0)

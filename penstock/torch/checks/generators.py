@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from penstock.torch.checks.code import is_users
+from penstock.datasets.origin import is_users
 from penstock.torch.checks.findings import Finding
 from penstock.torch.checks.subject import Subject
 

@@ -18,7 +18,6 @@ from itertools import islice
 from typing import Any, Final
 
 import numpy as np
-import torch
 
 from penstock.stores.base import Store
 
@@ -32,9 +31,7 @@ _DEEPEST: Final = 40
 ATOMS: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, range, slice, np.generic)
 """Types that hold no other object."""
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque)
-_LEAVES: Final = (
-    types.ModuleType, type, types.BuiltinFunctionType, torch.Tensor, logging.Logger, logging.Handler, Store,
-)  # fmt: skip
+_LEAVES: Final = (types.ModuleType, type, types.BuiltinFunctionType, logging.Logger, logging.Handler, Store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ def sampled(count: int) -> Iterator[int]:
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
-    if issubclass(kind, _LEAVES):
+    if issubclass(kind, _LEAVES) or _is_tensor(kind):
         return
     if issubclass(kind, np.ndarray):
         if value.dtype.hasobject and not value.dtype.names:
@@ -162,6 +159,11 @@ def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         except ValueError:  # a variable that was never set
             continue
     yield from ((f".__defaults__[{i}]", value) for i, value in enumerate(function.__defaults__ or ()))
+
+
+def _is_tensor(kind: type) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and issubclass(kind, torch.Tensor)
 
 
 def _is_frame(value: Any) -> bool:
