@@ -67,7 +67,7 @@ def find(url: str | os.PathLike[str], *, to_write: bool = False) -> tuple[type[S
     """
     if not isinstance(url, str | bytes | os.PathLike):
         raise ArgumentError(
-            f"a store is a path or a URL, got {type(url).__name__} {url!r:.80}; put pictures into a folder, one "
+            f"a store is a path or a URL, got {type(url).__name__}; put pictures into a folder, one "
             "sub-folder a class, and give its path"
         )
     text = os.fsdecode(url)
