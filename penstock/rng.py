@@ -11,7 +11,8 @@ the native core computes the same numbers). User code calls :func:`generator` (`
        sample: goes on)
 
 Code that draws from the global generators (``random``, ``numpy.random``, torch's, cv2's) knows no keys: inside
-:func:`seeding_globals` these are seeded at the beginning of each sample, and of each collation.
+:func:`seeding_globals` these are seeded at the beginning of each sample, and of each collation, and whatever else the
+caller knows to hold generators.
 
 Philox4x32-10: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -23,10 +24,10 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,7 @@ _WORD: Final = 0xFFFFFFFFFFFFFFFF
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio, odd: its multiples are spread over all 64-bit numbers."""
 _current: contextvars.ContextVar[_Scope | None] = contextvars.ContextVar("penstock-scope", default=None)
-_seeding: contextvars.ContextVar[str] = contextvars.ContextVar("penstock-seeding", default="")
+_seeding: contextvars.ContextVar[_Seeding | None] = contextvars.ContextVar("penstock-seeding", default=None)
 
 _turn = threading.RLock()
 """The global generators are the process's: threads that seed them take turns, sample by sample."""
@@ -158,7 +159,7 @@ class _Scope:
         outer = _current.get()
         if outer is not None and outer._key == self._key and outer.kind == self.kind:  # noqa: SLF001  # of this class
             return
-        if _seeding.get():
+        if _seeding.get() is not None:
             self._seeded = _seeded(*self._key, self.kind)
             self._seeded.__enter__()
         self._token = _current.set(self)
@@ -208,8 +209,13 @@ class batch_scope(_Scope):  # noqa: N801  # as sample_scope
         return None
 
 
+class _Seeding(NamedTuple):
+    put_back: bool
+    others: Sequence[Callable[[int], None]]
+
+
 @contextmanager
-def seeding_globals(*, put_back: bool) -> Iterator[None]:
+def seeding_globals(*, put_back: bool, others: Sequence[Callable[[int], None]] = ()) -> Iterator[None]:
     """While the body runs, each :func:`sample_scope` seeds the global generators from its sample's key.
 
     These are ``random``, ``numpy.random``, and, where they are imported, torch's for the CPU and cv2's.
@@ -219,8 +225,10 @@ def seeding_globals(*, put_back: bool) -> Iterator[None]:
     put_back : bool
         Whether the process has other users of these generators: then one sample at a time is built, whichever thread
         builds it, and the state before it is put back after it (cv2's cannot be). False: the process is a worker.
+    others : sequence of callable
+        What seeds generators besides: each is called with 63 bits of its own. Their states are not put back.
     """
-    token = _seeding.set("put back" if put_back else "alone")
+    token = _seeding.set(_Seeding(put_back, others))
     try:
         yield
     finally:
@@ -229,7 +237,7 @@ def seeding_globals(*, put_back: bool) -> Iterator[None]:
 
 def seeds_globals() -> bool:
     """Whether the caller runs inside :func:`seeding_globals`."""
-    return bool(_seeding.get())
+    return _seeding.get() is not None
 
 
 @contextmanager
@@ -242,12 +250,14 @@ def undisturbed() -> Iterator[None]:
 @contextmanager
 def _seeded(seed: int, epoch: int, number: int, kind: int) -> Iterator[None]:
     """Global generators seeded from a key: of a sample (``kind`` 0) or of a batch (1)."""
-    if _seeding.get() == "alone":
-        _seed_globals(seed, epoch, number, kind)
+    how = _seeding.get()
+    assert how is not None, "entered only inside of seeding_globals"
+    if not how.put_back:
+        _seed_globals(seed, epoch, number, kind, how.others)
         yield
         return
     with _turn, globals_put_back():
-        _seed_globals(seed, epoch, number, kind)
+        _seed_globals(seed, epoch, number, kind, how.others)
         yield
 
 
@@ -266,9 +276,9 @@ def globals_put_back() -> Iterator[None]:
             torch.default_generator.set_state(of_torch)
 
 
-def _seed_globals(seed: int, epoch: int, number: int, kind: int) -> None:
+def _seed_globals(seed: int, epoch: int, number: int, kind: int, others: Sequence[Callable[[int], None]]) -> None:
     halves = (half & 0xFFFFFFFF for word in (seed, epoch, number) for half in (word, word >> 32))
-    words = np.random.SeedSequence([*halves, kind]).generate_state(9)
+    words = np.random.SeedSequence([*halves, kind]).generate_state(9 + 2 * len(others))
     random.seed(words[0:2].tobytes())
     np.random.seed(words[2:6])  # noqa: NPY002  # the global one is meant
     torch: Any = sys.modules.get("torch")
@@ -277,6 +287,8 @@ def _seed_globals(seed: int, epoch: int, number: int, kind: int) -> None:
     cv2: Any = sys.modules.get("cv2")
     if cv2 is not None:
         cv2.setRNGSeed(int(words[8]) >> 1)
+    for place, other in enumerate(others):
+        other(int(words[9 + 2 * place]) << 31 | int(words[10 + 2 * place]) >> 1)
 
 
 def next_keys() -> SampleKeys | None:

@@ -97,9 +97,11 @@ class DataLoader:
     seed_per_sample : bool
         Seed ``random``, ``numpy.random`` and, where they are imported, torch's CPU generator and cv2's from each
         sample's key before it is built, and from the batch's before it is collated: any number and kind of workers draw
-        the same, also after a resume. Outside worker processes, samples are then built one at a time, and the
-        generators are put back behind each (cv2's cannot be). Threads share them with the caller: a loop that draws
-        from them itself, while threads build, disturbs both; processes have their own.
+        the same, also after a resume. Seeded besides are transforms of albumentations, imgaug and MONAI that the
+        dataset holds, since they draw from generators of their own (:mod:`penstock.datasets.libraries`); other
+        generators are not, and ``penstock.torch.check`` names them. Outside worker processes, samples are then built
+        one at a time, and the global generators are put back behind each (cv2's cannot be). Threads share them with the
+        caller: a loop that draws from them itself, while threads build, disturbs both; processes have their own.
     pin_memory, generator : bool, object
         torch's. They are refused: :class:`penstock.torch.DataLoader` takes them.
 

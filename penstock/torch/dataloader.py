@@ -77,8 +77,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     seed_per_sample : bool
         Seed ``random``, ``numpy.random``, torch's CPU generator and, where it is imported, cv2's from each sample's key
         before it is built, and from the batch's before it is collated: any number and kind of workers draw the same,
-        also after a resume. Outside worker processes, samples are then built one at a time, and the generators are put
-        back behind each (cv2's cannot be).
+        also after a resume. Seeded besides are transforms of albumentations, imgaug and MONAI that the dataset holds;
+        other generators are not, and :func:`penstock.torch.check` names them. Outside worker processes, samples are
+        then built one at a time, and the global generators are put back behind each (cv2's cannot be).
     on_error : {"raise", "skip", "replace"}
         What becomes of a sample that cannot be built. "raise": its batch is an error. "skip": its batch is shorter; one
         with nothing left is not delivered. "replace": another sample of the same batch, chosen by the sample's own key,
