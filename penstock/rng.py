@@ -148,14 +148,15 @@ class _Scope:
     kind: ClassVar[int]
     """Part of the key of what is seeded for it."""
 
+    _generator: np.random.Generator
+    _calls: int
+
     def __init__(self, seed: int, epoch: int, number: int) -> None:
-        self._key = seed, epoch, number
-        self._generator: np.random.Generator | None = None
-        self._calls = 0
-        self._token: contextvars.Token[_Scope | None] | None = None
-        self._seeded: AbstractContextManager[None] | None = None
+        self._key = seed, epoch, number  # entered for every sample: what few ask for is made when it is asked for
 
     def __enter__(self) -> None:
+        self._token: contextvars.Token[_Scope | None] | None = None
+        self._seeded: AbstractContextManager[None] | None = None
         outer = _current.get()
         if outer is not None and outer._key == self._key and outer.kind == self.kind:  # noqa: SLF001  # of this class
             return
@@ -174,7 +175,9 @@ class _Scope:
 
     def generator(self) -> np.random.Generator:
         """The one generator of this scope."""
-        if self._generator is None:
+        try:
+            return self._generator
+        except AttributeError:
             seed, epoch, number = self._key
             # Drawing moves counter word 0 on. Bit 63 keeps these streams off the ops', bit 62 the batches' off the
             # samples'.
@@ -182,12 +185,13 @@ class _Scope:
             counter = np.array([0, 0, number & _WORD, place], np.uint64)
             key = np.array([seed & _WORD, 1], np.uint64)
             self._generator = np.random.Generator(np.random.Philox(counter=counter, key=key))
-        return self._generator
+            return self._generator
 
     def next_keys(self) -> SampleKeys | None:
         """See :func:`next_keys`."""
         seed, epoch, number = self._key
-        calls, self._calls = self._calls, self._calls + 1
+        calls = getattr(self, "_calls", 0)
+        self._calls = calls + 1
         return SampleKeys((seed + calls * _GOLDEN) & _WORD, epoch, np.array([number], np.int64))
 
 

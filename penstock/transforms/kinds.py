@@ -7,6 +7,7 @@ picture, but has no kind, would stay in place while the image moves: :func:`kind
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -14,7 +15,7 @@ from typing import Any, Final
 from penstock.errors import ArgumentError
 from penstock.sample import Field, Tree, tree_leaves
 
-__all__ = ["MOVED", "check_kinds", "kinds_by_name", "refused_target", "suggested_kind", "walk"]
+__all__ = ["MOVED", "check_kinds", "collect", "kinds_by_name", "refused_target", "suggested_kind", "walk"]
 
 MOVED: Final = ("image", "boxes", "keypoints", "mask")
 """Kinds that ops act on; every other kind passes through."""
@@ -66,8 +67,10 @@ def kinds_by_name(sample: Any, mover: object = None) -> Tree:
     if isinstance(sample, tuple | list):
         of_tuple = ("image", *(None for _ in sample[1:]))
         if mover is not None:
-            for place, name in enumerate(getattr(sample, "_fields", [None] * len(sample))[1:], 1):
-                for path in _targets(name, sample[place]):
+            names = getattr(sample, "_fields", None)
+            for place, value in enumerate(sample[1:], 1):
+                name = None if names is None else names[place]
+                for path in _targets(name, value) if name is not None or isinstance(value, Mapping) else ():
                     inner = _nested(path[1:]) if len(path) > 1 else suggested_kind(name)
                     tree = (*of_tuple[:place], inner, *of_tuple[place + 1 :])
                     raise refused_target((place, *path[1:]) if name is None else path, mover, tree, of_tuple)
@@ -77,8 +80,11 @@ def kinds_by_name(sample: Any, mover: object = None) -> Tree:
 
 def suggested_kind(name: Any) -> str | None:
     """The kind that a field's name speaks of (``"gt_bboxes"``: boxes); None for all other names."""
-    if not isinstance(name, str):
-        return None
+    return _kind_of_name(name) if isinstance(name, str) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _kind_of_name(name: str) -> str | None:
     words = [word for word in re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", name) if word.lower() not in _FORMATS]
     return _KIND_OF.get(words[-1].lower()) if words else None
 
@@ -94,32 +100,55 @@ def refused_target(path: tuple[Any, ...], mover: object, moved: Tree, left: Tree
 
 
 def walk(kinds: Tree, sample: Any, visit: Callable[[Any, Any], Any]) -> Any:
-    """Rebuild ``sample`` with ``visit(kind, value)`` in place of each value that ``kinds`` names."""
+    """Rebuild ``sample`` with ``visit(kind, value)`` in place of each value that ``kinds`` names.
+
+    :func:`collect` has found that they fit.
+    """
+    if kinds is None or type(kinds) is str:
+        return visit(kinds, sample)
     if isinstance(kinds, Mapping):
-        try:
-            return {**sample, **{name: walk(kind, sample[name], visit) for name, kind in kinds.items()}}
-        except (KeyError, TypeError) as error:
-            _refuse_structure(kinds, sample, error)
-            raise
-    if isinstance(kinds, tuple | list):
-        if not isinstance(sample, tuple | list) or len(kinds) != len(sample):
-            held = (
-                f"of {len(sample)} values" if isinstance(sample, tuple | list) else f"of type {type(sample).__name__}"
-            )
-            raise ArgumentError(f"a sample {held} does not fit the kinds {kinds!r}")
-        values = [walk(kind, value, visit) for kind, value in zip(kinds, sample, strict=True)]
-        return type(sample)(*values) if hasattr(sample, "_fields") else type(sample)(values)
-    return visit(kinds, sample)
+        return {**sample, **{name: walk(kind, sample[name], visit) for name, kind in kinds.items()}}
+    values = [walk(kind, value, visit) for kind, value in zip(kinds, sample, strict=True)]
+    return type(sample)(*values) if hasattr(sample, "_fields") else type(sample)(values)
 
 
-def _refuse_structure(kinds: Mapping[Any, Any], sample: Any, error: Exception) -> None:
-    """Raise if it is the kinds that do not fit; else the error is a visitor's."""
+def collect(kinds: Tree, sample: Any) -> list[tuple[str, Any]]:
+    """(kind, value) of the values that ``kinds`` names, in order.
+
+    Raises
+    ------
+    ArgumentError
+        If the sample has another structure.
+    """
+    found: list[tuple[str, Any]] = []
+    _collect(kinds, sample, found)
+    return found
+
+
+def _collect(kinds: Tree, sample: Any, found: list[tuple[str, Any]]) -> None:
+    if kinds is None:
+        return
+    if type(kinds) is str:
+        found.append((kinds, sample))
+    elif isinstance(kinds, Mapping):
+        for name, kind in kinds.items():
+            try:
+                value = sample[name]
+            except (KeyError, TypeError, IndexError) as error:
+                raise _misfit(kinds, name, sample) from error
+            _collect(kind, value, found)
+    elif not isinstance(sample, tuple | list) or len(kinds) != len(sample):
+        held = f"of {len(sample)} values" if isinstance(sample, tuple | list) else f"of type {type(sample).__name__}"
+        raise ArgumentError(f"a sample {held} does not fit the kinds {kinds!r}")
+    else:
+        for kind, value in zip(kinds, sample, strict=True):
+            _collect(kind, value, found)
+
+
+def _misfit(kinds: Mapping[Any, Any], name: Any, sample: Any) -> ArgumentError:
     if not isinstance(sample, Mapping):
-        raise ArgumentError(f"a sample of type {type(sample).__name__} does not fit the kinds {kinds!r}") from error
-    if missing := [name for name in kinds if name not in sample]:
-        raise ArgumentError(
-            f"kinds name the field {missing[0]!r}, and the sample has {', '.join(map(str, sample))}"
-        ) from error
+        return ArgumentError(f"a sample of type {type(sample).__name__} does not fit the kinds {kinds!r}")
+    return ArgumentError(f"kinds name the field {name!r}, and the sample has {', '.join(map(str, sample))}")
 
 
 def _targets(name: Any, value: Any, depth: int = 0) -> Iterator[tuple[Any, ...]]:

@@ -19,7 +19,7 @@ from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decode import Decode, as_bytes
 from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
-from penstock.transforms.kinds import check_kinds, kinds_by_name, walk
+from penstock.transforms.kinds import check_kinds, collect, kinds_by_name, walk
 from penstock.transforms.program import Program
 from penstock.transforms.targets import along, as_boxes, as_keypoints, collatable, refuse_other_size
 
@@ -72,6 +72,7 @@ class Pipeline:
                 raise ArgumentError(f"Decode stands first in a pipeline, not at position {position} of {self!r}")
         self.mover: Op | None = next((op for op in self.ops if _moves(op)), None)
         self._first = first_on_pixels(self.ops)
+        self._compares = tuple(i == self._first or _moves(op) for i, op in enumerate(self.ops))
         self._last = max((i for i, op in enumerate(self.ops) if not _is_on_sample(op)), default=-1)
         self.spec(ImageSpec())
 
@@ -148,6 +149,7 @@ class Pipeline:
 
     def _apply(self, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
         if (program := self._scaling(kinds)) is not None:
+            collect(kinds, sample)
             return walk(
                 kinds, sample, lambda kind, value: program.run_one(as_bytes(value), keys) if kind == "image" else value
             )
@@ -159,16 +161,16 @@ class Pipeline:
         return sample
 
     def _apply_op(self, op: Op, stream: int, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
-        held = _held(kinds, sample)
-        if op.takes_pixels:
-            if any(type(value) is not np.ndarray for kind, value in held if kind in {"image", "mask"}):
-                sample = walk(kinds, sample, lambda kind, value: _as_array(kind, value, op))
-                held = _held(kinds, sample)
-            if stream == self._first:
-                for image in (value for kind, value in held if kind == "image"):
-                    refuse_layout(image, op)
+        held = collect(kinds, sample)
+        if op.takes_pixels and not _are_arrays(held):
+            sample = walk(kinds, sample, lambda kind, value: _as_array(kind, value, op))
+            held = collect(kinds, sample)
+        if stream == self._first:
+            for kind, value in held:
+                if kind == "image":
+                    refuse_layout(value, op)
         size = _size(held, sample, kinds)
-        if stream == self._first or _moves(op):
+        if self._compares[stream]:
             _compare_sizes(held, size)
         params = draw_one(op, keys, size, stream)
         last = stream == self._last
@@ -189,7 +191,7 @@ class Pipeline:
 
         sample = walk(kinds, sample, moved)
         if isinstance(op, Decode):
-            held = _held(kinds, sample)
+            held = collect(kinds, sample)
             _compare_sizes(held, _size(held, sample, kinds))
         return sample
 
@@ -231,11 +233,9 @@ def _refuse_passing(transform: Any) -> None:
         )
 
 
-def _held(kinds: Tree, sample: Any) -> list[tuple[Any, Any]]:
-    """(kind, value) of all values that kinds name, in order."""
-    held: list[tuple[Any, Any]] = []
-    walk(kinds, sample, lambda kind, value: held.append((kind, value)))
-    return held
+def _are_arrays(held: list[tuple[str, Any]]) -> bool:
+    """Whether images and masks are NumPy's own arrays."""
+    return all(type(value) is np.ndarray or kind not in {"image", "mask"} for kind, value in held)
 
 
 def _as_array(kind: Any, value: Any, op: Op) -> Any:
@@ -244,7 +244,7 @@ def _as_array(kind: Any, value: Any, op: Op) -> Any:
     return as_mask(value, op) if kind == "mask" else value
 
 
-def _size(held: list[tuple[Any, Any]], sample: Any, kinds: Tree) -> tuple[int, int]:
+def _size(held: list[tuple[str, Any]], sample: Any, kinds: Tree) -> tuple[int, int]:
     """Width and height of the image that targets follow: the first one."""
     for kind, value in held:
         if kind == "image":
@@ -257,7 +257,7 @@ def _size(held: list[tuple[Any, Any]], sample: Any, kinds: Tree) -> tuple[int, i
     raise ArgumentError(f"no image in a sample of kinds {kinds!r}; a pipeline needs one to follow")
 
 
-def _compare_sizes(held: list[tuple[Any, Any]], size: tuple[int, int]) -> None:
+def _compare_sizes(held: list[tuple[str, Any]], size: tuple[int, int]) -> None:
     """Refuse masks of another size than their image's."""
     for kind, value in held:
         if kind == "mask":
