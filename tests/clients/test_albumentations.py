@@ -7,11 +7,13 @@ the same for any kind and number of workers, epoch by epoch, and after a resume.
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 
+os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # it would ask the network for a newer version
 torch = pytest.importorskip("torch")
 A: Any = pytest.importorskip("albumentations", minversion="2.0")
 
