@@ -220,6 +220,35 @@ def test_compile_says_why_it_cannot(photos: Path, transform: Any, fields: Any, w
 # torchvision's own folders
 
 
+def of_random(label: int) -> int:
+    """A target transform that draws."""
+    return 100 * label + random.randrange(100)
+
+
+def of_rng(label: int) -> int:
+    """Another."""
+    return 100 * label + int(ps.rng().integers(100))
+
+
+@pytest.mark.parametrize("target_transform", [of_random, of_rng])
+@pytest.mark.parametrize("kind", ["folder", "store"])
+def test_targets_that_draw_are_the_same_for_any_workers(photos: Path, target_transform: Any, kind: str) -> None:
+    """Seeded by sample, filled by threads or collated in processes; what draws from the sample's own is collated."""
+    if kind == "folder":
+        dataset: Any = pt.ImageFolder(photos / "photos", EVAL, target_transform)
+    else:
+        dataset = ps.StoreDataset(photos / "photos.lmdb", ("image", "label"), EVAL, target_transform)
+    given: dict[str, Any] = {"batch_size": 5, "shuffle": True, "seed": 3, "seed_per_sample": True}
+
+    runs = [
+        [labels.tolist() for _, labels in pt.DataLoader(dataset, num_workers=number, workers=workers, **given)]
+        for number, workers in ((0, "auto"), (1, "threads"), (2, "threads"), (1, "processes"), (2, "processes"))
+    ]
+
+    assert all(run == runs[0] for run in runs)
+    assert (spec_of(dataset) is not None) == (target_transform is of_random)
+
+
 def test_looking_at_a_target_transform_draws_nothing(photos: Path) -> None:
     """It is called once to see what it gives; the generators stand where they stood."""
 

@@ -27,7 +27,7 @@ from torchvision.datasets import folder
 
 from penstock.datasets.base import located
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
-from penstock.rng import globals_put_back
+from penstock.rng import globals_put_back, sample_scope
 from penstock.sample import ArraySpec, SampleKeys, Tree
 from penstock.torch.vision.native import Native
 from penstock.trace import stage
@@ -70,15 +70,18 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
     def spec(self) -> Tree | None:
         """Shape and dtype of image and target; None where the transforms do not end natively in one shape.
 
-        A ``target_transform`` is called once here, to see whether it gives ints.
+        A ``target_transform`` is called once here, to see whether it gives ints; if it raises, samples are collated.
         """
         native = self._current(anew=True)  # settings inside the transform may have been changed since the last epoch
         if native is None or native.spec is None or not self._is_plain() or not self.samples:
             return None
         target = self.samples[0][1]
         if self.target_transform is not None:
-            with globals_put_back():  # looking must not change what is drawn later
-                target = self.target_transform(target)
+            try:
+                with globals_put_back():  # looking must not change what is drawn later
+                    target = self.target_transform(target)
+            except Exception:  # noqa: BLE001  # raised again by the sample that it belongs to
+                return None
         return (native.spec, _TARGET) if type(target) is int else None
 
     def fill(
@@ -94,7 +97,7 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
         native.fill([path for path, _ in chosen], indices, out[0], keys, rows)
         targets = [target for _, target in chosen]
         if self.target_transform is not None:
-            targets = [self.target_transform(target) for target in targets]
+            targets = [self._transformed(target, keys, place) for place, target in enumerate(targets)]
         for target, index in zip(targets, indices.tolist(), strict=True):
             if type(target) is not int:
                 raise SampleError(
@@ -103,6 +106,11 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
                     index=index,
                 )
         out[1][rows] = targets
+
+    def _transformed(self, target: int, keys: SampleKeys, place: int) -> Any:
+        assert self.target_transform is not None
+        with sample_scope(keys.seed, keys.epoch, int(keys.indices[place])):
+            return self.target_transform(target)
 
     def fingerprint(self) -> str:
         """A hash of paths below ``root`` and of classes: another copy of the folder is the same, wherever it lies."""
