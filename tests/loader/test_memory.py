@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import threading
 from typing import Any
 
 import numpy as np
@@ -60,23 +62,37 @@ def test_a_batch_too_large_says_how_large(workers: str, module: str) -> None:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize(
-    "error", [OSError(12, "Cannot allocate memory"), MemoryError("Unable to allocate 22. TiB")], ids=repr
-)
-def test_what_the_system_refuses_says_the_same(workers: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("error", "said"), [(OSError, "Cannot allocate memory"), (MemoryError, "Unable to allocate")])
+def test_what_the_system_refuses_says_the_same(
+    workers: str, error: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The system's own words stand in the message."""
 
     def refuse(*_: Any) -> Any:
-        raise error
+        raise error(12, said)
 
     monkeypatch.setattr(SlotPool, "_allocate", refuse)
     monkeypatch.setattr(WorkerMemory, "take", refuse)
 
-    with pytest.raises(BatchMemoryError, match=str(error.args[-1])) as caught:
+    with pytest.raises(BatchMemoryError, match=said) as caught:
         first(ps.DataLoader(Rows(10), 4, **WORKERS[workers]))
 
     assert "4 samples" in str(caught.value)
     assert "(2, 3) float32" in str(caught.value)
+
+
+def test_threads_end_with_the_loader_that_failed() -> None:
+    """The errors of batches that nobody took keep no worker alive."""
+    before = set(threading.enumerate())
+    with pytest.raises(BatchMemoryError):
+        first(ps.DataLoader(Huge(), 20, **WORKERS["threads"]))
+
+    gc.collect()
+    left = set(threading.enumerate()) - before
+    for thread in left:
+        thread.join(5)
+
+    assert not any(thread.is_alive() for thread in left)
 
 
 def test_the_error_travels() -> None:
