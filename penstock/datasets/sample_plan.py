@@ -85,6 +85,7 @@ class SamplePlan:
         self._images: ImageTransform | None = None if self._pipeline is not None else as_image_transform(transform)
         self.target = self._find_target()
         self._settle_kinds(kinds)
+        self._kinds = self.selection.kinds
         self._refuse_encoded()
         self.spec: Tree | None = None
         self.reason = ""
@@ -110,7 +111,7 @@ class SamplePlan:
                     values[name] = self._images(bytes(values[name]))
         sample = selection.shaped(values)
         if self._pipeline is not None:
-            return self._pipeline(sample, kinds=selection.kinds)
+            return self._pipeline(sample, kinds=self._kinds)
         return sample if self._images is not None or self.transform is None else self.transform(sample)
 
     def filled_target(self, label: Any) -> Any:
@@ -249,7 +250,7 @@ class SamplePlan:
             self.reason = "its target_transform, and a callable of its pipeline, may draw from one generator"
             return None
         self.reason = "its pipeline transforms more than one image, or does not end in images of one shape and dtype"
-        self.program = self._pipeline.compile(self.selection.kinds)
+        self.program = self._pipeline.compile(self._kinds)
         return self.program.spec()
 
     def _plan_target(self, name: Any) -> ArraySpec | None:

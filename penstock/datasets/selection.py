@@ -53,7 +53,7 @@ class Selection:
         self.stored: dict[Any, str] = {name: field.kind for name, field in stored.items()}
         self.kind_of: dict[Any, str | None] = dict(self.stored)
         self._own = {name: field for name, field in self.names.items() if field not in store.schema}
-        self._blobs = {name: field.kind for name, field in stored.items() if field.is_blob}
+        self._blobs = [name for name, field in stored.items() if field.is_blob]
         self._arrays = [
             name for name, kind in self.stored.items() if kind in {"boxes", "keypoints"} or kind not in KINDS
         ]
@@ -102,13 +102,16 @@ class Selection:
         return dict(enumerate(tree)) if self._shape is tuple else tree
 
     def values(self, record: Record, *, views: bool) -> dict[Any, Any]:
-        """The record's fields by name; encoded images as views of the store if ``views``, all other blobs as bytes."""
+        """The record's fields by name; images and masks to be transformed as views of the store if ``views``.
+
+        All other blobs are bytes.
+        """
         values: dict[Any, Any] = {
             name: getattr(record, field) if name in self._own else record.fields[field]
             for name, field in self.names.items()
         }
-        for name, kind in self._blobs.items():
-            if not (views and kind in {"image", "mask"}):
+        for name in self._blobs:
+            if not (views and self.kind_of[name] in {"image", "mask"}):
                 values[name] = bytes(values[name])
         for name in self._arrays:
             values[name] = np.array(values[name])  # a store's is a view of the record, which nobody may write to

@@ -148,6 +148,16 @@ def test_none_leaves_a_field_as_it_is() -> None:
     np.testing.assert_array_equal(dataset[0][1], [2, 3, 10, 12])
 
 
+def test_an_image_that_is_left_as_it_is_is_bytes() -> None:
+    """A view of the store's memory is for transforms alone."""
+    store = Targets("mask", "mask", encoded(3))
+
+    sample = ps.StoreDataset(store, ("image", "mask"), FLIP, kinds={"mask": None})[0]
+
+    assert type(sample[1]) is bytes
+    assert sample[1] == bytes(encoded(3))
+
+
 def test_what_moves_is_not_filled() -> None:
     """Targets that follow the image take the general path, where every sample is right."""
     dataset = ps.StoreDataset(bbox(), ("image", "bbox"), CROP, kinds={"bbox": "boxes"})
