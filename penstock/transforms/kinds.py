@@ -15,9 +15,9 @@ from typing import Any, Final
 from penstock.errors import ArgumentError
 from penstock.sample import Field, Tree, tree_leaves
 
-__all__ = ["MOVED", "check_kinds", "collect", "kinds_by_name", "refused_target", "suggested_kind", "walk"]
+__all__ = ["check_kinds", "collect", "kinds_by_name", "refused_target", "suggested_kind", "walk"]
 
-MOVED: Final = ("image", "boxes", "keypoints", "mask")
+_MOVED: Final = ("image", "boxes", "keypoints", "mask")
 """Kinds that ops act on; every other kind passes through."""
 
 _WORDS: Final = {
@@ -58,7 +58,7 @@ def kinds_by_name(sample: Any, mover: object = None) -> Tree:
         If a field looks like a target and has no kind.
     """
     if isinstance(sample, Mapping):
-        kinds = {name: name for name in sample if name in MOVED}
+        kinds = {name: name for name in sample if name in _MOVED}
         if mover is not None:
             for name, value in sample.items():
                 for path in [] if name in kinds else _targets(name, value):
