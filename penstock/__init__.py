@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from penstock.errors import (
         ArgumentError,
+        BatchMemoryError,
         CorruptRecordError,
         DecodeError,
         ImageTooLargeError,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError",
     "ArrayDataset",
+    "BatchMemoryError",
     "BatchSampler",
     "BucketBatchSampler",
     "ChainDataset",
@@ -131,9 +133,9 @@ _HOMES: Final = {
     "penstock.collate": "default_collate default_convert",
     "penstock.datasets": "ArrayDataset ChainDataset ConcatDataset Dataset IterableDataset StackDataset StoreDataset "
     "Subset random_split",
-    "penstock.errors": "ArgumentError CorruptRecordError DecodeError ImageTooLargeError IncompleteStoreError "
-    "OptionalPackageError PackError PenstockError RecordIndexError SampleError StallError StateError StoreError "
-    "StoreFormatError StoreNotFoundError UnsupportedImageError WorkerError",
+    "penstock.errors": "ArgumentError BatchMemoryError CorruptRecordError DecodeError ImageTooLargeError "
+    "IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError SampleError StallError "
+    "StateError StoreError StoreFormatError StoreNotFoundError UnsupportedImageError WorkerError",
     "penstock.loader": "DataLoader",
     "penstock.pack": "index pack verify",
     "penstock.sample": "Field Record Schema",

@@ -241,7 +241,9 @@ def info(
     store: Store,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    sheet: Annotated[Path | None, typer.Option(help="Also draw samples with their labels into this PNG.")] = None,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Also draw samples with their labels into this file: .png, .jpg or .webp.")
+    ] = None,
     classes: Classes = None,
 ) -> None:
     """Show what STORE holds: fields, classes, and the sizes and formats of its images."""

@@ -16,6 +16,7 @@
     │   ├── UnsupportedImageError                 a valid image of a kind nobody here reads
     │   └── ImageTooLargeError                    declared size above the cap
     ├── SampleError              (RuntimeError)   a sample failed in a dataset or transform
+    ├── BatchMemoryError         (MemoryError)    a batch is larger than the memory that there is
     ├── WorkerError              (RuntimeError)   a worker process died, or could not be started
     ├── StateError               (ValueError)     a state_dict that does not belong to this loader
     └── StallError               (TimeoutError, RuntimeError)   nothing arrived within the limit
@@ -30,6 +31,7 @@ from typing import Any
 
 __all__ = [
     "ArgumentError",
+    "BatchMemoryError",
     "CorruptRecordError",
     "DecodeError",
     "ImageTooLargeError",
@@ -138,6 +140,10 @@ class ImageTooLargeError(DecodeError):
 
 class SampleError(PenstockError, RuntimeError):
     """A sample failed in a dataset, a transform or collation; the original is the ``__cause__``."""
+
+
+class BatchMemoryError(PenstockError, MemoryError):
+    """A batch is larger than the memory that there is; the message says how large it is, and a sample of it."""
 
 
 class WorkerError(PenstockError, RuntimeError):

@@ -2,10 +2,17 @@
 
 Two doors. Ops draw for a whole chunk at once with :func:`uniforms` (this NumPy text is the specification;
 the native core computes the same numbers). User code calls :func:`generator` (``penstock.rng()``) inside
-``__getitem__`` or a transform and gets the current sample's own ``numpy.random.Generator``.
+``__getitem__``, a transform or ``collate_fn`` and gets the current sample's, or batch's, ``numpy.random.Generator``.
+
+::
+
+    sample_scope(seed, epoch, index) ──┬── generator()    one for the sample, made when it is first asked for
+      (entered again for the same      └── next_keys()    the sample's key for a pipeline; another one at each call
+       sample: goes on)
 
 Code that draws from the global generators (``random``, ``numpy.random``, torch's, cv2's) knows no keys: inside
-:func:`seeding_globals` these are seeded at the beginning of each sample, and of each collation.
+:func:`seeding_globals` these are seeded at the beginning of each sample, and of each collation, and whatever else the
+caller knows to hold generators.
 
 Philox4x32-10: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -17,10 +24,10 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +37,9 @@ from penstock.sample import SampleKeys
 
 __all__ = [
     "batch_scope",
-    "current_keys",
     "generator",
+    "globals_put_back",
+    "next_keys",
     "philox4x32",
     "sample_scope",
     "seeding_globals",
@@ -43,8 +51,11 @@ __all__ = [
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW: Final = np.uint64(0xFFFFFFFF)
-_current: contextvars.ContextVar[tuple[int, int, int] | None] = contextvars.ContextVar("penstock-sample", default=None)
-_seeding: contextvars.ContextVar[str] = contextvars.ContextVar("penstock-seeding", default="")
+_WORD: Final = 0xFFFFFFFFFFFFFFFF
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+"""2**64 divided by the golden ratio, odd: its multiples are spread over all 64-bit numbers."""
+_current: contextvars.ContextVar[_Scope | None] = contextvars.ContextVar("penstock-scope", default=None)
+_seeding: contextvars.ContextVar[_Seeding | None] = contextvars.ContextVar("penstock-seeding", default=None)
 
 _turn = threading.RLock()
 """The global generators are the process's: threads that seed them take turns, sample by sample."""
@@ -127,41 +138,88 @@ def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
     return (wide * np.float64(2.0**-53)).reshape(n, blocks * 2)[:, :count]
 
 
-class sample_scope:  # noqa: N801  # a context manager, written as one; entered once for every sample
-    """Make (seed, epoch, index) the current sample of this thread while the body runs."""
+class _Scope:
+    """What is being built in this thread while the body runs, and its random numbers.
 
-    __slots__ = ("_key", "_seeded", "_token")
+    Entered for what is being built already, it changes nothing: the outer scope goes on.
+    """
 
-    def __init__(self, seed: int, epoch: int, index: int) -> None:
-        self._key = seed, epoch, index
-        self._seeded: AbstractContextManager[None] | None = None
+    __slots__ = ("_calls", "_generator", "_key", "_seeded", "_token")
+    kind: ClassVar[int]
+    """Part of the key of what is seeded for it."""
+
+    _generator: np.random.Generator
+    _calls: int
+
+    def __init__(self, seed: int, epoch: int, number: int) -> None:
+        self._key = seed, epoch, number  # entered for every sample: what few ask for is made when it is asked for
 
     def __enter__(self) -> None:
-        if _seeding.get() and _current.get() != self._key:
-            self._seeded = _seeded(*self._key, 0)
+        self._token: contextvars.Token[_Scope | None] | None = None
+        self._seeded: AbstractContextManager[None] | None = None
+        outer = _current.get()
+        if outer is not None and outer._key == self._key and outer.kind == self.kind:  # noqa: SLF001  # of this class
+            return
+        if _seeding.get() is not None:
+            self._seeded = _seeded(*self._key, self.kind)
             self._seeded.__enter__()
-        self._token = _current.set(self._key)
+        self._token = _current.set(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _current.reset(self._token)
+        if self._token is not None:
+            _current.reset(self._token)
         if self._seeded is not None:
             self._seeded.__exit__(kind, error, trace)
 
+    def generator(self) -> np.random.Generator:
+        """The one generator of this scope."""
+        try:
+            return self._generator
+        except AttributeError:
+            seed, epoch, number = self._key
+            # Drawing moves counter word 0 on. Bit 63 keeps these streams off the ops', bit 62 the batches' off the
+            # samples'.
+            place = epoch & 0xFFFFFFFF | 1 << 63 | self.kind << 62
+            counter = np.array([0, 0, number & _WORD, place], np.uint64)
+            key = np.array([seed & _WORD, 1], np.uint64)
+            self._generator = np.random.Generator(np.random.Philox(counter=counter, key=key))
+            return self._generator
+
+    def next_keys(self) -> SampleKeys | None:
+        """See :func:`next_keys`."""
+        seed, epoch, number = self._key
+        calls = getattr(self, "_calls", 0)
+        self._calls = calls + 1
+        return SampleKeys((seed + calls * _GOLDEN) & _WORD, epoch, np.array([number], np.int64))
+
+
+class sample_scope(_Scope):  # noqa: N801  # a context manager, written as one; entered once for every sample
+    """Make (seed, epoch, index) the current sample of this thread while the body runs."""
+
+    __slots__ = ()
+    kind: ClassVar[int] = 0
+
+
+class batch_scope(_Scope):  # noqa: N801  # as sample_scope
+    """Where batch (seed, epoch, number) is collated; no sample is the current one."""
+
+    __slots__ = ()
+    kind: ClassVar[int] = 1
+
+    def next_keys(self) -> SampleKeys | None:
+        """None: a batch is no sample."""
+        return None
+
+
+class _Seeding(NamedTuple):
+    put_back: bool
+    others: Sequence[Callable[[int], None]]
+
 
 @contextmanager
-def batch_scope(seed: int, epoch: int, batch: int) -> Iterator[None]:
-    """Where a batch is collated; no sample is the current one."""
-    if _seeding.get():
-        with _seeded(seed, epoch, batch, 1):
-            yield
-    else:
-        yield
-
-
-@contextmanager
-def seeding_globals(*, put_back: bool) -> Iterator[None]:
+def seeding_globals(*, put_back: bool, others: Sequence[Callable[[int], None]] = ()) -> Iterator[None]:
     """While the body runs, each :func:`sample_scope` seeds the global generators from its sample's key.
 
     These are ``random``, ``numpy.random``, and, where they are imported, torch's for the CPU and cv2's.
@@ -171,8 +229,10 @@ def seeding_globals(*, put_back: bool) -> Iterator[None]:
     put_back : bool
         Whether the process has other users of these generators: then one sample at a time is built, whichever thread
         builds it, and the state before it is put back after it (cv2's cannot be). False: the process is a worker.
+    others : sequence of callable
+        What seeds generators besides: each is called with 63 bits of its own. Their states are not put back.
     """
-    token = _seeding.set("put back" if put_back else "alone")
+    token = _seeding.set(_Seeding(put_back, others))
     try:
         yield
     finally:
@@ -181,7 +241,7 @@ def seeding_globals(*, put_back: bool) -> Iterator[None]:
 
 def seeds_globals() -> bool:
     """Whether the caller runs inside :func:`seeding_globals`."""
-    return bool(_seeding.get())
+    return _seeding.get() is not None
 
 
 @contextmanager
@@ -194,27 +254,35 @@ def undisturbed() -> Iterator[None]:
 @contextmanager
 def _seeded(seed: int, epoch: int, number: int, kind: int) -> Iterator[None]:
     """Global generators seeded from a key: of a sample (``kind`` 0) or of a batch (1)."""
-    if _seeding.get() == "alone":
-        _seed_globals(seed, epoch, number, kind)
+    how = _seeding.get()
+    assert how is not None, "entered only inside of seeding_globals"
+    if not how.put_back:
+        _seed_globals(seed, epoch, number, kind, how.others)
         yield
         return
-    with _turn:
-        torch = sys.modules.get("torch")
-        of_random, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is meant
-        of_torch = None if torch is None else torch.default_generator.get_state()
-        try:
-            _seed_globals(seed, epoch, number, kind)
-            yield
-        finally:
-            random.setstate(of_random)
-            np.random.set_state(of_numpy)  # noqa: NPY002  # as above
-            if torch is not None:
-                torch.default_generator.set_state(of_torch)
+    with _turn, globals_put_back():
+        _seed_globals(seed, epoch, number, kind, how.others)
+        yield
 
 
-def _seed_globals(seed: int, epoch: int, number: int, kind: int) -> None:
+@contextmanager
+def globals_put_back() -> Iterator[None]:
+    """Put the states of ``random``, ``numpy.random`` and torch's CPU generator back when the body has ended."""
+    torch = sys.modules.get("torch")
+    of_random, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is meant
+    of_torch = None if torch is None else torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(of_random)
+        np.random.set_state(of_numpy)  # noqa: NPY002  # as above
+        if torch is not None:
+            torch.default_generator.set_state(of_torch)
+
+
+def _seed_globals(seed: int, epoch: int, number: int, kind: int, others: Sequence[Callable[[int], None]]) -> None:
     halves = (half & 0xFFFFFFFF for word in (seed, epoch, number) for half in (word, word >> 32))
-    words = np.random.SeedSequence([*halves, kind]).generate_state(9)
+    words = np.random.SeedSequence([*halves, kind]).generate_state(9 + 2 * len(others))
     random.seed(words[0:2].tobytes())
     np.random.seed(words[2:6])  # noqa: NPY002  # the global one is meant
     torch: Any = sys.modules.get("torch")
@@ -223,36 +291,40 @@ def _seed_globals(seed: int, epoch: int, number: int, kind: int) -> None:
     cv2: Any = sys.modules.get("cv2")
     if cv2 is not None:
         cv2.setRNGSeed(int(words[8]) >> 1)
+    for place, other in enumerate(others):
+        other(int(words[9 + 2 * place]) << 31 | int(words[10 + 2 * place]) >> 1)
 
 
-def current_keys() -> SampleKeys | None:
-    """The current sample's key as a chunk of one, for ops that draw; None outside a sample."""
-    if (current := _current.get()) is None:
-        return None
-    seed, epoch, index = current
-    return SampleKeys(seed, epoch, np.array([index], np.int64))
+def next_keys() -> SampleKeys | None:
+    """The current sample's key as a chunk of one, for a pipeline that draws; None outside a sample.
+
+    The first call gives the key that filled rows are drawn by, and each further one of the same sample another: two
+    pipelines that one sample goes through draw other numbers. Its seed is the sample's plus a multiple of a constant.
+    """
+    scope = _current.get()
+    return None if scope is None else scope.next_keys()
 
 
 def generator() -> np.random.Generator:
-    """The current sample's own random generator, as ``penstock.rng()``.
+    """The random generator of what is being built, as ``penstock.rng()``.
 
     Returns
     -------
     numpy.random.Generator
-        A new Philox generator at the start of the stream of (seed, epoch, index): the same numbers for any number
-        and kind of workers, and after a resume. Two calls within one sample return the same stream; keep the first.
+        In ``__getitem__`` and transforms: the sample's, a Philox generator keyed by (seed, epoch, index). In
+        ``collate_fn``: the batch's, keyed by (seed, epoch, number of the batch). The same numbers for any number and
+        kind of workers, and after a resume. All calls within one sample (or batch) return the same generator, which
+        goes on where the call before stopped.
 
     Raises
     ------
     ArgumentError
-        Outside a sample that a penstock loader is building.
+        Where a penstock loader builds neither a sample nor a batch.
     """
-    current = _current.get()
-    if current is None:
-        raise ArgumentError("penstock.rng() belongs inside __getitem__ or a transform that a penstock loader runs")
-    seed, epoch, index = current
-    # Counter words 2 and 3 hold the sample's place; drawing moves word 0 on. Bit 63 keeps this stream off the ops'.
-    counter = np.array([0, 0, index & 0xFFFFFFFFFFFFFFFF, epoch & 0xFFFFFFFF | 1 << 63], np.uint64)
-    return np.random.Generator(
-        np.random.Philox(counter=counter, key=np.array([seed & 0xFFFFFFFFFFFFFFFF, 1], np.uint64))
-    )
+    scope = _current.get()
+    if scope is None:
+        raise ArgumentError(
+            "penstock.rng() is the generator of the current sample, and there is no current sample here: call it "
+            "inside __getitem__, a transform or collate_fn that a penstock loader runs"
+        )
+    return scope.generator()

@@ -227,9 +227,8 @@ class Layout:
     """
 
     def __init__(self, spec: Tree, rows: int) -> None:
-        self.rows = rows
+        self.rows, self.spec = rows, spec
         self.nbytes = 0
-        self._spec = spec
         for leaf in tree_leaves(spec):
             if leaf.dtype.hasobject:
                 raise ArgumentError(f"a slot holds plain numbers, not dtype {leaf.dtype}")
@@ -242,7 +241,7 @@ class Layout:
 
     def resized(self, rows: int) -> Layout:
         """The same for batches of ``rows`` samples."""
-        return Layout(self._spec, rows)
+        return Layout(self.spec, rows)
 
     def arrays(self, lease: Lease, rows: int | None = None) -> Tree:
         """The batch's arrays as views of ``lease``, of ``rows`` samples (all by default); content is arbitrary."""

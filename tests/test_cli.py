@@ -205,6 +205,16 @@ def test_info_for_programs(photos: Path, tmp_path: Path) -> None:
         assert sheet.format == "PNG"
 
 
+@pytest.mark.parametrize(("name", "words"), [("nodir/x.png", "does not exist"), ("x.txt", ".png")])
+def test_a_sheet_that_cannot_be_is_one_line(photos: Path, tmp_path: Path, name: str, words: str) -> None:
+    """A usage error without a traceback."""
+    done = run("info", photos, "--sheet", tmp_path / name)
+
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert words in done.stderr
+
+
 @pytest.mark.parametrize("command", ["info", "verify"])
 def test_missing_store_is_one_line(command: str, tmp_path: Path) -> None:
     """A store that is not there is one line on standard error, exit code 1."""

@@ -15,6 +15,7 @@ import penstock as ps
 PROMISED = [
     "ArgumentError",
     "ArrayDataset",
+    "BatchMemoryError",
     "BatchSampler",
     "BucketBatchSampler",
     "ChainDataset",

@@ -24,6 +24,11 @@ class StackDataset(Dataset[Any]):
         Samples are tuples.
     **kwargs : dataset
         Samples are dicts. One of the two kinds, not both.
+
+    Notes
+    -----
+    A loader asks each dataset for its part of a sample under the sample's key: datasets with the same random pipeline
+    draw the same numbers, and ``penstock.rng()`` begins anew in each.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

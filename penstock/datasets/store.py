@@ -12,30 +12,26 @@ Knows no worker; errors name store, key and index.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock import stores
 from penstock.datasets.base import Dataset, located
 from penstock.datasets.indexing import MEMORY_NBYTES, DecodeIndices
+from penstock.datasets.sample_plan import SamplePlan
 from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
-from penstock.sample import ArraySpec, Record, SampleKeys, Tree
-from penstock.stores.base import Store
+from penstock.sample import Record, SampleKeys, Tree
+from penstock.stores.base import Store, checked_index
 from penstock.trace import stage
 
 if TYPE_CHECKING:
-    from penstock.transforms.pipeline import Pipeline
+    from penstock.transforms.base import Op
 
 __all__ = ["StoreDataset"]
-
-_NUMBERS: Final = {"label": np.dtype(np.int64), "int": np.dtype(np.int64), "float": np.dtype(np.float64)}
-"""Kinds whose column is copied row by row, and the dtype that collation would give them."""
-
-_FIXED_ARRAY: Final = re.compile(r"^(\w+)\[(\d+(?:,\d+)*)\]$")
 
 
 class StoreDataset(Dataset[Any]):
@@ -43,14 +39,20 @@ class StoreDataset(Dataset[Any]):
 
     Parameters
     ----------
-    store : Store
-        As :func:`penstock.open` gives it.
+    store : Store, str or path
+        As :func:`penstock.open` gives it, or what that opens.
     fields : str, tuple, list or mapping, optional
         Shapes the sample: one name gives the bare value, a tuple or list of names gives tuples, a mapping
-        {name: field} gives dicts, None gives dicts of every field.
-    transform : Pipeline or callable, optional
-        Applied to the whole sample. A pipeline knows each field's kind from the schema; one whose images all end in one
-        shape fills batches directly. Without one, images stay encoded ``bytes``.
+        {name: field} gives dicts, None gives dicts of every field. Besides the store's fields, every record has
+        ``index``, its number in the store, and ``key``, its name.
+    transform : Pipeline, list of ops, or callable, optional
+        A pipeline knows each field's kind from the schema; one whose images all end in one shape fills batches
+        directly. A transform of torchvision's is called with the image alone, and compiled as
+        :class:`penstock.torch.ImageFolder` does it. Any other callable is called with the whole sample, images still
+        encoded. Without one, images stay encoded ``bytes``.
+    target_transform : callable, optional
+        Called with the label; batches stay filled where it gives ints or floats. It is called once when the dataset is
+        made, to see that.
     index : {"auto", "rows", "tiles"} or path, optional
         Decode indices, which let a crop begin inside a JPEG; they change no pixel, and are used where batches are
         filled. "auto": those beside the store (``penstock index``), if it has them; what is missing is learned while
@@ -58,40 +60,62 @@ class StoreDataset(Dataset[Any]):
         spare what lies beside a crop, too). A path: a cache file that is made, and added to by each run. None: none.
     index_memory : int
         Most bytes that indices learned in memory take, in each process.
+    kinds : mapping of str to str, optional
+        What fields of the store are to a pipeline, where that is not what the schema says: ``{"bbox": "boxes"}`` moves
+        an array with the image, ``{"bbox": None}`` leaves it as it is. Default: the pipeline's own, else the schema's.
+
+    Raises
+    ------
+    ArgumentError
+        If a field is not there, or looks like a target (``bbox``, ``masks``) that the transform would leave in place.
+    StoreError
+        If a path cannot be opened.
+
+    Notes
+    -----
+    ``dataset[i]`` is a sample, ``dataset[i:j]`` a list of samples; negative numbers count from the end. Another
+    ``transform`` or ``target_transform`` on the dataset counts from the next sample and the next epoch on.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: Store | str | os.PathLike[str],
         fields: str | Sequence[str] | Mapping[str, str] | None = None,
-        transform: Callable[[Any], Any] | None = None,
+        transform: Callable[[Any], Any] | Op | Sequence[Any] | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
         *,
         index: str | os.PathLike[str] | None = "auto",
         index_memory: int = MEMORY_NBYTES,
+        kinds: Mapping[str, str | None] | None = None,
     ) -> None:
-        self.store = store
+        self.store = store if isinstance(store, Store) else stores.open(store)
         self.fields = fields
-        self.transform = transform
+        self.transform, self.target_transform = transform, target_transform
         self.index, self.index_memory = index, index_memory
-        self._selection = _Selection(store, fields)
-        self._pipeline = _as_pipeline(transform)
-        self._filling = self._plan_filling()
+        self._kinds = kinds
+        self._plan = self._new_plan()
         self._indices = self._open_indices()
 
     def __len__(self) -> int:
         return len(self.store)
 
-    def __getitem__(self, index: int) -> Any:
-        record = self._read([index])[0]
-        return self._transformed(record)
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        """A sample; a slice gives a list of samples."""
+        if isinstance(index, slice):
+            return [self._sample(record) for record in self._read(range(*index.indices(len(self))))]
+        return self._sample(self._read([checked_index(index, "a StoreDataset")])[0])
 
     def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> list[Any]:
         """Samples ``indices``, read at once and each transformed under its own key."""
         samples = []
         for record, drawn in zip(self._read(indices), keys.indices.tolist(), strict=True):
             with sample_scope(keys.seed, keys.epoch, drawn):
-                samples.append(self._transformed(record))
+                samples.append(self._sample(record))
         return samples
+
+    def why_not_filled(self) -> str:
+        """Why samples are built one by one, in words; empty where rows of batches are filled."""
+        return self._current().reason
 
     def fingerprint(self) -> str:
         """The store's: fields and transform may change from run to run."""
@@ -99,49 +123,52 @@ class StoreDataset(Dataset[Any]):
 
     def spec(self) -> Tree | None:
         """Shapes and dtypes of a sample; None where one of its fields has no fixed shape."""
-        return None if self._filling is None else self._filling.spec
+        return self._current().spec
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
         """Decode and augment straight into ``out``; see :class:`~penstock.datasets.base.Filler`."""
-        filling = self._filling
-        if filling is None:
+        plan = self._current()
+        if plan.spec is None:
             raise ArgumentError("samples of this dataset have no fixed shape: there are no rows to fill")
         if rows is None:
             rows = np.arange(len(indices), dtype=np.int64)
         if (indices < 0).any():
             indices = np.where(indices < 0, indices + len(self), indices)
-        parts = self._selection.parts(out)
-        if filling.program is not None or filling.arrays:
-            self._fill_from_records(filling, indices, parts, keys, rows)
-        for name, column in filling.columns.items():
-            parts[name][rows] = column[indices]
+        parts = plan.selection.parts(out)
+        if plan.program is not None or plan.arrays:
+            self._fill_from_records(plan, indices, parts, keys, rows)
+        for name, column in plan.columns.items():
+            values = column[indices]
+            parts[name][rows] = values if name != plan.target else self._targets(plan, values, indices, keys)
+        for name in plan.numbers:
+            parts[name][rows] = indices
 
     def _fill_from_records(
         self,
-        filling: _Filling,
+        plan: SamplePlan,
         indices: NDArray[np.int64],
         parts: Mapping[Any, Any],
         keys: SampleKeys,
         rows: NDArray[np.int64],
     ) -> None:
         images: list[Any]
-        if filling.arrays:
+        if plan.arrays:
             with stage("read", len(indices)):
                 records = self.store.read(indices)
-            for name, field in filling.arrays.items():
+            for name, field in plan.arrays.items():
                 target = parts[name]
                 for record, row in zip(records, rows.tolist(), strict=True):
                     target[row] = record.fields[field]
-            images = [record.fields[filling.image_field] for record in records] if filling.program else []
+            images = [record.fields[plan.image_field] for record in records] if plan.program else []
         else:
             with stage("read", len(indices)):
-                images = self.store.blobs(filling.image_field, indices)
-        if filling.program is not None:
+                images = self.store.blobs(plan.image_field, indices)
+        if plan.program is not None:
             failures: list[Any] = []
             indexed = None if self._indices is None else self._indices.of(indices)
-            filling.program.fill(images, parts[filling.image], keys, rows, failures=failures, indexed=indexed)
+            plan.program.fill(images, parts[plan.image], keys, rows, failures=failures, indexed=indexed)
             if indexed is not None and indexed.found:
                 assert self._indices is not None, "they gave it"
                 self._indices.keep(indices, indexed)
@@ -149,114 +176,53 @@ class StoreDataset(Dataset[Any]):
                 first = min(failures, key=lambda failure: failure.position)
                 raise self._placed(first.error, *self._read([int(indices[first.position])]))
 
+    def _targets(
+        self, plan: SamplePlan, labels: NDArray[Any], indices: NDArray[np.int64], keys: SampleKeys
+    ) -> list[Any]:
+        """The labels transformed, each under its sample's key."""
+        targets = []
+        for label, index, drawn in zip(labels.tolist(), indices.tolist(), keys.indices.tolist(), strict=True):
+            try:
+                with sample_scope(keys.seed, keys.epoch, drawn):
+                    targets.append(plan.filled_target(label))
+            except BaseException as error:  # noqa: BLE001  # raised again, with its place
+                raise self._placed(error, *self._read([index]))  # noqa: B904  # the same object, or one that is chained
+        return targets
+
     def _read(self, indices: Sequence[int]) -> list[Record]:
         count = len(self)
         with stage("read", len(indices)):
             return self.store.read([index + count if -count <= index < 0 else index for index in indices])
 
-    def _transformed(self, record: Record) -> Any:
-        sample = self._selection.sample(record, views=self._pipeline is not None)
-        if self.transform is None:
-            return sample
+    def _sample(self, record: Record) -> Any:
         try:
-            if self._pipeline is not None:
-                return self._pipeline(sample, kinds=self._selection.kinds)
-            return self.transform(sample)
+            return self._current().sample(record)
         except BaseException as error:  # noqa: BLE001  # raised again, with its place
             raise self._placed(error, record)  # noqa: B904  # the same object, or one that is chained
+
+    def _new_plan(self) -> SamplePlan:
+        return SamplePlan(self.store, self.fields, self.transform, self.target_transform, self._kinds)
+
+    def _current(self) -> SamplePlan:
+        """The plan for the present transforms, which may have been exchanged."""
+        plan = self._plan
+        if plan.transform is not self.transform or plan.target_transform is not self.target_transform:
+            plan = self._new_plan()
+            learned, self._indices = self._indices, None
+            self._plan = plan
+            self._indices = learned or self._open_indices()
+        return plan
 
     def _placed(self, error: BaseException, record: Record) -> BaseException:
         return located(error, store=self.store.url, key=record.key, index=record.index)
 
     def _open_indices(self) -> DecodeIndices | None:
-        filling = self._filling
-        if self.index is None or filling is None or filling.program is None or not filling.program.fused:
+        plan = self._plan
+        if self.index is None or plan.spec is None or plan.program is None or not plan.program.fused:
             return None
-        return DecodeIndices(self.store, filling.image_field, self.index, self.index_memory)
+        return DecodeIndices(self.store, plan.image_field, self.index, self.index_memory)
 
-    def _plan_filling(self) -> _Filling | None:
-        selection, pipeline = self._selection, self._pipeline
-        if pipeline is None and self.transform is not None:
-            return None
-        filling = _Filling()
-        leaves: dict[Any, ArraySpec] = {}
-        for name, field in selection.names.items():
-            kind = self.store.schema[field].kind
-            spec = None
-            if kind == "image" and pipeline is not None:
-                filling.program = pipeline.compile(selection.kinds)
-                filling.image, filling.image_field = name, field
-                spec = filling.program.spec()
-            elif kind in _NUMBERS:
-                spec = ArraySpec((), _NUMBERS[kind])
-                filling.columns[name] = self.store.column(field)
-            elif match := _FIXED_ARRAY.match(kind):
-                spec = ArraySpec(tuple(map(int, match[2].split(","))), np.dtype(match[1]))
-                filling.arrays[name] = field
-            if spec is None:
-                return None
-            leaves[name] = spec
-        if pipeline is not None and filling.program is None:
-            return None  # nothing for the pipeline to transform: it says so itself, sample by sample
-        filling.spec = selection.shaped(leaves)
-        return filling
-
-
-class _Filling:
-    """How a dataset fills: the image by a program, numbers from columns, small arrays from records."""
-
-    def __init__(self) -> None:
-        self.spec: Tree = None
-        self.program: Any = None
-        self.image: Any = None
-        self.image_field = ""
-        self.columns: dict[Any, NDArray[Any]] = {}
-        self.arrays: dict[Any, str] = {}
-
-
-class _Selection:
-    """Which fields a sample has, by which name or position, in which structure."""
-
-    def __init__(self, store: Store, fields: Any) -> None:
-        self._shape: type = dict
-        if fields is None:
-            self.names: dict[Any, str] = {name: name for name in store.schema.fields}
-        elif isinstance(fields, str):
-            self._shape, self.names = str, {0: fields}
-        elif isinstance(fields, Mapping):
-            self.names = dict(fields)
-        else:
-            self._shape, self.names = tuple, dict(enumerate(fields))
-        if not self.names:
-            raise ArgumentError(f"fields={fields!r}: a sample needs at least one field")
-        kinds = {name: store.schema[field] for name, field in self.names.items()}
-        self.kinds: Tree = self.shaped({name: field.kind for name, field in kinds.items()})
-        self._blobs = {name: field.kind for name, field in kinds.items() if field.is_blob}
-
-    def shaped(self, values: dict[Any, Any]) -> Any:
-        """Values by name or position, in the sample's structure."""
-        if self._shape is str:
-            return values[0]
-        return tuple(values.values()) if self._shape is tuple else values
-
-    def parts(self, tree: Tree) -> Mapping[Any, Any]:
-        """The inverse of :meth:`shaped`."""
-        if self._shape is str:
-            return {0: tree}
-        return dict(enumerate(tree)) if self._shape is tuple else tree
-
-    def sample(self, record: Record, *, views: bool) -> Any:
-        """The record's fields; encoded images as views of the store if ``views``, all other blobs as bytes."""
-        values = {name: record.fields[field] for name, field in self.names.items()}
-        for name, kind in self._blobs.items():
-            if not (views and kind in {"image", "mask"}):
-                values[name] = bytes(values[name])
-        return self.shaped(values)
-
-
-def _as_pipeline(transform: Any) -> Pipeline | None:
-    if transform is None:
-        return None
-    from penstock.transforms.pipeline import Pipeline  # with it comes the native core; plain stores need none
-
-    return transform if isinstance(transform, Pipeline) else None
+    def __repr__(self) -> str:
+        settings = {"fields": self.fields, "transform": self.transform, "target_transform": self.target_transform}
+        said = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
+        return f"StoreDataset({', '.join([repr(self.store), *said])})"

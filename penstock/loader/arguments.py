@@ -16,9 +16,10 @@ from typing import Any
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError
 from penstock.samplers.base import checked_count, checked_seed
+from penstock.stores.base import Store
 from penstock.workers import BACKENDS
 
-__all__ = ["Arguments", "checked"]
+__all__ = ["Arguments", "checked", "refuse_torch_arguments"]
 
 
 @dataclass(slots=True)
@@ -47,6 +48,11 @@ class Arguments:
 
 def checked(given: Arguments) -> Arguments:
     """``given``, or the error that it deserves."""
+    if isinstance(given.dataset, str | bytes | os.PathLike | Store):
+        raise ArgumentError(
+            f"dataset must be a dataset, got {given.dataset!r}; make one of a store, or of its path, by "
+            "penstock.StoreDataset(...)"
+        )
     _check_workers(given)
     _check_context(given)
     if is_iterable(given.dataset):
@@ -55,6 +61,20 @@ def checked(given: Arguments) -> Arguments:
     if given.seed is not None:
         given.seed = checked_seed(given.seed)
     return given
+
+
+def refuse_torch_arguments(pin_memory: Any, generator: Any) -> None:
+    """Refuse what only a loader of tensors can do, by the name of the one that does it."""
+    if pin_memory:
+        raise ArgumentError(
+            f"pin_memory must be False, got {pin_memory!r}: batches are NumPy arrays; penstock.torch.DataLoader gives "
+            "tensors in page-locked memory"
+        )
+    if generator is not None:
+        raise ArgumentError(
+            f"generator must be None, got {generator!r}: the order and every random number hang on seed=; "
+            "penstock.torch.DataLoader takes torch's generators"
+        )
 
 
 def _check_workers(given: Arguments) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import spec_of
 from penstock.errors import ArgumentError, StateError
-from penstock.loader.arguments import Arguments, checked
+from penstock.loader.arguments import Arguments, checked, refuse_torch_arguments
 from penstock.loader.faults import LeftOut, Losses, Rules, Tally, warn_of_unequal_steps
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
@@ -99,9 +99,13 @@ class DataLoader:
     seed_per_sample : bool
         Seed ``random``, ``numpy.random`` and, where they are imported, torch's CPU generator and cv2's from each
         sample's key before it is built, and from the batch's before it is collated: any number and kind of workers draw
-        the same, also after a resume. Outside worker processes, samples are then built one at a time, and the
-        generators are put back behind each (cv2's cannot be). Threads share them with the caller: a loop that draws
-        from them itself, while threads build, disturbs both; processes have their own.
+        the same, also after a resume. Seeded besides are transforms of albumentations, imgaug and MONAI that the
+        dataset holds, since they draw from generators of their own (:mod:`penstock.datasets.libraries`); other
+        generators are not, and ``penstock.torch.check`` names them. Outside worker processes, samples are then built
+        one at a time, and the global generators are put back behind each (cv2's cannot be). Threads share them with the
+        caller: a loop that draws from them itself, while threads build, disturbs both; processes have their own.
+    pin_memory, generator : bool, object
+        torch's. They are refused: :class:`penstock.torch.DataLoader` takes them.
 
     Notes
     -----
@@ -138,7 +142,10 @@ class DataLoader:
         max_errors: float | None = None,
         error_log: str | os.PathLike[str] | None = None,
         seed_per_sample: bool = False,
+        pin_memory: bool = False,
+        generator: Any = None,
     ) -> None:
+        refuse_torch_arguments(pin_memory, generator)
         given = checked(
             Arguments(
                 dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, drop_last, timeout,

@@ -65,8 +65,10 @@ class Sampling:
     @property
     def rows(self) -> int:
         """Most rows of a batch, where that is known beforehand; else 1."""
-        known = isinstance(self.batch_sampler, (BatchSampler, BucketBatchSampler))
-        return self.batch_sampler.batch_size if known else 1
+        if not isinstance(self.batch_sampler, (BatchSampler, BucketBatchSampler)):
+            return 1
+        rows: int = self.batch_sampler.batch_size
+        return min(rows, max(length(self._dataset) or rows, 1))  # batch_size=10**9 is the whole dataset
 
     @property
     def population(self) -> int:

@@ -101,7 +101,7 @@ def parse(state: Mapping[str, Any], order: Mapping[str, Any], ranks: Ranks | Non
         If it is no such state, of another version, incomplete, or of a loader with another order; the field is named.
     """
     if not isinstance(state, Mapping):
-        raise StateError(f"a loader's state is a mapping, not {type(state).__name__}")
+        raise StateError(f"a loader's state is the mapping that state_dict() gives, got {type(state).__name__}")
     version = state.get("version")
     if version != VERSION:
         raise StateError(f"the state's version is {version!r}; this penstock reads version {VERSION}")

@@ -74,6 +74,11 @@ def find(url: str | os.PathLike[str], *, to_write: bool = False) -> tuple[type[S
     to_write : bool
         Whether a store is to be written there: then scheme and suffix choose, whatever lies there, and LMDB by default.
     """
+    if not isinstance(url, str | bytes | os.PathLike):
+        raise ArgumentError(
+            f"a store is a path or a URL, got {type(url).__name__}; put pictures into a folder, one "
+            "sub-folder a class, and give its path"
+        )
     text = os.fsdecode(url)
     if not text:
         raise ArgumentError("an empty path is no store")

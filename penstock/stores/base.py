@@ -13,12 +13,13 @@ decodes no image.
 
 from __future__ import annotations
 
+import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,17 @@ if TYPE_CHECKING:
 
     from penstock.sample import Record, Schema
 
-__all__ = ["Problem", "Progress", "Skipped", "Store", "Writer"]
+__all__ = ["Problem", "Progress", "Skipped", "Store", "Writer", "checked_index"]
+
+
+def checked_index(index: Any, what: str) -> int:
+    """``index`` as an int, for ``what`` is indexed by it."""
+    try:
+        return operator.index(index)
+    except TypeError as error:
+        raise ArgumentError(
+            f"{what} is indexed by an int or a slice, got {type(index).__name__} {index!r:.80}"
+        ) from error
 
 
 class Skipped(NamedTuple):
@@ -139,6 +150,25 @@ class Store(ABC):
             If a record cannot be read; names store, key and index. :class:`CorruptRecordError` if its bytes are not
             those that were written.
         """
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Record | list[Record]:
+        """The record at ``index``, which may count from the end; a slice gives a list of records."""
+        if isinstance(index, slice):
+            return self.read(range(*index.indices(len(self))))
+        at = checked_index(index, "a store")
+        count = len(self)
+        if not -count <= at < count:
+            self._refuse_outside(at)
+        return self.read([at % count])[0]
+
+    def __iter__(self) -> Iterator[Record]:
+        """Every record in order, read when its turn comes."""
+        for index in range(len(self)):
+            yield self.read([index])[0]
 
     def blobs(self, field: str, indices: Iterable[int] | NDArray[np.int64]) -> list[Any]:
         """One encoded field of the records at ``indices``: what :meth:`read` gives under its name, and as safely.

@@ -18,7 +18,7 @@ import torch.utils.data
 from typing_extensions import TypeVar  # torch brings it along
 
 from penstock.datasets.base import is_iterable
-from penstock.errors import ArgumentError, StallError
+from penstock.errors import ArgumentError, StallError, StateError
 from penstock.loader.faults import LeftOut, Losses, warn_of_unequal_steps
 from penstock.loader.ledger import Ledger
 from penstock.loader.stats import Stats
@@ -74,8 +74,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     seed_per_sample : bool
         Seed ``random``, ``numpy.random``, torch's CPU generator and, where it is imported, cv2's from each sample's key
         before it is built, and from the batch's before it is collated: any number and kind of workers draw the same,
-        also after a resume. Outside worker processes, samples are then built one at a time, and the generators are put
-        back behind each (cv2's cannot be).
+        also after a resume. Seeded besides are transforms of albumentations, imgaug and MONAI that the dataset holds;
+        other generators are not, and :func:`penstock.torch.check` names them. Outside worker processes, samples are
+        then built one at a time, and the global generators are put back behind each (cv2's cannot be).
     on_error : {"raise", "skip", "replace"}
         What becomes of a sample that cannot be built. "raise": its batch is an error. "skip": its batch is shorter; one
         with nothing left is not delivered, so that ranks may take unequal numbers of steps (a warning says so under a
@@ -347,14 +348,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         Raises
         ------
         StateError
-            If the state belongs to a loader with another order; the field is named.
+            If it is no mapping, or belongs to a loader with another order; the field is named.
         """
+        given: Any = state_dict  # whatever a file held
+        if not isinstance(given, Mapping):
+            raise StateError(f"a loader's state is the mapping that state_dict() gives, got {type(given).__name__}")
         self._epoch = self._newest = self._iterator = None
         self._resume = None
-        given: Any = state_dict  # whatever a file held
         if given == {}:
             return
-        own = given.get("penstock") if isinstance(given, Mapping) else None
+        own = given.get("penstock")
         if isinstance(own, Mapping) and "order" in own:
             check(own, self._terms())
         self._resume = copy.deepcopy(given)

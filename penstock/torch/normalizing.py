@@ -14,8 +14,8 @@ __all__ = ["normalize_on_device"]
 
 
 def normalize_on_device(
-    mean: Sequence[float],
-    std: Sequence[float],
+    mean: float | Sequence[float],
+    std: float | Sequence[float],
     *,
     dtype: torch.dtype = torch.float32,
     layout: str = "CHW",
@@ -24,8 +24,8 @@ def normalize_on_device(
 
     Parameters
     ----------
-    mean, std : sequence of float
-        Per channel, on the scale 0 to 1, as for :class:`penstock.transforms.Normalize`.
+    mean, std : float, or sequence of float
+        Per channel, or one number for all, on the scale 0 to 1, as for :class:`penstock.transforms.Normalize`.
     dtype : torch.dtype
         Of the result; the arithmetic is float32.
     layout : {"CHW", "HWC"}
@@ -43,11 +43,12 @@ def normalize_on_device(
         If ``mean`` and ``std`` are not equally many numbers, std positive; when called, if the batch has no images, or
         images with another number of channels.
     """
+    mean, std = ((values,) if isinstance(values, int | float) else tuple(values) for values in (mean, std))
     if len(mean) != len(std) or not mean or not all(value > 0 for value in std):
         raise ArgumentError(f"mean={mean!r} and std={std!r} are equally many numbers, std positive")
     if layout not in {"CHW", "HWC"}:
         raise ArgumentError(f"layout={layout!r}: 'CHW' or 'HWC'")
-    return _Normalize(tuple(mean), tuple(std), dtype, layout)
+    return _Normalize(mean, std, dtype, layout)
 
 
 class _Normalize:
@@ -69,7 +70,7 @@ class _Normalize:
     def _normalized(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dtype != torch.uint8 or tensor.dim() != 4:
             return tensor
-        if tensor.shape[self._axis] != self._channels:
+        if self._channels not in {1, tensor.shape[self._axis]}:
             raise ArgumentError(
                 f"images of shape {tuple(tensor.shape)} have not the {self._channels} channels of mean and std "
                 f"in layout={self._layout!r}"

@@ -23,6 +23,7 @@ from penstock.collate import TorchCollate, Untorched
 from penstock.datasets.base import is_iterable, spec_of
 from penstock.loader.faults import Rules
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
+from penstock.loader.order import length
 from penstock.sample import Tree
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
 from penstock.slots import Layout, SlotPool
@@ -103,6 +104,8 @@ class Work:
         spec = _spec(loader)
         pin = pinning.wanted(loader.pin_memory, loader.pin_memory_device, stacklevel=4)
         rows = getattr(loader.batch_sampler, "batch_size", None)
+        if isinstance(rows, int) and spec is not None:  # batch_size=10**9 is the whole dataset
+            rows = min(rows, max(length(dataset) or rows, 1))
         names = ("num_workers", "worker_init_fn", "collate_fn", "batch_size", "drop_last", "chunk_size")
         arguments = {name: getattr(loader, name) for name in names}
         arguments |= {

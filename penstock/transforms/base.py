@@ -87,6 +87,9 @@ class Op:
     random: ClassVar[bool] = False
     """Whether :meth:`draw` draws."""
 
+    takes_pixels: ClassVar[bool] = True
+    """Whether the op works on decoded images. False: it is given whatever stands there (encoded bytes, a PIL image)."""
+
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # the interface
         """Parameters of each sample, from (seed, epoch, index, stream) and its image's size alone."""
         return np.empty((len(sizes), 0))
@@ -142,7 +145,12 @@ class Lambda(Op):
         ``"sample"``: called once with the whole sample, whose structure it keeps.
     """
 
+    takes_pixels: ClassVar[bool] = False
+
     def __init__(self, fn: Callable[[Any], Any], on: str = "image") -> None:
+        given: Any = fn
+        if isinstance(given, type) and issubclass(given, Op):
+            raise ArgumentError(f"{given.__name__} is a class; write T.{given.__name__}()")
         if not callable(fn):
             raise ArgumentError(f"an op is an Op or a callable, not {fn!r}")
         if on not in {"image", "sample"}:

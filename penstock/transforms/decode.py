@@ -7,8 +7,9 @@ verdict is final. Formats are told by their first bytes, never by a name.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from penstock import _native
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError
 from penstock.transforms import fallback, markers
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params
+from penstock.transforms.inputs import is_pil, is_tensor
 from penstock.transforms.orientation import Region, orient_pixels, raw_region
 
 __all__ = ["MAX_NBYTES", "MAX_PIXELS", "Decode", "as_bytes", "decode", "decode_refused", "fill_sizes", "sizes"]
@@ -159,6 +161,8 @@ class Decode(Op):
         large baseline ones, which keep no coefficients.
     """
 
+    takes_pixels: ClassVar[bool] = False
+
     def __init__(
         self,
         orient: bool = False,
@@ -182,7 +186,9 @@ class Decode(Op):
         return decode(image, max_pixels=self.max_pixels, orient=self.orient, max_nbytes=self.max_nbytes)
 
     def mask(self, mask: Any, params: Params) -> NDArray[Any]:  # noqa: ARG002
-        """Decode a single-channel image with its values as stored; an array passes."""
+        """Decode a single-channel image with its values as stored; an array or a PIL image passes."""
+        if is_pil(mask):
+            return fallback.pil_channel(mask)
         if not _is_decoded(mask):
             mask = fallback.channel_pixels(as_bytes(mask), self.max_pixels, self.max_nbytes)
         decoded: NDArray[Any] = mask
@@ -266,8 +272,14 @@ def as_bytes(data: Any) -> bytes:
     """The file's bytes; no copy where they are ``bytes`` already."""
     if isinstance(data, bytes):
         return data
-    if _is_decoded(data):
-        raise ArgumentError(f"an array of shape {data.shape} is decoded already; leave Decode out of its pipeline")
+    if _is_decoded(data) or is_pil(data) or is_tensor(data):
+        kind = "a tensor" if is_tensor(data) else "an array"
+        what = "a PIL image" if is_pil(data) else f"{kind} of shape {tuple(data.shape)}"
+        raise ArgumentError(f"{what} is decoded already; leave Decode out of its pipeline")
+    if isinstance(data, str | os.PathLike):
+        raise ArgumentError(
+            f"an image to decode is a file's bytes, got the path {data!r}; give Path(path).read_bytes()"
+        )
     try:
         return bytes(data) if isinstance(data, bytearray | memoryview) else memoryview(data).tobytes()
     except TypeError as error:

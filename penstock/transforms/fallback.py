@@ -36,6 +36,8 @@ __all__ = [
     "SCAN_LIMIT",
     "channel_pixels",
     "image_size",
+    "pil_channel",
+    "pil_pixels",
     "read_orientation",
     "rgb_pixels",
     "sniff",
@@ -197,12 +199,22 @@ def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES
             _refuse_stretched(image)
         _check_jpeg(encoded, image, max_nbytes)
         image.load()
-        if len(image.getbands()) != 1:
-            raise DecodeError(
-                f"a mask has one channel; this {image.format} image has {len(image.getbands())}: {image.mode}"
-            )
-        values: NDArray[np.generic] = np.array(image.convert("L") if image.mode == "1" else image)
-    return values
+        return pil_channel(image)
+
+
+def pil_pixels(image: Image) -> NDArray[np.uint8]:
+    """The pixels of a PIL image, HWC RGB, as :func:`rgb_pixels` gives them for its file; the image is left as it is."""
+    return np.array(image if image.mode == "RGB" else _to_rgb(image.copy()), order="C")
+
+
+def pil_channel(image: Image) -> NDArray[np.generic]:
+    """The values of a PIL image of one channel, HW, as :func:`channel_pixels` gives them for its file."""
+    if len(image.getbands()) != 1:
+        raise DecodeError(
+            f"a mask has one channel; this {image.format or 'PIL'} image has {len(image.getbands())}: {image.mode}"
+        )
+    values: NDArray[np.generic] = np.array(image.convert("L") if image.mode == "1" else image)
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def _refuse_stretched(graymap: ImageFile) -> None:

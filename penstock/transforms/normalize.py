@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, movable
+from penstock.transforms.checks import is_number
 from penstock.transforms.pixels import is_colour, write_row
 
 __all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "Normalize"]
@@ -27,8 +28,8 @@ class Normalize(Op):
 
     Parameters
     ----------
-    mean, std : sequence of three float
-        Per channel, on the scale 0 to 1.
+    mean, std : float, or sequence of one or three floats
+        On the scale 0 to 1, std positive. Three: for R, G, B. One: for every channel, however many an image has.
 
     Notes
     -----
@@ -38,10 +39,12 @@ class Normalize(Op):
     It stands before :class:`~penstock.transforms.ToLayout`, where torchvision has it after ToTensor.
     """
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        self.mean, self.std = tuple(float(v) for v in mean), tuple(float(v) for v in std)
-        if len(self.mean) != 3 or len(self.std) != 3 or not all(v > 0 for v in self.std):
-            raise ArgumentError(f"mean={mean!r} and std={std!r} are three numbers each, std positive")
+    def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
+        self.mean, self.std = _numbers(mean), _numbers(std)
+        if len(self.mean) not in {1, 3} or len(self.std) != len(self.mean) or not all(v > 0 for v in self.std):
+            raise ArgumentError(
+                f"mean and std must be one number or three each, std positive, got {mean!r} and {std!r}"
+            )
 
     @property
     def scale(self) -> NDArray[np.float32]:
@@ -59,6 +62,12 @@ class Normalize(Op):
 
     def image(self, image: NDArray[Any], params: Params) -> NDArray[np.float32]:  # noqa: ARG002  # nothing to draw
         """A new float32 array."""
+        channels = image.shape[2] if image.ndim == 3 else 1
+        if len(self.mean) not in {1, channels}:
+            raise ArgumentError(
+                f"{self!r} has 3 numbers, got an image of {channels} channel{'s' * (channels != 1)}, shape "
+                f"{image.shape}; give one number, which holds for every channel"
+            )
         if image.dtype == np.uint8:
             scaled: NDArray[np.float32] = image.astype(np.float32) * self.scale + self.offset
             return scaled
@@ -71,7 +80,7 @@ class Normalize(Op):
         if not is_colour(image):
             return self.image(image, params)
         out = np.empty((1, *image.shape), np.float32)
-        write_row(image, out, "HWC", self.scale.tolist(), self.offset.tolist())
+        write_row(image, out, "HWC", *self._of_colours())
         normalized: NDArray[np.float32] = out[0]
         return normalized
 
@@ -79,6 +88,20 @@ class Normalize(Op):
         """Once, on uint8."""
         if fusion.scale is not None:
             return False
-        fusion.scale, fusion.offset = tuple(self.scale.tolist()), tuple(self.offset.tolist())
+        fusion.scale, fusion.offset = self._of_colours()
         fusion.dtype = "float32"
         return True
+
+    def _of_colours(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Scale and offset for each of R, G, B."""
+        scale, offset = (np.broadcast_to(values, 3).tolist() for values in (self.scale, self.offset))
+        return tuple(scale), tuple(offset)
+
+
+def _numbers(values: Any) -> tuple[float, ...]:
+    """One number or several as a tuple; empty for what is neither."""
+    listed = (values,) if is_number(values) else values
+    try:
+        return tuple(float(value) for value in listed)
+    except (TypeError, ValueError):
+        return ()

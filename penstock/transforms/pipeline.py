@@ -7,23 +7,23 @@ holds the fast one, whose results equal this one's bit for bit. Neither knows a 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.rng import current_keys, sample_scope
+from penstock.rng import next_keys, sample_scope
 from penstock.sample import SampleKeys, Tree, tree_leaves
 from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decode import Decode, as_bytes
+from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
+from penstock.transforms.kinds import check_kinds, collect, kinds_by_name, walk
 from penstock.transforms.program import Program
+from penstock.transforms.targets import along, as_boxes, as_keypoints, collatable, refuse_other_size
 
 __all__ = ["Pipeline"]
-
-_MOVED: Final = ("image", "boxes", "keypoints", "mask")
-"""Kinds that ops act on; every other kind passes through."""
 
 
 class Pipeline:
@@ -31,17 +31,26 @@ class Pipeline:
 
     Parameters
     ----------
-    ops : sequence of Op or callable
-        A bare callable is called with each image (:class:`~penstock.transforms.Lambda` says more).
+    ops : sequence of Op, callable or Pipeline
+        A bare callable is called with each image (:class:`~penstock.transforms.Lambda` says more). A pipeline stands
+        for its ops.
     kinds : tree of str, optional
         What each value of a sample is, in the sample's structure: ``"image"``, ``("image", "label")``,
-        ``{"photo": "image", "target": "boxes"}``. Default: a bare value, or the first of a tuple, is the image; a
-        mapping's values are what their names say (image, boxes, keypoints, mask).
+        ``{"photo": "image", "target": "boxes"}``, ``("image", {"boxes": "boxes"})``. What they do not name, or name
+        None, is left as it is. Default: a bare value, or the first of a tuple, is the image; a mapping's values are
+        what their names say (image, boxes, keypoints, mask). A field that looks like a target by its name (``bbox``,
+        ``masks``, ``landmarks``) is then refused where an op moves the image.
+
+    Attributes
+    ----------
+    mover : Op or None
+        The first op that moves pixels to other places, and so targets.
 
     Notes
     -----
     An op's random numbers are keyed by (seed, epoch, index) of the sample and the op's position in the pipeline. Every
-    image of a sample gets the same numbers; boxes, keypoints and masks follow the first image. Thread-safe where
+    image of a sample gets the same numbers; boxes, keypoints and masks follow the first image. A second call for the
+    same sample draws other numbers than the first: two calls for one picture are two views of it. Thread-safe where
     the callables are; pickles where they do.
 
     Examples
@@ -54,12 +63,17 @@ class Pipeline:
     """
 
     def __init__(self, ops: Sequence[Op | Callable[[Any], Any]], kinds: Tree = None) -> None:
-        self.ops: tuple[Op, ...] = tuple(op if isinstance(op, Op) else Lambda(op) for op in ops)
-        self.kinds = kinds
+        self.ops: tuple[Op, ...] = _as_ops(ops)
+        check_kinds(kinds)
+        self.kinds = self._checked_kinds = kinds
         self._scaled: tuple[Any, Program] | None = None
         for position, op in enumerate(self.ops):
             if isinstance(op, Decode) and position > 0:
                 raise ArgumentError(f"Decode stands first in a pipeline, not at position {position} of {self!r}")
+        self.mover: Op | None = next((op for op in self.ops if _moves(op)), None)
+        self._first = first_on_pixels(self.ops)
+        self._compares = tuple(i == self._first or _moves(op) for i, op in enumerate(self.ops))
+        self._last = max((i for i, op in enumerate(self.ops) if not _is_on_sample(op)), default=-1)
         self.spec(ImageSpec())
 
     def __call__(self, sample: Any, *, keys: SampleKeys | None = None, kinds: Tree = None) -> Any:
@@ -68,25 +82,35 @@ class Pipeline:
         Parameters
         ----------
         sample : object
-            A bare image, or a tuple, list or mapping of values. It is not changed.
+            A bare image, or a tuple, list or mapping of values. It is not changed. Images are encoded bytes where the
+            pipeline begins with Decode, else HWC (or HW) arrays or PIL images.
         keys : SampleKeys of length 1, optional
             The sample's key. Default: that of the sample being built (inside a penstock loader, or
-            ``penstock.rng.sample_scope``); outside of any, fresh randomness at each call.
+            ``penstock.rng.sample_scope``), another one at each call for it; outside of any, fresh randomness at each
+            call.
         kinds : tree of str, optional
             Instead of the pipeline's own.
 
         Returns
         -------
         object
-            A sample of the same structure.
+            A sample of the same structure. Images and masks are C-contiguous arrays, boxes and keypoints float32.
+
+        Raises
+        ------
+        ArgumentError
+            If a target has another shape than its kind, a mask another size than its image, or a field that looks
+            like a target no kind.
         """
+        if kinds is not None and kinds is not self._checked_kinds:
+            check_kinds(kinds)
+            self._checked_kinds = kinds
         kinds = kinds if kinds is not None else self.kinds
         if kinds is None:
-            kinds = _kinds_by_place(sample)
-        inside = current_keys()
-        if keys is None and inside is not None:
-            return self._apply(sample, kinds, inside)
+            kinds = kinds_by_name(sample, self.mover)
         if keys is None:
+            if (inside := next_keys()) is not None:
+                return self._apply(sample, kinds, inside)
             keys = SampleKeys(secrets.randbits(63), 0, np.zeros(1, np.int64))
         if len(keys) != 1:
             raise ArgumentError(f"one sample has one key, not {len(keys)}")
@@ -125,55 +149,128 @@ class Pipeline:
 
     def _apply(self, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
         if (program := self._scaling(kinds)) is not None:
-            return _walk(
+            collect(kinds, sample)
+            return walk(
                 kinds, sample, lambda kind, value: program.run_one(as_bytes(value), keys) if kind == "image" else value
             )
         for stream, op in enumerate(self.ops):
             if isinstance(op, Lambda) and op.on == "sample":
                 sample = op.fn(sample)
             else:
-                sample = _apply_to_sample(op, stream, sample, kinds, keys)
+                sample = self._apply_op(op, stream, sample, kinds, keys)
+        return sample
+
+    def _apply_op(self, op: Op, stream: int, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
+        held = collect(kinds, sample)
+        if op.takes_pixels and not _are_arrays(held):
+            sample = walk(kinds, sample, lambda kind, value: _as_array(kind, value, op))
+            held = collect(kinds, sample)
+        if stream == self._first:
+            for kind, value in held:
+                if kind == "image":
+                    refuse_layout(value, op)
+        size = _size(held, sample, kinds)
+        if self._compares[stream]:
+            _compare_sizes(held, size)
+        params = draw_one(op, keys, size, stream)
+        last = stream == self._last
+
+        def moved(kind: Any, value: Any) -> Any:
+            if kind == "image":
+                own = image_size(value)
+                result = op.native(value, params if own == size else draw_one(op, keys, own, stream))
+            elif kind == "mask":
+                result = op.mask(value, params)
+            elif kind == "boxes":
+                result = along(lambda boxes: op.boxes(boxes, params, size), as_boxes(value))
+            elif kind == "keypoints":
+                result = along(lambda points: op.keypoints(points, params, size), as_keypoints(value))
+            else:
+                return value
+            return collatable(result) if last else result
+
+        sample = walk(kinds, sample, moved)
+        if isinstance(op, Decode):
+            held = collect(kinds, sample)
+            _compare_sizes(held, _size(held, sample, kinds))
         return sample
 
 
-def _apply_to_sample(op: Op, stream: int, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
-    images: list[Any] = []
-    _walk(kinds, sample, lambda kind, value: images.append(value) if kind == "image" else None)
-    if not images:
-        raise ArgumentError(f"no image in a sample of kinds {kinds!r}; a pipeline needs one to follow")
-    size = image_size(images[0])
-    params = draw_one(op, keys, size, stream)
+def _as_ops(ops: Any) -> tuple[Op, ...]:
+    """Ops, callables as ops, and the ops of pipelines in place of these."""
+    if isinstance(ops, Op) or not isinstance(ops, Iterable):
+        raise ArgumentError(f"a pipeline takes a list of ops, T.Pipeline([T.Decode(), ...]), got {ops!r}")
+    found: list[Op] = []
+    for op in ops:
+        if isinstance(op, Pipeline):
+            if op.kinds is not None:
+                raise ArgumentError("a pipeline within a pipeline has no kinds; give them to the outer one")
+            found += op.ops
+        elif isinstance(op, Op):
+            found.append(op)
+        else:
+            if found and not isinstance(found[-1], Lambda):
+                _refuse_passing(op)
+            found.append(Lambda(op))
+    return tuple(found)
 
-    def moved(kind: Any, value: Any) -> Any:
+
+_TAKE_ARRAYS: Final = frozenset({"Lambda", "ToImage", "ToPILImage", "ToTensor"})
+"""torchvision's transforms that do something to arrays."""
+
+
+def _refuse_passing(transform: Any) -> None:
+    """torchvision's transforms take PIL images and tensors: behind an op, v2's would do nothing, in silence."""
+    kind = type(transform)
+    if not kind.__module__.startswith("torchvision.transforms"):
+        return
+    if kind.__name__ == "Compose" and transform.transforms:
+        _refuse_passing(transform.transforms[0])
+    elif kind.__name__ not in _TAKE_ARRAYS:
+        raise ArgumentError(
+            f"torchvision's {kind.__name__} works on PIL images and tensors, and ops give NumPy arrays; use penstock's "
+            "op, put v2.ToImage() before it, or give the whole torchvision Compose to StoreDataset(transform=...)"
+        )
+
+
+def _are_arrays(held: list[tuple[str, Any]]) -> bool:
+    """Whether images and masks are NumPy's own arrays."""
+    return all(type(value) is np.ndarray or kind not in {"image", "mask"} for kind, value in held)
+
+
+def _as_array(kind: Any, value: Any, op: Op) -> Any:
+    if kind == "image":
+        return as_pixels(value, op)
+    return as_mask(value, op) if kind == "mask" else value
+
+
+def _size(held: list[tuple[str, Any]], sample: Any, kinds: Tree) -> tuple[int, int]:
+    """Width and height of the image that targets follow: the first one."""
+    for kind, value in held:
         if kind == "image":
-            own = image_size(value)
-            return op.native(value, params if own == size else draw_one(op, keys, own, stream))
+            return image_size(value)
+    if isinstance(sample, Mapping) and sample:
+        raise ArgumentError(
+            f"no field of the sample is known to be an image: it has {', '.join(map(str, sample))}; say which one is, "
+            f"such as kinds={{{next(iter(sample))!r}: 'image'}}"
+        )
+    raise ArgumentError(f"no image in a sample of kinds {kinds!r}; a pipeline needs one to follow")
+
+
+def _compare_sizes(held: list[tuple[str, Any]], size: tuple[int, int]) -> None:
+    """Refuse masks of another size than their image's."""
+    for kind, value in held:
         if kind == "mask":
-            return op.mask(value, params)
-        if kind == "boxes":
-            return op.boxes(np.asarray(value, np.float32), params, size)
-        if kind == "keypoints":
-            return op.keypoints(np.asarray(value, np.float32), params, size)
-        return value
-
-    return _walk(kinds, sample, moved)
+            refuse_other_size(value, size)
 
 
-def _walk(kinds: Tree, sample: Any, visit: Callable[[Any, Any], Any]) -> Any:
-    """Rebuild ``sample`` with ``visit(kind, value)`` in place of each value that ``kinds`` names."""
-    if isinstance(kinds, Mapping):
-        return {**sample, **{name: _walk(kind, sample[name], visit) for name, kind in kinds.items()}}
-    if isinstance(kinds, tuple | list):
-        if len(kinds) != len(sample):
-            raise ArgumentError(f"a sample of {len(sample)} values does not fit the kinds {kinds!r}")
-        values = [_walk(kind, value, visit) for kind, value in zip(kinds, sample, strict=True)]
-        return type(sample)(*values) if hasattr(sample, "_fields") else type(sample)(values)
-    return visit(kinds, sample)
+def _is_on_sample(op: Op) -> bool:
+    return isinstance(op, Lambda) and op.on == "sample"
 
 
-def _kinds_by_place(sample: Any) -> Tree:
-    if isinstance(sample, Mapping):
-        return {name: name for name in sample if name in _MOVED}
-    if isinstance(sample, tuple | list):
-        return ("image", *(None for _ in sample[1:]))
-    return "image"
+def _moves(op: Op) -> bool:
+    """Whether an op moves pixels to other places."""
+    cls = type(op)
+    return not isinstance(op, Decode) and any(
+        getattr(cls, name) is not getattr(Op, name) for name in ("boxes", "keypoints", "mask")
+    )

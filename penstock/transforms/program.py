@@ -31,6 +31,7 @@ from penstock.transforms.chunk import Chunk, Indexed
 from penstock.transforms.closing import Closing
 from penstock.transforms.decode import Decode, as_bytes, decode_refused
 from penstock.transforms.geometry import Geometry
+from penstock.transforms.targets import collatable
 
 __all__ = ["Failure", "Plan", "Program"]
 
@@ -313,7 +314,7 @@ class Program:
             try:
                 with trace.stage("augment"):
                     if rows is None:
-                        results.append(apply_to_image(self.ops, value, keys, self.fused))
+                        results.append(collatable(apply_to_image(self.ops, value, keys, self.fused)))
                     else:
                         image = apply_to_image(self.ops[: self._closing.first], value, keys, self.fused)
                         self._closing.write(image, rows[i], keys)

@@ -103,6 +103,8 @@ class Warp(Op):
 
     def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
         """Sampled where the image is, by the nearest pixel; any dtype."""
+        if mask.ndim == 3:
+            return np.stack([self.mask(mask[:, :, i], params) for i in range(mask.shape[2])], axis=2)
         height, width = mask.shape
         matrix = self.matrix(params, (width, height))
         if matrix is None:

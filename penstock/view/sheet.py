@@ -1,4 +1,4 @@
-"""A contact sheet: samples of a store side by side, with their labels, as one PNG.
+"""A contact sheet: samples of a store side by side, with their labels, as one picture.
 
 Each class shows one picture before any shows a second; which ones is the same every time. Labels and pictures that do
 not belong together are seen here at once, which no checksum tells.
@@ -7,6 +7,7 @@ not belong together are seen here at once, which no checksum tells.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["contact_sheet", "pick"]
 
+_FORMATS: Final = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 _GAP: Final = 14
 _CAPTION: Final = 38
 _HEADER: Final = 56
@@ -45,7 +47,7 @@ def contact_sheet(
     store : str, path or Store
         A path is opened and closed again.
     path : str or path
-        Where the PNG goes.
+        Where the sheet goes, in a folder that is there; the ending chooses the format: .png, .jpg, .jpeg or .webp.
     samples : int
         How many pictures at most.
     columns : int
@@ -61,11 +63,12 @@ def contact_sheet(
     Raises
     ------
     ArgumentError
-        If the store has no images, or a number is not positive.
+        If the store has no images, a number is not positive, or the sheet cannot be written there.
     """
     if not isinstance(store, Store):
         with stores.open(store) as opened:
             return contact_sheet(opened, path, samples=samples, columns=columns, tile=tile)
+    target = _target(path)
     if min(samples, columns, tile) < 1:
         raise ArgumentError(f"samples={samples}, columns={columns} and tile={tile} must be at least 1")
     image = next((name for name, field in store.schema.fields.items() if field.kind == "image"), None)
@@ -73,8 +76,24 @@ def contact_sheet(
         raise ArgumentError(f"{store!r} holds no image to show")
     label = next((name for name, field in store.schema.fields.items() if field.kind == "label"), None)
     shown = pick(store.column(label) if label is not None else np.zeros(len(store), np.int64), samples)
-    _draw(store, shown, image, label, columns, tile).save(os.fsdecode(path), "PNG")
+    sheet = _draw(store, shown, image, label, columns, tile)
+    try:
+        sheet.save(target, _FORMATS[target.suffix.lower()])
+    except OSError as error:
+        raise ArgumentError(f"the sheet {str(target)!r} cannot be written: {error.strerror or error}") from error
     return shown
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    """Where the sheet goes, checked before it is drawn."""
+    target = Path(os.fsdecode(path))
+    if target.suffix.lower() not in _FORMATS:
+        raise ArgumentError(f"a sheet's name must end in {', '.join(_FORMATS)}, got {str(target)!r}")
+    if not target.parent.is_dir():
+        raise ArgumentError(
+            f"the folder {str(target.parent)!r} of the sheet {target.name!r} does not exist; make it first"
+        )
+    return target
 
 
 def pick(labels: NDArray[np.int64], samples: int) -> list[int]:

@@ -181,7 +181,7 @@ class _Shared:
         try:
             build = self.job.begin(task)
         except Exception as error:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
-            self._done.append(Done(task.seq, error=error, task=task))
+            self._done.append(Done(task.seq, error=_without_traceback(error), task=task))
             return
         chunk = chunk_rows(build.rows, self.num_workers, self.chunk_size)
         with self._lock:
@@ -254,6 +254,15 @@ class _Shared:
             if not self._closed:
                 self._done.append(done)
                 self._ready.notify()
+
+
+def _without_traceback(error: Exception) -> Exception:
+    """An error of the calling thread: its frames lead to the backend, which the threads would so keep alive."""
+    part: BaseException | None = error
+    while part is not None:
+        part.__traceback__ = None
+        part = part.__cause__ or part.__context__
+    return error
 
 
 def _serve(shared: _Shared, worker: int) -> None:

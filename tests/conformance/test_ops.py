@@ -87,6 +87,13 @@ def noise(width: int, height: int, seed: int = 0) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
+def png(pixels: NDArray[Any]) -> bytes:
+    """The pixels as a file."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
 def smooth(width: int, height: int, seed: int = 0) -> Image.Image:
     """A picture that JPEG likes."""
     return Image.fromarray(noise(max(width // 8, 2), max(height // 8, 2), seed)).resize((width, height))
@@ -259,6 +266,29 @@ def test_no_annotations_are_no_trouble(op: T.Op) -> None:
 
     assert op.boxes(np.empty((0, 4), np.float32), params, (40, 30)).shape == (0, 4)
     assert op.keypoints(np.empty((0, 2), np.float32), params, (40, 30)).shape == (0, 2)
+
+
+@each(*OPS)
+@pytest.mark.parametrize("encoded", [True, False], ids=["encoded", "array"])
+def test_torch_takes_what_a_pipeline_gives(op: T.Op, encoded: bool) -> None:
+    """Behind any op, image, mask, boxes and keypoints are arrays that torch views: row by row, and not read-only."""
+    torch = pytest.importorskip("torch")
+    ops = [T.Decode(), op] if encoded and not isinstance(op, T.Decode) else [op]
+    for i, (width, height) in enumerate(SIZES.tolist()):
+        sample: dict[str, Any] = {
+            "image": noise(width, height, i),
+            "mask": noise(width, height, i)[:, :, 0].copy(),
+            "boxes": np.array([(1, 2, 9, 8)], np.float32),
+            "keypoints": np.array([(1, 2)], np.float32),
+        }
+        if isinstance(ops[0], T.Decode):
+            sample |= {name: png(sample[name]) for name in ("image", "mask")}
+
+        result = T.Pipeline(ops)(sample, keys=keys_of(1, first=i))
+
+        for name, value in result.items():
+            assert torch.from_numpy(value).shape == value.shape, name
+            assert value.flags.c_contiguous, name
 
 
 @settings(max_examples=50)

@@ -100,6 +100,19 @@ def test_indices_may_be_an_array(store: Store) -> None:
     assert [record.index for record in records] == [2, 0]
 
 
+def test_a_store_is_indexed_and_iterated(store: Store, contents: dict[str, bytes]) -> None:
+    """Ints from either end and slices give what reading gives; iterating, all of it in order."""
+    assert store[1].key == store[-4].key == KEYS[1]
+    assert bytes(store[np.int64(3)].fields["image"]) == contents[KEYS[3]]
+    assert [record.key for record in store[::-2]] == KEYS[::-2]
+    assert [(record.index, record.key) for record in store] == list(enumerate(KEYS))
+    for outside in (5, -6):
+        with pytest.raises(RecordIndexError, match=f"index {outside} is outside"):
+            store[outside]
+    with pytest.raises(ArgumentError, match="an int or a slice, got str"):
+        store["cats/2.jpg"]  # type: ignore[call-overload]  # the mistake under test
+
+
 def test_blobs_are_those_of_the_records(store: Store, contents: dict[str, bytes]) -> None:
     """blobs() gives one encoded field of the records at the indices, as read() does, and refuses other fields."""
     blobs = store.blobs("image", np.array([3, 0, 3]))

@@ -18,7 +18,7 @@ from penstock.datasets.base import fetch
 from penstock.errors import ArgumentError, DecodeError, RecordIndexError
 from penstock.sample import SampleKeys, tree_leaves, tree_map
 
-FIELDS = {"image": "image", "label": "label", "weight": "float", "box": "float32[4]", "name": "text", "raw": "bytes"}
+FIELDS = {"image": "image", "label": "label", "weight": "float", "vector": "float32[4]", "name": "text", "raw": "bytes"}
 
 
 class MemoryStore(ps.Store):
@@ -26,10 +26,10 @@ class MemoryStore(ps.Store):
 
     kind = "memory"
 
-    def __init__(self, count: int = 12, broken: int | None = None) -> None:
+    def __init__(self, count: int = 12, broken: int | None = None, fields: dict[str, str] = FIELDS) -> None:
         super().__init__("memory")
         self.reads = 0
-        self._schema = ps.Schema({name: ps.Field(kind) for name, kind in FIELDS.items()})
+        self._schema = ps.Schema({name: ps.Field(kind) for name, kind in fields.items()})
         self._records = [self._make(i, i == broken) for i in range(count)]
 
     @staticmethod
@@ -38,12 +38,12 @@ class MemoryStore(ps.Store):
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, "JPEG", quality=90)
         encoded = b"\xff\xd8 no picture" if broken else file.getvalue()
-        box = np.arange(4, dtype=np.float32) + i
+        vector = np.arange(4, dtype=np.float32) + i
         fields = {
             "image": memoryview(encoded),
             "label": i % 3,
             "weight": i / 2,
-            "box": box,
+            "vector": vector,
             "name": f"n{i}",
             "raw": memoryview(b"r"),
         }
@@ -144,9 +144,9 @@ def test_negative_indices_count_from_the_end() -> None:
     [
         ("image", "label"),
         "image",
-        {"x": "image", "w": "weight", "b": "box"},
+        {"x": "image", "w": "weight", "v": "vector"},
         ("label", "weight"),
-        ("box", "image"),
+        ("vector", "image"),
         "label",
     ],
 )

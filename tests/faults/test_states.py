@@ -105,6 +105,22 @@ def test_a25_what_is_no_state_is_refused(broken: Any) -> None:
         loader.load_state_dict(broken)
 
 
+@pytest.mark.parametrize("given", [None, [], "state.json", 3, b"state"])
+@pytest.mark.parametrize("module", ["penstock", "torch"])
+def test_a25_what_is_no_mapping_is_refused_when_it_is_given(given: Any, module: str) -> None:
+    """Fault A25: by both loaders at once, with what was given and what a state is; the loader's place stays."""
+    loader = (ps if module == "penstock" else pytest.importorskip("penstock.torch")).DataLoader(Indices(32), 4)
+    walk = iter(loader)
+    next(walk)
+    before = loader.state_dict()
+
+    with pytest.raises(StateError, match=rf"state_dict\(\).*got {type(given).__name__}"):
+        loader.load_state_dict(given)
+
+    assert loader.state_dict() == before
+    assert next(walk).tolist() == [4, 5, 6, 7]
+
+
 def test_a24_a_state_taken_after_a_worker_died_is_as_good(tmp_path: Path) -> None:
     """Fault A24: deaths and replays are no part of it."""
 

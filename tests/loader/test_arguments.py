@@ -25,6 +25,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "prefetch_factor zero": ({"prefetch_factor": 0, "num_workers": 1}, "prefetch_factor option should be positive"),
     "persistence without workers": ({"persistent_workers": True}, "persistent_workers option needs num_workers > 0"),
+    "pinned arrays": ({"pin_memory": True}, r"pin_memory must be False, got True.*penstock\.torch\.DataLoader"),
+    "a generator of torch's": ({"generator": object()}, r"generator must be None.*seed=.*penstock\.torch\.DataLoader"),
     "sampler and shuffle": ({"sampler": [1], "shuffle": True}, "sampler option is mutually exclusive with shuffle"),
     "sampler, shuffle and batch_sampler": (
         {"sampler": [1], "shuffle": True, "batch_sampler": [[1]]}, "sampler option is mutually exclusive with shuffle"

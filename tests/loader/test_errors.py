@@ -272,14 +272,15 @@ def test_worker_init_fn_runs_once_in_each_worker() -> None:
         loader.close()
 
 
-def test_rng_outside_a_sample_is_refused() -> None:
-    """In collate_fn there is no current sample."""
+def test_rng_where_many_samples_are_built_at_once_is_refused() -> None:
+    """In ``__getitems__`` there is no current sample."""
 
-    def collate(samples: list[Any]) -> Any:
-        return ps.rng()
+    class AtOnce(Samples):
+        def __getitems__(self, indices: Any) -> Any:
+            return [ps.rng() for _ in indices]
 
     with pytest.raises(ps.ArgumentError, match="__getitem__"):
-        next(iter(ps.DataLoader(Failing(2, {}), 2, collate_fn=collate)))
+        next(iter(ps.DataLoader(AtOnce(2), 2)))
 
 
 @WORKERS

@@ -31,11 +31,11 @@ torch = pytest.importorskip("torch")
 
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
+from penstock.datasets.walk import walk  # noqa: E402  # as above
 from penstock.torch import DataLoader, checks  # noqa: E402  # as above
 from penstock.torch.checks import RULES, Finding, Report, check  # noqa: E402  # as above
 from penstock.torch.checks.growth import objects_nbytes  # noqa: E402  # as above
 from penstock.torch.checks.subject import Subject, usable_cores  # noqa: E402  # as above
-from penstock.torch.checks.walk import walk  # noqa: E402  # as above
 from penstock.torch.work import Memory, Work  # noqa: E402  # as above
 
 GENERATOR = np.random.default_rng(0)
@@ -560,6 +560,73 @@ def test_a_loader_that_seeds_samples_may_be_drawn_from_globally() -> None:
     keyed.seed_per_sample = True
 
     assert not check(keyed)
+
+
+def of_a_package(**attributes: Any) -> Any:
+    """An object of an installed package, as its files tell."""
+    held = type("Augment", (), {"__module__": "hypothesis"})()
+    vars(held).update(attributes)
+    return held
+
+
+RNG = np.random.default_rng(0)
+AUGMENT = of_a_package(rng=np.random.default_rng(0))
+
+
+class UsesGlobals(Clean):
+    def __getitem__(self, index: int) -> Any:
+        return augment(RNG.random())
+
+
+def augment(x: Any) -> Any:
+    """A function with a transform of a package."""
+    return AUGMENT.rng.random() + x
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(
+    ("dataset", "where"),
+    [
+        (Clean(rng=np.random.default_rng(0)), ["dataset.rng"]),
+        (Clean(steps=[random.Random(0)]), ["dataset.steps[0]"]),
+        (Clean(generator=torch.Generator()), ["dataset.generator"]),
+        (Clean(augment=of_a_package(rng=np.random.RandomState(0))), ["dataset.augment.rng"]),
+        (
+            UsesGlobals(),
+            [
+                "dataset.__getitem__.__globals__['RNG']",
+                "dataset.__getitem__.__globals__['augment'].__globals__['AUGMENT'].rng",
+            ],
+        ),
+    ],
+)
+def test_generators_that_no_sample_seeds_are_named(dataset: Any, where: list[str], num_workers: int) -> None:
+    """seed_per_sample=True does not reach them: the user's own, and those of libraries that are not known."""
+    keyed = DataLoader(dataset, num_workers=num_workers, seed_per_sample=True)
+
+    report = found(check(keyed), "shared-generator")
+
+    assert [finding.where for finding in report] == where
+    assert all(finding.severity == "warning" and "seed_per_sample" in finding.what for finding in report)
+    assert "albumentations" in report[0].advice
+
+
+def test_generators_that_samples_seed_are_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The global ones, also by their methods, and those inside of a library's objects that is known."""
+
+    class Compose:
+        def __init__(self) -> None:
+            self.random_generator, self.py_random = np.random.default_rng(0), random.Random(0)
+
+        def set_random_state(self, random_generator: Any, py_random: Any) -> None:
+            """As albumentations has it."""
+
+    module: Any = types.ModuleType("albumentations")
+    module.BaseCompose = module.BasicTransform = Compose
+    monkeypatch.setitem(sys.modules, "albumentations", module)
+    dataset = Clean(compose=Compose(), draw=random.choice, torch=torch.default_generator, more=[{"a": Compose()}])
+
+    assert not found(check(DataLoader(dataset, num_workers=2, seed_per_sample=True)), "shared-generator")
 
 
 def same_seed(worker: int) -> None:

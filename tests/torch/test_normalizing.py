@@ -35,6 +35,17 @@ def test_the_bits_are_those_of_the_pipeline(layout: str, dtype: str) -> None:
     assert np.array_equal(got[0].numpy(), reference)
 
 
+@pytest.mark.parametrize("numbers", [0.5, (0.5,)])
+def test_one_number_holds_for_every_channel(numbers: Any) -> None:
+    """However many there are: gray images too."""
+    images = torch.arange(192, dtype=torch.uint8).reshape(1, 3, 8, 8)
+
+    got = normalize_on_device(numbers, numbers)([images, images[:, :1]])
+
+    assert torch.equal(got[0], normalize_on_device((0.5,) * 3, (0.5,) * 3)([images])[0])
+    assert torch.equal(got[1], got[0][:, :1])
+
+
 def test_only_images_change() -> None:
     """uint8 tensors of four axes are images; labels, masks and floats stay the objects they were."""
     labels, masks, floats = torch.arange(2), torch.zeros(2, 8, 8, dtype=torch.uint8), torch.ones(2, 3, 8, 8)

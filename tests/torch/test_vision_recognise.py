@@ -67,6 +67,7 @@ RECOGNISED: list[tuple[Any, list[str]]] = [
     (v1.Compose([v1.ToTensor(), v1.Normalize(MEAN, STD, inplace=True)]), [NORMALIZE, CHW32]),
     (v2.Compose([v2.ToImage(), v2.ConvertImageDtype(FLOAT), v2.Normalize(list(MEAN), list(STD))]), [NORMALIZE, CHW32]),
     (v1.Compose([v1.ToTensor(), v1.Normalize(MEAN, STD), v2.ToDtype(HALF)]), [NORMALIZE, CHW16]),
+    (v1.Compose([v1.ToTensor(), v1.Normalize([0.5], [0.25])]), ["Normalize(mean=(0.5,), std=(0.25,))", CHW32]),
     (
         v2.Compose([v1.Compose([v1.RandomHorizontalFlip()]), torch.nn.Sequential(v2.ToImage())]),
         ["HorizontalFlip(p=0.5)", CHW8],
@@ -139,7 +140,8 @@ LEFT: list[tuple[list[Any], Any, str]] = [
     ([v1.ToTensor()], v1.Resize(9), "without rounding"),
     ([v1.ToTensor()], v2.ToDtype(torch.uint8, scale=True), "brought back to uint8"),
     ([v1.ToTensor()], v1.Normalize(MEAN, (1.0, 0.0, 1.0)), "std"),
-    ([v1.ToTensor()], v1.Normalize((0.5,), (0.5,)), "three numbers"),
+    ([v1.ToTensor()], v1.Normalize((0.5, 0.5), (0.5, 0.5)), "one number or three"),
+    ([v1.ToTensor()], v1.Normalize((0.5,), STD), "one number or three"),
 ]
 
 

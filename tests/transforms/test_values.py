@@ -90,7 +90,7 @@ def test_normalized_values_are_never_cut_to_bytes() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: T.Normalize((0.5,), (0.5,)),
+        lambda: T.Normalize((0.5, 0.5), (0.5, 0.5)),
         lambda: T.Normalize((0.5, 0.5, 0.5), (0.5, 0.0, 0.5)),
         lambda: T.ToLayout("NCHW"),
         lambda: T.ToLayout("CHW", "float64"),

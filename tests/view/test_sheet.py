@@ -43,6 +43,41 @@ def test_each_picture_stands_in_its_tile(colors: Path, tmp_path: Path) -> None:
             assert sheet.getpixel(center) == COLORS[name]
 
 
+@pytest.mark.parametrize(
+    ("name", "form"), [("s.png", "PNG"), ("s.jpg", "JPEG"), ("s.JPEG", "JPEG"), ("s.webp", "WEBP")]
+)
+def test_the_ending_chooses_the_format(colors: Path, tmp_path: Path, name: str, form: str) -> None:
+    """A file that is called .jpg is a JPEG."""
+    view.contact_sheet(colors, tmp_path / name)
+
+    with Image.open(tmp_path / name) as sheet:
+        assert sheet.format == form
+
+
+@pytest.mark.parametrize("name", ["sheet", "sheet.txt", "sheet.gif", "", "photos"])
+def test_other_endings_are_refused(colors: Path, tmp_path: Path, name: str) -> None:
+    """Also a folder's name; the error lists the endings."""
+    (tmp_path / "photos").mkdir()
+
+    with pytest.raises(ArgumentError, match=r"\.png, \.jpg"):
+        view.contact_sheet(colors, tmp_path / name)
+    assert not (tmp_path / "sheet").exists()
+
+
+def test_a_folder_that_is_not_there_is_said(colors: Path, tmp_path: Path) -> None:
+    """Before anything is drawn."""
+    with pytest.raises(ArgumentError, match=r"nodir.*does not exist"):
+        view.contact_sheet(colors, tmp_path / "nodir" / "x.png")
+
+
+def test_a_place_that_cannot_be_written_to_is_said(colors: Path, tmp_path: Path) -> None:
+    """A folder that is called like a picture, say; the system's reason stands in the error."""
+    (tmp_path / "x.png").mkdir()
+
+    with pytest.raises(ArgumentError, match=r"x\.png.*cannot be written.*directory"):
+        view.contact_sheet(colors, tmp_path / "x.png")
+
+
 def test_every_class_shows_one_before_any_shows_two(colors: Path, tmp_path: Path) -> None:
     """Four samples of three classes show each class, and one of them twice."""
     shown = view.contact_sheet(colors, tmp_path / "sheet.png", samples=4)

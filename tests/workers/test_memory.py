@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,16 @@ def test_memory_has_no_name_and_is_there_to_its_last_byte(nbytes: int) -> None:
     assert not any("penstock" in path.name for path in Path("/dev/shm").iterdir())
     del one, two
     assert mappings() == 0
+
+
+def test_more_memory_than_there_is_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system would hand out page after page until it ends a process: a file of that size is not begun."""
+    monkeypatch.setattr(os, "posix_fallocate", lambda *_: pytest.fail("pages were asked for"))
+
+    with pytest.raises(OSError, match="Cannot allocate memory") as caught:
+        memory_file("slot", 1 << 50)
+
+    assert caught.value.errno == errno.ENOMEM
 
 
 @pytest.mark.parametrize("refuses", ["memfd_create", "ftruncate", "posix_fallocate"])

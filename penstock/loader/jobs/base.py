@@ -6,7 +6,7 @@ import contextlib
 import copy
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from penstock.datasets.base import located
+from penstock.datasets.libraries import find_seeders
 from penstock.loader.faults import Rules
 from penstock.rng import batch_scope, seeding_globals
 from penstock.trace import Trace
@@ -84,6 +85,9 @@ class Job:
         What becomes of samples that fail, and how random generators are seeded.
     """
 
+    dataset: Any
+    collate: Any = None
+
     def __init__(
         self,
         trace: Trace,
@@ -98,6 +102,7 @@ class Job:
         self._deliver: Callable[[Any], Any] = deliver or _as_it_is
         self._openings = openings or {}
         self.watch: Callable[[int], None] | None = None
+        self._seeders: Sequence[Callable[[int], None]] | None = None
 
     @property
     def tolerant(self) -> bool:
@@ -105,7 +110,7 @@ class Job:
         return self.rules.tolerant
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "trace": None, "_deliver": _as_it_is, "_openings": {}}
+        return {**self.__dict__, "trace": None, "_deliver": _as_it_is, "_openings": {}, "_seeders": None}
 
     def move_in(self, memory: Any, trace: Trace, watch: Callable[[int], None]) -> None:  # noqa: ARG002  # memory is FillJob's
         """See :class:`~penstock.workers.base.Job`."""
@@ -135,7 +140,10 @@ class Job:
         """Where samples are built and collated: with global generators seeded for each, if the rules say so."""
         if not self.rules.seed_per_sample:
             return contextlib.nullcontext()
-        return seeding_globals(put_back=self.watch is None)  # a worker process has them for itself
+        if self._seeders is None:
+            self._seeders = find_seeders([("dataset", self.dataset), ("collate_fn", self.collate)])
+        put_back = self.watch is None  # a worker process has them for itself
+        return seeding_globals(put_back=put_back, others=self._seeders)
 
 
 class Reading:

@@ -12,6 +12,7 @@ from penstock.datasets.base import Filler, located
 from penstock.loader.faults import LeftOut, Rules
 from penstock.loader.jobs.base import Job, note_length, place
 from penstock.loader.jobs.singly import Singly
+from penstock.loader.memory import lease
 from penstock.sample import SampleKeys, Tree, tree_map
 from penstock.slots import Layout, SlotPool
 from penstock.trace import Trace
@@ -73,7 +74,7 @@ class _FillBuild:
         layout, self._rows = job.layout, job.rows
         if self.rows > layout.rows:
             layout, self._rows = layout.resized(self.rows), np.arange(self.rows, dtype=np.int64)
-        self._arrays: Tree = layout.arrays(job.pool.take(layout.nbytes), self.rows)
+        self._arrays: Tree = layout.arrays(lease(job.pool, layout), self.rows)
         self._singly = Singly(job, task, self._fill_one) if job.tolerant else None
 
     @property

@@ -13,7 +13,6 @@ import inspect
 import linecache
 import random
 import sys
-import sysconfig
 import textwrap
 import types
 from collections import deque
@@ -26,9 +25,9 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-import penstock
+from penstock.datasets.origin import is_users, plain_function
 
-__all__ = ["Call", "Code", "Function", "is_users"]
+__all__ = ["Call", "Code", "Function"]
 
 _BEGIN: Final = (
     "__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "forward", "load_samples", "fill", "transform",
@@ -127,48 +126,13 @@ class Code:
         """Note a call; what it leads to, if that is a function of the user's."""
         if _is_own(read, node):
             assert isinstance(node.func, ast.Attribute)
-            called = _plain(inspect.getattr_static(read.cls, node.func.attr, None))
+            called = plain_function(inspect.getattr_static(read.cls, node.func.attr, None))
             name = f".{node.func.attr}"
         else:
             name, found = _resolve(read, node.func)
-            called = _plain(found)
+            called = plain_function(found)
         read.calls.append(Call(name, read.line_of(node), node))
         return called if isinstance(called, types.FunctionType) and is_users(called) else None
-
-
-@cache
-def _installed_folders() -> tuple[Path, ...]:
-    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    packages = {Path(str(module.__file__)).parent for module in (penstock, torch, np)}
-    return tuple({Path(path).resolve() for path in paths if path} | {path.resolve() for path in packages})
-
-
-@cache
-def _is_users_file(name: str) -> bool:
-    if name.startswith("<"):
-        return name.startswith(("<ipython", "<stdin", "<doctest", "<string"))
-    path = Path(name).resolve()
-    if {"site-packages", "dist-packages"} & set(path.parts):
-        return False
-    return not any(path.is_relative_to(folder) for folder in _installed_folders())
-
-
-def is_users(thing: type | types.FunctionType) -> bool:
-    """Whether a class or function is the user's own: neither Python's, nor penstock's, nor of an installed package."""
-    if isinstance(thing, types.FunctionType):
-        return _is_users_file(thing.__code__.co_filename)
-    methods = [_plain(method) for method in vars(thing).values()]
-    files = [method.__code__.co_filename for method in methods if isinstance(method, types.FunctionType)]
-    files = [file for file in files if file != "<string>"]  # what dataclasses and named tuples make up
-    module = sys.modules.get(thing.__module__)
-    files.append(getattr(module, "__file__", None) or "<built in>")
-    return _is_users_file(files[0])
-
-
-def _plain(method: Any) -> Any:
-    """The function inside of decorators and static or class methods, as far as they tell."""
-    method = getattr(method, "__func__", method)
-    return inspect.unwrap(method) if isinstance(method, types.FunctionType) else method
 
 
 def _beginnings(objects: Iterable[Any]) -> Iterator[tuple[types.FunctionType, str, type | None]]:
@@ -181,7 +145,7 @@ def _beginnings(objects: Iterable[Any]) -> Iterator[tuple[types.FunctionType, st
         elif kind not in classes:
             classes.add(kind)
             for name in _BEGIN:
-                method = _plain(inspect.getattr_static(kind, name, None))
+                method = plain_function(inspect.getattr_static(kind, name, None))
                 if isinstance(method, types.FunctionType) and is_users(method):
                     yield method, name, kind
 

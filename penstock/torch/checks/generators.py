@@ -1,4 +1,8 @@
-"""Rule shared-generator: a random generator that is copied, state and all, into every worker."""
+"""Rule shared-generator: a random generator that is copied, state and all, into every worker.
+
+Where a loader seeds every sample (``seed_per_sample``), what counts is another thing: whether the generator is among
+those that it seeds.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from penstock.torch.checks.code import is_users
+from penstock.datasets.libraries import LIBRARIES, known_types
+from penstock.datasets.origin import is_users
+from penstock.datasets.walk import walk
 from penstock.torch.checks.findings import Finding
 from penstock.torch.checks.subject import Subject
 
@@ -27,10 +33,17 @@ _ADVICE: Final = (
     "Draw from penstock.rng() inside __getitem__ or the transform: the sample's own generator, the same for any number "
     "of workers. Or make the generator in worker_init_fn, seeded by torch.utils.data.get_worker_info().seed."
 )
+_SEEDED_ADVICE: Final = (
+    "Draw from penstock.rng() instead, the sample's own generator; or seed this one from it at the beginning of "
+    f"__getitem__. Seeded are random, numpy.random, torch, cv2, and the objects of {', '.join(LIBRARIES)}."
+)
 
 
 def find(subject: Subject) -> Iterator[Finding]:
     """A generator in an attribute or a global variable that code making samples uses."""
+    if subject.setting.keyed:
+        yield from _not_seeded(subject)
+        return
     if _reseeds(subject):
         return
     for place in subject.graph.places:
@@ -43,6 +56,26 @@ def find(subject: Subject) -> Iterator[Finding]:
             if _is_generator(value) and id(value) not in seen:
                 seen.add(id(value))
                 yield _finding(subject, f"global {name} in {function.where()}", value)
+
+
+def _not_seeded(subject: Subject) -> Iterator[Finding]:
+    """Generators that seed_per_sample does not reach: the user's, and those of libraries that are not known."""
+    known = tuple(known_types())
+    graph = walk(subject.roots, code=True, enter=lambda place: place.depth == 0 or not issubclass(place.kind, known))
+    for place in graph.places:
+        if _is_generator(place.value) and not _is_global(place.value):
+            text = (
+                f"seed_per_sample does not seed this {type(place.value).__name__}: what it draws depends on the number "
+                "and kind of workers, and on where a run was resumed."
+            )
+            yield Finding("shared-generator", "warning", place.path, text, _SEEDED_ADVICE)
+
+
+def _is_global(generator: Any) -> bool:
+    """Whether it is the one behind ``random``, ``numpy.random`` or torch's functions, which are seeded."""
+    of_numpy: Any = np.random.mtrand._rand  # noqa: SLF001  # what np.random.* draws from
+    of_python: Any = random.random.__self__  # type: ignore[attr-defined]  # the stub has it as a plain function
+    return any(generator is own for own in (of_python, of_numpy, of_numpy._bit_generator, torch.default_generator))  # noqa: SLF001  # as above
 
 
 def _finding(subject: Subject, where: str, generator: Any) -> Finding:

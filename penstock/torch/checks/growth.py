@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.datasets.walk import Place
 from penstock.torch.checks.findings import Finding, Severity
 from penstock.torch.checks.subject import Subject
-from penstock.torch.checks.walk import Place
 
 __all__ = ["find", "objects_nbytes"]
 

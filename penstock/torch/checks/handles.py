@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.torch.checks.code import is_users
+from penstock.datasets.origin import is_users
+from penstock.datasets.walk import Place
 from penstock.torch.checks.findings import Finding, Severity
 from penstock.torch.checks.subject import Subject
-from penstock.torch.checks.walk import Place
 
 __all__ = ["find", "handle_at"]
 

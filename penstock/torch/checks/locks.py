@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
-from penstock.torch.checks.code import is_users
+from penstock.datasets.origin import is_users
 from penstock.torch.checks.findings import Finding, Severity
 from penstock.torch.checks.subject import Subject
 

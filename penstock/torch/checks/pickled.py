@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from penstock.torch.checks.walk import ATOMS, SAMPLED, sampled
+from penstock.datasets.walk import ATOMS, SAMPLED, sampled
 
 __all__ = ["Failure", "Pickled", "try_pickling"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch.utils.data
 
 from penstock.datasets.base import IterableDataset
-from penstock.torch.checks.code import is_users
+from penstock.datasets.origin import is_users
 from penstock.torch.checks.findings import Finding
 from penstock.torch.checks.subject import Subject
 

@@ -23,11 +23,11 @@ from typing import Any, Literal
 import torch.utils.data
 
 from penstock.datasets.base import is_iterable, spec_of
+from penstock.datasets.walk import Graph, walk
 from penstock.errors import ArgumentError
 from penstock.loader import DataLoader as NumpyDataLoader
 from penstock.torch.checks.code import Code
 from penstock.torch.checks.pickled import Pickled, try_pickling
-from penstock.torch.checks.walk import Graph, walk
 from penstock.torch.collate import default_collate
 from penstock.torch.datasets import native
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.datasets.base import fetch
+from penstock.datasets.walk import walk
 from penstock.sample import SampleKeys
 from penstock.torch.checks.findings import Finding
 from penstock.torch.checks.pickled import try_pickling
 from penstock.torch.checks.subject import Subject, usable_cores
-from penstock.torch.checks.walk import walk
 
 __all__ = ["find"]
 

@@ -10,6 +10,7 @@ from torch.utils import data
 
 from penstock import datasets
 from penstock.datasets.base import spec_of
+from penstock.errors import ArgumentError
 from penstock.torch.datasets import ConcatDataset, Subset, native
 from penstock.torch.vision.folders import NATIVE, NativeFolder
 
@@ -36,7 +37,12 @@ def compile(dataset: Any) -> Any:  # noqa: A001  # torch.compile's word
         With the same length, order and targets; a folder stays an instance of its class and shares its ``samples``,
         torch's wrappers become :mod:`penstock.torch`'s, which are instances of them. ``dataset`` itself, where nothing
         of it can be compiled: a subclass, another loader, a transform that begins with one that is not recognised. A
-        line of the log says so.
+        line of the log says so. A StoreDataset compiles its transform by itself, and is returned as it is.
+
+    Raises
+    ------
+    ArgumentError
+        If a StoreDataset's batches are not filled; the message says why.
 
     Notes
     -----
@@ -57,6 +63,11 @@ def compile(dataset: Any) -> Any:  # noqa: A001  # torch.compile's word
     if kind in _CONCATENATIONS:
         parts = [compile(part) for part in dataset.datasets]
         return _with(dataset, datasets=parts) if _gains(kind, dataset.datasets, parts) else dataset
+    if isinstance(dataset, datasets.StoreDataset):
+        if spec_of(dataset) is None:
+            why = dataset.why_not_filled() or f"{kind.__qualname__} defines __getitem__"
+            raise ArgumentError(f"this StoreDataset compiles its own transform, and its batches are not filled: {why}")
+        return dataset
     if not isinstance(dataset, NativeFolder):
         _logger.info("%s: nothing is native: it is no dataset that penstock knows", kind.__qualname__)
     return dataset

@@ -14,26 +14,24 @@ would have. :mod:`penstock.torch.vision.recognise` says what is recognised.
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import torch
 import torchvision
 from numpy.typing import NDArray
-from torchvision import datasets, tv_tensors
+from torchvision import datasets
 from torchvision.datasets import folder
 
 from penstock.datasets.base import located
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
-from penstock.rng import current_keys
+from penstock.rng import globals_put_back, sample_scope
 from penstock.sample import ArraySpec, SampleKeys, Tree
-from penstock.torch.vision.recognise import Recognised, recognise
+from penstock.torch.vision.native import Native
 from penstock.trace import stage
-from penstock.transforms import Decode, Failure, Pipeline, Program
+from penstock.transforms import Failure
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.fallback import sniff
 
@@ -72,14 +70,18 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
     def spec(self) -> Tree | None:
         """Shape and dtype of image and target; None where the transforms do not end natively in one shape.
 
-        A ``target_transform`` is called once here, to see whether it gives ints.
+        A ``target_transform`` is called once here, to see whether it gives ints; if it raises, samples are collated.
         """
         native = self._current(anew=True)  # settings inside the transform may have been changed since the last epoch
         if native is None or native.spec is None or not self._is_plain() or not self.samples:
             return None
         target = self.samples[0][1]
         if self.target_transform is not None:
-            target = self.target_transform(target)
+            try:
+                with globals_put_back():  # looking must not change what is drawn later
+                    target = self.target_transform(target)
+            except Exception:  # noqa: BLE001  # raised again by the sample that it belongs to
+                return None
         return (native.spec, _TARGET) if type(target) is int else None
 
     def fill(
@@ -95,7 +97,7 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
         native.fill([path for path, _ in chosen], indices, out[0], keys, rows)
         targets = [target for _, target in chosen]
         if self.target_transform is not None:
-            targets = [self.target_transform(target) for target in targets]
+            targets = [self._transformed(target, keys, place) for place, target in enumerate(targets)]
         for target, index in zip(targets, indices.tolist(), strict=True):
             if type(target) is not int:
                 raise SampleError(
@@ -104,6 +106,11 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
                     index=index,
                 )
         out[1][rows] = targets
+
+    def _transformed(self, target: int, keys: SampleKeys, place: int) -> Any:
+        assert self.target_transform is not None
+        with sample_scope(keys.seed, keys.epoch, int(keys.indices[place])):
+            return self.target_transform(target)
 
     def fingerprint(self) -> str:
         """A hash of paths below ``root`` and of classes: another copy of the folder is the same, wherever it lies."""
@@ -191,37 +198,20 @@ NATIVE: Final[dict[type, type[NativeFolder]]] = {
 """torchvision's folders, and those that fill in their place."""
 
 
-class _Native:
-    """A transform's program, and what is called behind it; ``what`` says which is which."""
+class _Native(Native):
+    """The program of a folder's transform: from paths to images and rows."""
 
     def __init__(self, transform: Any, loader: Callable[[str], Any]) -> None:
-        self.transform, self.loader = transform, loader
-        self.program: Program | None = None
-        self.spec: ArraySpec | None = None
+        self.loader = loader
         if loader not in _LOADERS or (loader is folder.default_loader and torchvision.get_image_backend() != "PIL"):
-            self.what = "nothing is native: its loader is not torchvision's for PIL images"
-        elif transform is None:
-            self.what = "nothing is native: it has no transform, and its samples are PIL images"
+            super().__init__(transform, "its loader is not torchvision's for PIL images")
         else:
-            self._compile(recognise(transform))
-
-    def _compile(self, found: Recognised) -> None:
-        self.found, self.what = found, str(found)
-        if found.value.kind == "pil" and not found.rest:
-            self.what = "nothing is native: its transform ends in PIL images, which no loader batches"
-            return
-        if not found.taken:
-            return
-        max_pixels = _max_pixels()  # Pillow's only limit: whatever as many pixels take is allowed
-        decode = Decode(max_pixels=max_pixels, max_nbytes=16 * max_pixels)
-        self.program = Pipeline([decode, *found.ops]).compile("image")
-        self.random = any(op.random for op in found.ops)
-        self.spec = None if found.rest else self.program.spec()
+            super().__init__(transform)
 
     def image(self, path: str, index: int) -> Any:
         """One image, of the type that the whole transform gives."""
         assert self.program is not None
-        keys = current_keys() or SampleKeys(_drawn_seed() if self.random else 0, 0, np.zeros(1, np.int64))
+        keys = self.keys()
         encoded = _read([path])[0]
         try:
             array = self.program.run([encoded], keys)[0]
@@ -229,10 +219,7 @@ class _Native:
             array = self._mended(path, index, encoded, keys, error)
         except Exception as error:  # noqa: BLE001  # raised again, with its place
             raise _placed(error, path, index)  # noqa: B904  # the same object, or one that is chained
-        value = self._as_value(array, encoded)
-        for transform in self.found.rest:
-            value = transform(value)
-        return value
+        return self.finished(array, encoded)
 
     def fill(
         self, paths: list[str], indices: NDArray[np.int64], out: NDArray[Any], keys: SampleKeys, rows: NDArray[np.int64]
@@ -273,39 +260,10 @@ class _Native:
             return mended
         raise unreadable from error
 
-    def _as_value(self, array: NDArray[Any], encoded: bytes) -> Any:
-        """The array as what torchvision has at this place."""
-        if self.found.value.kind == "pil":
-            return _as_pil(array, encoded)
-        tensor = torch.from_numpy(array)
-        return tv_tensors.Image(tensor) if self.found.value.kind == "image" else tensor
-
-
-def _as_pil(array: NDArray[np.uint8], encoded: bytes) -> Any:
-    """A PIL image with the file's ``info`` (Exif and all), which resizing and cropping keep."""
-    from PIL import Image
-
-    image = Image.fromarray(array)
-    with Image.open(io.BytesIO(encoded)) as header:
-        image.info = {name: value for name, value in header.info.items() if name != "transparency"}
-    return image
-
 
 def _read(paths: list[str]) -> list[bytes]:
     with stage("read", len(paths)):
         return [Path(path).read_bytes() for path in paths]
-
-
-def _max_pixels() -> int:
-    """The number of pixels above which Pillow, as it is set, refuses an image."""
-    from PIL import Image
-
-    return 2 * Image.MAX_IMAGE_PIXELS if Image.MAX_IMAGE_PIXELS else (1 << 31) - 1
-
-
-def _drawn_seed() -> int:
-    """63 bits of torch's global generator."""
-    return int(torch.empty((), dtype=torch.int64).random_().item())
 
 
 def _placed(error: Exception, path: str, index: int) -> BaseException:

@@ -14,6 +14,7 @@ memory can be had (a limit, a full tmpfs), batches travel through the socket ins
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import sys
@@ -21,6 +22,7 @@ import tempfile
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +33,8 @@ from penstock.slots import Lease, PageLock, Quarantine
 __all__ = ["ParentSlots", "WorkerMemory", "mapped", "memory_file"]
 
 ALIGNMENT: Final = 4096
+_LARGE: Final = 64 << 20
+"""Bytes from which on a file's memory is compared with what there is."""
 _KEEP: Final = 4
 """Free slots that a worker holds on to; with more, the smallest goes."""
 
@@ -43,6 +47,10 @@ def memory_file(name: str, nbytes: int) -> int:
     OSError
         If there is not so much: now, not by a signal when it is written.
     """
+    if (
+        nbytes > _LARGE and nbytes > _available_nbytes()
+    ):  # reserving them one by one would end in the death of a process
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create(name, os.MFD_CLOEXEC)
     else:
@@ -56,6 +64,15 @@ def memory_file(name: str, nbytes: int) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def _available_nbytes() -> int:
+    """Bytes of memory that the system could hand out now; an unreachable number where it does not say."""
+    try:
+        said = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+        return int(said.split()[1]) << 10
+    except (OSError, StopIteration, ValueError, IndexError):
+        return 1 << 62
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

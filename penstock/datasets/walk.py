@@ -12,14 +12,14 @@ import logging
 import sys
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 import numpy as np
-import torch
 
+from penstock.datasets.origin import is_users, plain_function
 from penstock.stores.base import Store
 
 __all__ = ["ATOMS", "SAMPLED", "Graph", "Place", "sampled", "walk"]
@@ -32,9 +32,7 @@ _DEEPEST: Final = 40
 ATOMS: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, range, slice, np.generic)
 """Types that hold no other object."""
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque)
-_LEAVES: Final = (
-    types.ModuleType, type, types.BuiltinFunctionType, torch.Tensor, logging.Logger, logging.Handler, Store,
-)  # fmt: skip
+_LEAVES: Final = (types.ModuleType, type, types.BuiltinFunctionType, logging.Logger, logging.Handler, Store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +65,26 @@ class Graph:
         return found
 
 
-def walk(roots: Iterable[tuple[str, Any]], most: int = _MOST_PLACES) -> Graph:
-    """Visit what ``roots`` (path, object) hold, ``most`` objects at most, each once."""
+def walk(
+    roots: Iterable[tuple[str, Any]],
+    most: int = _MOST_PLACES,
+    *,
+    code: bool = False,
+    enter: Callable[[Place], bool] | None = None,
+) -> Graph:
+    """Visit what ``roots`` (path, object) hold, ``most`` objects at most, each once.
+
+    Parameters
+    ----------
+    roots : iterable of (str, object)
+        Where to begin.
+    most : int
+        Objects to visit.
+    code : bool
+        Whether the user's functions, and methods of the user's classes, hold the global variables that they name.
+    enter : callable, optional
+        Whether to look inside of a place; by default inside of every one.
+    """
     waiting = deque(Place(path, value, None) for path, value in roots)
     seen: set[int] = set()
     places: list[Place] = []
@@ -79,10 +95,12 @@ def walk(roots: Iterable[tuple[str, Any]], most: int = _MOST_PLACES) -> Graph:
             continue
         seen.add(id(place.value))
         places.append(place)
+        if enter is not None and not enter(place):
+            continue
         owner = place.owner if issubclass(place.kind, _CONTAINERS) else place.value
         inner = [
             Place(place.path + step, child, owner, place.depth + 1)
-            for step, child in _children(place.value)
+            for step, child in chain(_children(place.value), _named_in_code(place.value) if code else ())
             if not issubclass(type(child), ATOMS)
         ]
         if place.depth < _DEEPEST:
@@ -100,7 +118,7 @@ def sampled(count: int) -> Iterator[int]:
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
-    if issubclass(kind, _LEAVES):
+    if issubclass(kind, _LEAVES) or _is_tensor(kind):
         return
     if issubclass(kind, np.ndarray):
         if value.dtype.hasobject and not value.dtype.names:
@@ -162,6 +180,35 @@ def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         except ValueError:  # a variable that was never set
             continue
     yield from ((f".__defaults__[{i}]", value) for i, value in enumerate(function.__defaults__ or ()))
+
+
+def _named_in_code(value: Any) -> Iterator[tuple[str, Any]]:
+    """Global variables that a function of the user's names; the methods of an object whose class is the user's."""
+    kind = type(value)
+    if issubclass(kind, types.FunctionType):
+        if is_users(value):
+            for name in _names(value.__code__):
+                if name in value.__globals__:
+                    yield f".__globals__[{name!r}]", value.__globals__[name]
+        return
+    for cls in kind.__mro__:
+        if cls is not object and is_users(cls):
+            for name, method in vars(cls).items():
+                if isinstance(function := plain_function(method), types.FunctionType):
+                    yield f".{name}", function
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Names that a function's code looks up, and the code of functions inside of it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _is_tensor(kind: type) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and issubclass(kind, torch.Tensor)
 
 
 def _is_frame(value: Any) -> bool:

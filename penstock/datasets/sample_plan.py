@@ -1,0 +1,269 @@
+"""How a dataset of a store makes samples of records: which fields, of which kinds, through which transform.
+
+::
+
+    record ──Selection──> values by name ──target_transform──> label ──transform──> sample      one by one
+    spec, program, columns, arrays, numbers                                                     for rows that are filled
+
+Made by :mod:`penstock.datasets.store` when a transform is given; it holds settings and no position, and is shared by
+threads. Nothing here reads a store's images.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.datasets.converting import ImageTransform, as_image_transform, as_pipeline
+from penstock.datasets.selection import Selection
+from penstock.errors import ArgumentError, SampleError
+from penstock.rng import globals_put_back
+from penstock.sample import KINDS, ArraySpec, Record, Tree
+from penstock.stores.base import Store
+
+if TYPE_CHECKING:
+    from penstock.transforms.program import Program
+
+__all__ = ["SamplePlan"]
+
+_NUMBERS: Final = {"label": np.dtype(np.int64), "int": np.dtype(np.int64), "float": np.dtype(np.float64)}
+"""Kinds whose column is copied row by row, and the dtype that collation would give them."""
+
+_TARGETS: Final = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
+"""Types of a transformed label that rows can hold, likewise."""
+
+_FIXED_ARRAY: Final = re.compile(r"^(\w+)\[(\d+(?:,\d+)*)\]$")
+
+
+class SamplePlan:
+    """What becomes of a record.
+
+    Parameters
+    ----------
+    store : Store
+        Whose records.
+    fields, transform, target_transform, kinds
+        As :class:`~penstock.datasets.StoreDataset` is given them.
+
+    Attributes
+    ----------
+    selection : Selection
+        Fields, names and kinds.
+    spec : tree of ArraySpec, or None
+        Of one sample; None: samples have no fixed shape, and are built one by one.
+    reason : str
+        Why there is no spec; empty if there is one.
+    program : Program, or None
+        What fills the image's rows.
+    image, image_field : object and str
+        The image's name in the sample, and in the store.
+    columns : dict
+        By name, numbers of all records.
+    arrays : dict
+        By name, fields of small arrays, which are copied from records.
+    numbers : list
+        Names of the record's own number.
+    target : object, or None
+        The name of the label that ``target_transform`` is called with.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        fields: Any,
+        transform: Any,
+        target_transform: Callable[[Any], Any] | None,
+        kinds: Mapping[str, str | None] | None,
+    ) -> None:
+        self.transform, self.target_transform = transform, target_transform
+        self.selection = Selection(store, fields)
+        self._pipeline = as_pipeline(transform)
+        self._images: ImageTransform | None = None if self._pipeline is not None else as_image_transform(transform)
+        self.target = self._find_target()
+        self._settle_kinds(kinds)
+        self._kinds = self.selection.kinds
+        self._refuse_encoded()
+        self.spec: Tree | None = None
+        self.reason = ""
+        self.program: Program | None = None
+        self.image: Any = None
+        self.image_field = ""
+        self.columns: dict[Any, NDArray[Any]] = {}
+        self.arrays: dict[Any, str] = {}
+        self.numbers: list[Any] = []
+        self._target_type: type | None = None
+        self._plan_filling(store)
+
+    def sample(self, record: Record) -> Any:
+        """The sample of a record, under the current sample's key."""
+        selection = self.selection
+        transforms_images = self._pipeline is not None or self._images is not None
+        values = selection.values(record, views=transforms_images)
+        if self.target is not None:
+            values[self.target] = self.target_transform(values[self.target])  # type: ignore[misc]  # there, with a target
+        if self._images is not None:
+            for name, kind in selection.kind_of.items():
+                if kind == "image":
+                    values[name] = self._images(bytes(values[name]))
+        sample = selection.shaped(values)
+        if self._pipeline is not None:
+            return self._pipeline(sample, kinds=self._kinds)
+        return sample if self._images is not None or self.transform is None else self.transform(sample)
+
+    def filled_target(self, label: Any) -> Any:
+        """A label for a row: transformed, and of the type that the first one had."""
+        assert self.target_transform is not None, "asked for where there is a target"
+        found = self.target_transform(label)
+        if type(found) is not self._target_type:
+            raise SampleError(
+                f"target_transform gives {found!r:.80}, and gave a value of type "
+                f"{getattr(self._target_type, '__name__', None)} for the first record; give the loader a collate_fn, "
+                "and batches are collated from samples"
+            )
+        return found
+
+    def _find_target(self) -> Any:
+        """The name of the label, where a target transform asks for it."""
+        if self.target_transform is None:
+            return None
+        labels = [name for name, kind in self.selection.stored.items() if kind == "label"]
+        if len(labels) != 1:
+            raise ArgumentError(
+                f"target_transform is called with the label; of the fields {', '.join(self.selection.names.values())} "
+                f"{f'{len(labels)} are labels' if labels else 'none is one'}. transform= gets the whole sample"
+            )
+        return labels[0]
+
+    def _settle_kinds(self, given: Mapping[str, str | None] | None) -> None:
+        """What each value is to the transform; refuse a field that would stay in place while the image moves."""
+        selection, pipeline = self.selection, self._pipeline
+        if given is not None:
+            selection.give_kinds(given)
+        elif pipeline is not None and pipeline.kinds is not None:
+            selection.take_kinds(pipeline.kinds)
+            return
+        if "image" not in selection.kind_of.values():
+            return
+        if pipeline is not None and pipeline.mover is not None:
+            self._refuse_left_behind(given or {}, pipeline.mover)
+        elif self._images is not None:
+            self._refuse_followers(given or {})
+
+    def _refuse_left_behind(self, given: Mapping[str, str | None], mover: object) -> None:
+        from penstock.transforms.kinds import refused_target  # there, with the pipeline
+
+        for called, field, looks in self._unknown_targets(given):
+            raise refused_target((called,), mover, {field: looks}, {field: None})
+
+    def _refuse_followers(self, given: Mapping[str, str | None]) -> None:
+        """torchvision's transforms are given the image alone."""
+        kinds = self.selection.kind_of
+        followers = [
+            self.selection.names[name] for name, kind in kinds.items() if kind in {"boxes", "keypoints", "mask"}
+        ]
+        followers += [field for _, field, _ in self._unknown_targets(given)]
+        if followers:
+            raise ArgumentError(
+                f"{type(self.transform).__name__} is called with the image alone, and {followers[0]!r} would stay in "
+                "place while it moves the image; give a penstock.transforms.Pipeline, which moves both, or "
+                f"kinds={{{followers[0]!r}: None}} to leave it there"
+            )
+
+    def _unknown_targets(self, given: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
+        """Fields that look like targets by their names and whose kind does not say so: name, field, what it looks."""
+        from penstock.transforms.kinds import suggested_kind
+
+        found = []
+        for name, field in self.selection.names.items():
+            stored = self.selection.stored[name]
+            for called in (field, name):
+                looks = suggested_kind(called)
+                is_array = stored not in KINDS or (stored == "bytes" and looks == "mask")
+                if looks and is_array and self.selection.kind_of[name] == stored and field not in given:
+                    found.append((called, field, looks))
+        return found
+
+    def _refuse_encoded(self) -> None:
+        """A store's images are encoded: a pipeline that works on pixels at once can only fail."""
+        pipeline = self._pipeline
+        if pipeline is not None and pipeline.ops and "image" in self.selection.kind_of.values():
+            first = pipeline.ops[0]
+            if first.takes_pixels:
+                raise ArgumentError(
+                    f"{first!r} works on pixels, and a store's images are encoded; put T.Decode() first in the pipeline"
+                )
+
+    def _plan_filling(self, store: Store) -> None:
+        """Find the spec, and where each value of it comes from; where one has none, there is no spec."""
+        selection = self.selection
+        transforms_images = self._pipeline is not None or self._images is not None
+        if not transforms_images and self.transform is not None:
+            self.reason = f"its transform, {self.transform!r}, is called with whole samples"
+            return
+        leaves: dict[Any, ArraySpec] = {}
+        for name, field in selection.names.items():
+            if selection.kind_of[name] == "image" and transforms_images:
+                spec = self._plan_image(name, field)
+            else:
+                spec = self._plan_value(store, name, field)
+            if spec is None:
+                self.reason = (
+                    self.reason or f"the field {field!r} is {selection.stored[name]}, which has no fixed shape"
+                )
+                return
+            leaves[name], self.reason = spec, ""
+        if transforms_images and self.program is None:
+            self.reason = "no field is an image, which its transform works on"  # it says so itself, sample by sample
+            return
+        self.spec = selection.shaped(leaves)
+
+    def _plan_value(self, store: Store, name: Any, field: str) -> ArraySpec | None:
+        kind = self.selection.stored[name]
+        if self.selection.is_number(name):
+            self.numbers.append(name)
+            return ArraySpec((), _NUMBERS["int"])
+        if kind in _NUMBERS:
+            self.columns[name] = store.column(field)
+            return ArraySpec((), _NUMBERS[kind]) if name != self.target else self._plan_target(name)
+        if match := _FIXED_ARRAY.match(kind):
+            self.arrays[name] = field
+            return ArraySpec(tuple(map(int, match[2].split(","))), np.dtype(match[1]))
+        if kind == "image":
+            self.reason = "it has no transform, and its images stay encoded"
+        return None
+
+    def _plan_image(self, name: Any, field: str) -> ArraySpec | None:
+        self.image, self.image_field = name, field
+        kinds = list(self.selection.kind_of.values())
+        if self._images is not None:
+            self.reason = self._images.what if kinds.count("image") == 1 else "a sample has several images"
+            self.program = self._images.program
+            return self._images.spec if kinds.count("image") == 1 else None
+        from penstock.transforms.base import Lambda  # there, with the pipeline
+
+        assert self._pipeline is not None, "one of the two, where an image is transformed"
+        if self.target is not None and any(isinstance(op, Lambda) for op in self._pipeline.ops):
+            self.reason = "its target_transform, and a callable of its pipeline, may draw from one generator"
+            return None
+        self.reason = "its pipeline transforms more than one image, or does not end in images of one shape and dtype"
+        self.program = self._pipeline.compile(self._kinds)
+        return self.program.spec()
+
+    def _plan_target(self, name: Any) -> ArraySpec | None:
+        """Of a transformed label, as the first record's comes out."""
+        self.reason = "its target_transform gives neither ints nor floats"
+        first = self.columns[name][:1].tolist()
+        if not first:
+            return None
+        assert self.target_transform is not None, "there, with a target"
+        try:
+            with globals_put_back():  # looking must not change what is drawn later
+                self._target_type = type(self.target_transform(first[0]))
+        except Exception:  # noqa: BLE001  # raised again by the sample that it belongs to
+            return None
+        found = _TARGETS.get(self._target_type)
+        return None if found is None else ArraySpec((), found)

@@ -1,0 +1,180 @@
+"""Kinds of a sample's values: which of them an op moves, by name or as the caller says.
+
+A mapping's fields are known by their names: image, boxes, keypoints, mask. A field that looks like a target in the
+picture, but has no kind, would stay in place while the image moves: :func:`kinds_by_name` refuses it. Used by
+:mod:`penstock.transforms.pipeline` and by datasets that know their fields; nothing here touches a pixel.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from penstock.errors import ArgumentError
+from penstock.sample import Field, Tree, tree_leaves
+
+__all__ = ["check_kinds", "collect", "kinds_by_name", "refused_target", "suggested_kind", "walk"]
+
+_MOVED: Final = ("image", "boxes", "keypoints", "mask")
+"""Kinds that ops act on; every other kind passes through."""
+
+_WORDS: Final = {
+    "boxes": "box boxes bbox bboxes",
+    "keypoints": "keypoint keypoints kpt kpts landmark landmarks joint joints point points polygon polygons",
+    "mask": "mask masks segmentation segmentations seg segmap semseg depth",
+}
+_KIND_OF: Final = {word: kind for kind, words in _WORDS.items() for word in words.split()}
+_FORMATS: Final = frozenset({"xyxy", "xywh", "cxcywh", "2d"})
+"""Words behind the one that says what a field is: boxes_xyxy."""
+
+_SHAPES: Final = "boxes: (n, 4), x0, y0, x1, y1 in pixels; keypoints: (n, 2) or (n, 3); mask: one HW array"
+_NOUNS: Final = {"boxes": "boxes", "keypoints": "points in the picture", "mask": "a mask"}
+_DEEPEST: Final = 4
+"""Mappings inside of one another that are looked into."""
+
+
+def check_kinds(kinds: Tree) -> None:
+    """Refuse a tree of kinds with a leaf that is no kind: what it names would not be moved."""
+    for kind in tree_leaves(kinds):
+        if kind is not None:
+            Field(kind)
+
+
+def kinds_by_name(sample: Any, mover: object = None) -> Tree:
+    """What each value of a sample is, where nobody has said it.
+
+    Parameters
+    ----------
+    sample : object
+        A bare image; a tuple or list, whose first value is the image; or a mapping.
+    mover : object, optional
+        What moves the image; named in the error. None: nothing does, and no field can be left behind.
+
+    Raises
+    ------
+    ArgumentError
+        If a field looks like a target and has no kind.
+    """
+    if isinstance(sample, Mapping):
+        kinds = {name: name for name in sample if name in _MOVED}
+        if mover is not None:
+            for name, value in sample.items():
+                for path in [] if name in kinds else _targets(name, value):
+                    raise refused_target(path, mover, {**kinds, **_nested(path)}, kinds)
+        return kinds
+    if isinstance(sample, tuple | list):
+        of_tuple = ("image", *(None for _ in sample[1:]))
+        if mover is not None:
+            names = getattr(sample, "_fields", None)
+            for place, value in enumerate(sample[1:], 1):
+                name = None if names is None else names[place]
+                for path in _targets(name, value) if name is not None or isinstance(value, Mapping) else ():
+                    inner = _nested(path[1:]) if len(path) > 1 else suggested_kind(name)
+                    tree = (*of_tuple[:place], inner, *of_tuple[place + 1 :])
+                    raise refused_target((place, *path[1:]) if name is None else path, mover, tree, of_tuple)
+        return of_tuple
+    return "image"
+
+
+def suggested_kind(name: Any) -> str | None:
+    """The kind that a field's name speaks of (``"gt_bboxes"``: boxes); None for all other names."""
+    return _kind_of_name(name) if isinstance(name, str) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _kind_of_name(name: str) -> str | None:
+    words = [word for word in re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", name) if word.lower() not in _FORMATS]
+    return _KIND_OF.get(words[-1].lower()) if words else None
+
+
+def refused_target(path: tuple[Any, ...], mover: object, moved: Tree, left: Tree) -> ArgumentError:
+    """The error for the field at ``path``; ``moved`` and ``left``: the kinds by which it moves and stays."""
+    where = "" if len(path) == 1 else f", sample{''.join(f'[{step!r}]' for step in path)},"
+    looks = _NOUNS[suggested_kind(path[-1]) or "mask"]
+    return ArgumentError(
+        f"the field {path[-1]!r}{where} looks like {looks}, but its kind is not known: it would stay in place while "
+        f"{mover!r} moves the image. Give kinds={moved!r} to move it ({_SHAPES}), or kinds={left!r} to leave it there"
+    )
+
+
+def walk(kinds: Tree, sample: Any, visit: Callable[[Any, Any], Any]) -> Any:
+    """Rebuild ``sample`` with ``visit(kind, value)`` in place of each value that ``kinds`` names.
+
+    :func:`collect` has found that they fit.
+    """
+    if kinds is None or type(kinds) is str:
+        return visit(kinds, sample)
+    if isinstance(kinds, Mapping):
+        return {**sample, **{name: walk(kind, sample[name], visit) for name, kind in kinds.items()}}
+    values = [walk(kind, value, visit) for kind, value in zip(kinds, sample, strict=True)]
+    return type(sample)(*values) if hasattr(sample, "_fields") else type(sample)(values)
+
+
+def collect(kinds: Tree, sample: Any) -> list[tuple[str, Any]]:
+    """(kind, value) of the values that ``kinds`` names, in order.
+
+    Raises
+    ------
+    ArgumentError
+        If the sample has another structure.
+    """
+    found: list[tuple[str, Any]] = []
+    _collect(kinds, sample, found)
+    return found
+
+
+def _collect(kinds: Tree, sample: Any, found: list[tuple[str, Any]]) -> None:
+    if kinds is None:
+        return
+    if type(kinds) is str:
+        found.append((kinds, sample))
+    elif isinstance(kinds, Mapping):
+        for name, kind in kinds.items():
+            try:
+                value = sample[name]
+            except (KeyError, TypeError, IndexError) as error:
+                raise _misfit(kinds, name, sample) from error
+            _collect(kind, value, found)
+    elif not isinstance(sample, tuple | list) or len(kinds) != len(sample):
+        held = f"of {len(sample)} values" if isinstance(sample, tuple | list) else f"of type {type(sample).__name__}"
+        raise ArgumentError(f"a sample {held} does not fit the kinds {kinds!r}")
+    else:
+        for kind, value in zip(kinds, sample, strict=True):
+            _collect(kind, value, found)
+
+
+def _misfit(kinds: Mapping[Any, Any], name: Any, sample: Any) -> ArgumentError:
+    if not isinstance(sample, Mapping):
+        return ArgumentError(f"a sample of type {type(sample).__name__} does not fit the kinds {kinds!r}")
+    return ArgumentError(f"kinds name the field {name!r}, and the sample has {', '.join(map(str, sample))}")
+
+
+def _targets(name: Any, value: Any, depth: int = 0) -> Iterator[tuple[Any, ...]]:
+    """Paths of what looks like a target: the value itself by its name, or fields of mappings inside of it."""
+    kind = suggested_kind(name)
+    if kind is not None and _may_be(kind, value):
+        yield (name,)
+    elif isinstance(value, Mapping) and depth < _DEEPEST:
+        for inner, held in value.items():
+            yield from ((name, *path) for path in _targets(inner, held, depth + 1))
+
+
+def _nested(path: tuple[Any, ...]) -> Tree:
+    tree: Tree = suggested_kind(path[-1])
+    for step in reversed(path):
+        tree = {step: tree}
+    return tree
+
+
+def _may_be(kind: str, value: Any) -> bool:
+    """Whether a value can be a target of this kind: numbers, text and flat masks (of tokens) cannot."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return kind == "mask"
+    if isinstance(value, list | tuple):
+        return kind != "mask" or any(isinstance(part, list | tuple) or hasattr(part, "shape") for part in value)
+    dimensions = len(getattr(value, "shape", ()))
+    if kind == "mask":
+        return dimensions >= 2 or type(value).__module__.partition(".")[0] == "PIL"
+    return dimensions >= 1
