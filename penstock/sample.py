@@ -7,6 +7,7 @@ module speaks of samples in these terms; this module knows no store, dataset or 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,7 +17,19 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 
-__all__ = ["KINDS", "ArraySpec", "Field", "Record", "SampleKeys", "Schema", "Tree", "tree_leaves", "tree_map"]
+__all__ = [
+    "KINDS",
+    "MAX_NAME_NBYTES",
+    "ArraySpec",
+    "Field",
+    "Record",
+    "SampleKeys",
+    "Schema",
+    "Tree",
+    "refuse_field_name",
+    "tree_leaves",
+    "tree_map",
+]
 
 _ARRAY_KIND = re.compile(r"^(u?int(8|16|32|64)|float(16|32|64)|bool)\[(\*|\d+)(,(\*|\d+))*\]$")
 
@@ -24,6 +37,11 @@ KINDS: Final = ("image", "mask", "boxes", "keypoints", "label", "int", "float", 
 """What a field may be. ``image``: encoded image bytes; ``label``: a class number; ``boxes``: float32 (n, 4) xyxy
 absolute pixels; ``keypoints``: float32 (n, 2|3); ``mask``: an encoded single-channel image. A small array is
 written ``dtype[shape]`` with ``*`` for a length that varies (``"float32[*,4]"``)."""
+
+MAX_NAME_NBYTES: Final = 200
+"""Most bytes of a field's name in UTF-8: file names are made of it, and file systems allow 255 bytes."""
+
+_NOT_IN_NAMES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, surrogates, line separators
 
 Tree = Any
 """A nesting of tuples, lists and dicts (str keys) with leaves of one type. No Python type says so."""
@@ -56,15 +74,41 @@ class Field:
         return self.kind in {"image", "mask", "bytes"}
 
 
+def refuse_field_name(name: object) -> None:
+    """Raise :class:`ArgumentError` unless ``name`` may be the name of a field.
+
+    A name is 1 to :data:`MAX_NAME_NBYTES` bytes of UTF-8 in any script. Spaces, dots and punctuation are allowed; path
+    separators, control characters, ``.`` and ``..`` are not, since a field's name becomes a part of file names.
+    """
+    if type(name) is str and name not in {"", ".", ".."} and not {"/", "\\"} & set(name):
+        categories = {unicodedata.category(character) for character in name}
+        if not _NOT_IN_NAMES & categories and len(name.encode()) <= MAX_NAME_NBYTES:
+            return
+    shown = ascii(name)
+    shown = shown if len(shown) <= MAX_NAME_NBYTES else f"{shown[:MAX_NAME_NBYTES]}..."
+    raise ArgumentError(
+        f"a field name must be text of 1 to {MAX_NAME_NBYTES} bytes in UTF-8, without '/', '\\' and control "
+        f"characters, and not '.' or '..', got {shown}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The fields of a store's records, in order: name to :class:`Field`."""
+    """The fields of a store's records, in order: name to :class:`Field`.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no field, or a name is not allowed (:func:`refuse_field_name`).
+    """
 
     fields: Mapping[str, Field]
 
     def __post_init__(self) -> None:
         if not self.fields:
             raise ArgumentError("a schema needs at least one field")
+        for name in self.fields:
+            refuse_field_name(name)
 
     def __getitem__(self, name: str) -> Field:
         try:
@@ -101,7 +145,7 @@ class Schema:
     def from_json(cls, value: Any) -> Schema:
         """Rebuild a schema from :meth:`to_json`'s form; anything else is an :class:`ArgumentError`."""
         try:
-            return cls({str(n): Field(str(f["kind"]), tuple(map(str, f.get("classes", ())))) for n, f in value.items()})
+            return cls({n: Field(str(f["kind"]), tuple(map(str, f.get("classes", ())))) for n, f in value.items()})
         except (AttributeError, KeyError, TypeError) as error:
             raise ArgumentError(f"not a schema: {value!r:.200}") from error
 

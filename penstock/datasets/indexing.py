@@ -16,6 +16,7 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -111,7 +112,7 @@ class DecodeIndices:
         identity = self._store.fingerprint(), len(self._store)
         if self._caches:
             try:
-                self._file = IndexFile(self._where, *identity, kind="rows")
+                self._file = IndexFile(Path(self._where).resolve(), *identity, kind="rows")
             except StoreError as error:
                 raise ArgumentError(f"index={os.fsdecode(self._where)!r} cannot be used: {error.message}") from error
         elif (path := index_path(self._store.url.partition("://")[2], self._field)).exists():

@@ -16,12 +16,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from penstock import _native, stores
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, StoreError
 from penstock.pack.check import MAX_PIXELS
 from penstock.pack.progress import shown
 from penstock.stores.base import Skipped, Store
@@ -109,7 +110,7 @@ def index(
         name = image_field(opened, field)
         path = index_path(opened.url.partition("://")[2], name)
         if overwrite:
-            path.unlink(missing_ok=True)
+            _remove(path)
         file = stack.enter_context(IndexFile(path, opened.fingerprint(), len(opened), kind))
         report = _reporter(progress, stack)
         resumed = len(file)
@@ -134,6 +135,13 @@ def image_field(store: Store, field: str | None = None) -> str:
     if field not in images:
         raise ArgumentError(f"field={field!r} is no field of images; this store has: {', '.join(images) or 'none'}")
     return field
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"its decode indices cannot be removed: {error.strerror}", store=str(path)) from error
 
 
 def _run(

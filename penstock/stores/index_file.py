@@ -28,6 +28,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.errors import StoreError, StoreFormatError
+from penstock.sample import refuse_field_name
+from penstock.stores.regular import open_regular
 
 __all__ = ["INDEX_KINDS", "IndexFile", "index_path"]
 
@@ -40,9 +42,18 @@ _MOST_NBYTES: Final = 64 << 20
 
 
 def index_path(store: str | os.PathLike[str], field: str) -> Path:
-    """Where the decode indices of a store lie, if it has them: in its folder, or beside its file."""
+    """Where the decode indices of a store lie, if it has them: in its folder, or beside its file.
+
+    Raises
+    ------
+    ArgumentError
+        If ``field`` is no name of a field: it would not be a file's name.
+    """
+    refuse_field_name(field)
     path = Path(store)
-    return path / f".{field}.index" if path.is_dir() else path.with_name(f"{path.name}.{field}.index")
+    name = f".{field}.index" if path.is_dir() else f"{path.name}.{field}.index"
+    assert Path(name).name == name, "a name of a field has no separators"
+    return path / name if path.is_dir() else path.with_name(name)
 
 
 class IndexFile:
@@ -51,7 +62,7 @@ class IndexFile:
     Parameters
     ----------
     path : str or path
-        The file.
+        The file. A symbolic link is followed to read, never to write.
     fingerprint : str
         The store's (:meth:`penstock.stores.base.Store.fingerprint`): a file made for other records is refused.
     count : int
@@ -73,7 +84,7 @@ class IndexFile:
         self._belongs = xxhash.xxh3_128_digest(f"{count}:{fingerprint}".encode())
         self._count, self._lock, self._process = count, threading.Lock(), os.getpid()
         try:
-            self._fd = os.open(self.path, os.O_RDONLY if kind is None else os.O_RDWR | os.O_CREAT, 0o666)
+            self._fd = open_regular(self.path, os.O_RDONLY if kind is None else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         except OSError as error:
             raise StoreError(f"its decode indices cannot be opened: {error.strerror}", store=str(self.path)) from error
         try:

@@ -312,5 +312,7 @@ class PackMeta:
                 complete=said["complete"] is True,
                 source=str(said["source"]),
             )
-        except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError, ArgumentError) as error:
+        except ArgumentError as error:
+            raise StoreFormatError(f"the pack's description (database 'meta') is wrong: {error.message}") from error
+        except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise StoreFormatError("the pack's description (database 'meta') cannot be understood") from error

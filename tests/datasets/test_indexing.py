@@ -160,6 +160,16 @@ def test_a_cache_file_serves_the_next_run(url: str, tmp_path: Path) -> None:
     assert not index_path(url, "image").exists()
 
 
+def test_a_cache_may_be_a_link(url: str, tmp_path: Path) -> None:
+    """The user's own links are followed, also to a file that is not there yet."""
+    (tmp_path / "link.index").symlink_to(tmp_path / "cache.index")
+
+    epoch(dataset(url, index=tmp_path / "link.index"), 0)
+
+    assert (tmp_path / "link.index").is_symlink()
+    assert len(indexed_of(dataset(url, index=tmp_path / "cache.index"))) == COUNT - 2
+
+
 def test_memory_is_bounded(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Beyond the budget nothing is learned, and that is said once."""
     data = dataset(url, index_memory=1500)

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock import _native
 from penstock.cli import app
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.stores.index_file import IndexFile, index_path
 from tests.pack.images import make_photos, picture
+from tests.stores.crafted import Crafted
 
 
 @pytest.fixture
@@ -103,3 +104,47 @@ def test_the_command_says_what_it_did(photos: Path, tmp_path: Path) -> None:
     assert "dogs/x.png" in packed.output
     assert "12 images indexed by rows (12 of them earlier)" in again.output
     assert "12 images indexed by tiles," in other.output
+
+
+@pytest.mark.parametrize("name", ["/../../victim", "/../victim", "{tmp}/victim"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_pack_names_no_file_outside(tmp_path: Path, name: str, *, overwrite: bool) -> None:
+    """A field of a pack is never a path: nothing outside is made, and with `--overwrite` nothing is removed."""
+    name = name.format(tmp=tmp_path)
+    crafted = Crafted({name: {"kind": "image"}})
+    crafted.small = [small[:1] for small in crafted.small]
+    (tmp_path / "inside").mkdir()
+    pack = crafted.write(tmp_path / "inside" / "hostile.lmdb")
+    for place in (tmp_path, tmp_path / "inside", pack):
+        (place / "victim.index").write_bytes(b"precious")
+    before = sorted(tmp_path.rglob("*"))
+
+    with pytest.raises(StoreFormatError, match="field name must be"):
+        ps.index(pack, field=name, overwrite=overwrite)
+    done = CliRunner().invoke(app, ["index", str(pack), *(["--overwrite"] if overwrite else [])])
+
+    assert isinstance(done.exception, StoreFormatError)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert all(path.read_bytes() == b"precious" for path in tmp_path.rglob("victim.index"))
+
+
+def test_overwriting_a_link_removes_the_link(photos: Path, tmp_path: Path) -> None:
+    """And not what it leads to."""
+    (tmp_path / "victim").write_bytes(b"precious")
+    index_path(photos, "image").symlink_to(tmp_path / "victim")
+
+    with pytest.raises(StoreError, match="symbolic link"):
+        ps.index(photos)
+    ps.index(photos, overwrite=True)
+
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert not index_path(photos, "image").is_symlink()
+
+
+def test_what_cannot_be_removed_is_a_store_error(photos: Path) -> None:
+    """A folder in the place of the indices is named."""
+    index_path(photos, "image").mkdir()
+
+    for overwrite in (False, True):
+        with pytest.raises(StoreError, match=r"\.image\.index"):
+            ps.index(photos, overwrite=overwrite)

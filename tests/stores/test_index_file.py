@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.errors import StoreError, StoreFormatError
+from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.stores.index_file import IndexFile, index_path
 
 COUNT = 50
@@ -144,3 +144,43 @@ def test_a_folder_has_it_inside_and_a_file_beside(tmp_path: Path) -> None:
 
     assert index_path(tmp_path, "image") == tmp_path / ".image.index"
     assert index_path(tmp_path / "a.mdb", "image") == tmp_path / "a.mdb.image.index"
+
+
+@pytest.mark.parametrize("field", ["../victim", "../../victim", "/victim", "a/b", "..", "", "a\0b"])
+def test_a_field_names_no_other_folder(tmp_path: Path, field: str) -> None:
+    """Whatever a field is called, its index lies in the store's folder, or beside its file."""
+    (tmp_path / "a.mdb").touch()
+
+    for store in (tmp_path, tmp_path / "a.mdb"):
+        with pytest.raises(ArgumentError, match="field name must be"):
+            index_path(store, field)
+
+
+def test_a_link_is_not_followed_to_make_a_file(tmp_path: Path) -> None:
+    """A link that came with a store does not have a file made, or written, where it leads; it may be read through."""
+    victim, link = tmp_path / "victim", tmp_path / ".image.index"
+    link.symlink_to(victim)
+    with pytest.raises(StoreError, match="symbolic link"):
+        IndexFile(link, "abc", COUNT, "rows")
+    assert not victim.exists()
+    victim.touch()
+    with pytest.raises(StoreError, match="symbolic link"):
+        IndexFile(link, "abc", COUNT, "rows")
+    assert victim.read_bytes() == b""
+    victim.unlink()
+
+    with IndexFile(victim, "abc", COUNT, "rows") as file:
+        file.put(1, entry(1))
+
+    assert IndexFile(link, "abc", COUNT).get([1]) == [entry(1)]
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+    """A FIFO does not block, a folder and a device are said."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+
+    for path in (tmp_path / "fifo", tmp_path / "folder", Path("/dev/null")):
+        for kind in (None, "rows"):
+            with pytest.raises(StoreError, match=r"cannot be opened: (it is not a regular file|Is a directory)"):
+                IndexFile(path, "abc", COUNT, kind)
