@@ -12,7 +12,6 @@ Knows no worker; errors name store, key and index.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, located
 from penstock.datasets.indexing import MEMORY_NBYTES, DecodeIndices
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, CorruptRecordError
 from penstock.rng import sample_scope
 from penstock.sample import ArraySpec, Record, SampleKeys, Tree
 from penstock.stores.base import Store
@@ -34,8 +33,6 @@ __all__ = ["StoreDataset"]
 
 _NUMBERS: Final = {"label": np.dtype(np.int64), "int": np.dtype(np.int64), "float": np.dtype(np.float64)}
 """Kinds whose column is copied row by row, and the dtype that collation would give them."""
-
-_FIXED_ARRAY: Final = re.compile(r"^(\w+)\[(\d+(?:,\d+)*)\]$")
 
 
 class StoreDataset(Dataset[Any]):
@@ -130,10 +127,10 @@ class StoreDataset(Dataset[Any]):
         if filling.arrays:
             with stage("read", len(indices)):
                 records = self.store.read(indices)
-            for name, field in filling.arrays.items():
+            for name in filling.arrays:
                 target = parts[name]
                 for record, row in zip(records, rows.tolist(), strict=True):
-                    target[row] = record.fields[field]
+                    target[row] = self._selection.array(record, name)
             images = [record.fields[filling.image_field] for record in records] if filling.program else []
         else:
             with stage("read", len(indices)):
@@ -190,9 +187,9 @@ class StoreDataset(Dataset[Any]):
             elif kind in _NUMBERS:
                 spec = ArraySpec((), _NUMBERS[kind])
                 filling.columns[name] = self.store.column(field)
-            elif match := _FIXED_ARRAY.match(kind):
-                spec = ArraySpec(tuple(map(int, match[2].split(","))), np.dtype(match[1]))
-                filling.arrays[name] = field
+            elif name in selection.arrays:
+                spec = selection.arrays[name]
+                filling.arrays.add(name)
             if spec is None:
                 return None
             leaves[name] = spec
@@ -211,7 +208,7 @@ class _Filling:
         self.image: Any = None
         self.image_field = ""
         self.columns: dict[Any, NDArray[Any]] = {}
-        self.arrays: dict[Any, str] = {}
+        self.arrays: set[Any] = set()
 
 
 class _Selection:
@@ -219,6 +216,7 @@ class _Selection:
 
     def __init__(self, store: Store, fields: Any) -> None:
         self._shape: type = dict
+        self._url = store.url
         if fields is None:
             self.names: dict[Any, str] = {name: name for name in store.schema.fields}
         elif isinstance(fields, str):
@@ -232,6 +230,12 @@ class _Selection:
         kinds = {name: store.schema[field] for name, field in self.names.items()}
         self.kinds: Tree = self.shaped({name: field.kind for name, field in kinds.items()})
         self._blobs = {name: field.kind for name, field in kinds.items() if field.is_blob}
+        arrays = {name: field.array for name, field in kinds.items()}
+        self.arrays = {
+            name: ArraySpec(array.shape, array.dtype)
+            for name, array in arrays.items()
+            if array is not None and array.shape is not None
+        }
 
     def shaped(self, values: dict[Any, Any]) -> Any:
         """Values by name or position, in the sample's structure."""
@@ -251,7 +255,23 @@ class _Selection:
         for name, kind in self._blobs.items():
             if not (views and kind in {"image", "mask"}):
                 values[name] = bytes(values[name])
+        for name in self.arrays:
+            values[name] = self.array(record, name)
         return self.shaped(values)
+
+    def array(self, record: Record, name: Any) -> NDArray[Any]:
+        """A small array of one shape; CorruptRecordError if the record's is another, which a row would broadcast."""
+        array, spec = np.asarray(record.fields[self.names[name]]), self.arrays[name]
+        if array.shape != spec.shape or array.dtype != spec.dtype:
+            field = self.names[name]
+            raise CorruptRecordError(
+                f"field {field!r} is {array.dtype} of shape {array.shape}; the store's schema says {spec.dtype} of "
+                f"shape {spec.shape}",
+                store=self._url,
+                key=record.key,
+                index=record.index,
+            )
+        return array
 
 
 def _as_pipeline(transform: Any) -> Pipeline | None:

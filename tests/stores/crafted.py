@@ -6,9 +6,11 @@ accidents; whoever makes a pack on purpose computes them as we do, so that reade
 
 from __future__ import annotations
 
+import contextlib
 import json
+import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,11 @@ import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 import xxhash
 
-from penstock.sample import Schema
+import penstock as ps
+from penstock import view
+from penstock.errors import ArgumentError, PenstockError
+from penstock.sample import SampleKeys, Schema
+from penstock.stores.lmdb import LmdbStore
 from penstock.stores.lmdb_format import COLUMNS, KEYS, META, META_ENTRY, META_HASH, RECORDS, column_bytes, column_dtype
 from penstock.stores.lmdb_pages import SEALS, Seals
 
@@ -116,3 +122,65 @@ def seal(path: Path) -> Path:
     """Seal the pages of a pack as they are."""
     Seals.write(path, "data.mdb").replace(path / SEALS)
     return path
+
+
+def use(pack: Path) -> list[PenstockError]:
+    """Do with a pack whatever one can; gives the errors, which are all ours and name it."""
+    errors: list[PenstockError] = []
+
+    @contextlib.contextmanager
+    def noted() -> Iterator[None]:
+        try:
+            yield
+        except PenstockError as error:
+            errors.append(error)
+
+    with noted(), LmdbStore(pack) as store:
+        some = range(min(len(store), 2 * COUNT))
+        for index in some:
+            with noted():
+                store.read([index])
+        for name in store.schema.fields:
+            with noted():
+                store.column(name)
+            with noted():
+                store.blobs(name, some)
+            with noted():
+                dataset = ps.StoreDataset(store, name)
+                fill(dataset, len(some))
+            with noted():
+                assert_like_schema(store, name, some)
+        with noted():
+            list(store.keys())
+        with noted():
+            view.info(store).to_json()
+        with noted():
+            pickle.loads(pickle.dumps(store)).close()
+        with noted():
+            ps.index(store)
+    ps.verify(pack)
+    assert all(isinstance(error, ArgumentError) or error.where["store"] == f"lmdb://{pack}" for error in errors)
+    "".join(map(str, errors)).encode()
+    return errors
+
+
+def fill(dataset: ps.StoreDataset, count: int) -> Any:
+    """The first samples as one array, by the fast path; None if there is none."""
+    spec = dataset.spec()
+    if spec is None or spec.nbytes > 1000:
+        return None
+    out, indices = np.zeros((count, *spec.shape), spec.dtype), np.arange(count)
+    dataset.fill(indices, out, SampleKeys(0, 0, indices))
+    return out
+
+
+def assert_like_schema(store: LmdbStore, name: str, indices: range) -> None:
+    """What is read has the type that the schema says."""
+    field = store.schema[name]
+    types: dict[str, Any] = {"label": int, "int": int, "float": float, "text": str}
+    for index in indices:
+        value: Any = store.read([index])[0].fields[name]
+        assert type(value) is types.get(field.kind, memoryview if field.is_blob else np.ndarray)
+        if field.kind == "boxes":
+            assert value.ndim == 2
+            assert value.shape[1] == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -365,3 +367,36 @@ def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot write here") as caught:
         LmdbWriter(str(tmp_path / "file" / "p.lmdb"), SCHEMA, "source")
     assert caught.value.where["store"].endswith("file/p.lmdb")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("label", 2**63), ("label", -(2**63) - 1), ("label", 2**64), ("label", None), ("label", "cat"),
+        ("label", float("nan")), ("label", float("inf")), ("weight", "heavy"), ("weight", 10**400), ("weight", None),
+        ("vector", [1.0]), ("vector", np.zeros((1, 4))), ("vector", 1.0), ("vector", [[1, 2], [3]]), ("vector", "abcd"),
+        ("boxes", np.zeros((2, 5), np.float32)), ("boxes", np.zeros(4, np.float32)),
+    ],
+)  # fmt: skip
+def test_values_of_another_kind_are_refused(tmp_path: Path, field: str, value: Any) -> None:
+    """With the field and what was given; a pack is never written that its own readers refuse."""
+    kinds = {"label": "label", "weight": "float", "vector": "float32[4]", "boxes": "boxes"}
+    schema = Schema({name: Field(kind) for name, kind in kinds.items()})
+    given = {"label": 1, "weight": 0.5, "vector": [1, 2, 3, 4.0], "boxes": [], field: value}
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), schema, "source")
+
+    with pytest.raises(PackError, match=f"field '{field}' is {re.escape(kinds[field])}"):
+        writer.prepare("one", given)
+
+
+def test_an_empty_list_of_boxes_has_no_boxes(tmp_path: Path) -> None:
+    """An image without objects has boxes of shape (0, 4), also in packs that were written with shape (0,)."""
+    schema = Schema({"boxes": Field("boxes"), "points": Field("keypoints"), "any": Field("int32[*]")})
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), schema, "source")
+    writer.append(writer.prepare("one", {"boxes": [], "points": [], "any": np.zeros(0, np.int32)}))
+    writer.finish()
+
+    with LmdbStore(tmp_path / "p.lmdb") as store:
+        got = store.read([0])[0].fields
+
+    assert [got[name].shape for name in ("boxes", "points", "any")] == [(0, 4), (0, 2), (0,)]
