@@ -164,17 +164,21 @@ def _run(
     chunks = iter(np.array_split(missing, max(1, -(-len(missing) // _CHUNK))))
     with ThreadPoolExecutor(workers, thread_name_prefix="penstock-index") as pool:
         waiting: set[Future[tuple[int, int]]] = set()
-        for chunk in chunks:
-            waiting.add(pool.submit(work, chunk.tolist()))
-            if len(waiting) >= 2 * workers:
-                ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in ready:
-                    count, size = future.result()
-                    done, nbytes = done + count, nbytes + size
-                report(done, len(store), nbytes)
-        for future in waiting:
-            count, size = future.result()
-            done, nbytes = done + count, nbytes + size
+        try:
+            for chunk in chunks:
+                waiting.add(pool.submit(work, chunk.tolist()))
+                if len(waiting) >= 2 * workers:
+                    ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    for future in ready:
+                        count, size = future.result()
+                        done, nbytes = done + count, nbytes + size
+                    report(done, len(store), nbytes)
+            for future in waiting:
+                count, size = future.result()
+                done, nbytes = done + count, nbytes + size
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # each would wait for a lock that cannot be had
+            raise
         report(done, len(store), nbytes)
     return left_out
 

@@ -35,7 +35,12 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
             raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed to write", str(path)) from error
         raise
-    if not stat.S_ISREG(os.fstat(file).st_mode):
+    try:
+        is_regular = stat.S_ISREG(os.fstat(file).st_mode)
+    except BaseException:
+        os.close(file)
+        raise
+    if not is_regular:
         os.close(file)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return file

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,9 @@ import penstock as ps
 from penstock import _native
 from penstock.cli import app
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
+from penstock.stores import index_file
 from penstock.stores.index_file import IndexFile, index_path
+from tests.faulty import refusing
 from tests.pack.images import make_photos, picture
 from tests.stores.crafted import Crafted
 
@@ -148,3 +153,29 @@ def test_what_cannot_be_removed_is_a_store_error(photos: Path) -> None:
     for overwrite in (False, True):
         with pytest.raises(StoreError, match=r"\.image\.index"):
             ps.index(photos, overwrite=overwrite)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("call", ["fcntl.flock", "os.ftruncate", "os.pwrite"])
+def test_indexing_fails_where_the_file_cannot_be_written(
+    photos: Path, call: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command was asked for a file: whatever the system refuses is its error, with exit code 1."""
+    monkeypatch.setattr(call, refusing(number))
+    with pytest.raises(StoreError, match=os.strerror(number)) as caught:
+        ps.index(photos)
+    monkeypatch.undo()
+
+    assert caught.value.where["store"] == str(index_path(photos, "image"))
+
+
+def test_indexing_does_not_wait_for_ever(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process that keeps the file locked is named as the reason."""
+    ps.index(photos)
+    index_path(photos, "image").write_bytes(index_path(photos, "image").read_bytes()[:64])
+    monkeypatch.setattr(index_file, "LOCK_WAIT_S", 0.05)
+    with index_path(photos, "image").open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+        with pytest.raises(StoreError, match="another process held their lock"):
+            ps.index(photos)
