@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import get_context
 from typing import Any
 
@@ -26,7 +26,7 @@ def run_forked(target: Callable[..., None], *args: Any) -> None:
 
 
 @contextmanager
-def held(lock: threading.Lock) -> Iterator[None]:
+def held(lock: AbstractContextManager[Any]) -> Iterator[None]:
     """While the body runs, another thread has the lock."""
     taken, end = threading.Event(), threading.Event()
 

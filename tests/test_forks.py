@@ -10,6 +10,7 @@ import weakref
 from penstock import forks
 from penstock.trace import Trace
 from penstock.transforms import quiet
+from penstock.workers.threads import ThreadBackend
 from tests.faulty import held, run_forked
 
 
@@ -50,6 +51,20 @@ def test_what_is_watched_may_die() -> None:
     gc.collect()
 
     assert gone() is None
+
+
+def _forget(backend: ThreadBackend) -> None:
+    backend._finalizer()  # as the collector calls it
+
+
+def test_threads_that_a_child_does_not_have_are_not_stopped_there() -> None:
+    """A backend that is collected in the child, whose lock a thread of the parent held, blocks nothing."""
+    backend = ThreadBackend(1)
+
+    with held(backend._shared._lock):
+        run_forked(_forget, backend)
+
+    backend.close()
 
 
 def _be_quiet() -> None:
