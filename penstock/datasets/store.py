@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, located
 from penstock.datasets.indexing import MEMORY_NBYTES, DecodeIndices
-from penstock.errors import ArgumentError, CorruptRecordError
+from penstock.datasets.record_arrays import array_spec, record_array
+from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
 from penstock.sample import ArraySpec, Record, SampleKeys, Tree
 from penstock.stores.base import Store
@@ -127,10 +128,10 @@ class StoreDataset(Dataset[Any]):
         if filling.arrays:
             with stage("read", len(indices)):
                 records = self.store.read(indices)
-            for name in filling.arrays:
-                target = parts[name]
+            for name, field in filling.arrays.items():
+                target, spec = parts[name], self._selection.arrays[name]
                 for record, row in zip(records, rows.tolist(), strict=True):
-                    target[row] = self._selection.array(record, name)
+                    target[row] = record_array(record, field, spec, self.store.url)
             images = [record.fields[filling.image_field] for record in records] if filling.program else []
         else:
             with stage("read", len(indices)):
@@ -189,7 +190,7 @@ class StoreDataset(Dataset[Any]):
                 filling.columns[name] = self.store.column(field)
             elif name in selection.arrays:
                 spec = selection.arrays[name]
-                filling.arrays.add(name)
+                filling.arrays[name] = field
             if spec is None:
                 return None
             leaves[name] = spec
@@ -208,7 +209,7 @@ class _Filling:
         self.image: Any = None
         self.image_field = ""
         self.columns: dict[Any, NDArray[Any]] = {}
-        self.arrays: set[Any] = set()
+        self.arrays: dict[Any, str] = {}
 
 
 class _Selection:
@@ -216,7 +217,6 @@ class _Selection:
 
     def __init__(self, store: Store, fields: Any) -> None:
         self._shape: type = dict
-        self._url = store.url
         if fields is None:
             self.names: dict[Any, str] = {name: name for name in store.schema.fields}
         elif isinstance(fields, str):
@@ -230,12 +230,9 @@ class _Selection:
         kinds = {name: store.schema[field] for name, field in self.names.items()}
         self.kinds: Tree = self.shaped({name: field.kind for name, field in kinds.items()})
         self._blobs = {name: field.kind for name, field in kinds.items() if field.is_blob}
-        arrays = {name: field.array for name, field in kinds.items()}
-        self.arrays = {
-            name: ArraySpec(array.shape, array.dtype)
-            for name, array in arrays.items()
-            if array is not None and array.shape is not None
-        }
+        specs = {name: array_spec(field) for name, field in kinds.items()}
+        self.arrays = {name: spec for name, spec in specs.items() if spec is not None}
+        self._url = store.url
 
     def shaped(self, values: dict[Any, Any]) -> Any:
         """Values by name or position, in the sample's structure."""
@@ -255,23 +252,9 @@ class _Selection:
         for name, kind in self._blobs.items():
             if not (views and kind in {"image", "mask"}):
                 values[name] = bytes(values[name])
-        for name in self.arrays:
-            values[name] = self.array(record, name)
+        for name, spec in self.arrays.items():
+            values[name] = record_array(record, self.names[name], spec, self._url)
         return self.shaped(values)
-
-    def array(self, record: Record, name: Any) -> NDArray[Any]:
-        """A small array of one shape; CorruptRecordError if the record's is another, which a row would broadcast."""
-        array, spec = np.asarray(record.fields[self.names[name]]), self.arrays[name]
-        if array.shape != spec.shape or array.dtype != spec.dtype:
-            field = self.names[name]
-            raise CorruptRecordError(
-                f"field {field!r} is {array.dtype} of shape {array.shape}; the store's schema says {spec.dtype} of "
-                f"shape {spec.shape}",
-                store=self._url,
-                key=record.key,
-                index=record.index,
-            )
-        return array
 
 
 def _as_pipeline(transform: Any) -> Pipeline | None:
