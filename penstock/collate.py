@@ -2,7 +2,9 @@
 
 The first sample decides the structure. Arrays are stacked; bools, ints and floats become bool, int64 and float64
 arrays; NumPy scalars keep their dtype; strings and bytes stay lists; mappings and named tuples keep their type,
-other tuples become lists, as in torch. A dataset that fills rows never comes here, and gives the same batches.
+other tuples become lists, as in torch. Numbers of several types become an array of the dtype that torch would choose
+(:mod:`penstock.scalars`); what torch refuses to mix is refused. A dataset that fills rows never comes here, and gives
+the same batches.
 """
 
 from __future__ import annotations
@@ -10,18 +12,20 @@ from __future__ import annotations
 import copy
 import importlib
 import logging
+import operator
 import sys
-from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from penstock import _native
-from penstock.errors import SampleError
+from penstock.scalars import CollateError, CollateTypeError, as_array, as_doubles, as_dtype, common_dtype, stack_scalars
 
 __all__ = [
+    "CollateError",
     "TorchCollate",
     "Untorched",
     "allocate_by",
@@ -78,12 +82,14 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Raises
     ------
-    SampleError
-        If shapes or lengths differ; the positions in the batch are named.
+    CollateError
+        If shapes or lengths differ, numbers are mixed with what is no number, or do not fit the dtype; the positions in
+        the batch are named. It is a :class:`SampleError`, and also a TypeError, ValueError or OverflowError
+        where torch raises one of these.
     TypeError
-        If a leaf is of a type that cannot be stacked.
+        If the first leaf is of a type that cannot be stacked.
     """
-    return _collate(batch, "")
+    return _collate(batch, "", _LEAVES)
 
 
 def default_convert(sample: Any) -> Any:
@@ -127,7 +133,7 @@ class TorchCollate:
             if not self.batched:
                 return Untorched(samples)
             try:
-                return Untorched(_collate(samples, ""))
+                return Untorched(_collate(samples, "", _TORCH_LEAVES))
             except Exception:  # noqa: BLE001  # torch says what is wrong, in its words
                 _logger.debug("collation is put to torch")
         torch_data = importlib.import_module("torch.utils.data")
@@ -159,84 +165,166 @@ def rebuilt_sequence(like: Sequence[Any], values: list[Any]) -> Any:
         return values
 
 
-def _collate(batch: Sequence[Any], at: str) -> Any:
+_Leaves = tuple[tuple[Any, Callable[[Sequence[Any], str], Any]], ...]
+
+
+def _collate(batch: Sequence[Any], at: str, leaves: _Leaves) -> Any:
     first = batch[0]
-    for kinds, collate in _LEAVES:
+    for kinds, collate in leaves:
         if isinstance(first, kinds):
             return collate(batch, at)
     if isinstance(first, Mapping):
-        values = {name: _collate([sample[name] for sample in batch], f"{at}[{name!r}]") for name in first}
+        values = {name: _collate(_items(batch, name, at), f"{at}[{name!r}]", leaves) for name in first}
         return rebuilt_mapping(first, values)
     if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*_columns(batch, at))
+        return type(first)(*_named_columns(batch, at, leaves))
     if isinstance(first, tuple):
-        return _columns(batch, at)
+        return _columns(batch, at, leaves)
     if isinstance(first, Sequence):
-        return rebuilt_sequence(first, _columns(batch, at))
+        return rebuilt_sequence(first, _columns(batch, at, leaves))
     if hasattr(first, "__array__"):
-        return _stack([np.asarray(sample) for sample in batch], at)
+        return _stack([_as_foreign(sample, first, i, at) for i, sample in enumerate(batch)], at)
     raise TypeError(
         f"default_collate: batch must contain arrays, numbers, strings, dicts or lists; found {type(first)}{_field(at)}"
         "; give the loader a collate_fn for other types"
     )
 
 
-def _columns(batch: Sequence[Sequence[Any]], at: str) -> list[Any]:
+def _items(batch: Sequence[Any], name: Any, at: str) -> list[Any]:
+    try:
+        return [sample[name] for sample in batch]
+    except (KeyError, IndexError, TypeError) as error:
+        error.add_note(f"default_collate: not every sample has what entry 0 has at {name!r}{_field(at)}")
+        raise
+
+
+def _columns(batch: Sequence[Sequence[Any]], at: str, leaves: _Leaves) -> list[Any]:
     length = len(batch[0])
     for i, sample in enumerate(batch):
+        if not hasattr(sample, "__len__"):
+            raise CollateTypeError(
+                f"default_collate: entry 0 has {length} parts, entry {i} is of type {type(sample).__name__}{_field(at)}"
+            )
         if len(sample) != length:
-            raise SampleError(
+            raise CollateError(
                 "each element in list of batch should be of equal size, "
                 f"but got {length} at entry 0 and {len(sample)} at entry {i}{_field(at)}"
             )
-    return [_collate(column, f"{at}[{i}]") for i, column in enumerate(zip(*batch, strict=True))]
+    return [_collate(column, f"{at}[{i}]", leaves) for i, column in enumerate(zip(*batch, strict=True))]
+
+
+def _named_columns(batch: Sequence[Any], at: str, leaves: _Leaves) -> list[Any]:
+    """As torch does it: what a later sample has beyond the first one's parts is left out."""
+    length = len(batch[0])
+    for i, sample in enumerate(batch):
+        if not isinstance(sample, Iterable) or (isinstance(sample, Sized) and len(sample) < length):
+            raise CollateTypeError(
+                f"default_collate: entry 0 is a {type(batch[0]).__name__} of {length} parts, entry {i} has fewer"
+                f"{_field(at)}"
+            )
+    columns = zip(*batch, strict=False)
+    return [_collate(column, f"{at}[{i}]", leaves) for i, column in zip(range(length), columns, strict=False)]
+
+
+def _arrays(batch: Sequence[Any], at: str) -> NDArray[Any]:
+    """Stack what began with an array; other entries become arrays as torch's ``as_tensor`` would make them."""
+    _refuse_text(batch[0], at)
+    if not set(map(type, batch)) <= {np.ndarray}:
+        batch = [
+            each if isinstance(each, np.ndarray) else as_array(each, i, _field(at)) for i, each in enumerate(batch)
+        ]
+    return _stack(batch, at)
+
+
+def _as_foreign(sample: Any, first: Any, position: int, at: str) -> NDArray[Any]:
+    """An array of another library; like torch, those stack with their like alone."""
+    if isinstance(sample, (np.ndarray, np.generic)) or not hasattr(sample, "__array__"):
+        raise CollateTypeError(
+            f"default_collate: entry 0 is {type(first).__name__}, entry {position} is {type(sample).__name__}"
+            f"{_field(at)}"
+        )
+    return np.asarray(sample)
 
 
 def _stack(batch: Sequence[NDArray[Any]], at: str) -> NDArray[Any]:
-    if batch[0].dtype.kind in "OSUV":
-        raise TypeError(
-            f"default_collate: batch must contain arrays of numbers; found dtype {batch[0].dtype}{_field(at)}; "
-            "give the loader a collate_fn for other types"
-        )
-    shape = batch[0].shape
+    _refuse_text(batch[0], at)
+    shape, dtype = batch[0].shape, batch[0].dtype
+    if any(array.dtype != dtype for array in batch):
+        dtype = common_dtype([array.dtype for array in batch], _field(at))
+        batch = [as_dtype(array, dtype) for array in batch]
     for i, array in enumerate(batch):
-        if np.shape(array) != shape:
-            raise SampleError(
-                f"stack expects each array to be equal size, but got {shape} at entry 0 and {np.shape(array)} "
+        if array.shape != shape:
+            raise CollateError(
+                f"stack expects each array to be equal size, but got {shape} at entry 0 and {array.shape} "
                 f"at entry {i}{_field(at)}; crop, resize or pad the samples, or give the loader a collate_fn"
             )
-    if any(array.dtype != batch[0].dtype for array in batch):
-        return np.stack(batch)
-    out = _allocate((len(batch), *shape), batch[0].dtype)
+    out = _allocate((len(batch), *shape), dtype)
     stack_into(batch, out)
     return out
+
+
+def _refuse_text(first: NDArray[Any], at: str) -> None:
+    if first.dtype.kind in "OSUV":
+        raise TypeError(
+            f"default_collate: batch must contain arrays of numbers; found dtype {first.dtype}{_field(at)}; "
+            "give the loader a collate_fn for other types"
+        )
 
 
 def _field(at: str) -> str:
     return f" in sample{at}" if at else ""
 
 
-def _numbers(dtype: type) -> Callable[[Sequence[Any], str], NDArray[Any]]:
-    def collate(batch: Sequence[Any], at: str) -> NDArray[Any]:
-        try:
-            array = np.array(batch)
-            return array.astype(dtype if array.dtype.kind in "biu" else np.float64)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"default_collate: not all entries are numbers{_field(at)}: {error}") from error
+def _integers(batch: Sequence[Any], at: str) -> NDArray[Any]:
+    """Ints and bools.
 
-    return collate
+    One pass, their sum, tells whether all are: any other number, NumPy's too, makes it one of its own type.
+    """
+    if type(batch[0]) is bool and operator.countOf(map(type, batch), bool) == len(batch):
+        return np.fromiter(batch, np.bool_, len(batch))
+    try:
+        if type(sum(batch)) is int:
+            return np.fromiter(batch, np.int64, len(batch))
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass  # said better in the general way
+    return stack_scalars(batch, _field(at))
+
+
+def _floats(batch: Sequence[Any], at: str) -> NDArray[Any]:
+    """What begins with a float is float64; NumPy finds another dtype where there is anything but numbers."""
+    try:
+        array = np.array(batch)
+    except (TypeError, ValueError, OverflowError):
+        array = None  # nested sequences
+    if array is not None and array.dtype == np.float64 and array.ndim == 1:
+        return array
+    return as_doubles(batch, _field(at))
+
+
+def _scalars(batch: Sequence[Any], at: str) -> NDArray[Any]:
+    if len(set(map(type, batch))) > 1:
+        return stack_scalars(batch, _field(at))
+    return _stack(batch, at)
 
 
 def _strings(batch: Sequence[Any], at: str) -> list[Any]:  # noqa: ARG001  # the signature of all leaves
     return list(batch)
 
 
-_LEAVES: tuple[tuple[Any, Callable[[Sequence[Any], str], Any]], ...] = (
-    (np.ndarray, _stack),
-    ((str, bytes), _strings),  # before NumPy's scalars: numpy.str_ and numpy.bytes_ are both
-    (np.generic, _stack),
-    (bool, _numbers(np.bool_)),
-    (int, _numbers(np.int64)),
-    (float, _numbers(np.float64)),
+def _same(batch: Sequence[Any], at: str) -> Sequence[Any]:  # noqa: ARG001  # the signature of all leaves
+    return batch
+
+
+_TEXTS: Final = (str, bytes)
+
+_LEAVES: Final[_Leaves] = (
+    (np.ndarray, _arrays),
+    (_TEXTS, _strings),  # before NumPy's scalars: numpy.str_ and numpy.bytes_ are both
+    (np.generic, _scalars),
+    (int, _integers),
+    (float, _floats),
 )
-"""Types of leaves, the narrower before the wider: a bool is an int."""
+"""Types of leaves, and what stacks them."""
+
+_TORCH_LEAVES: Final = tuple((kinds, _same if kinds is _TEXTS else collate) for kinds, collate in _LEAVES)
+"""torch leaves a column of strings the tuple that it is among tuples."""

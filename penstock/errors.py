@@ -15,7 +15,7 @@
     ├── DecodeError              (ValueError)     bytes that are not a readable image
     │   ├── UnsupportedImageError                 a valid image of a kind nobody here reads
     │   └── ImageTooLargeError                    declared size above the cap
-    ├── SampleError              (RuntimeError)   a sample failed in a dataset or transform
+    ├── SampleError              (RuntimeError)   a sample failed in a dataset, a transform or collation
     ├── BatchMemoryError         (MemoryError)    a batch is larger than the memory that there is
     ├── WorkerError              (RuntimeError)   a worker process died, or could not be started
     ├── StateError               (ValueError)     a state_dict that does not belong to this loader

@@ -6,7 +6,10 @@ module speaks of samples in these terms; this module knows no store, dataset or 
 
 from __future__ import annotations
 
+import functools
+import math
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,14 +19,41 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 
-__all__ = ["KINDS", "ArraySpec", "Field", "Record", "SampleKeys", "Schema", "Tree", "tree_leaves", "tree_map"]
+__all__ = [
+    "KINDS",
+    "MAX_NAME_NBYTES",
+    "ArrayKind",
+    "ArraySpec",
+    "Field",
+    "Record",
+    "SampleKeys",
+    "Schema",
+    "Tree",
+    "refuse_field_name",
+    "tree_leaves",
+    "tree_map",
+]
 
-_ARRAY_KIND = re.compile(r"^(u?int(8|16|32|64)|float(16|32|64)|bool)\[(\*|\d+)(,(\*|\d+))*\]$")
+_ARRAY_KIND: Final = re.compile(
+    r"(u?int(?:8|16|32|64)|float(?:16|32|64)|bool)\[((?:\*|[0-9]{1,10})(?:,(?:\*|[0-9]{1,10}))*)\]"
+)
+_ARRAY_AXES: Final[Mapping[str, tuple[tuple[int, ...] | None, ...]]] = {
+    "boxes": (None, (4,)),
+    "keypoints": (None, (2, 3)),
+}
+_MAX_AXES: Final = 31  # NumPy's limit before version 2, less the axis of the batch
+_MAX_ARRAY_NBYTES: Final = 0xFFFFFFFF  # what an LMDB record holds
 
 KINDS: Final = ("image", "mask", "boxes", "keypoints", "label", "int", "float", "text", "bytes")
 """What a field may be. ``image``: encoded image bytes; ``label``: a class number; ``boxes``: float32 (n, 4) xyxy
 absolute pixels; ``keypoints``: float32 (n, 2|3); ``mask``: an encoded single-channel image. A small array is
 written ``dtype[shape]`` with ``*`` for a length that varies (``"float32[*,4]"``)."""
+
+MAX_NAME_NBYTES: Final = 200
+"""Most bytes of a field's name in UTF-8: file names are made of it, and file systems allow 255 bytes."""
+
+_MAX_FIELDS: Final = 0xFFFF  # a record's header counts them in 16 bits
+_NOT_IN_NAMES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, surrogates, line separators
 
 Tree = Any
 """A nesting of tuples, lists and dicts (str keys) with leaves of one type. No Python type says so."""
@@ -39,15 +69,28 @@ class Field:
         One of :data:`KINDS`, or a small array such as ``"float32[*,4]"``.
     classes : tuple of str
         Names of a label's classes, by number; empty where they are unknown.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such kind, or a small array has more than 31 axes or 4 GiB.
     """
 
     kind: str
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS and not _ARRAY_KIND.match(self.kind):
+        if self.kind in KINDS:
+            return
+        array = _array_kind(self.kind) if type(self.kind) is str else None
+        if array is None:
             raise ArgumentError(
-                f"field kind {self.kind!r} is not one of {', '.join(KINDS)}, nor a small array such as 'float32[*,4]'"
+                f"field kind {self.kind!r:.200} is not one of {', '.join(KINDS)}, nor a small array such as "
+                "'float32[*,4]'"
+            )
+        if len(array.axes) > _MAX_AXES or array.least_nbytes > _MAX_ARRAY_NBYTES:
+            raise ArgumentError(
+                f"a small array has at most {_MAX_AXES} axes and {_MAX_ARRAY_NBYTES} bytes, got {self.kind:.200}"
             )
 
     @property
@@ -55,16 +98,96 @@ class Field:
         """Whether the value is encoded bytes, stored after the small fields and read without copying."""
         return self.kind in {"image", "mask", "bytes"}
 
+    @property
+    def array(self) -> ArrayKind | None:
+        """What the values of a small array may be; None if the field is of another kind."""
+        return _array_kind(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayKind:
+    """The dtype of a small array, and the lengths that each of its axes may have; None for an axis of any length."""
+
+    dtype: np.dtype[Any]
+    axes: tuple[tuple[int, ...] | None, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape, if there is only one that is allowed."""
+        shape = tuple(lengths[0] for lengths in self.axes if lengths is not None and len(lengths) == 1)
+        return shape if len(shape) == len(self.axes) else None
+
+    @property
+    def empty_shape(self) -> tuple[int, ...] | None:
+        """The shape that stands for an empty list, if the first axis may have no length."""
+        if self.axes[0] is not None:
+            return None
+        return tuple(0 if lengths is None else lengths[0] for lengths in self.axes)
+
+    @property
+    def least_nbytes(self) -> int:
+        """Bytes of a value whose axes of any length have length 1."""
+        return math.prod(lengths[0] for lengths in self.axes if lengths is not None) * self.dtype.itemsize
+
+    def allows(self, shape: Sequence[int]) -> bool:
+        """Whether an array may have this shape."""
+        return len(shape) == len(self.axes) and all(
+            lengths is None or length in lengths for length, lengths in zip(shape, self.axes, strict=True)
+        )
+
+    def __str__(self) -> str:
+        lengths = ("*" if each is None else " or ".join(map(str, each)) for each in self.axes)
+        return f"{self.dtype} of shape ({', '.join(lengths)}{',' if len(self.axes) == 1 else ''})"
+
+
+@functools.lru_cache(maxsize=256)
+def _array_kind(kind: str) -> ArrayKind | None:
+    if kind in _ARRAY_AXES:
+        return ArrayKind(np.dtype(np.float32), _ARRAY_AXES[kind])
+    found = _ARRAY_KIND.fullmatch(kind)
+    if found is None:
+        return None
+    axes = tuple(None if length == "*" else (int(length),) for length in found[2].split(","))
+    return ArrayKind(np.dtype(found[1]), axes)
+
+
+def refuse_field_name(name: object) -> None:
+    """Raise :class:`ArgumentError` unless ``name`` may be the name of a field.
+
+    A name is 1 to :data:`MAX_NAME_NBYTES` bytes of UTF-8 in any script. Spaces, dots and punctuation are allowed; path
+    separators, control characters, ``.`` and ``..`` are not, since a field's name becomes a part of file names.
+    """
+    if type(name) is str and name not in {"", ".", ".."} and not {"/", "\\"} & set(name):
+        categories = {unicodedata.category(character) for character in name}
+        if not _NOT_IN_NAMES & categories and len(name.encode()) <= MAX_NAME_NBYTES:
+            return
+    shown = ascii(name)
+    shown = shown if len(shown) <= MAX_NAME_NBYTES else f"{shown[:MAX_NAME_NBYTES]}..."
+    raise ArgumentError(
+        f"a field name must be text of 1 to {MAX_NAME_NBYTES} bytes in UTF-8, without '/', '\\' and control "
+        f"characters, and not '.' or '..', got {shown}"
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The fields of a store's records, in order: name to :class:`Field`."""
+    """The fields of a store's records, in order: name to :class:`Field`.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no field, or more than 65535, or a name is not allowed (:func:`refuse_field_name`).
+    """
 
     fields: Mapping[str, Field]
 
     def __post_init__(self) -> None:
         if not self.fields:
             raise ArgumentError("a schema needs at least one field")
+        if len(self.fields) > _MAX_FIELDS:
+            raise ArgumentError(f"a schema has at most {_MAX_FIELDS} fields, got {len(self.fields)}")
+        for name in self.fields:
+            refuse_field_name(name)
 
     def __getitem__(self, name: str) -> Field:
         try:
@@ -101,9 +224,20 @@ class Schema:
     def from_json(cls, value: Any) -> Schema:
         """Rebuild a schema from :meth:`to_json`'s form; anything else is an :class:`ArgumentError`."""
         try:
-            return cls({str(n): Field(str(f["kind"]), tuple(map(str, f.get("classes", ())))) for n, f in value.items()})
+            return cls({name: Field(field["kind"], _class_names(field)) for name, field in value.items()})
         except (AttributeError, KeyError, TypeError) as error:
             raise ArgumentError(f"not a schema: {value!r:.200}") from error
+
+
+def _class_names(field: Mapping[str, Any]) -> tuple[str, ...]:
+    names = field.get("classes", [])
+    if type(names) is not list or not all(type(name) is str for name in names):
+        raise ArgumentError(f"the classes of a field must be a list of texts, got {names!r:.200}")
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"the classes of a field must be valid Unicode, got {names!a:.200}") from error
+    return tuple(names)
 
 
 @dataclass(frozen=True, slots=True)

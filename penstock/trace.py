@@ -17,6 +17,8 @@ import threading
 import time
 from typing import Final
 
+from penstock import forks
+
 __all__ = ["STAGES", "Trace", "add", "stage"]
 
 STAGES: Final = ("read", "decode", "augment", "collate", "transport", "wait")
@@ -48,6 +50,11 @@ class Trace:
     def __init__(self) -> None:
         self._local = threading.local()
         self._rows: list[list[int]] = []
+        self._lock = threading.Lock()
+        forks.watch(self)
+
+    def renew_in_child(self) -> None:
+        """In a forked child: forget who holds the lock."""
         self._lock = threading.Lock()
 
     def _row(self) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 from collections import OrderedDict, UserDict, UserList
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -9,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from penstock.collate import default_collate, default_convert
+from penstock.collate import CollateError, default_collate, default_convert
 from penstock.errors import SampleError
 
 
@@ -26,7 +28,18 @@ class Point(NamedTuple):
         ([1, 2], np.int64, [1, 2]),
         ([True, False], np.bool_, [True, False]),
         ([1.5, 2], np.float64, [1.5, 2.0]),
-        ([1, 2.5], np.float64, [1.0, 2.5]),
+        ([1, 2.5], np.float32, [1.0, 2.5]),
+        ([True, 2], np.int64, [1, 2]),
+        ([False, -1, 2.5], np.float32, [0.0, -1.0, 2.5]),
+        ([2.5, True, 3], np.float64, [2.5, 1.0, 3.0]),
+        ([1, 1j], np.complex64, [1, 1j]),
+        ([1, -(2**63), 2**63 - 1], np.int64, [1, -(2**63), 2**63 - 1]),
+        ([np.int8(1), 300], np.int64, [1, 300]),
+        ([np.int64(1), np.float32(2)], np.float32, [1, 2]),
+        ([np.uint8(1), np.int8(-2)], np.int16, [1, -2]),
+        ([np.float32(1), np.array(2)], np.float32, [1, 2]),
+        ([np.zeros(2, np.float32), np.ones(2, np.int64)], np.float32, [[0, 0], [1, 1]]),
+        ([np.zeros(2), [1, 2]], np.float64, [[0, 0], [1, 2]]),
         ([np.float32(1), np.float32(2)], np.float32, [1, 2]),
         ([np.uint8(1), np.uint8(2)], np.uint8, [1, 2]),
         ([np.zeros(2, np.float16), np.ones(2, np.float16)], np.float16, [[0, 0], [1, 1]]),
@@ -34,7 +47,7 @@ class Point(NamedTuple):
     ],
 )
 def test_numbers_become_arrays(batch: list[Any], dtype: Any, expected: list[Any]) -> None:
-    """Python numbers become the widest of their kind; NumPy's keep their dtype."""
+    """Python numbers become the widest of their kind, NumPy's keep their dtype; mixed ones have torch's."""
     out = default_collate(batch)
 
     assert out.dtype == dtype
@@ -156,6 +169,55 @@ def test_a_number_among_strings_is_a_type_error() -> None:
     """The first decides; what does not follow it is refused."""
     with pytest.raises(TypeError, match="not all entries are numbers in sample"):
         default_collate([(1,), ("a",)])
+
+
+@pytest.mark.parametrize(
+    ("batch", "said", "kind"),
+    [
+        ([1, None], "entry 0 is int, entry 1 is NoneType", RuntimeError),
+        ([1.5, 2, None], "entry 0 is float, entry 2 is NoneType: must be real number", TypeError),
+        ([1, "2"], "entry 1 is str", TypeError),
+        ([1.5, "2"], "entry 1 is str", TypeError),
+        ([1.5, b"2"], "entry 1 is bytes", TypeError),
+        ([1, 2**63], "entry 1 is int: Overflow when unpacking long: 0x8000000000000000", RuntimeError),
+        ([-(2**63) - 1], "entry 0 is int: Overflow when unpacking long", ValueError),
+        ([1.5, 10**400], "entry 1 is int: int too large", OverflowError),
+        ([1, [2]], "entry 1 is list", TypeError),
+        ([1, np.array([2])], "entry 1 is numpy.ndarray", TypeError),
+        ([np.float32(1), None], "entry 0 is numpy.float32, entry 1 is NoneType", RuntimeError),
+        ([np.uint16(1), np.int32(1)], "uint16 have no common dtype", RuntimeError),
+        ([1, [np.uint16(1), 2]], "int64, uint16 have no common dtype", RuntimeError),
+        ([np.zeros(2), None], "entry 0 is an array, entry 1 is NoneType", RuntimeError),
+        ([np.zeros(2), np.array(["a", "b"])], "<U1, float64 have no common dtype", TypeError),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda each: each, lambda each: {"a": (each,)}])
+def test_what_torch_does_not_mix_is_refused(batch: list[Any], said: str, kind: type[Exception], wrap: Any) -> None:
+    """No nan for None, no number for its text, no other number for one that does not fit; the entry is named."""
+    with pytest.raises(CollateError, match=re.escape(said)) as caught:
+        default_collate([wrap(each) for each in batch])
+
+    assert isinstance(caught.value, kind)
+    assert wrap(0) == 0 or "in sample['a'][0]" in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_what_differs_in_structure_is_named() -> None:
+    """A sample without the first one's keys, or without parts at all."""
+    with pytest.raises(KeyError) as caught:
+        default_collate([({"a": 1},), ({"b": 1},)])
+    assert "not every sample has what entry 0 has at 'a' in sample[0]" in caught.value.__notes__[0]
+    with pytest.raises(CollateError, match="entry 0 has 2 parts, entry 1 is of type int"):
+        default_collate([(1, 2), 5])
+
+
+@pytest.mark.parametrize("dtype", [">f4", "g", "M8[s]"])
+def test_arrays_that_numpy_alone_knows_are_stacked(dtype: str) -> None:
+    """Byte orders, long doubles and dates have no tensor; as arrays of one dtype they are batches all the same."""
+    out = default_collate([np.zeros(2, dtype), np.ones(2, dtype)])
+
+    assert out.dtype == np.dtype(dtype)
+    assert out.shape == (2, 2)
 
 
 def test_an_empty_batch_has_no_first() -> None:

@@ -7,21 +7,25 @@
     memory ───────────────────────────────┘
 
 An index only says where decoding may begin: pixels are the same without one, and with a wrong one, which the decoder
-notices. So nothing here ever fails a sample: what cannot be kept or does not fit is told once, and done without.
+notices. So nothing here ever fails a sample: what cannot be read, kept or locked, or does not fit, is told once, and
+done without. Only a path that cannot be right is refused, when the dataset is made.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, StoreError
+from penstock import forks
+from penstock.errors import ArgumentError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.base import Store
 from penstock.stores.index_file import INDEX_KINDS, IndexFile, index_path
 from penstock.transforms.chunk import Indexed
@@ -33,6 +37,20 @@ MEMORY_NBYTES: Final = 256 << 20
 
 _ENTRY_NBYTES: Final = 160
 """What an entry costs besides its content: objects and its place in a dict."""
+
+_WRONG_PATH: Final = frozenset(
+    {
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EINVAL,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.EACCES,
+        errno.EPERM,
+    }
+)
+"""What the system says of a path that is the caller's mistake; all else may pass, and is done without."""
 
 _logger = logging.getLogger(__name__)
 
@@ -56,15 +74,26 @@ class DecodeIndices:
     Raises
     ------
     ArgumentError
-        If the cache file belongs to other records, or cannot be opened; "none", which is no file.
+        If the cache file belongs to other records, or there can be no file at its path; "none", which is no file. What
+        may pass (a full disk, a file system without locks) is a warning, and indices are learned in memory.
     """
 
     def __init__(self, store: Store, field: str, where: str | os.PathLike[str], memory: int = MEMORY_NBYTES) -> None:
+        if where == "none":
+            raise ArgumentError("index='none' is no file; index=None does without decode indices")
         self._store, self._field, self._where, self._budget = store, field, where, memory
-        self._begin()
+        self._begin(check=True)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DecodeIndices, (self._store, self._field, self._where, self._budget)
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("_store", "_field", "_where", "_budget")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin(check=False)  # in a worker: what was usable when the dataset was made is done without here
+
+    def renew_in_child(self) -> None:
+        """In a forked child: forget who holds the lock."""
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """How many images have an index, whole or not."""
@@ -77,7 +106,12 @@ class DecodeIndices:
     def of(self, indices: NDArray[np.int64] | Sequence[int]) -> Indexed:
         """What a call of ``fill`` is to be given for these records."""
         learned, file = self._learned, self._file
-        entries: list[bytes | None] = [None] * len(indices) if file is None else file.get(indices)
+        entries: list[bytes | None] = [None] * len(indices)
+        if file is not None:
+            try:
+                entries = file.get(indices)
+            except StoreError as error:
+                self._give_up(file, error)
         if learned:
             for i, index in enumerate(indices):
                 if (entry := learned.get(int(index))) is not None:
@@ -99,38 +133,69 @@ class DecodeIndices:
             if not (self._caches and entry is not None and self._cached(index, entry)):
                 self._remember(index, entry or b"")
 
-    def _begin(self) -> None:
+    def _begin(self, *, check: bool) -> None:
+        """Open the file, if there is one; ``check``: what is wrong with a cache that is named is an ArgumentError."""
         self._lock = threading.Lock()
         self._learned: dict[int, bytes] = {}
         self._nbytes = 0
-        if self._where == "none":
-            raise ArgumentError("index='none' is no file; index=None does without decode indices")
         named = next((kind for kind in INDEX_KINDS if kind == self._where), None)
         self._caches = named is None and self._where != "auto"
-        self._file: IndexFile | None = None
-        identity = self._store.fingerprint(), len(self._store)
-        if self._caches:
-            try:
-                self._file = IndexFile(self._where, *identity, kind="rows")
-            except StoreError as error:
-                raise ArgumentError(f"index={os.fsdecode(self._where)!r} cannot be used: {error.message}") from error
-        elif (path := index_path(self._store.url.partition("://")[2], self._field)).exists():
-            try:
-                self._file = IndexFile(path, *identity)
-            except StoreError as error:
-                _logger.warning("%s: %s; images are decoded without", path, error.message)
+        self._file = self._open_cache(check=check) if self._caches else self._open_beside()
         if self._file is not None and named not in (None, self._file.kind):
             self._file = None
         self._kind = self._file.kind if self._file is not None else named or "rows"
         self._learns = self._caches or self._budget > 0
+        forks.watch(self)
+
+    def _open_beside(self) -> IndexFile | None:
+        path = index_path(self._store.url.partition("://")[2], self._field)
+        try:
+            return IndexFile(path, self._store.fingerprint(), len(self._store))
+        except StoreNotFoundError:
+            return None
+        except StoreError as error:
+            _logger.warning("%s: %s; images are decoded without", path, error.message)
+            return None
+
+    def _open_cache(self, *, check: bool) -> IndexFile | None:
+        """The cache that is named: to be added to, else to be read, else none, and memory is learned in."""
+        identity = Path(self._where).resolve(), self._store.fingerprint(), len(self._store)
+        try:
+            return IndexFile(*identity, kind="rows")
+        except StoreError as error:
+            failed = error
+        self._caches = False
+        try:
+            if not isinstance(failed, StoreFormatError):
+                file = IndexFile(*identity)
+                _logger.warning("%s; they are read, and new ones are kept in memory", failed)
+                return file
+        except StoreError:
+            pass  # what is said is why the file cannot be added to
+        if check and (isinstance(failed, StoreFormatError) or getattr(failed.__cause__, "errno", 0) in _WRONG_PATH):
+            raise ArgumentError(f"index={os.fsdecode(self._where)!r} cannot be used: {failed.message}") from failed
+        _logger.warning("%s; decode indices are kept in memory", failed)
+        return None
+
+    def _give_up(self, file: IndexFile, error: StoreError) -> None:
+        """Go on without a file that can no longer be read; only the first of several threads says so."""
+        with self._lock:
+            first, self._file = self._file is file, None
+            self._caches, self._learns = False, self._budget > 0
+        if first:
+            _logger.warning("%s; images are decoded without, new decode indices are kept in memory", error)
 
     def _cached(self, index: int, entry: bytes) -> bool:
-        assert self._file is not None, "there, if it caches"
+        file = self._file
+        if file is None:
+            return False
         try:
-            self._file.put(index, entry)
+            file.put(index, entry)
         except StoreError as error:
-            self._caches = False
-            _logger.warning("%s; decode indices are kept in memory from now on", error)
+            with self._lock:
+                first, self._caches, self._learns = self._caches, False, self._budget > 0
+            if first:
+                _logger.warning("%s; new decode indices are kept in memory from now on", error)
             return False
         return True
 

@@ -11,7 +11,6 @@ threads. Nothing here reads a store's images.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,8 +34,6 @@ _NUMBERS: Final = {"label": np.dtype(np.int64), "int": np.dtype(np.int64), "floa
 
 _TARGETS: Final = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
 """Types of a transformed label that rows can hold, likewise."""
-
-_FIXED_ARRAY: Final = re.compile(r"^(\w+)\[(\d+(?:,\d+)*)\]$")
 
 
 class SamplePlan:
@@ -229,9 +226,9 @@ class SamplePlan:
         if kind in _NUMBERS:
             self.columns[name] = store.column(field)
             return ArraySpec((), _NUMBERS[kind]) if name != self.target else self._plan_target(name)
-        if match := _FIXED_ARRAY.match(kind):
+        if name in self.selection.arrays:
             self.arrays[name] = field
-            return ArraySpec(tuple(map(int, match[2].split(","))), np.dtype(match[1]))
+            return self.selection.arrays[name]
         if kind == "image":
             self.reason = "it has no transform, and its images stay encoded"
         return None

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.datasets.record_arrays import array_spec, record_array
 from penstock.errors import ArgumentError
 from penstock.sample import KINDS, Field, Record, Tree
 from penstock.stores.base import Store
@@ -29,6 +30,8 @@ class Selection:
         The store's field for each name, or position, in the sample.
     stored, kind_of : dict
         The kind of each value in the store, and to transforms.
+    arrays : dict
+        Shape and dtype of the small arrays whose shape is fixed, by name.
     """
 
     def __init__(self, store: Store, fields: Any) -> None:
@@ -54,9 +57,12 @@ class Selection:
         self.kind_of: dict[Any, str | None] = dict(self.stored)
         self._own = {name: field for name, field in self.names.items() if field not in store.schema}
         self._blobs = [name for name, field in stored.items() if field.is_blob]
-        self._arrays = [
+        self._small = [
             name for name, kind in self.stored.items() if kind in {"boxes", "keypoints"} or kind not in KINDS
         ]
+        specs = {name: array_spec(field) for name, field in stored.items()}
+        self.arrays = {name: spec for name, spec in specs.items() if spec is not None}
+        self._url = store.url
 
     def is_number(self, name: Any) -> bool:
         """Whether the value is the record's own number."""
@@ -113,7 +119,9 @@ class Selection:
         for name in self._blobs:
             if not (views and self.kind_of[name] in {"image", "mask"}):
                 values[name] = bytes(values[name])
-        for name in self._arrays:
+        for name in self._small:
+            if name in self.arrays:
+                values[name] = record_array(record, self.names[name], self.arrays[name], self._url)
             values[name] = np.array(values[name])  # a store's is a view of the record, which nobody may write to
         return values
 

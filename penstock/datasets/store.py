@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from penstock import stores
 from penstock.datasets.base import Dataset, located
 from penstock.datasets.indexing import MEMORY_NBYTES, DecodeIndices
+from penstock.datasets.record_arrays import record_array
 from penstock.datasets.sample_plan import SamplePlan
 from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
@@ -158,9 +159,9 @@ class StoreDataset(Dataset[Any]):
             with stage("read", len(indices)):
                 records = self.store.read(indices)
             for name, field in plan.arrays.items():
-                target = parts[name]
+                target, spec = parts[name], plan.selection.arrays[name]
                 for record, row in zip(records, rows.tolist(), strict=True):
-                    target[row] = record.fields[field]
+                    target[row] = record_array(record, field, spec, self.store.url)
             images = [record.fields[plan.image_field] for record in records] if plan.program else []
         else:
             with stage("read", len(indices)):

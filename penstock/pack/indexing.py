@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock import _native, stores
-from penstock.errors import ArgumentError, DecodeError, StoreFormatError
+from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatError
 from penstock.pack.check import MAX_PIXELS
 from penstock.pack.progress import shown
 from penstock.stores.base import Skipped, Store
@@ -113,7 +113,7 @@ def index(
         name = image_field(opened, field)
         path = index_path(opened.url.partition("://")[2], name)
         if overwrite:
-            path.unlink(missing_ok=True)
+            _remove(path)
         file = stack.enter_context(_index_file(path, opened, kind))
         report = _reporter(progress, stack)
         resumed = len(file)
@@ -138,6 +138,13 @@ def image_field(store: Store, field: str | None = None) -> str:
     if field not in images:
         raise ArgumentError(f"field={field!r} is no field of images; this store has: {', '.join(images) or 'none'}")
     return field
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"its decode indices cannot be removed: {error.strerror}", store=str(path)) from error
 
 
 def _index_file(path: Path, store: Store, kind: str) -> IndexFile:
@@ -172,17 +179,21 @@ def _run(
     chunks = iter(np.array_split(missing, max(1, -(-len(missing) // _CHUNK))))
     with ThreadPoolExecutor(workers, thread_name_prefix="penstock-index") as pool:
         waiting: set[Future[tuple[int, int]]] = set()
-        for chunk in chunks:
-            waiting.add(pool.submit(work, chunk.tolist()))
-            if len(waiting) >= 2 * workers:
-                ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in ready:
-                    count, size = future.result()
-                    done, nbytes = done + count, nbytes + size
-                report(done, len(store), nbytes)
-        for future in waiting:
-            count, size = future.result()
-            done, nbytes = done + count, nbytes + size
+        try:
+            for chunk in chunks:
+                waiting.add(pool.submit(work, chunk.tolist()))
+                if len(waiting) >= 2 * workers:
+                    ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    for future in ready:
+                        count, size = future.result()
+                        done, nbytes = done + count, nbytes + size
+                    report(done, len(store), nbytes)
+            for future in waiting:
+                count, size = future.result()
+                done, nbytes = done + count, nbytes + size
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # each would wait for a lock that cannot be had
+            raise
         report(done, len(store), nbytes)
     return left_out
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, Final, overload
 
 import numpy as np
 import xxhash
@@ -29,6 +29,8 @@ from penstock.stores.names import check_classes, differing_classes
 from penstock.stores.origin import Origin, read_note
 
 __all__ = ["LmdbStore"]
+
+_MAX_TEXT_NBYTES: Final = 4 << 30
 
 
 class LmdbStore(Store):
@@ -136,9 +138,7 @@ class LmdbStore(Store):
             if column_dtype(kind) is not None:
                 self._columns[field] = self._stored_column(field)
             elif kind.kind == "text":
-                column = np.array([self.read([index])[0].fields[field] for index in range(len(self))], np.str_)
-                column.flags.writeable = False
-                self._columns[field] = column
+                self._columns[field] = self._text_column(field)
             else:
                 raise ArgumentError(f"field {field!r} is {kind.kind}, which varies in size; read the records instead")
         return self._columns[field]
@@ -236,6 +236,20 @@ class LmdbStore(Store):
             return next((key for key, at in self._open().key_entries() if at == index), None)
         except ValueError:
             return None  # that database is damaged as well; the index names the record
+
+    def _text_column(self, field: str) -> NDArray[np.str_]:
+        """The texts of all records; NumPy gives each the room of the longest."""
+        texts = [self.read([index])[0].fields[field] for index in range(len(self))]
+        longest = max(map(len, texts), default=0)
+        if 4 * longest * len(texts) > _MAX_TEXT_NBYTES:
+            raise StoreError(
+                f"a column of {len(texts)} texts of up to {longest} characters needs more than {_MAX_TEXT_NBYTES} "
+                f"bytes; read field {field!r} from the records instead",
+                store=self.url,
+            )
+        column = np.array(texts, np.str_)
+        column.flags.writeable = False
+        return column
 
     def _stored_column(self, field: str) -> NDArray[Any]:
         hashed = (self._meta.columns or {}).get(field)

@@ -12,6 +12,7 @@ structure. Memory is bounded: one bit per page, one column per small field.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,8 +25,9 @@ from numpy.typing import NDArray
 from penstock.errors import IncompleteStoreError, StoreError, StoreFormatError
 from penstock.stores.base import Problem
 from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS, Layout, PackMeta, parse_column, record_key
-from penstock.stores.lmdb_map import FILE, LOCK, missing_data, read_meta, usable_seals
+from penstock.stores.lmdb_map import FILE, LOCK, PackMap, missing_data, read_meta, usable_seals
 from penstock.stores.lmdb_pages import SEALS, Extent, Node, PageFile, Seals, Tree, page_hashes
+from penstock.stores.regular import open_regular
 
 __all__ = ["check"]
 
@@ -52,9 +54,14 @@ def check(path: str, progress: Callable[[int, int], None] | None = None) -> Iter
     seals, problem = _open_seals(folder)
     if problem is not None:
         yield problem
+    structure_holds = True
     try:
         with PageFile(folder / FILE, url) as pages:
-            yield from _Check(pages, seals, url).run(progress)
+            for problem in _Check(pages, seals, url).run(progress):
+                structure_holds = structure_holds and problem.index is not None
+                yield problem
+        if structure_holds:
+            PackMap.of(folder, url)  # what readers refuse is a problem, whatever else holds
     except StoreError as error:  # it cannot even be opened: at least say which pages changed
         found = list(_sweep_raw(folder / FILE, seals)) if seals is not None else []
         yield from found
@@ -166,7 +173,7 @@ class _Check:
             return content
         self._key_sum = self._key_sum + _pair_hash(key.encode(), index) & _MASK
         for name, column in columns.items():
-            if index >= len(column) or column[index] != fields[name]:
+            if index >= len(column) or not _same(column[index], fields[name]):
                 yield Problem(f"its {name} is {fields[name]!r}, and another in the column", key=key, index=index)
         for page in broken:  # the record is whole: what changed is the page around it
             yield Problem("this page is not as it was sealed, beside the record's bytes", key, index, page)
@@ -187,9 +194,10 @@ class _Check:
             if name not in stored:
                 yield Problem(f"the column of {name!r} is missing")
                 continue
-            content, broken = self._value(stored[name])
-            page = broken[0] if broken else stored[name].page
+            page = stored[name].page
             try:
+                content, broken = self._value(stored[name])
+                page = broken[0] if broken else page
                 if xxhash.xxh3_64_hexdigest(content) != hashed:
                     raise ValueError("its checksum does not hold")  # noqa: TRY301  # one end
                 columns[name] = parse_column(content, meta.count, meta.schema[name])
@@ -205,7 +213,7 @@ class _Check:
             for page, nodes in self._pages.leaves(trees[KEYS], structure):
                 yield from self._structure(structure)
                 for node in nodes:
-                    index = int.from_bytes(self._pages.value(node.extent), "big")
+                    index = self._pages.number(node)
                     if count and node.key <= last:
                         yield Problem("the database of keys is out of order", key=repr(node.key), page=page)
                     last = node.key
@@ -236,8 +244,10 @@ class _Check:
 
     def _value(self, extent: Extent) -> tuple[bytes, list[int]]:
         """A value's bytes, and which of its own pages are not as they were sealed."""
-        if self._met[extent.page]:  # inside a leaf, which was checked
+        if extent.inline:  # the leaf was checked
             return self._pages.value(extent), []
+        if self._met[extent.page : extent.page + extent.pages].any():
+            raise ValueError(f"page {extent.page}: it, or one after it, is used twice")
         content = self._pages.read(extent.page, extent.pages)
         self._met[extent.page : extent.page + extent.pages] = True
         start = extent.offset - extent.page * self._pages.page_nbytes
@@ -260,8 +270,17 @@ class _Check:
                     yield Problem(f"{what}: not as it was sealed", page=number)
 
 
+def _same(stored: Any, field: float) -> bool:
+    """Whether a column has the value of a field; two NaN are the same."""
+    return bool(stored == field or (stored != stored and field != field))  # noqa: PLR0124  # NaN alone
+
+
 def _sweep_raw(path: Path, seals: Seals) -> Iterator[Problem]:
-    with path.open("rb") as file:
+    try:
+        opened = open_regular(path)
+    except OSError:
+        return  # the caller says so
+    with os.fdopen(opened, "rb") as file:
         for first in range(0, seals.count, _SWEEP_PAGES):
             hashes = page_hashes(file.read(_SWEEP_PAGES * seals.page_nbytes), seals.page_nbytes)
             sealed = seals.load(first, len(hashes))

@@ -14,7 +14,6 @@ A finished pack does not change, so places are kept; views stay valid as long as
 from __future__ import annotations
 
 import bisect
-import mmap
 import os
 import threading
 import weakref
@@ -43,6 +42,7 @@ __all__ = ["FILE", "LOCK", "PackMap", "missing_data", "read_meta", "usable_seals
 FILE: Final = "data.mdb"
 LOCK: Final = "pack.lock"
 """Lies in the folder while a pack is unfinished, and holds the digest of its source."""
+_LEAST_NBYTES: Final = 2 + 8 + 8 + 8  # a record's entry in a leaf: its place, its head, its number, where it lies
 
 
 class PackMap:
@@ -60,14 +60,15 @@ class PackMap:
         records = self._trees.get(RECORDS, Tree.empty())
         if records.entries != self.meta.count:
             raise CorruptRecordError(f"it holds {records.entries} records and should have {self.meta.count}", store=url)
+        if self.meta.count * _LEAST_NBYTES > self._pages.nbytes:
+            raise StoreFormatError(f"its {self._pages.nbytes} bytes cannot hold {self.meta.count} records", store=url)
         leaves = list(self._pages.leaf_numbers(records))
         self._firsts = [int.from_bytes(key, "big") for key, _ in leaves]
         self._leaves = [number for _, number in leaves]
         self._begins = np.zeros(self.meta.count, np.int64).data
         self._sizes = np.zeros(self.meta.count, np.int64).data
         self._identity = _identity(self._path)
-        with self._path.open("rb") as file:
-            self.window = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self.window = self._pages.mapped()
 
     @classmethod
     def of(cls, folder: Path, url: str) -> PackMap:
@@ -83,6 +84,8 @@ class PackMap:
                     "is not there yet",
                     store=url,
                 ) from error
+            except OSError as error:
+                raise StoreError(f"{folder / FILE} cannot be read: {error.strerror}", store=url) from error
             found = _maps.get(identity)
             if found is None or found.process != os.getpid():
                 try:
@@ -117,19 +120,21 @@ class PackMap:
         """All (key, index) pairs, in order of the keys' bytes; ValueError where that database is damaged."""
         for _, nodes in self._pages.leaves(self._trees.get(KEYS, Tree.empty())):
             for node in nodes:
-                yield node.key.decode(), int.from_bytes(self._pages.value(node.extent), "big")
+                yield node.key.decode(), self._pages.number(node)
 
     def refuse_changed(self, url: str) -> None:
         """Refuse to go on with a file that was replaced, cut or written to under the map."""
         try:
             if _identity(self._path) == self._identity:
                 return
-        except FileNotFoundError:
+        except OSError:
             pass
         raise StoreError("this store's file was replaced or changed while it was open; open it again", store=url)
 
     def _load_leaf(self, index: int) -> None:
         """Note the places of all records in the leaf page of one."""
+        if not self._leaves:
+            raise ValueError("the tree of records is empty")
         number = self._leaves[bisect.bisect_right(self._firsts, index) - 1]
         for node in self._pages.leaf(number):
             at = int.from_bytes(node.key, "big")
@@ -152,8 +157,8 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
     """
     trees = pages.trees()
     entries = {}
-    if META in trees:
-        entries = {node.key: pages.value(node.extent) for _, nodes in pages.leaves(trees[META]) for node in nodes}
+    for _, nodes in pages.leaves(trees.get(META, Tree.empty())):
+        entries.update({node.key: pages.value(node.extent) for node in nodes if node.key in {META_ENTRY, META_HASH}})
     if META_ENTRY not in entries:
         if META in trees and RECORDS in trees:
             raise StoreFormatError(DAMAGED_META, store=url)

@@ -22,13 +22,14 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.errors import StoreFormatError, StoreNotFoundError
+from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
+from penstock.stores.regular import open_regular
 
 __all__ = [
     "SEALS",
@@ -105,12 +106,16 @@ class MetaPage:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where a value lies: byte offset and length in the file, first page and number of pages."""
+    """Where a value lies: byte offset and length in the file, first page and number of pages.
+
+    ``inline``: whether it lies inside a leaf page, and not in pages of its own.
+    """
 
     offset: int
     nbytes: int
     page: int
     pages: int
+    inline: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,7 @@ class Node:
 def looks_like_lmdb(path: str | Path) -> bool:
     """Whether the file begins with an LMDB meta page."""
     try:
-        with Path(path).open("rb") as file:
+        with _opened(Path(path)) as file:
             head = file.read(16 + 4)
     except OSError:
         return False
@@ -141,6 +146,8 @@ def measure(path: Path, url: str) -> MetaPage:
         If there is no such file.
     StoreFormatError
         If it is no LMDB file, or shorter than it says; both sizes are named.
+    StoreError
+        If it cannot be read.
     """
     newest = newest_meta(path, url)
     have = path.stat().st_size
@@ -157,7 +164,7 @@ def newest_meta(path: Path, url: str) -> MetaPage:
     """The newer meta page, whatever the file's size; errors as :func:`measure`."""
     head_nbytes = 16 + _META.size + 2 * _TREE.size + _TAIL.size
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             have = os.fstat(file.fileno()).st_size
             head = file.read(head_nbytes)
             page_nbytes = _page_nbytes(head)
@@ -167,6 +174,10 @@ def newest_meta(path: Path, url: str) -> MetaPage:
             second = file.read(head_nbytes)
     except FileNotFoundError as error:
         raise StoreNotFoundError(f"there is no file {path}", store=url) from error
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
     first, other = _parse_meta(head, page_nbytes), _parse_meta(second, page_nbytes)
     if first is None or other is None:
         raise StoreFormatError(
@@ -175,11 +186,19 @@ def newest_meta(path: Path, url: str) -> MetaPage:
     return max(first, other, key=lambda meta: meta.transaction)
 
 
+def _opened(path: Path) -> BinaryIO:
+    return os.fdopen(open_regular(path), "rb")
+
+
 def _page_nbytes(head: bytes) -> int | None:
     if len(head) < 16 + _META.size + 4 or _META.unpack_from(head, 16)[:2] != (_MAGIC, _DATA_VERSION):
         return None
     size: int = struct.unpack_from("<I", head, 16 + _META.size)[0]  # md_pad of the free tree holds the page size
-    return size if 512 <= size <= 1 << 16 and size & (size - 1) == 0 else None
+    return size if _is_page_size(size) else None
+
+
+def _is_page_size(nbytes: int) -> bool:
+    return 512 <= nbytes <= 1 << 16 and nbytes & (nbytes - 1) == 0
 
 
 def _parse_meta(page: bytes, page_nbytes: int) -> MetaPage | None:
@@ -214,7 +233,10 @@ class PageFile:
         self.meta = measure(path, url)
         self.page_nbytes = self.meta.page_nbytes
         self._seals = seals
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._file = open_regular(path)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
         self._close = weakref.finalize(self, os.close, self._file)
         self.nbytes = os.fstat(self._file).st_size
         self.pages = -(-self.nbytes // self.page_nbytes)
@@ -235,14 +257,26 @@ class PageFile:
         """The bytes of a value."""
         return os.pread(self._file, extent.nbytes, extent.offset)
 
+    def number(self, node: Node) -> int:
+        """A value that is the number of a record; ValueError if it is of another size."""
+        if node.extent.nbytes != 8:
+            raise ValueError(f"the value of {node.key!r:.200} has {node.extent.nbytes} bytes, a record's number has 8")
+        return int.from_bytes(self.value(node.extent), "big")
+
+    def mapped(self) -> memoryview:
+        """The whole file, mapped to be read; it stays mapped as long as a view of it is held."""
+        return memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
+
     def trees(self) -> dict[bytes, Tree]:
         """The named databases."""
-        return {
-            node.key: Tree.parse(self.value(node.extent))
-            for _, nodes in self.leaves(self.meta.main)
-            for node in nodes
-            if node.is_tree
-        }
+        found = {}
+        for number, nodes in self.leaves(self.meta.main):
+            for node in nodes:
+                if node.is_tree:
+                    if node.extent.nbytes != _TREE.size:
+                        raise ValueError(f"page {number}: an entry for a database has {node.extent.nbytes} bytes")
+                    found[node.key] = Tree.parse(self.value(node.extent))
+        return found
 
     def leaves(self, tree: Tree, structure: list[int] | None = None) -> Iterator[tuple[int, list[Node]]]:
         """Page number and entries of each leaf, in order of keys.
@@ -274,11 +308,10 @@ class PageFile:
     ) -> Iterator[tuple[int, bytes, bytes, tuple[int, ...]]]:
         """Leaves in order: number, first possible key; unless ``branches_only``, the page and its entries' places."""
         waiting = [] if tree.root == _NO_PAGE else [(tree.root, 1, b"")]
-        seen = 0
+        met = len(waiting)
         while waiting:
             number, depth, key = waiting.pop()
-            seen += 1
-            if depth > min(tree.depth, _MAX_DEPTH) or seen > self.pages:
+            if depth > min(tree.depth, _MAX_DEPTH) or met > self.pages:
                 raise ValueError(f"page {number}: the tree is deeper than it says, or runs in a circle")
             if branches_only and depth == tree.depth:
                 yield number, key, b"", ()
@@ -288,6 +321,7 @@ class PageFile:
             page, flags, nodes = self._structure(number)
             if flags & _BRANCH:
                 children = [self._child(number, page, at) for at in nodes]
+                met += len(children)  # each page is the child of one page: counted before memory is taken for them
                 waiting.extend((child, depth + 1, first or key) for child, first in reversed(children))
             else:
                 yield number, key, page, nodes
@@ -295,13 +329,15 @@ class PageFile:
     def _structure(self, number: int) -> tuple[bytes, int, tuple[int, ...]]:
         """A branch or leaf page, its flags, and where in it its entries lie."""
         page = self.read(number)
+        if len(page) < self.page_nbytes:
+            raise ValueError(f"page {number}: the file ends within it")
         if self._seals is not None and not self._seals.fits(number, page):
             raise ValueError(f"page {number}: not as it was sealed")
         said, _, flags, lower, upper = _PAGE.unpack_from(page)
         if said != number or flags & (_BRANCH | _LEAF) not in {_BRANCH, _LEAF} or not 16 <= lower <= upper <= len(page):
             raise ValueError(f"page {number}: neither a branch nor a leaf page")
         nodes = struct.unpack_from(f"<{(lower - 16) // 2}H", page, 16)
-        if any(at + _NODE.size > len(page) for at in nodes):
+        if any(not lower <= at <= len(page) - _NODE.size for at in nodes):
             raise ValueError(f"page {number}: an entry lies outside its page")
         return page, flags, nodes
 
@@ -322,12 +358,14 @@ class PageFile:
             raise ValueError(f"page {number}: an entry lies outside its page")
         key = page[at + _NODE.size : start]
         if not flags & _BIGDATA:
-            return Node(key, Extent(number * self.page_nbytes + start, nbytes, number, 1), bool(flags & _SUBDATA))
+            return Node(
+                key, Extent(number * self.page_nbytes + start, nbytes, number, 1, inline=True), bool(flags & _SUBDATA)
+            )
         first = _PAGE_NUMBER.unpack_from(page, start)[0]
         count = -(-(16 + nbytes) // self.page_nbytes)
         if not 2 <= first <= self.pages - count:
             raise ValueError(f"page {number}: an entry's {count} pages from {first} on lie outside the file")
-        return Node(key, Extent(first * self.page_nbytes + 16, nbytes, first, count), is_tree=False)
+        return Node(key, Extent(first * self.page_nbytes + 16, nbytes, first, count, inline=False), is_tree=False)
 
 
 class Seals:
@@ -336,15 +374,23 @@ class Seals:
     Parameters
     ----------
     path : Path
-        That file. ValueError if it is not one, or cut short.
+        That file. FileNotFoundError if it is missing, ValueError if it is not one, cut short, or cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
+        try:
+            file = _opened(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ValueError(f"it cannot be read: {error.strerror}") from error
+        with file:
             head = file.read(_SEALS.size)
             if len(head) < _SEALS.size or not head.startswith(_SEALS_MAGIC):
                 raise ValueError("its header is not one of this format")
             _, self.page_nbytes, _, self.count, self._hashed = _SEALS.unpack(head)
+            if not _is_page_size(self.page_nbytes):
+                raise ValueError(f"its pages of {self.page_nbytes} bytes are not those of an LMDB file")
             if os.fstat(file.fileno()).st_size != _SEALS.size + 8 * self.count:
                 raise ValueError(f"its size is not that of {self.count} hashes")
             self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -369,6 +415,7 @@ class Seals:
     def write(folder: Path, file_name: str) -> Path:
         """Seal ``file_name`` in ``folder``: written aside and synced; the caller renames it to ``SEALS``."""
         aside = folder / f"{SEALS}.tmp"
+        aside.unlink(missing_ok=True)  # whatever an interrupted run, or a link, has left there
         with PageFile(folder / file_name, str(folder)) as pages, aside.open("wb") as file:
             head = _SEALS.pack(_SEALS_MAGIC, pages.page_nbytes, 0, pages.pages, bytes(8))[:-8]
             state = xxhash.xxh3_64(head)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -47,8 +48,11 @@ from penstock.stores.lmdb_format import (
 from penstock.stores.lmdb_map import FILE, LOCK, read_meta
 from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, Tree, fsync_path, newest_meta
 from penstock.stores.origin import NOTE, Origin, read_note, write_note
+from penstock.stores.regular import open_regular
 
 __all__ = ["Limits", "LmdbWriter"]
+
+_logger = logging.getLogger(__name__)
 
 _OURS: Final = (FILE, "lock.mdb", SEALS, f"{SEALS}.tmp", NOTE, LOCK)
 _EMPTY_NBYTES: Final = 1 << 17  # a file up to two of the largest pages: killed while LMDB made it
@@ -186,18 +190,25 @@ class LmdbWriter(Writer):
             self._lock = -1
 
     def discard(self) -> None:
-        """Remove the files that were written, and the folder if nothing else is in it."""
-        self._remove(*_OURS)
-        self._path.rmdir()
-        self.close()
+        """Remove the files that were written, and the folder if nothing else is in it.
+
+        What cannot be removed is logged, not raised: a pack is discarded because of an error that is to be seen.
+        """
+        self._clear(*_OURS, folder=True)
 
     def _withdraw(self) -> None:
         """Leave a place that was refused as it was found."""
-        if not self._locked_source:
-            self._remove(LOCK)
-        if self._made:
-            self._path.rmdir()
-        self.close()
+        self._clear(*([] if self._locked_source else [LOCK]), folder=self._made)
+
+    def _clear(self, *names: str, folder: bool) -> None:
+        try:
+            self._remove(*names)
+            if folder and not any(self._path.iterdir()):
+                self._path.rmdir()
+        except OSError as error:  # a StoreError is one
+            _logger.warning("%s: what was written cannot be removed: %s", self._url, error)
+        finally:
+            self.close()
 
     def _note(self, key: str, value: bytearray, small: Sequence[Any], head: bytes) -> None:
         self._content = xxhash.xxh3_128_digest(self._content + head)
@@ -219,6 +230,13 @@ class LmdbWriter(Writer):
     def _begin(self, *, overwrite: bool) -> None:
         names = {entry.name for entry in self._path.iterdir()}
         indices = {index_path(self._path, field).name for field in self._meta.schema.blobs} & names
+        links = sorted(name for name in set(_OURS) & names if (self._path / name).is_symlink())
+        if links and not overwrite:
+            raise StoreFormatError(
+                f"this folder holds a symbolic link ({links[0]}), which is not followed to write; nothing was touched, "
+                "overwrite=True (--overwrite) removes the link",
+                store=self._url,
+            )
         others = sorted(names - indices - set(_OURS))
         if others:
             listed = ", ".join(others[:5])
@@ -362,7 +380,10 @@ class LmdbWriter(Writer):
 
     def _remove(self, *names: str) -> None:
         for name in names:
-            (self._path / name).unlink(missing_ok=True)
+            try:
+                (self._path / name).unlink(missing_ok=True)
+            except OSError as error:
+                raise StoreError(f"{name} cannot be removed: {error.strerror}", store=self._url) from error
 
     def _refuse_full(self, cause: Exception | None = None) -> None:
         need = self._pending_nbytes + _SLACK_NBYTES
@@ -381,9 +402,9 @@ def _lock(folder: Path, url: str) -> tuple[int, str]:
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            file = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         except OSError as error:
-            raise StoreError(f"cannot write here: {error.strerror}", store=url) from error
+            raise StoreError(f"cannot write here: {error.filename}: {error.strerror}", store=url) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -391,7 +412,10 @@ def _lock(folder: Path, url: str) -> tuple[int, str]:
             raise StoreError(
                 "another process is packing into this folder; wait for it, or stop it", store=url
             ) from error
+        except OSError as error:
+            os.close(file)
+            raise StoreError(f"cannot lock {LOCK} here: {error.strerror}", store=url) from error
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file), path.stat()):
-                return file, os.pread(file, 1024, 0).decode()
+                return file, os.pread(file, 1024, 0).decode(errors="replace")
         os.close(file)  # whoever held it has finished and removed it

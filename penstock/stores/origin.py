@@ -20,6 +20,7 @@ from typing import Final
 
 from penstock.sample import Schema
 from penstock.stores.names import differing_classes
+from penstock.stores.regular import open_regular
 
 __all__ = ["NOTE", "Origin", "read_note", "write_note"]
 
@@ -73,7 +74,7 @@ class Origin:
 def read_note(folder: Path, content: str) -> Origin | None:
     """What the finished pack in ``folder`` was made from, if it has a note for records of this hash."""
     try:
-        with (folder / NOTE).open("rb") as file:
+        with os.fdopen(open_regular(folder / NOTE), "rb") as file:
             said = json.loads(file.read(_MAX_NOTE_NBYTES))
         return Origin.from_text(said["source"]) if said["content"] == content else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -82,7 +83,8 @@ def read_note(folder: Path, content: str) -> Origin | None:
 
 def write_note(folder: Path, content: str, origin: Origin) -> None:
     """Note what a finished pack was made from; on disk when this returns."""
-    with (folder / NOTE).open("w", encoding="utf-8") as file:
+    file_number = open_regular(folder / NOTE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
+    with os.fdopen(file_number, "w", encoding="utf-8") as file:
         json.dump({"content": content, "source": origin.to_text()}, file)
         file.flush()
         os.fsync(file.fileno())

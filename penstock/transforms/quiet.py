@@ -9,6 +9,7 @@ nothing. Only :mod:`penstock.transforms.fallback` uses this.
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Iterator
@@ -19,6 +20,14 @@ __all__ = ["quiet"]
 
 _here = threading.local()
 _lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _lock  # noqa: PLW0603  # a forked child may inherit it held, by a thread it does not have
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class _OnlyHere:

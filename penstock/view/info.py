@@ -133,11 +133,14 @@ def _classes(store: Store) -> dict[str, int]:
         return {}
     names = store.schema[label].classes
     labels = store.column(label)
-    if len(labels) and labels.min() < 0:
-        counted = Counter(labels.tolist())
-        return {str(number): counted[number] for number in sorted(counted)}
-    counts = np.bincount(labels, minlength=len(names)).tolist()
-    return {names[number] if number < len(names) else str(number): count for number, count in enumerate(counts)}
+    numbers, counts = np.unique(
+        labels, return_counts=True
+    )  # bincount would take memory for every number up to the last
+    counted = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    if min(counted, default=0) < 0:
+        return {str(number): count for number, count in counted.items()}
+    counted = {**dict.fromkeys(range(len(names)), 0), **counted}
+    return {names[number] if number < len(names) else str(number): count for number, count in counted.items()}
 
 
 def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counter[str]]:

@@ -98,7 +98,7 @@ class ThreadBackend:
 
     def close(self) -> None:
         """Drop what is queued, wake the threads and wait for them, two seconds at most."""
-        if self._shared.pid == os.getpid():  # a forked child has no threads, and the lock may be held for ever
+        if self._shared.pid == os.getpid():  # a forked child has no threads
             self._finalizer()
             self._shared.join(time.monotonic() + _JOIN_S)
             self._shared.drop()
@@ -202,6 +202,8 @@ class _Shared:
             return self._done.popleft()
 
     def stop(self) -> None:
+        if self.pid != os.getpid():
+            return  # a forked child has no threads, and one that it does not have may hold the lock
         with self._lock:
             self._closed = True  # what is queued goes with the last thread: nothing is taken from under a thread here
             self._work.notify_all()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import logging
+import os
 import pickle
+import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +24,9 @@ from penstock import transforms as T
 from penstock.datasets.indexing import DecodeIndices
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
+from penstock.stores import index_file
 from penstock.stores.index_file import IndexFile, index_path
+from tests.faulty import held, refusing, run_forked
 
 COUNT = 20
 
@@ -160,6 +167,16 @@ def test_a_cache_file_serves_the_next_run(url: str, tmp_path: Path) -> None:
     assert not index_path(url, "image").exists()
 
 
+def test_a_cache_may_be_a_link(url: str, tmp_path: Path) -> None:
+    """The user's own links are followed, also to a file that is not there yet."""
+    (tmp_path / "link.index").symlink_to(tmp_path / "cache.index")
+
+    epoch(dataset(url, index=tmp_path / "link.index"), 0)
+
+    assert (tmp_path / "link.index").is_symlink()
+    assert len(indexed_of(dataset(url, index=tmp_path / "cache.index"))) == COUNT - 2
+
+
 def test_memory_is_bounded(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Beyond the budget nothing is learned, and that is said once."""
     data = dataset(url, index_memory=1500)
@@ -241,3 +258,199 @@ def test_loaders_deliver_the_same_with_every_kind_of_worker(url: str) -> None:
     for workers in ("threads", "processes"):
         loader = ps.DataLoader(dataset(url), 6, shuffle=True, seed=1, num_workers=2, workers=workers)
         assert all(np.array_equal(a, b) for a, b in zip(loader, expected, strict=True))
+
+
+REASONS = [errno.ENOLCK, errno.ENOSPC, errno.EROFS, errno.EIO]
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was warned of."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("number", REASONS)
+@pytest.mark.parametrize("call", ["fcntl.flock", "os.pwrite"])
+def test_a_cache_that_cannot_be_added_to_fails_no_sample(
+    url: str, tmp_path: Path, call: str, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run goes on to the same pixels, learns in memory, and one warning says why the file is not used."""
+    expected = plain(url)
+    data = dataset(url, index=tmp_path / "cache.index")
+    monkeypatch.setattr(call, refusing(number))
+    with caplog.at_level(logging.WARNING, "penstock"):
+        pixels = [fill_by_threads(data, number) for number in range(3)]
+    monkeypatch.undo()
+
+    assert pixels == expected
+    assert len(warnings_in(caplog)) == 1
+    assert os.strerror(number) in warnings_in(caplog)[0]
+    assert "cache.index" in warnings_in(caplog)[0]
+    assert len(indexed_of(data)) == COUNT - 2
+
+
+def fill_by_threads(data: ps.StoreDataset, number: int) -> bytes:
+    """One epoch's pixels, by four threads at once."""
+    out = np.zeros((COUNT, 48, 48, 3), np.uint8)
+    parts = np.array_split(np.random.default_rng(number).permutation(COUNT), 8)
+
+    def fill(indices: Any) -> None:
+        data.fill(indices, out, SampleKeys(0, number, indices), rows=indices)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(fill, parts))
+    return out.tobytes()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_file_that_cannot_be_read_fails_no_sample(
+    url: str, tmp_path: Path, beside: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that fails under the store's own indices, or under a cache, is told once; memory takes their place."""
+    expected = plain(url)
+    if beside:
+        ps.index(url)
+    else:
+        epoch(dataset(url, index=tmp_path / "cache.index"), 0)
+    data = dataset(url, index="auto" if beside else tmp_path / "cache.index")
+    assert data.store.read([0])
+    whole, name = os.pread, index_path(url, "image") if beside else tmp_path / "cache.index"
+
+    def failing(fd: int, nbytes: int, offset: int) -> bytes:
+        if name.samefile(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return whole(fd, nbytes, offset)
+
+    monkeypatch.setattr(os, "pread", failing)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        pixels = [fill_by_threads(data, number) for number in range(3)]
+    monkeypatch.undo()
+
+    assert pixels == expected
+    assert len(warnings_in(caplog)) == 1
+    assert "cannot be read: Input/output error" in warnings_in(caplog)[0]
+    assert len(indexed_of(data)) == COUNT - 2
+
+
+def test_a_locked_cache_is_not_waited_for_for_ever(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever holds its lock: decoding goes on in memory, and one warning says so."""
+    expected = plain(url)
+    monkeypatch.setattr(index_file, "LOCK_WAIT_S", 0.05)
+    data = dataset(url, index=tmp_path / "cache.index")
+    with (tmp_path / "cache.index").open("rb") as other, caplog.at_level(logging.WARNING, "penstock"):
+        fcntl.flock(other, fcntl.LOCK_EX)
+        pixels = [fill_by_threads(data, number) for number in range(3)]
+
+    assert pixels == expected
+    assert len(warnings_in(caplog)) == 1
+    assert "held their lock" in warnings_in(caplog)[0]
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 20])
+def test_without_its_cache_a_run_learns_what_memory_takes(
+    url: str, tmp_path: Path, memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is nothing where none is allowed."""
+    data = dataset(url, index=tmp_path / "cache.index", index_memory=memory)
+    monkeypatch.setattr(os, "pwrite", refusing(errno.ENOSPC))
+    pixels = epoch(data, 0)
+    monkeypatch.undo()
+
+    assert pixels == plain(url)[0]
+    assert len(indexed_of(data)) == (COUNT - 2 if memory else 0)
+    assert (indexed_of(data).of([0]).learn is None) == (memory == 0)
+
+
+@pytest.mark.parametrize("number", REASONS)
+@pytest.mark.parametrize("call", ["fcntl.flock", "os.ftruncate", "os.pwrite"])
+def test_a_cache_that_cannot_be_made_now_is_done_without(
+    url: str, tmp_path: Path, call: str, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What may pass (a full disk, a file system without locks) does not keep a run from starting."""
+    monkeypatch.setattr(call, refusing(number))
+    with caplog.at_level(logging.WARNING, "penstock"):
+        data = dataset(url, index=tmp_path / "cache.index")
+    monkeypatch.undo()
+
+    assert epoch(data, 0) == plain(url)[0]
+    assert len(warnings_in(caplog)) == 1
+    assert os.strerror(number) in warnings_in(caplog)[0]
+
+
+@pytest.mark.parametrize("name", ["nowhere/cache.index", "", "file/cache.index", "x" * 300])
+def test_a_path_that_cannot_be_is_refused(url: str, tmp_path: Path, name: str) -> None:
+    """The caller's mistake is said when the dataset is made."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ArgumentError, match="cannot be used"):
+        dataset(url, index=tmp_path / name)
+
+
+def test_a_cache_on_read_only_media_is_read(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is there is used; what is missing is learned in memory."""
+    half = np.arange(0, COUNT - 2, 2)
+    first = dataset(url, index=tmp_path / "cache.index")
+    first.fill(half, np.zeros((len(half), 48, 48, 3), np.uint8), SampleKeys(0, 0, half))
+    content, opened = (tmp_path / "cache.index").read_bytes(), os.open
+
+    def read_only(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if flags & os.O_RDWR:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return opened(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        data = dataset(url, index=tmp_path / "cache.index")
+    monkeypatch.undo()
+
+    assert len(indexed_of(data)) == len(half)
+    assert [epoch(data, number) for number in range(2)] == plain(url)[:2]
+    assert len(indexed_of(data)) == COUNT - 2
+    assert (tmp_path / "cache.index").read_bytes() == content
+    assert len(warnings_in(caplog)) == 1
+    assert "Read-only file system" in warnings_in(caplog)[0]
+
+
+def test_a_cache_that_went_away_fails_no_worker(url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A dataset is unpickled in a worker, where its cache may not be: it is done without there."""
+    (tmp_path / "folder").mkdir()
+    sent = pickle.dumps(dataset(url, index=tmp_path / "folder" / "cache.index"))
+    shutil.rmtree(tmp_path / "folder")
+
+    with caplog.at_level(logging.WARNING, "penstock"):
+        data = pickle.loads(sent)
+
+    assert epoch(data, 0) == plain(url)[0]
+    assert len(warnings_in(caplog)) == 1
+    assert "kept in memory" in warnings_in(caplog)[0]
+
+
+def _fill_forked(data: ps.StoreDataset, expected: bytes) -> None:
+    assert epoch(data, 0) == expected
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_forked_process_fills_whoever_held_the_locks(url: str, tmp_path: Path, *, removed: bool) -> None:
+    """Threads of the parent that held them are not in the child; nor need the file be there any longer."""
+    expected = plain(url)[0]
+    data = dataset(url, index=tmp_path / "cache.index")
+    file = indexed_of(data)._file
+    assert file is not None
+    if removed:
+        file.path.unlink()
+
+    with held(indexed_of(data)._lock), held(file._lock):
+        run_forked(_fill_forked, data, expected)
+
+    assert epoch(data, 0) == expected
+
+
+def test_learning_in_a_forked_process_whoever_held_the_lock(url: str) -> None:
+    """The same where indices are learned in memory."""
+    expected, data = plain(url)[0], dataset(url)
+
+    with held(indexed_of(data)._lock):
+        run_forked(_fill_forked, data, expected)

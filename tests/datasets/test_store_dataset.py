@@ -15,7 +15,7 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import fetch
-from penstock.errors import ArgumentError, DecodeError, RecordIndexError
+from penstock.errors import ArgumentError, CorruptRecordError, DecodeError, RecordIndexError
 from penstock.sample import SampleKeys, tree_leaves, tree_map
 
 FIELDS = {"image": "image", "label": "label", "weight": "float", "vector": "float32[4]", "name": "text", "raw": "bytes"}
@@ -197,6 +197,22 @@ def test_images_of_several_shapes_are_not_filled() -> None:
 
     assert dataset.spec() is None
     assert dataset[5].shape == (35, 40, 3)
+
+
+@pytest.mark.parametrize("wrong", [np.ones(1, np.float32), np.zeros((1, 4), np.float32), np.arange(4.0), np.float32(7)])
+def test_an_array_that_is_not_of_the_schema_is_refused(wrong: Any) -> None:
+    """A store's array of another shape or dtype is one error, filled or not: a row is never broadcast or cast."""
+    store = MemoryStore()
+    store._records[5] = ps.Record(5, "class/5.jpg", {**store._records[5].fields, "vector": wrong})
+    dataset = ps.StoreDataset(store, "vector")
+
+    with pytest.raises(CorruptRecordError, match=r"field 'vector' is float.* schema says float32 of") as filled:
+        dataset.fill(EVERY.indices, np.zeros((12, 4), np.float32), EVERY)
+    with pytest.raises(CorruptRecordError) as built:
+        dataset.load_samples(range(12), EVERY)
+
+    assert str(filled.value) == str(built.value)
+    assert filled.value.where == {"store": store.url, "key": "class/5.jpg", "index": 5}
 
 
 @pytest.mark.parametrize("path", ["fill", "fetch"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,12 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock import _native
 from penstock.cli import app
-from penstock.errors import ArgumentError, StoreError
+from penstock.errors import ArgumentError, StoreError, StoreFormatError
+from penstock.stores import index_file
 from penstock.stores.index_file import IndexFile, index_path
+from tests.faulty import refusing
 from tests.pack.images import make_photos, picture
+from tests.stores.crafted import Crafted
 
 
 @pytest.fixture
@@ -152,3 +158,73 @@ def test_the_command_counts_what_has_no_index(tmp_path: Path) -> None:
         "40 images without an index, decoded from their beginning:",
         f"  PNG, not JPEG: only JPEGs have a decode index (40 entries: {named} and 30 more)",
     ]
+
+
+@pytest.mark.parametrize("name", ["/../../victim", "/../victim", "{tmp}/victim"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_pack_names_no_file_outside(tmp_path: Path, name: str, *, overwrite: bool) -> None:
+    """A field of a pack is never a path: nothing outside is made, and with `--overwrite` nothing is removed."""
+    name = name.format(tmp=tmp_path)
+    crafted = Crafted({name: {"kind": "image"}})
+    crafted.small = [small[:1] for small in crafted.small]
+    (tmp_path / "inside").mkdir()
+    pack = crafted.write(tmp_path / "inside" / "hostile.lmdb")
+    for place in (tmp_path, tmp_path / "inside", pack):
+        (place / "victim.index").write_bytes(b"precious")
+    before = sorted(tmp_path.rglob("*"))
+
+    with pytest.raises(StoreFormatError, match="field name must be"):
+        ps.index(pack, field=name, overwrite=overwrite)
+    done = CliRunner().invoke(app, ["index", str(pack), *(["--overwrite"] if overwrite else [])])
+
+    assert isinstance(done.exception, StoreFormatError)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert all(path.read_bytes() == b"precious" for path in tmp_path.rglob("victim.index"))
+
+
+def test_overwriting_a_link_removes_the_link(photos: Path, tmp_path: Path) -> None:
+    """And not what it leads to."""
+    (tmp_path / "victim").write_bytes(b"precious")
+    index_path(photos, "image").symlink_to(tmp_path / "victim")
+
+    with pytest.raises(StoreError, match="symbolic link"):
+        ps.index(photos)
+    ps.index(photos, overwrite=True)
+
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert not index_path(photos, "image").is_symlink()
+
+
+def test_what_cannot_be_removed_is_a_store_error(photos: Path) -> None:
+    """A folder in the place of the indices is named."""
+    index_path(photos, "image").mkdir()
+
+    for overwrite in (False, True):
+        with pytest.raises(StoreError, match=r"\.image\.index"):
+            ps.index(photos, overwrite=overwrite)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("call", ["fcntl.flock", "os.ftruncate", "os.pwrite"])
+def test_indexing_fails_where_the_file_cannot_be_written(
+    photos: Path, call: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command was asked for a file: whatever the system refuses is its error, with exit code 1."""
+    monkeypatch.setattr(call, refusing(number))
+    with pytest.raises(StoreError, match=os.strerror(number)) as caught:
+        ps.index(photos)
+    monkeypatch.undo()
+
+    assert caught.value.where["store"] == str(index_path(photos, "image"))
+
+
+def test_indexing_does_not_wait_for_ever(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process that keeps the file locked is named as the reason."""
+    ps.index(photos)
+    index_path(photos, "image").write_bytes(index_path(photos, "image").read_bytes()[:64])
+    monkeypatch.setattr(index_file, "LOCK_WAIT_S", 0.05)
+    with index_path(photos, "image").open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+        with pytest.raises(StoreError, match="another process held their lock"):
+            ps.index(photos)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -366,3 +368,114 @@ def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot write here") as caught:
         LmdbWriter(str(tmp_path / "file" / "p.lmdb"), SCHEMA, "source")
     assert caught.value.where["store"].endswith("file/p.lmdb")
+
+
+@pytest.mark.parametrize("name", ["pack.lock", "data.mdb", "pages.xxh3", "pages.xxh3.tmp", "lock.mdb"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_links_are_not_followed_to_write(tmp_path: Path, name: str, *, overwrite: bool) -> None:
+    """A folder that came from elsewhere has nothing written where its links lead; overwriting removes the links."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    write(tmp_path / "p.lmdb", range(30), limits=SMALL_COMMITS).close()
+    if name == "data.mdb":
+        shutil.copy(tmp_path / "p.lmdb" / name, victim)
+    before = victim.read_bytes()
+    (tmp_path / "p.lmdb" / name).unlink(missing_ok=True)
+    (tmp_path / "p.lmdb" / name).symlink_to(victim)
+
+    if overwrite and name != "pack.lock":
+        writer = LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source", overwrite=True)
+        writer.append(writer.prepare(key(0), fields(0)))
+        writer.finish()
+        assert not any(entry.is_symlink() for entry in (tmp_path / "p.lmdb").iterdir())
+    else:
+        with pytest.raises(StoreError, match="symbolic link"):
+            LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source", overwrite=overwrite)
+
+    assert victim.read_bytes() == before
+
+
+@pytest.mark.parametrize("what", ["fifo", "folder", "bytes"])
+def test_a_lock_that_is_none_is_a_store_error(tmp_path: Path, what: str) -> None:
+    """Whatever lies in the place of the lock's file; bytes that are no text are another source's."""
+    write(tmp_path / "p.lmdb", range(30), limits=SMALL_COMMITS).close()
+    lock = tmp_path / "p.lmdb" / "pack.lock"
+    if what == "bytes":
+        lock.write_bytes(b"\xff\xfe")
+        write(tmp_path / "p.lmdb", range(40), limits=SMALL_COMMITS).finish()
+        return
+    lock.unlink()
+    if what == "fifo":
+        os.mkfifo(lock)
+    else:
+        lock.mkdir()
+
+    with pytest.raises(StoreError, match="cannot write here"):
+        LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_discarding_keeps_what_others_put_there(tmp_path: Path, *, overwrite: bool) -> None:
+    """A folder with a file of somebody else's stays, with that file alone, and nothing is raised."""
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source", overwrite=overwrite)
+    writer.append(writer.prepare(key(0), fields(0)))
+    (tmp_path / "p.lmdb" / "notes.txt").write_text("mine")
+
+    writer.discard()
+
+    assert [entry.name for entry in (tmp_path / "p.lmdb").iterdir()] == ["notes.txt"]
+    with pytest.raises(StoreFormatError, match="other files"):  # and the lock was given back
+        LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
+    (tmp_path / "p.lmdb" / "notes.txt").unlink()
+    write(tmp_path / "p.lmdb", range(2)).finish()
+
+
+def test_what_cannot_be_discarded_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error that made a pack be discarded is not replaced by one of discarding it."""
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
+
+    def refuse(self: Path, *, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    writer.discard()
+    monkeypatch.undo()
+
+    assert "cannot be removed: Permission denied" in caplog.text
+    assert str(tmp_path / "p.lmdb") in caplog.text
+    write(tmp_path / "p.lmdb", range(2)).finish()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("label", 2**63), ("label", -(2**63) - 1), ("label", 2**64), ("label", None), ("label", "cat"),
+        ("label", float("nan")), ("label", float("inf")), ("weight", "heavy"), ("weight", 10**400), ("weight", None),
+        ("vector", [1.0]), ("vector", np.zeros((1, 4))), ("vector", 1.0), ("vector", [[1, 2], [3]]), ("vector", "abcd"),
+        ("boxes", np.zeros((2, 5), np.float32)), ("boxes", np.zeros(4, np.float32)),
+    ],
+)  # fmt: skip
+def test_values_of_another_kind_are_refused(tmp_path: Path, field: str, value: Any) -> None:
+    """With the field and what was given; a pack is never written that its own readers refuse."""
+    kinds = {"label": "label", "weight": "float", "vector": "float32[4]", "boxes": "boxes"}
+    schema = Schema({name: Field(kind) for name, kind in kinds.items()})
+    given = {"label": 1, "weight": 0.5, "vector": [1, 2, 3, 4.0], "boxes": [], field: value}
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), schema, "source")
+
+    with pytest.raises(PackError, match=f"field '{field}' is {re.escape(kinds[field])}"):
+        writer.prepare("one", given)
+
+
+def test_an_empty_list_of_boxes_has_no_boxes(tmp_path: Path) -> None:
+    """An image without objects has boxes of shape (0, 4), also in packs that were written with shape (0,)."""
+    schema = Schema({"boxes": Field("boxes"), "points": Field("keypoints"), "any": Field("int32[*]")})
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), schema, "source")
+    writer.append(writer.prepare("one", {"boxes": [], "points": [], "any": np.zeros(0, np.int32)}))
+    writer.finish()
+
+    with LmdbStore(tmp_path / "p.lmdb") as store:
+        got = store.read([0])[0].fields
+
+    assert [got[name].shape for name in ("boxes", "points", "any")] == [(0, 4), (0, 2), (0,)]

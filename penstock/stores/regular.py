@@ -1,0 +1,46 @@
+"""Opens files that a store consists of: regular ones only, without waiting.
+
+A store may come from anybody, as an archive that holds FIFOs, devices and symbolic links. Opening a FIFO waits for
+its other end, reading a device may never end. Every store's file is therefore opened here, or with the same checks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+__all__ = ["open_regular"]
+
+
+def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file and give its descriptor, which no program that is started inherits.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    flags : int
+        As for :func:`os.open`. A file that is to be written should be opened with ``os.O_NOFOLLOW``.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is not a regular file.
+    """
+    try:
+        file = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+            raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed to write", str(path)) from error
+        raise
+    try:
+        is_regular = stat.S_ISREG(os.fstat(file).st_mode)
+    except BaseException:
+        os.close(file)
+        raise
+    if not is_regular:
+        os.close(file)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return file

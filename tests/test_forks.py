@@ -1,0 +1,95 @@
+"""What a forked child has anew."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+import weakref
+
+from penstock import forks
+from penstock.trace import Trace
+from penstock.transforms import quiet
+from penstock.workers.threads import ThreadBackend
+from tests.faulty import held, run_forked
+
+
+class Owner:
+    """Something with a lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.renewed = 0
+        forks.watch(self)
+
+    def renew_in_child(self) -> None:
+        """As the protocol has it."""
+        self.lock = threading.Lock()
+        self.renewed += 1
+
+
+def _take(owner: Owner) -> None:
+    with owner.lock:
+        assert owner.renewed == 1
+
+
+def test_a_child_has_its_own_and_the_parent_keeps_its() -> None:
+    """Called once in the child, never in the parent."""
+    owner = Owner()
+    before = owner.lock
+
+    with held(owner.lock):
+        run_forked(_take, owner)
+
+    assert owner.lock is before
+    assert owner.renewed == 0
+
+
+def test_what_is_watched_may_die() -> None:
+    """Watching keeps nothing alive."""
+    gone = weakref.ref(Owner())
+    gc.collect()
+
+    assert gone() is None
+
+
+def _forget(backend: ThreadBackend) -> None:
+    backend._finalizer()  # as the collector calls it
+
+
+def test_threads_that_a_child_does_not_have_are_not_stopped_there() -> None:
+    """A backend that is collected in the child, whose lock a thread of the parent held, blocks nothing."""
+    backend = ThreadBackend(1)
+
+    with held(backend._shared._lock):
+        run_forked(_forget, backend)
+
+    backend.close()
+
+
+def _be_quiet() -> None:
+    with warnings.catch_warnings():
+        warnings.resetwarnings()  # so that the filter must be put in again, which takes the lock
+        with quiet.quiet():
+            pass
+
+
+def test_pillow_is_silenced_in_a_child() -> None:
+    """Whichever thread of the parent was about to do so."""
+    with held(quiet._lock):
+        run_forked(_be_quiet)
+
+
+def _trace(trace: Trace) -> None:
+    thread = threading.Thread(target=trace.add, args=("read", 5))
+    thread.start()
+    thread.join(20)
+    assert trace.total()["read"][0] == 5
+
+
+def test_a_trace_is_written_to_in_a_child() -> None:
+    """Whichever thread of the parent was reading it."""
+    trace = Trace()
+
+    with held(trace._lock):
+        run_forked(_trace, trace)
