@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -85,13 +85,12 @@ class StoreDataset(Dataset[Any]):
         record = self._read([index])[0]
         return self._transformed(record)
 
-    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> list[Any]:
-        """Samples ``indices``, read at once and each transformed under its own key."""
-        samples = []
+    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Any]:
+        """Samples ``indices``, read at once; each is transformed under its own key when it is asked for."""
         for record, drawn in zip(self._read(indices), keys.indices.tolist(), strict=True):
             with sample_scope(keys.seed, keys.epoch, drawn):
-                samples.append(self._transformed(record))
-        return samples
+                sample = self._transformed(record)
+            yield sample
 
     def fingerprint(self) -> str:
         """The store's: fields and transform may change from run to run."""

@@ -160,7 +160,7 @@ class Work:
             )  # fmt: skip
         return SampleJob(
             trace, init, self.dataset, collate, batched=self.batched, deliver=deliver, openings=openings, stateful=True,
-            rules=self.rules,
+            rules=self.rules, as_given=True,
         )  # fmt: skip
 
     def _deliver_rows(self, arrays: Any) -> Any:
