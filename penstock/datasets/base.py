@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Dataset",
     "Filler",
+    "IndexBatch",
     "IterableDataset",
     "Wrapper",
     "collect",
@@ -93,6 +94,19 @@ class IterableDataset(Dataset[T_co], Iterable[T_co]):
         from penstock.datasets.chain import ChainDataset  # which itself is an IterableDataset
 
         return ChainDataset([self, other])
+
+
+class IndexBatch(list[Any]):
+    """The indices of a batch, with the object that a batch sampler gave for them, which is no list.
+
+    ``__getitems__`` is called with that object, as by torch: an array, a tensor, a tuple.
+    """
+
+    __slots__ = ("given",)
+
+    def __init__(self, given: Iterable[Any]) -> None:
+        super().__init__(given)
+        self.given: Any = list(self) if isinstance(given, Iterator) else given
 
 
 class Wrapper:
@@ -294,7 +308,7 @@ def _get_singly(dataset: Any, indices: Sequence[Any], keys: SampleKeys) -> list[
 
 def _get_many(dataset: Any, indices: Sequence[Any]) -> Any:
     try:
-        return dataset.__getitems__(list(indices))
+        return dataset.__getitems__(indices.given if isinstance(indices, IndexBatch) else list(indices))
     except BaseException as error:  # noqa: BLE001  # raised again, with its place
         raise located(error, indices=_shown(indices))  # noqa: B904  # the same object, or one that is chained
 

@@ -38,7 +38,9 @@ T_stack = TypeVar("T_stack", tuple[Any, ...], dict[str, Any])
 class _Filling:
     """:class:`~penstock.datasets.base.Filler` by a twin; a subclass defines ``_make_twin``."""
 
-    _twin: Any = None
+    __slots__ = (
+        "_twin",
+    )  # apart from the attributes, which are the user's, and may be shared with an object of torch's
 
     def _make_twin(self) -> Any:
         """A dataset of penstock's that fills as this one would; None if there is none."""
@@ -53,16 +55,17 @@ class _Filling:
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
         """Let what is inside fill; see :class:`~penstock.datasets.base.Filler`."""
-        if self._twin is None:  # in another process, where nobody asked for the spec
-            self._twin = self._make_twin()
-        self._twin.fill(indices, out, keys, rows)
+        twin = getattr(self, "_twin", None)
+        if twin is None:  # in another process, where nobody asked for the spec
+            twin = self._twin = self._make_twin()
+        twin.fill(indices, out, keys, rows)
 
     def fingerprint(self) -> str | None:
         """What tells this dataset from others of its length; None where nothing inside does."""
         return fingerprint_of(self._make_twin())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_twin"}
+        return self.__dict__
 
     def __add__(self, other: Any) -> ConcatDataset[Any]:
         both: list[Any] = [self, other]
@@ -262,13 +265,16 @@ def native(dataset: Any) -> Any:
     Returns
     -------
     dataset
-        With the same samples and attributes (shared, not copied), which fills if what is inside does, however deep
-        torch's wrappers are nested, and else passes each sample's key on. It costs nothing: ask anew each epoch.
+        With the same samples and attributes, which fills if what is inside does, however deep torch's wrappers are
+        nested, and else passes each sample's key on. The attributes are shared: one that is set later, is set for both.
+        It costs nothing: ask anew each epoch.
     """
     ours = _OURS.get(type(dataset))
     if ours is None or "__getitems__" in vars(dataset):
         return dataset
-    return _made(ours, **vars(dataset))
+    found: Any = ours.__new__(ours)
+    found.__dict__ = vars(dataset)
+    return found
 
 
 def _has_getitems(dataset: Any) -> bool:

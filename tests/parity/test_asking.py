@@ -215,6 +215,20 @@ def test_exchanged_datasets_are_found_where_torch_finds_them(module: Any) -> Non
     assert got[0] == got[1] == [[[0], [1]], [[0], [1]], [[2]]]
 
 
+@pytest.mark.parametrize("module", [data, pt])
+def test_attributes_that_are_set_in_mid_epoch_count_at_once(module: Any) -> None:
+    """Without workers, a dataset that is changed is asked as it is now, also where it is one of torch's own."""
+    got = []
+    for make in (data.DataLoader, pt.DataLoader):
+        subset = module.Subset([f"s{i}" for i in range(9)], [0, 1, 2, 3])
+        walk = iter(make(subset, 2))
+        got.append([next(walk)])
+        subset.indices = [5, 6, 7, 8]
+        got[-1].append(next(walk))
+
+    assert got[0] == got[1] == [["s0", "s1"], ["s7", "s8"]]
+
+
 INDICES: dict[str, Any] = {
     "numbers of NumPy's": [[np.int64(1), np.int64(4)], [np.int64(0)]],
     "tensors": [[torch.tensor(1), torch.tensor(4)]],
@@ -286,3 +300,27 @@ def test_reads_are_grouped_and_samples_built_in_the_order_of_indices(module: Any
 
     assert found == expected
     assert reads == [("b", [0, 3, 2]), ("a", [0, 2])]
+
+
+BATCHES: dict[str, Any] = {
+    "tuples": [(1, 4), (0,)],
+    "arrays": [np.array([1, 4]), np.array([0])],
+    "tensors": torch.arange(6).split(4),
+    "ranges": [range(2), range(2, 5)],
+    "none": [[], [1], []],
+}
+
+
+@pytest.mark.parametrize("batches", BATCHES)
+@pytest.mark.parametrize("kind", ["leaf", "many", "whole", "subset", "stack"])
+def test_getitems_is_given_what_the_batch_sampler_gave(kind: str, batches: str) -> None:
+    """An array stays one, and no indices are a question too."""
+    many = ("many", "a", 6, None)
+    tree: Any = {"subset": ("subset", many, [0, 1, 2, 3, 4, 5]), "stack": ("stack", [many, many])}.get(
+        kind, (kind, "a", 6, None)
+    )
+    arguments = {"batch_sampler": BATCHES[batches]}
+
+    assert outcome(pt.DataLoader, built(tree, pt), **arguments) == outcome(
+        data.DataLoader, built(tree, data), **arguments
+    )

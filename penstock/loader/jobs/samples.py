@@ -100,10 +100,10 @@ class _SampleBuild:
 
     def _build_many(self, start: int, stop: int) -> None:
         job, task = self._job, self._task
-        indices, keys = task.indices[start:stop], task.keys[start:stop]
+        whole = job.as_given and stop - start == self.rows
+        indices, keys = task.indices if whole else task.indices[start:stop], task.keys[start:stop]
         if isinstance(indices, np.ndarray):
             indices = indices.tolist()
-        whole = job.as_given and stop - start == self.rows
         try:
             if not job.batched:
                 self._samples = [fetch_one(job.dataset, indices[0], keys)]
@@ -124,6 +124,8 @@ class _SampleBuild:
             self._samples[row] = fetch_one(dataset, index, keys)
 
     def finish(self) -> Any:
+        if not self.rows:
+            self.run(0, 0)  # a dataset may have something to say to no indices, and collate_fn to no samples
         samples, self._samples = self._samples, []
         if self._task.snapshot:
             self.state = self._job.snapshot()
