@@ -5,7 +5,7 @@ V := .venv/bin
 SETUP = @command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer is needed: apt-get install python3" >&2; exit 1; }; \
 	$(PYTHON) scripts/setup.py
 
-.PHONY: help install demo check test test-slow fuzz bench docs pins format
+.PHONY: help install demo check test test-slow fuzz fuzz-torch bench docs pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -50,6 +50,10 @@ docs:  ## run every example in README.md and docs/
 fuzz:  ## throw damaged files at the decoder, 60 s (SECONDS=600 for more)
 	$(SETUP)
 	@scripts/fuzz.sh $(or $(SECONDS),60)
+
+fuzz-torch:  ## random programs with torch's loader and with penstock's, 60 s (SECONDS=3600 for an hour)
+	$(SETUP) --torch
+	$(V)/python -m tests.parity.fuzzing --shrink --seconds $(or $(SECONDS),60) $(ARGS)
 
 bench:  ## run every benches/*.py; writes benches/results/<machine>.md
 	$(SETUP) --torch
