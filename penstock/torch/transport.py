@@ -21,7 +21,7 @@ from penstock.workers.processes.packing import REDUCERS
 __all__ = ["install"]
 
 _SMALL: Final = 4096
-_plain_collate: Callable[..., Any] = torch_collate.default_collate_fn_map[torch.Tensor]
+_plain_collate: Callable[..., Any] = torch_collate.collate_tensor_fn
 
 
 def install() -> None:
@@ -29,7 +29,9 @@ def install() -> None:
     importlib.import_module("torch.multiprocessing")  # its reductions, for what is not plain
 
     REDUCERS[torch.Tensor] = _reduce
-    torch_collate.default_collate_fn_map[torch.Tensor] = _collate
+    functions = torch_collate.default_collate_fn_map
+    if functions.get(torch.Tensor) is _plain_collate:  # else the user's own, which stays
+        functions[torch.Tensor] = _collate
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

@@ -24,7 +24,7 @@ from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.sample import Tree
 from penstock.slots import Layout, SlotPool
 from penstock.torch import pinning
-from penstock.torch.collate import as_batch, default_collate, default_convert
+from penstock.torch.collate import as_batch, default_collate, default_convert, has_own_functions
 from penstock.torch.datasets import native
 from penstock.torch.order import innermost
 from penstock.trace import Trace
@@ -92,6 +92,7 @@ class Work:
         dataset, stream = native(loader.dataset), is_iterable(loader.dataset)
         batched = loader.batch_sampler is not None
         by_default = loader.collate_fn is (default_collate if batched else default_convert)
+        by_default = by_default and not (batched and has_own_functions())
         spec = spec_of(dataset) if by_default and batched and not stream else None
         pin = pinning.wanted(loader.pin_memory, loader.pin_memory_device, stacklevel=4)
         rows = getattr(loader.batch_sampler, "batch_size", None)
