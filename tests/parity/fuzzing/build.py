@@ -12,7 +12,7 @@ from torch.utils import data
 
 import penstock.torch as pt
 from tests.parity.fuzzing.hooks import loader_class
-from tests.parity.fuzzing.leaves import GETTING, MapLeaf, Sized, SizedStream, Stream
+from tests.parity.fuzzing.leaves import GETTING, MapLeaf, Remembering, Sized, SizedStream, Stream
 from tests.parity.fuzzing.material import COLLATES, INITS, note
 from tests.parity.fuzzing.samplers import Batches, SizedSampler, UserSampler
 
@@ -186,6 +186,8 @@ def _leaf(kind: str, node: dict[str, Any], name: str) -> Any:
     sized = node.get("length", 0) != "none"
     if kind == "stream":
         return (SizedStream if sized else Stream)(name, node)
+    if node.get("remembers") and sized:
+        return Remembering(name, node)
     if node.get("getitems") and sized:
         return GETTING[node["getitems"]](name, node)
     return (Sized if sized else MapLeaf)(name, node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from tests.parity.fuzzing.rules import RULES, Difference
 __all__ = ["Result", "check", "open_differences"]
 
 _OPEN: Final = Path(__file__).with_name("open.json")
+Run = Callable[[dict[str, Any], str], list[Event]]
+
 _NOTHING: Final[Event] = ("nothing",)
 
 
@@ -48,20 +51,20 @@ class Result:
         return self.difference is not None and self.open is None
 
 
-def check(program: dict[str, Any]) -> Result:
-    """Run ``program`` with torch's loader and penstock's, and compare."""
-    ours = execute(program, program.get("family", "own"))
-    result = _compared(program, execute(program, "torch"), ours)
+def check(program: dict[str, Any], run: Run = execute) -> Result:
+    """Run ``program`` with torch's loader and penstock's, by ``run``, and compare."""
+    ours = run(program, program.get("family", "own"))
+    result = _compared(program, run(program, "torch"), ours)
     if result.difference is None:
         return result
     if result.difference is not None:
-        result = _amended(program, result, ours)
+        result = _amended(program, result, ours, run)
     if result.difference is not None:
         result.open = _listed(program, result.difference)
     return result
 
 
-def _amended(program: dict[str, Any], result: Result, ours: list[Event]) -> Result:
+def _amended(program: dict[str, Any], result: Result, ours: list[Event], run: Run) -> Result:
     """The result with the fewest amendments of torch that take it furthest."""
     tried: list[tuple[Amendment, ...]] = []
     best, chosen = result, tuple[Amendment, ...]()
@@ -70,7 +73,7 @@ def _amended(program: dict[str, Any], result: Result, ours: list[Event]) -> Resu
         sets = [(*chosen, a) for a in concerned] + ([(*chosen, *concerned)] if len(concerned) > 1 else [])
         found, before = None, best
         for amendments in sets:
-            again = _compared(program, _amended_run(program, amendments), ours)
+            again = _compared(program, _amended_run(program, amendments, run), ours)
             again.met.update(amendment.name for amendment in amendments)
             if _is_further(again, best) or (found is None and not _is_further(before, again)):
                 best, found = again, amendments
@@ -87,12 +90,12 @@ def _is_further(one: Result, other: Result) -> bool:
     return one.difference.at > other.difference.at
 
 
-def _amended_run(program: dict[str, Any], amendments: tuple[Amendment, ...]) -> list[Event]:
+def _amended_run(program: dict[str, Any], amendments: tuple[Amendment, ...], run: Run) -> list[Event]:
     """What torch's loader would do if it did what penstock documents."""
     with ExitStack() as stack:
         for amendment in amendments:
             stack.enter_context(amendment.patch())
-        return execute(program, "torch")
+        return run(program, "torch")
 
 
 def _compared(program: dict[str, Any], theirs: list[Event], ours: list[Event]) -> Result:

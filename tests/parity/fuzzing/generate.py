@@ -78,6 +78,8 @@ class _Generator:
         node["counts"] = not self.unordered and self.chance(0.6)
         if self.chance(0.3):
             node["getitems"] = self.pick(*sorted(GETTING))
+        elif self.chance(0.1):
+            node["remembers"] = True
         return node
 
     def wrapped(self, depth: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch.utils import data
 
 from tests.parity.fuzzing.material import SAMPLES, Failing, code, draw, note
 
-__all__ = ["GETTING", "MapLeaf", "Sized", "SizedStream", "Stream"]
+__all__ = ["GETTING", "MapLeaf", "Remembering", "Sized", "SizedStream", "Stream"]
 
 
 class MapLeaf(data.Dataset[Any]):

@@ -24,7 +24,9 @@ __all__ = ["check_resume", "resumable"]
 def resumable(number: int, *, workers: bool | None = None) -> dict[str, Any]:
     """A random program without what no state can know: counts that a dataset or a user's sampler keeps for itself."""
     program = copy.deepcopy(generate(number, workers=workers))
+    counts = program["dataset"].get("remembers", False) and program["dataset"].get("counts", False)
     _strip(program["dataset"])
+    program["dataset"]["counts"] = counts  # the dataset's own state has the number
     sampler = program.get("sampler") or {}
     for node in (sampler, sampler.get("of", {})):
         node.pop("endless", None)
