@@ -8,7 +8,7 @@ SETUP = @command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer 
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help install demo check test test-slow test-clients fuzz bench docs pins format
+.PHONY: help install demo check test test-slow test-clients fuzz fuzz-torch bench docs pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -58,6 +58,10 @@ docs:  ## run every example in README.md and docs/
 fuzz:  ## throw damaged files at the decoder, its index and fill, 60 s each (SECONDS=600 for more)
 	$(SETUP)
 	@scripts/fuzz.sh $(or $(SECONDS),60)
+
+fuzz-torch:  ## random programs with torch's loader and with penstock's, 60 s (SECONDS=3600 for an hour)
+	$(SETUP) --torch
+	$(V)/python -m tests.parity.fuzzing --shrink --seconds $(or $(SECONDS),60) $(ARGS)
 
 bench:  ## run every benches/*.py; writes benches/results/<machine>.md
 	$(SETUP) --torch

@@ -2,9 +2,17 @@
 
 Any object with ``__getitem__`` is a dataset for the loader; :class:`Dataset` adds the operators. A dataset that can
 write samples straight into a batch's arrays says so by :class:`Filler`; one that reads many samples cheaper than
-one by one defines ``load_samples``; one that can tell itself from others of its length, ``fingerprint``. :func:`fetch`
-runs whichever way there is to samples, each under its own key, and puts the index on errors. A subclass that overrides
-``__getitem__`` alone has the last word: it is asked sample by sample. This module starts no thread and keeps no state.
+one by one defines ``load_samples``; one that can tell itself from others of its length, ``fingerprint``. Each sample is
+built under its own key, and the index stands on errors. A subclass that overrides ``__getitem__`` alone has the last
+word: it is asked sample by sample. This module starts no thread and keeps no state.
+
+Two questions are asked, as torch's loader and datasets ask them::
+
+    fetch          a batch:   __getitems__(indices), where the dataset has it; else as below
+    iter_samples   samples:   dataset[index] for each, in the order of indices, each when it is wanted
+
+Datasets over others (:class:`Wrapper`) pass on the question that they were asked. Code that draws from a global
+generator depends on that order, so that reads may be grouped by ``load_samples``, but no sample is built out of turn.
 """
 
 from __future__ import annotations
@@ -12,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import PenstockError, SampleError
@@ -28,15 +37,22 @@ if TYPE_CHECKING:
 __all__ = [
     "Dataset",
     "Filler",
+    "IndexBatch",
     "IterableDataset",
-    "LoadsSamples",
+    "Wrapper",
+    "collect",
     "combined_fingerprint",
     "fetch",
+    "fetch_one",
     "fingerprint_of",
+    "get_each",
     "is_iterable",
+    "iter_samples",
+    "loads_many",
     "located",
     "place_of",
     "spec_of",
+    "takes_many",
 ]
 
 T_co = TypeVar("T_co", covariant=True)
@@ -48,9 +64,11 @@ _PLACE: Final = "_penstock_place"
 class Dataset(Generic[T_co]):
     """Base of map-style datasets: a subclass defines ``__getitem__`` and, where it can, ``__len__``.
 
-    A subclass may define ``load_samples(indices, keys) -> list``, which the loader then calls for a whole chunk; it
-    is bound to give what ``__getitem__`` gives under the same keys. It may define ``fingerprint() -> str``, another one
-    for other samples: a loader of another dataset then refuses the state.
+    A subclass may define ``load_samples(indices, keys)``, which the loader then calls for a whole chunk. It gives what
+    ``__getitem__`` gives under the same keys, as a list, or as an iterator that builds each sample when it is asked for
+    (a generator): code that draws from global generators then runs in the order of indices, also where several datasets
+    are concatenated. A subclass may define ``fingerprint() -> str``, another one for other samples: a loader of another
+    dataset then refuses the state.
     """
 
     def __getitem__(self, index: Any) -> T_co:
@@ -78,15 +96,33 @@ class IterableDataset(Dataset[T_co], Iterable[T_co]):
         return ChainDataset([self, other])
 
 
-class LoadsSamples:
-    """Marks a dataset of another family whose ``load_samples`` is the one that :class:`Dataset` tells of.
+class IndexBatch(list[Any]):
+    """The indices of a batch, with the object that a batch sampler gave for them, which is no list.
 
-    The name alone says too little: a user's class may have a method of this name for something else.
+    ``__getitems__`` is called with that object, as by torch: an array, a tensor, a tuple.
     """
 
-    def load_samples(self, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
-        """Samples ``indices``, each built under its own key."""
-        raise NotImplementedError(f"{type(self).__name__} must define load_samples")
+    __slots__ = ("given",)
+
+    def __init__(self, given: Iterable[Any]) -> None:
+        super().__init__(given)
+        self.given: Any = list(self) if isinstance(given, Iterator) else given
+
+
+class Wrapper:
+    """A dataset over other datasets, of this family or another, which asks them as torch's own wrappers do."""
+
+    def inner(self) -> Iterable[Any]:
+        """The datasets that it asks."""
+        raise NotImplementedError(f"{type(self).__name__} must define inner")
+
+    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> Any:
+        """The samples of a batch: what torch's wrapper gives for ``__getitems__``, or else for each index."""
+        raise NotImplementedError(f"{type(self).__name__} must define fetch_samples")
+
+    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys) -> Iterator[Any]:
+        """What ``self[index]`` gives for each, in order; called where something inside loads many at once."""
+        raise NotImplementedError(f"{type(self).__name__} must define iter_samples")
 
 
 @runtime_checkable
@@ -152,17 +188,51 @@ def is_iterable(dataset: Any) -> bool:
     )
 
 
+def loads_many(dataset: Any) -> bool:
+    """Whether ``load_samples`` is called where ``dataset``, or one inside of it, is asked for samples."""
+    if isinstance(dataset, Wrapper):
+        return _is_last_word(dataset, "iter_samples") and any(map(loads_many, dataset.inner()))
+    return _has_load_samples(dataset)
+
+
+def takes_many(dataset: Any) -> bool:
+    """Whether several samples of a batch are asked for at once; then one that fails takes the others with it."""
+    if isinstance(dataset, Wrapper) and _is_last_word(dataset, "fetch_samples"):
+        return any(map(takes_many, dataset.inner()))
+    return _has_load_samples(dataset) or bool(getattr(dataset, "__getitems__", None))
+
+
+def _has_load_samples(dataset: Any) -> bool:
+    return isinstance(dataset, Dataset) and hasattr(dataset, "load_samples") and _is_last_word(dataset, "load_samples")
+
+
 def fetch(
-    dataset: Any, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None = None
-) -> list[Any]:
-    """Samples ``indices`` of ``dataset``, each built under its own key.
+    dataset: Any,
+    indices: Sequence[Any],
+    keys: SampleKeys,
+    watch: Callable[[int], None] | None = None,
+    *,
+    as_given: bool = False,
+) -> Any:
+    """Samples ``indices`` of ``dataset`` for a batch, each built under its own key.
 
     Uses ``load_samples`` if the dataset has it, else torch's ``__getitems__``, else ``__getitem__`` for each; inside
     ``__getitems__`` there is no current sample, so ``penstock.rng()`` refuses to guess one (where global generators are
-    seeded for each sample, it is asked for one at a time). ``watch`` is told the place of each sample before it is
-    built one by one.
+    seeded for each sample, it is asked for one at a time).
 
-    An index that is itself a list (a batch sampler's, without automatic batching) is one sample's: ``dataset[index]``.
+    Parameters
+    ----------
+    dataset : dataset
+        Any map-style dataset.
+    indices : sequence
+        What the sampler drew.
+    keys : SampleKeys
+        One for each index.
+    watch : callable, optional
+        Told the place of each sample that is built one by one, before it is.
+    as_given : bool
+        Whether to return what ``__getitems__`` returns, whatever it is, as torch's loader does. False: a list, of one
+        sample for each index.
 
     Raises
     ------
@@ -170,44 +240,77 @@ def fetch(
         What the dataset raised, of its own type, with the index noted. A ``StopIteration`` (which would end the epoch
         silently) becomes a :class:`SampleError`.
     """
-    many = not any(isinstance(index, list) for index in indices)
-    keyed = many and isinstance(dataset, (Dataset, LoadsSamples)) and hasattr(dataset, "load_samples")
-    if keyed and _is_last_word(dataset, "load_samples"):
-        return list(dataset.load_samples(indices, keys))
-    if many and getattr(dataset, "__getitems__", None):
-        if seeds_globals():
-            return _get_singly(dataset, indices, keys)
-        return _get_many(dataset, indices)
-    samples = []
-    for place, (index, drawn) in enumerate(zip(indices, keys.indices.tolist(), strict=True)):
-        if watch is not None:
+    if isinstance(dataset, Wrapper) and _is_last_word(dataset, "fetch_samples"):
+        samples = dataset.fetch_samples(indices, keys, watch)
+    elif _has_load_samples(dataset) or not getattr(dataset, "__getitems__", None):
+        samples = collect(iter_samples(dataset, indices, keys), len(indices), watch)
+    elif seeds_globals():
+        samples = _get_singly(dataset, indices, keys)
+    else:
+        samples = _get_many(dataset, indices)
+    if as_given:
+        return samples
+    if len(samples) != len(indices):
+        raise SampleError(
+            f"{type(dataset).__name__} was asked for {len(indices)} samples and gave {len(samples)}; __getitems__ and "
+            "load_samples give one sample for each index",
+            indices=_shown(indices),
+        )
+    return list(samples)
+
+
+def fetch_one(dataset: Any, index: Any, keys: SampleKeys) -> Any:
+    """``dataset[index]``, under the one key of ``keys``: how torch's loader asks without automatic batching."""
+    return next(get_each(dataset, [index], keys))
+
+
+def iter_samples(dataset: Any, indices: Iterable[Any], keys: SampleKeys) -> Iterator[Any]:
+    """What ``dataset[index]`` gives for each index, in this order, under its own key, built when it is asked for.
+
+    What loads many samples at once is told of all ``indices`` before the first sample is built.
+    """
+    if isinstance(dataset, Wrapper) and loads_many(dataset):
+        return dataset.iter_samples(list(indices), keys)
+    if _has_load_samples(dataset):
+        return iter(dataset.load_samples(list(indices), keys))
+    return get_each(dataset, indices, keys)
+
+
+def collect(samples: Iterator[Any], count: int, watch: Callable[[int], None] | None) -> list[Any]:
+    """All ``samples``; ``watch`` is told the place of each of the first ``count`` before it is built."""
+    found: list[Any] = []
+    if watch is not None:
+        for place in range(count):
             watch(place)
+            found.extend(islice(samples, 1))
+    found.extend(samples)
+    return found
+
+
+def get_each(dataset: Any, indices: Iterable[Any], keys: SampleKeys) -> Iterator[Any]:
+    """``dataset[index]`` for each index, under its own key; an error tells the index."""
+    for index, drawn in zip(indices, keys.indices.tolist(), strict=True):
         try:
             with sample_scope(keys.seed, keys.epoch, drawn):
-                samples.append(dataset[index])
+                sample = dataset[index]
         except BaseException as error:  # noqa: BLE001  # raised again, with its place
             raise located(error, index=index)  # noqa: B904  # the same object, or one that is chained
-    return samples
+        yield sample
 
 
 def _get_singly(dataset: Any, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
-    samples = []
+    samples: list[Any] = []
     for index, drawn in zip(indices, keys.indices.tolist(), strict=True):
         with sample_scope(keys.seed, keys.epoch, drawn):
             samples += _get_many(dataset, [index])
     return samples
 
 
-def _get_many(dataset: Any, indices: Sequence[Any]) -> list[Any]:
+def _get_many(dataset: Any, indices: Sequence[Any]) -> Any:
     try:
-        samples = dataset.__getitems__(list(indices))
+        return dataset.__getitems__(indices.given if isinstance(indices, IndexBatch) else list(indices))
     except BaseException as error:  # noqa: BLE001  # raised again, with its place
         raise located(error, indices=_shown(indices))  # noqa: B904  # the same object, or one that is chained
-    if len(samples) != len(indices):
-        raise SampleError(
-            f"__getitems__ was asked for {len(indices)} samples and gave {len(samples)}", indices=_shown(indices)
-        )
-    return list(samples)
 
 
 def _shown(indices: Sequence[Any]) -> list[Any] | str:

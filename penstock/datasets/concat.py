@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, combined_fingerprint, fetch, is_iterable, spec_of
-from penstock.errors import ArgumentError
+from penstock.datasets.base import (
+    Dataset,
+    Wrapper,
+    collect,
+    combined_fingerprint,
+    get_each,
+    is_iterable,
+    iter_samples,
+    loads_many,
+    spec_of,
+)
+from penstock.errors import ArgumentError, SampleError
 from penstock.sample import SampleKeys, Tree
 
-__all__ = ["ConcatDataset"]
+__all__ = ["ConcatDataset", "iter_concatenated"]
 
 T_co = TypeVar("T_co", covariant=True)
 
+_MISSING: Final = object()
 
-class ConcatDataset(Dataset[T_co]):
+
+class ConcatDataset(Dataset[T_co], Wrapper):
     """Map-style datasets one after the other; fills if all do, with one spec.
 
     Parameters
@@ -33,38 +46,35 @@ class ConcatDataset(Dataset[T_co]):
         if any(map(is_iterable, self.datasets)):
             raise ArgumentError("ConcatDataset does not support IterableDataset; chain streams by ChainDataset")
         self.cumulative_sizes: list[int] = np.cumsum([len(dataset) for dataset in self.datasets]).tolist()
-        # for filling: where each begins, and the first one that is the very same object (its rows are filled together)
-        self._starts = np.array([0, *self.cumulative_sizes[:-1]], np.int64)
-        first = {id(dataset): place for place, dataset in reversed(list(enumerate(self.datasets)))}
-        self._groups = np.array([first[id(dataset)] for dataset in self.datasets], np.int64)
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
     def __getitem__(self, index: int) -> Any:
-        child, inner = self._place(index)
+        self._check(index)
+        child, inner = _place(self.cumulative_sizes, index + len(self) if index < 0 else index)
         return self.datasets[child][inner]
 
-    def _place(self, index: int) -> tuple[int, int]:
-        """Which dataset, and the index in it."""
+    def _check(self, index: int) -> None:
         count = len(self)
         if index < -count:
             raise ValueError(f"absolute value of index should not exceed dataset length: {index} of {count}")
         if index >= count:
             raise IndexError(f"index {index} is out of range of {count} samples")
-        at = index + count if index < 0 else index
-        child = int(np.searchsorted(self.cumulative_sizes, at, side="right"))
-        return child, at - (self.cumulative_sizes[child - 1] if child else 0)
 
-    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> list[T_co]:
-        """Samples of the inner datasets, under the same keys."""
-        places = [self._place(index) for index in indices]
-        samples: dict[int, Any] = {}
-        for child in dict.fromkeys(child for child, _ in places):
-            mine = [j for j, place in enumerate(places) if place[0] == child]
-            loaded = fetch(self.datasets[child], [places[j][1] for j in mine], keys[mine])
-            samples.update(zip(mine, loaded, strict=True))
-        return [samples[j] for j in range(len(indices))]
+    def inner(self) -> list[Any]:
+        """The datasets, in order."""
+        return self.datasets
+
+    def fetch_samples(
+        self, indices: Sequence[int], keys: SampleKeys, watch: Callable[[int], None] | None
+    ) -> list[T_co]:
+        """Samples of the inner datasets, in the order of ``indices``."""
+        return collect(self.iter_samples(indices, keys), len(indices), watch)
+
+    def iter_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[T_co]:
+        """Samples of the inner datasets, in the order of ``indices``."""
+        return iter_concatenated(self, self.datasets.__getitem__, self.cumulative_sizes, indices, keys)
 
     def fingerprint(self) -> str | None:
         """Of the datasets that have one, in order."""
@@ -81,10 +91,64 @@ class ConcatDataset(Dataset[T_co]):
         """Let each dataset fill its own rows."""
         at = np.where(indices < 0, indices + len(self), indices)
         if len(wrong := np.flatnonzero((at < 0) | (at >= len(self)))):
-            raise IndexError(f"index {indices[wrong[0]]} is out of range of {len(self)} samples")
+            self._check(int(indices[wrong[0]]))
         children = np.searchsorted(self.cumulative_sizes, at, side="right")
-        inner = at - self._starts[children]
-        groups = self._groups[children]
-        for group in np.unique(groups).tolist():
-            mine = np.flatnonzero(groups == group)
-            self.datasets[group].fill(inner[mine], out, keys[mine], mine if rows is None else rows[mine])
+        inner = at - np.array([0, *self.cumulative_sizes[:-1]], np.int64)[children]
+        first: dict[int, int] = {}
+        for child in np.unique(children).tolist():  # the very same object is filled once, as the first of its places
+            children[children == child] = first.setdefault(id(self.datasets[child]), child)
+        for child in first.values():
+            mine = np.flatnonzero(children == child)
+            self.datasets[child].fill(inner[mine], out, keys[mine], mine if rows is None else rows[mine])
+
+
+def iter_concatenated(
+    whole: Any, part: Callable[[int], Any], sizes: Sequence[int], indices: Sequence[Any], keys: SampleKeys
+) -> Iterator[Any]:
+    """Samples ``indices`` of ``whole``, in this order, each built when it is asked for.
+
+    Parameters
+    ----------
+    whole : dataset
+        ``whole[index]`` is asked for what is in a dataset that does not load many at once, and for odd indices.
+    part : callable
+        ``part(i)`` is the dataset at place ``i`` of those that it is made of.
+    sizes : sequence of int
+        Where each of them ends.
+    indices, keys
+        As for :func:`~penstock.datasets.base.fetch`.
+    """
+    loaded = _load_together(part, sizes, indices, keys)
+    others = [row for row in range(len(indices)) if row not in loaded]
+    other = get_each(whole, [indices[row] for row in others], keys[others])
+    for row, index in enumerate(indices):
+        sample = next(loaded.get(row, other), _MISSING)
+        if sample is _MISSING:
+            raise SampleError("load_samples gave fewer samples than it was asked for", index=index)
+        yield sample
+
+
+def _load_together(
+    part: Callable[[int], Any], sizes: Sequence[int], indices: Sequence[Any], keys: SampleKeys
+) -> dict[int, Iterator[Any]]:
+    """By row of ``indices``, the iterator that its sample comes from, where its dataset loads many at once."""
+    rows: dict[int, list[int]] = {}
+    inner: dict[int, list[int]] = {}
+    for row, index in enumerate(indices):
+        at = index + sizes[-1] if type(index) is int and index < 0 else index
+        if type(at) is int and 0 <= at < sizes[-1]:
+            child, place = _place(sizes, at)
+            rows.setdefault(child, []).append(row)
+            inner.setdefault(child, []).append(place)
+    found: dict[int, Iterator[Any]] = {}
+    for child, mine in rows.items():
+        dataset = part(child)
+        if loads_many(dataset):
+            found |= dict.fromkeys(mine, iter_samples(dataset, inner[child], keys[mine]))
+    return found
+
+
+def _place(sizes: Sequence[int], at: int) -> tuple[int, int]:
+    """Which dataset, and the index in it, of an index from 0."""
+    child = bisect_right(sizes, at)
+    return child, at - (sizes[child - 1] if child else 0)

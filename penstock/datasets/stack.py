@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, combined_fingerprint, fetch, spec_of
+from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, spec_of
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree
 
 __all__ = ["StackDataset"]
 
 
-class StackDataset(Dataset[Any]):
+class StackDataset(Dataset[Any], Wrapper):
     """Map-style datasets of one length, side by side; fills if all do.
 
     Parameters
@@ -39,34 +39,40 @@ class StackDataset(Dataset[Any]):
         if not (args or kwargs):
             raise ArgumentError("At least one dataset should be passed")
         self.datasets: tuple[Any, ...] | dict[str, Any] = args or kwargs
-        lengths = [len(dataset) for dataset in self._children()]
+        lengths = [len(dataset) for dataset in self.inner()]
         if len(set(lengths)) > 1:
             raise ArgumentError(f"Size mismatch between datasets: {lengths}")
 
-    def _children(self) -> list[Any]:
+    def inner(self) -> list[Any]:
+        """The datasets side by side."""
         return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
 
     def _stacked(self, values: Sequence[Any]) -> Any:
         return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else tuple(values)
 
     def __len__(self) -> int:
-        return len(self._children()[0])
+        return len(self.inner()[0])
 
     def __getitem__(self, index: int) -> Any:
-        return self._stacked([child[index] for child in self._children()])
+        return self._stacked([child[index] for child in self.inner()])
 
-    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> list[Any]:
-        """Samples of the inner datasets, under the same keys."""
-        columns = [fetch(child, indices, keys) for child in self._children()]
+    def fetch_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Callable[[int], None] | None) -> list[Any]:
+        """A batch of each inner dataset, one after the other, under the same keys."""
+        columns = [fetch(child, indices, keys, watch) for child in self.inner()]
         return [self._stacked(values) for values in zip(*columns, strict=True)]
+
+    def iter_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Any]:
+        """Sample after sample, each of all inner datasets, under the same keys."""
+        columns = [iter_samples(child, indices, keys) for child in self.inner()]
+        return map(self._stacked, zip(*columns, strict=True))
 
     def fingerprint(self) -> str | None:
         """Of the datasets that have one, in order."""
-        return combined_fingerprint(self._children())
+        return combined_fingerprint(self.inner())
 
     def spec(self) -> Tree | None:
         """A tuple or dict of the datasets' specs; None if one of them does not fill."""
-        specs = [spec_of(child) for child in self._children()]
+        specs = [spec_of(child) for child in self.inner()]
         return None if any(spec is None for spec in specs) else self._stacked(specs)
 
     def fill(
@@ -74,5 +80,5 @@ class StackDataset(Dataset[Any]):
     ) -> None:
         """Let each dataset fill its own arrays."""
         parts = out.values() if isinstance(out, dict) else out
-        for child, part in zip(self._children(), parts, strict=True):
+        for child, part in zip(self.inner(), parts, strict=True):
             child.fill(indices, part, keys, rows)

@@ -12,7 +12,7 @@ Knows no worker; errors name store, key and index.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -106,13 +106,12 @@ class StoreDataset(Dataset[Any]):
             return [self._sample(record) for record in self._read(range(*index.indices(len(self))))]
         return self._sample(self._read([checked_index(index, "a StoreDataset")])[0])
 
-    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> list[Any]:
-        """Samples ``indices``, read at once and each transformed under its own key."""
-        samples = []
+    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Any]:
+        """Samples ``indices``, read at once; each is transformed under its own key when it is asked for."""
         for record, drawn in zip(self._read(indices), keys.indices.tolist(), strict=True):
             with sample_scope(keys.seed, keys.epoch, drawn):
-                samples.append(self._sample(record))
-        return samples
+                sample = self._sample(record)
+            yield sample
 
     def why_not_filled(self) -> str:
         """Why samples are built one by one, in words; empty where rows of batches are filled."""

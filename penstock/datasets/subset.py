@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, combined_fingerprint, fetch, spec_of
+from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, spec_of
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree
 from penstock.samplers.base import checked_seed
@@ -21,7 +21,7 @@ __all__ = ["Subset", "random_split"]
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Subset(Dataset[T_co]):
+class Subset(Dataset[T_co], Wrapper):
     """The samples ``indices`` of ``dataset``, in that order; fills if the dataset does.
 
     Parameters
@@ -45,9 +45,17 @@ class Subset(Dataset[T_co]):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
-    def load_samples(self, indices: Sequence[Any], keys: SampleKeys) -> list[T_co]:
+    def inner(self) -> list[Any]:
+        """The dataset that this is a part of."""
+        return [self.dataset]
+
+    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> Any:
+        """A batch of the inner dataset, under the same keys."""
+        return fetch(self.dataset, [self.indices[i] for i in indices], keys, watch, as_given=True)
+
+    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys) -> Iterator[T_co]:
         """Samples of the inner dataset, under the same keys."""
-        return fetch(self.dataset, [self.indices[i] for i in indices], keys)
+        return iter_samples(self.dataset, [self.indices[i] for i in indices], keys)
 
     def fingerprint(self) -> str | None:
         """Of the inner dataset and the indices; None where those are no ints."""

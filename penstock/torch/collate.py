@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch.utils.data import default_collate, default_convert
+from torch.utils.data._utils import collate as torch_collate
 
 from penstock.collate import default_convert as default_structure
 from penstock.sample import Tree, tree_map
 
-__all__ = ["as_batch", "as_tensors", "default_collate", "default_convert"]
+__all__ = ["as_batch", "as_tensors", "default_collate", "default_convert", "has_own_functions"]
 
 
 def as_tensors(arrays: Tree) -> Tree:
@@ -33,6 +34,19 @@ def as_tensors(arrays: Tree) -> Tree:
 def as_batch(arrays: Tree) -> Any:
     """What a loader yields for a fill's arrays: tensors over the same memory, tuples as lists."""
     return default_structure(as_tensors(arrays))
+
+
+def has_own_functions() -> bool:
+    """Whether somebody has changed ``default_collate_fn_map``, by which ``default_collate`` collates each type.
+
+    torch documents that as a way to extend it. Rows that are filled are collated by torch's functions alone.
+    """
+    functions = torch_collate.default_collate_fn_map.values()
+    return any(getattr(function, "__module__", None) not in _KNOWN for function in functions)
+
+
+_KNOWN: Final = frozenset({torch_collate.__name__, "penstock.torch.transport"})
+"""Modules of functions that collate as torch does: its own, and in worker processes ours."""
 
 
 def _as_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:

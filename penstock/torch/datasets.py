@@ -4,17 +4,17 @@
 
     Subset ─┐                                     ┌─ spec(), fill()    the inner dataset's, translated
             ├─ is a torch.utils.data.Subset, and ─┤
-            │  has all its semantics and errors   └─ load_samples()    samples under their own keys
-    ConcatDataset, StackDataset, TensorDataset likewise
+            │  has all its semantics and errors   └─ fetch_samples()   the calls of torch's __getitems__, or else of its
+    ConcatDataset, StackDataset, TensorDataset likewise                __getitem__, each sample under its own key
 
 Filling is done by a twin, penstock's dataset of the same meaning, made anew at each ``spec()`` (each epoch begins with
 one), so that ``indices`` and ``datasets`` may be changed between epochs as ever. :func:`native` lets torch's own
-objects have the same. Nothing here knows a loader.
+objects have the same. No method of a user's dataset is called that torch would not call. Nothing here knows a loader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 from torch.utils import data
 
 from penstock import datasets
-from penstock.datasets.base import LoadsSamples, fetch, fingerprint_of
+from penstock.datasets.base import Wrapper, collect, fetch, fingerprint_of, iter_samples, spec_of
+from penstock.datasets.concat import iter_concatenated
+from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree
 
 __all__ = ["ConcatDataset", "StackDataset", "Subset", "TensorDataset", "native", "random_split"]
@@ -36,7 +38,9 @@ T_stack = TypeVar("T_stack", tuple[Any, ...], dict[str, Any])
 class _Filling:
     """:class:`~penstock.datasets.base.Filler` by a twin; a subclass defines ``_make_twin``."""
 
-    _twin: Any = None
+    __slots__ = (
+        "_twin",
+    )  # apart from the attributes, which are the user's, and may be shared with an object of torch's
 
     def _make_twin(self) -> Any:
         """A dataset of penstock's that fills as this one would; None if there is none."""
@@ -51,32 +55,24 @@ class _Filling:
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
         """Let what is inside fill; see :class:`~penstock.datasets.base.Filler`."""
-        if self._twin is None:  # in another process, where nobody asked for the spec
-            self._twin = self._make_twin()
-        self._twin.fill(indices, out, keys, rows)
+        twin = getattr(self, "_twin", None)
+        if twin is None:  # in another process, where nobody asked for the spec
+            twin = self._twin = self._make_twin()
+        twin.fill(indices, out, keys, rows)
 
     def fingerprint(self) -> str | None:
         """What tells this dataset from others of its length; None where nothing inside does."""
         return fingerprint_of(self._make_twin())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_twin"}
+        return self.__dict__
 
     def __add__(self, other: Any) -> ConcatDataset[Any]:
         both: list[Any] = [self, other]
         return ConcatDataset(both)
 
 
-class _Wrapping(_Filling, LoadsSamples):
-    """One that also passes keys on to what it wraps, where batches are not filled."""
-
-    def load_samples(self, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
-        """Samples of the inner datasets, under the same keys."""
-        samples: list[Any] = self._make_twin().load_samples(indices, keys)
-        return samples
-
-
-class Subset(_Wrapping, data.Subset[T_co]):
+class Subset(_Filling, Wrapper, data.Subset[T_co]):
     """``torch.utils.data.Subset``, which fills if ``dataset`` does.
 
     Parameters
@@ -96,12 +92,28 @@ class Subset(_Wrapping, data.Subset[T_co]):
         positions = _positions(self.indices)
         return None if positions is None else datasets.Subset(native(self.dataset), positions)
 
-    def load_samples(self, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
-        """Samples of the inner dataset, under the same keys."""
-        return fetch(native(self.dataset), [self.indices[i] for i in indices], keys)
+    def spec(self) -> Tree | None:
+        """The inner dataset's; where it has none, positions are not looked at."""
+        return None if spec_of(native(self.dataset)) is None else super().spec()
+
+    def inner(self) -> list[Any]:
+        """The dataset that this is a part of."""
+        return [native(self.dataset)]
+
+    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> Any:
+        """As torch's ``__getitems__`` asks."""
+        inner = native(self.dataset)
+        if _has_getitems(inner):
+            return fetch(inner, [self.indices[index] for index in indices], keys, watch, as_given=True)
+        samples = iter_samples(inner, (self.indices[index] for index in indices), keys)
+        return collect(samples, len(indices), watch)
+
+    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys) -> Iterator[Any]:
+        """As torch's ``__getitem__`` asks."""
+        return iter_samples(native(self.dataset), [self.indices[index] for index in indices], keys)
 
 
-class ConcatDataset(_Wrapping, data.ConcatDataset[T_co]):
+class ConcatDataset(_Filling, Wrapper, data.ConcatDataset[T_co]):
     """``torch.utils.data.ConcatDataset``, which fills if all of ``datasets`` do, with one spec.
 
     Parameters
@@ -116,10 +128,22 @@ class ConcatDataset(_Wrapping, data.ConcatDataset[T_co]):
     """
 
     def _make_twin(self) -> Any:
-        return datasets.ConcatDataset(map(native, self.datasets))
+        return _made(datasets.ConcatDataset, datasets=self.inner(), cumulative_sizes=self.cumulative_sizes)
+
+    def inner(self) -> list[Any]:
+        """The datasets, in order."""
+        return [native(dataset) for dataset in self.datasets]
+
+    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> list[Any]:
+        """As torch's ``__getitem__`` asks: there is no ``__getitems__``."""
+        return collect(self.iter_samples(indices, keys), len(indices), watch)
+
+    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys) -> Iterator[Any]:
+        """As torch's ``__getitem__`` asks."""
+        return iter_concatenated(self, lambda i: native(self.datasets[i]), self.cumulative_sizes, indices, keys)
 
 
-class StackDataset(_Wrapping, data.StackDataset[T_stack]):
+class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
     """``torch.utils.data.StackDataset``, which fills if all of its datasets do.
 
     Parameters
@@ -136,9 +160,34 @@ class StackDataset(_Wrapping, data.StackDataset[T_stack]):
     """
 
     def _make_twin(self) -> Any:
-        if isinstance(self.datasets, dict):
-            return datasets.StackDataset(**{name: native(child) for name, child in self.datasets.items()})
-        return datasets.StackDataset(*map(native, self.datasets))
+        return _made(datasets.StackDataset, datasets=self._stacked(self.inner()))
+
+    def _stacked(self, values: Iterable[Any]) -> Any:
+        return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else tuple(values)
+
+    def inner(self) -> list[Any]:
+        """The datasets side by side."""
+        given = self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
+        return [native(dataset) for dataset in given]
+
+    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> list[Any]:
+        """As torch's ``__getitems__`` asks: one dataset after the other."""
+        columns = [self._fetch_column(inner, indices, keys, watch) for inner in self.inner()]
+        return [self._stacked(values) for values in zip(*columns, strict=True)]
+
+    @staticmethod
+    def _fetch_column(inner: Any, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> Any:
+        if not _has_getitems(inner):
+            return collect(iter_samples(inner, indices, keys), len(indices), watch)
+        samples = fetch(inner, indices, keys, watch, as_given=True)
+        if len(samples) != len(indices):
+            raise ArgumentError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(samples)}")
+        return samples
+
+    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys) -> Iterator[Any]:
+        """As torch's ``__getitem__`` asks: one sample after the other, each of all datasets."""
+        columns = [iter_samples(inner, indices, keys) for inner in self.inner()]
+        return map(self._stacked, zip(*columns, strict=True))
 
 
 class TensorDataset(_Filling, data.TensorDataset):
@@ -216,15 +265,28 @@ def native(dataset: Any) -> Any:
     Returns
     -------
     dataset
-        With the same samples and attributes (shared, not copied), which fills if what is inside does, however deep
-        torch's wrappers are nested, and else passes each sample's key on. It costs nothing: ask anew each epoch.
+        With the same samples and attributes, which fills if what is inside does, however deep torch's wrappers are
+        nested, and else passes each sample's key on. The attributes are shared: one that is set later, is set for both.
+        It costs nothing: ask anew each epoch.
     """
     ours = _OURS.get(type(dataset))
     if ours is None or "__getitems__" in vars(dataset):
         return dataset
-    found = ours.__new__(ours)
-    vars(found).update(vars(dataset))
+    found: Any = ours.__new__(ours)
+    found.__dict__ = vars(dataset)
     return found
+
+
+def _has_getitems(dataset: Any) -> bool:
+    """Whether torch's wrappers would ask ``dataset`` for several samples at once."""
+    return callable(getattr(dataset, "__getitems__", None))
+
+
+def _made(kind: type[T], **attributes: Any) -> T:
+    """A ``kind`` with these attributes, past its constructor: it asks for lengths, which torch asks for once."""
+    made = kind.__new__(kind)
+    vars(made).update(attributes)
+    return made
 
 
 def _positions(indices: Any) -> NDArray[np.int64] | None:

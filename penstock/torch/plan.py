@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch.utils.data import RandomSampler
 
+from penstock.datasets.base import IndexBatch
 from penstock.rng import undisturbed
 from penstock.sample import SampleKeys
 from penstock.samplers.base import BatchAccess, IndexSampler
@@ -196,7 +197,11 @@ class WalkPlan:
             task = Task(self._seq, (), self._nothing)
         else:
             drawn = next(self._walk)
-            task = Task(self._seq, *self._keyed(list(drawn) if self._batched else [drawn]))
+            if not self._batched:
+                drawn = [drawn]
+            elif type(drawn) is not list:
+                drawn = IndexBatch(drawn)
+            task = Task(self._seq, *self._keyed(drawn))
             task.sampler_state = self._walk.state()
         self._seq += 1
         return task
@@ -215,7 +220,7 @@ def _keyed(drawn: list[Any], seed: int, epoch: int, *, fills: bool) -> tuple[Any
     except (TypeError, OverflowError):
         digests = [hashlib.blake2b(repr(index).encode(), digest_size=8).digest() for index in drawn]
         return drawn, SampleKeys(seed, epoch, np.frombuffer(b"".join(digests), "<i8").astype(np.int64))
-    plain = fills or all(type(index) is int for index in drawn)
+    plain = fills or (type(drawn) is list and all(type(index) is int for index in drawn))
     return numbers if plain else drawn, SampleKeys(seed, epoch, numbers)
 
 

@@ -21,7 +21,7 @@ from penstock.workers.processes.packing import REDUCERS
 __all__ = ["install"]
 
 _SMALL: Final = 4096
-_plain_collate: Callable[..., Any] = torch_collate.default_collate_fn_map[torch.Tensor]
+_plain_collate: Callable[..., Any] = torch_collate.collate_tensor_fn
 
 
 def install() -> None:
@@ -29,7 +29,9 @@ def install() -> None:
     importlib.import_module("torch.multiprocessing")  # its reductions, for what is not plain
 
     REDUCERS[torch.Tensor] = _reduce
-    torch_collate.default_collate_fn_map[torch.Tensor] = _collate
+    functions = torch_collate.default_collate_fn_map
+    if functions.get(torch.Tensor) is _plain_collate:  # else the user's own, which stays
+        functions[torch.Tensor] = _collate
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -45,21 +47,35 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 def _reduce(tensor: torch.Tensor) -> Any:
     if not _is_plain(tensor) or (tensor.requires_grad and not tensor.is_leaf):
         return NotImplemented
-    content = tensor.detach().contiguous()
+    content, order = tensor.detach(), None
+    if not content.is_contiguous():
+        content, order = _dense(content)
     array: Any = content.reshape(-1).view(torch.uint8).numpy() if content.numel() else np.empty(0, np.uint8)
     buffer = bytearray(array) if array.nbytes < _SMALL else pickle.PickleBuffer(array)
-    return _rebuild, (buffer, _NAMES[tensor.dtype], tuple(tensor.shape), tensor.requires_grad)
+    return _rebuild, (buffer, _NAMES[tensor.dtype], tuple(content.shape), tensor.requires_grad, order)
+
+
+def _dense(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...] | None]:
+    """A contiguous tensor, and how its dimensions are put back in their order: ``channels_last`` is sent as it lies."""
+    strides, sizes = tensor.stride(), tensor.shape
+    outer_first = sorted(range(tensor.dim()), key=lambda i: (-strides[i], -sizes[i]))
+    lying = tensor.permute(outer_first)
+    if not lying.is_contiguous():
+        return tensor.contiguous(), None
+    return lying, tuple(outer_first.index(i) for i in range(tensor.dim()))
 
 
 _NAMES: Final = {value: name for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
 
 
-def _rebuild(buffer: Any, dtype_name: str, shape: tuple[int, ...], requires_grad: bool) -> torch.Tensor:
-    """A tensor over ``buffer``, which it keeps."""
+def _rebuild(
+    buffer: Any, dtype_name: str, shape: tuple[int, ...], requires_grad: bool, order: tuple[int, ...] | None
+) -> torch.Tensor:
+    """A tensor over ``buffer``, which it keeps; its dimensions are those of ``shape``, in ``order``."""
     dtype: torch.dtype = getattr(torch, dtype_name)
-    if not len(buffer):
-        return torch.empty(shape, dtype=dtype, requires_grad=requires_grad)
-    tensor = torch.frombuffer(buffer, dtype=dtype).view(shape)
+    tensor = torch.frombuffer(buffer, dtype=dtype).view(shape) if len(buffer) else torch.empty(shape, dtype=dtype)
+    if order is not None:
+        tensor = tensor.permute(order)
     return tensor.requires_grad_() if requires_grad else tensor
 
 
@@ -67,6 +83,9 @@ def _collate(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> to
     """As torch stacks tensors, into the batch's own memory; what it would refuse or do otherwise is left to it."""
     first = batch[0]
     rows = len(batch)
+    if not isinstance(batch, (list, tuple)):  # a tensor, for instance: torch does not stack its rows
+        refused: torch.Tensor = _plain_collate(batch, collate_fn_map=collate_fn_map)
+        return refused
     if (
         rows * first.nbytes < _SMALL
         or not all(_is_plain(tensor) and not tensor.requires_grad for tensor in batch)

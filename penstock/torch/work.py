@@ -28,7 +28,7 @@ from penstock.sample import Tree
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
 from penstock.slots import Layout, SlotPool
 from penstock.torch import pinning
-from penstock.torch.collate import as_batch, default_collate, default_convert
+from penstock.torch.collate import as_batch, default_collate, default_convert, has_own_functions
 from penstock.torch.datasets import native
 from penstock.torch.order import innermost
 from penstock.torch.samplers import StatefulDistributedSampler
@@ -172,7 +172,7 @@ class Work:
             )  # fmt: skip
         return SampleJob(
             trace, init, self.dataset, collate, batched=self.batched, deliver=deliver, openings=openings, stateful=True,
-            rules=self.rules,
+            rules=self.rules, as_given=True,
         )  # fmt: skip
 
     def _deliver_rows(self, arrays: Any) -> Any:
@@ -233,7 +233,9 @@ def _spec(loader: Any) -> Tree | None:
 
 
 def _collates_by_default(loader: Any) -> bool:
-    return loader.collate_fn is (default_collate if loader._auto_collation else default_convert)  # noqa: SLF001  # as above
+    if loader._auto_collation:  # noqa: SLF001  # as above
+        return loader.collate_fn is default_collate and not has_own_functions()
+    return loader.collate_fn is default_convert
 
 
 def _rules(loader: Any) -> Rules:

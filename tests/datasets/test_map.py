@@ -176,10 +176,12 @@ def test_concat_refuses_what_is_outside(index: int, error: type[Exception]) -> N
         (Plain(3) + Plain(2))[index]
 
 
-@pytest.mark.parametrize("index", [12, -13])
-def test_concat_fills_nothing_outside(index: int) -> None:
-    """The fast path refuses the same indices."""
-    with pytest.raises(IndexError, match="12 samples"):
+@pytest.mark.parametrize(
+    ("index", "error", "text"), [(12, IndexError, "12 is out of range of 12 samples"), (-13, ValueError, "-13 of 12")]
+)
+def test_concat_fills_nothing_outside(index: int, error: type[Exception], text: str) -> None:
+    """The fast path refuses the same indices, with the same errors."""
+    with pytest.raises(error, match=text):
         filled(FILLERS["concat"], [0, index], 2, [0, 1])
 
 

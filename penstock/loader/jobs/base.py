@@ -193,8 +193,8 @@ def snapshot(dataset: Any, iterator: Any, *, ended: bool) -> dict[str, Any] | No
     }
 
 
-def collated(job: Any, samples: list[Any], task: Task, seq: int, key: int | None = None) -> Any:
-    """The batch of ``samples``; an error names the batch and its indices.
+def collated(job: Any, samples: Any, task: Task, seq: int, key: int | None = None) -> Any:
+    """The batch of ``samples`` (a list, or what a dataset gave for one); an error names the batch and its indices.
 
     ``key``: what its randomness hangs on, besides seed and epoch; None: ``seq``.
     """
@@ -205,7 +205,7 @@ def collated(job: Any, samples: list[Any], task: Task, seq: int, key: int | None
     except BaseException as error:  # noqa: BLE001  # raised again, with its place
         raise located(error, batch=seq, **between(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
     finally:
-        job.trace.add("collate", time.perf_counter_ns() - start, len(samples))
+        job.trace.add("collate", time.perf_counter_ns() - start, len(task.indices) or len(samples))
 
 
 def place(error: BaseException, task: Task, start: int, stop: int) -> dict[str, Any]:

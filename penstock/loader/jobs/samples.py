@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.datasets.base import fetch
+from penstock.datasets.base import fetch, fetch_one, takes_many
 from penstock.loader.faults import LeftOut, Rules
 from penstock.loader.jobs.base import (
     Job,
@@ -42,6 +42,9 @@ class SampleJob(Job):
         As for all jobs.
     stateful : bool
         Whether the dataset's own ``state_dict`` is kept with each batch, if it has one.
+    as_given : bool
+        Whether what ``__getitems__`` returns is collated as it is, as with torch's loader; it may be a batch that is
+        finished already. False: it has to be one sample for each index.
     """
 
     def __init__(
@@ -56,9 +59,10 @@ class SampleJob(Job):
         openings: Mapping[int, Opening] | None = None,
         stateful: bool = False,
         rules: Rules | None = None,
+        as_given: bool = False,
     ) -> None:
         super().__init__(trace, worker_init_fn, deliver, openings, rules)
-        self.dataset, self.collate, self.batched = dataset, collate, batched
+        self.dataset, self.collate, self.batched, self.as_given = dataset, collate, batched, as_given
         self._stateful = stateful and is_stateful(dataset)
 
     def open(self, opening: Opening) -> Any:
@@ -83,7 +87,7 @@ class _SampleBuild:
     def __init__(self, job: SampleJob, task: Task) -> None:
         self._job, self._task = job, task
         self.seq, self.rows, self.state = task.seq, len(task.indices), None
-        self._samples: list[Any] = [None] * self.rows
+        self._samples: Any = [None] * self.rows
         self._singly = Singly(job, task, self._build_one) if job.tolerant else None
 
     @property
@@ -95,7 +99,7 @@ class _SampleBuild:
         with Reading(job.trace, stop - start), job.seeding():
             if self._singly is None:
                 self._build_many(start, stop)
-            elif self._task.fatal is not None or not _loads_many(job.dataset):
+            elif self._task.fatal is not None or not (job.batched and takes_many(job.dataset)):
                 self._singly.run(start, stop)
             else:
                 try:
@@ -105,20 +109,32 @@ class _SampleBuild:
 
     def _build_many(self, start: int, stop: int) -> None:
         job, task = self._job, self._task
-        indices = task.indices[start:stop]
+        whole = job.as_given and stop - start == self.rows
+        indices, keys = task.indices if whole else task.indices[start:stop], task.keys[start:stop]
         if isinstance(indices, np.ndarray):
             indices = indices.tolist()
         try:
-            self._samples[start:stop] = fetch(job.dataset, indices, task.keys[start:stop], job.watch)
+            if not job.batched:
+                self._samples = [fetch_one(job.dataset, indices[0], keys)]
+            elif whole:
+                self._samples = fetch(job.dataset, indices, keys, job.watch, as_given=True)
+            else:
+                self._samples[start:stop] = fetch(job.dataset, indices, keys, job.watch)
         except IndexError as error:
             note_length(error, job.dataset)
             raise
 
     def _build_one(self, row: int, index: Any) -> None:
+        dataset, keys = self._job.dataset, self._task.keys[row : row + 1]
         index = index.item() if isinstance(index, np.integer) else index
-        [self._samples[row]] = fetch(self._job.dataset, [index], self._task.keys[row : row + 1])
+        if self._job.batched:
+            [self._samples[row]] = fetch(dataset, [index], keys)
+        else:
+            self._samples[row] = fetch_one(dataset, index, keys)
 
     def finish(self) -> Any:
+        if not self.rows:
+            self.run(0, 0)  # a dataset may have something to say to no indices, and collate_fn to no samples
         samples, self._samples = self._samples, []
         if self._task.snapshot:
             self.state = self._job.snapshot()
@@ -128,8 +144,3 @@ class _SampleBuild:
             if not samples:
                 return NOTHING
         return collated(self._job, samples, self._task, self.seq)
-
-
-def _loads_many(dataset: Any) -> bool:
-    """Whether several samples are asked for at once; then one that fails takes the others with it."""
-    return hasattr(dataset, "load_samples") or bool(getattr(dataset, "__getitems__", None))

@@ -1,0 +1,160 @@
+"""Whether penstock's run of a program is torch's: which meant differences were met, and the first that is not meant."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.parity.fuzzing.amendments import AMENDMENTS, Amendment
+from tests.parity.fuzzing.execute import Event, execute
+from tests.parity.fuzzing.rules import RULES, Difference
+
+__all__ = ["Result", "check", "open_differences"]
+
+_OPEN: Final = Path(__file__).with_name("open.json")
+Run = Callable[[dict[str, Any], str], list[Event]]
+
+_NOTHING: Final[Event] = ("nothing",)
+
+
+@dataclass
+class Result:
+    """Of one program.
+
+    Parameters
+    ----------
+    difference : Difference, optional
+        The first that nobody means.
+    met : Counter
+        How often each difference that is meant was met, by its name.
+    open : str, optional
+        Name of the open difference that this is, if it is listed.
+    events, batches : int
+        What was compared.
+    """
+
+    difference: Difference | None = None
+    met: Counter[str] = field(default_factory=Counter)
+    open: str | None = None
+    events: int = 0
+    batches: int = 0
+
+    @property
+    def surprising(self) -> bool:
+        """Whether there is a difference that is neither meant nor listed as open."""
+        return self.difference is not None and self.open is None
+
+
+def check(program: dict[str, Any], run: Run = execute) -> Result:
+    """Run ``program`` with torch's loader and penstock's, by ``run``, and compare."""
+    ours = run(program, program.get("family", "own"))
+    result = _compared(program, run(program, "torch"), ours)
+    if result.difference is None:
+        return result
+    if result.difference is not None:
+        result = _amended(program, result, ours, run)
+    if result.difference is not None:
+        result.open = _listed(program, result.difference)
+    return result
+
+
+def _amended(program: dict[str, Any], result: Result, ours: list[Event], run: Run) -> Result:
+    """The result with the fewest amendments of torch that take it furthest."""
+    tried: list[tuple[Amendment, ...]] = []
+    best, chosen = result, tuple[Amendment, ...]()
+    while best.difference is not None:
+        concerned = [a for a in AMENDMENTS if a not in chosen and a.concerns(program, best.difference)]
+        sets = [(*chosen, a) for a in concerned] + ([(*chosen, *concerned)] if len(concerned) > 1 else [])
+        found, before = None, best
+        for amendments in sets:
+            again = _compared(program, _amended_run(program, amendments, run), ours)
+            again.met.update(amendment.name for amendment in amendments)
+            if _is_further(again, best) or (found is None and not _is_further(before, again)):
+                best, found = again, amendments
+        if found is None or found in tried:
+            break
+        chosen = found
+        tried.append(found)
+    return best
+
+
+def _is_further(one: Result, other: Result) -> bool:
+    if one.difference is None or other.difference is None:
+        return one.difference is None and other.difference is not None
+    return one.difference.at > other.difference.at
+
+
+def _amended_run(program: dict[str, Any], amendments: tuple[Amendment, ...], run: Run) -> list[Event]:
+    """What torch's loader would do if it did what penstock documents."""
+    with ExitStack() as stack:
+        for amendment in amendments:
+            stack.enter_context(amendment.patch())
+        return run(program, "torch")
+
+
+def _compared(program: dict[str, Any], theirs: list[Event], ours: list[Event]) -> Result:
+    if program.get("loader", {}).get("in_order") is False:
+        theirs, ours = _unordered(theirs), _unordered(ours)
+    result, i, j = Result(), 0, 0
+    while i < len(theirs) or j < len(ours):
+        one = theirs[i] if i < len(theirs) else _NOTHING
+        two = ours[j] if j < len(ours) else _NOTHING
+        verdict: str = "same" if one == two else ""
+        for rule in () if verdict else RULES:
+            verdict = rule.judge(program, one, two, ours[:j])
+            if verdict:
+                result.met[rule.name] += 1
+                break
+        if verdict == "stop":
+            return result
+        if not verdict:
+            result.difference = Difference(j, one, two)
+            return result
+        i, j = i + (verdict == "same"), j + 1
+        result.events += 1
+        result.batches += two[0] == "batch"
+    return result
+
+
+def _unordered(events: list[Event]) -> list[Event]:
+    """Batches and errors of iterators in the order of their texts: which worker is first is not decided."""
+    came = [event for event in events if event[0] == "batch" or event[:2] == ("raised", "next")]
+    ordered = iter(sorted((_unplaced(event) for event in came), key=repr))
+    return [(*next(ordered), event[-1]) if event in came else event for event in events]
+
+
+def _unplaced(event: Event) -> Event:
+    """A batch or an error, without its states and without the worker that it came from."""
+    return tuple(
+        re.sub(r"worker process \d+", "worker", part) if isinstance(part, str) else part for part in event[:-1]
+    )
+
+
+# differences that are known and not mended yet
+
+
+def open_differences() -> list[dict[str, Any]]:
+    """The list of open differences: ``name``, ``why``, ``case`` (a program), and what tells another case of it.
+
+    ``program``, ``theirs``, ``ours`` are regular expressions, searched in the JSON of a program and in the events.
+    """
+    found: list[dict[str, Any]] = json.loads(_OPEN.read_text())
+    return found
+
+
+def _listed(program: dict[str, Any], difference: Difference) -> str | None:
+    texts = {
+        "program": json.dumps(program),
+        "theirs": repr(difference.theirs),
+        "ours": repr(difference.ours),
+    }
+    for entry in open_differences():
+        if all(re.search(entry.get(key, ""), text) for key, text in texts.items()):
+            return str(entry["name"])
+    return None

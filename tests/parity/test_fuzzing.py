@@ -1,0 +1,187 @@
+"""Random programs with torch's loader and with penstock's: what can be seen of them is the same."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from penstock.torch import dataloader  # noqa: E402  # torch is there now
+from tests.parity.fuzzing.amendments import AMENDMENTS  # noqa: E402  # as above
+from tests.parity.fuzzing.compare import check, open_differences  # noqa: E402  # as above
+from tests.parity.fuzzing.generate import generate  # noqa: E402  # as above
+from tests.parity.fuzzing.resume import check_resume, resumable  # noqa: E402  # as above
+from tests.parity.fuzzing.rules import RULES  # noqa: E402  # as above
+from tests.parity.fuzzing.shrink import shrink  # noqa: E402  # as above
+
+samples: Any = importlib.import_module("penstock.loader.jobs.samples")  # its names are changed below
+
+# threads of torch's own queues, whose descriptors are closed under them when an iterator is dropped
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+
+def surprises(numbers: range, *, workers: bool) -> list[Any]:
+    """The differences of some programs that are neither meant nor listed as open."""
+    found = []
+    for number in numbers:
+        result = check(generate(number, workers=workers))
+        if result.surprising:
+            found.append((number, result.difference))
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_programs_do_as_with_torch(first: int) -> None:
+    """Batches, errors, warnings, calls of datasets and samplers, and random states, event by event."""
+    assert surprises(range(first, first + 50), workers=False) == []
+
+
+def test_programs_with_workers_do_as_with_torch() -> None:
+    """The same with worker processes."""
+    assert surprises(range(16), workers=True) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 5000, 500))
+def test_many_programs_do_as_with_torch(first: int) -> None:
+    """The same, for minutes; `make fuzz-torch` goes on for as long as is wanted."""
+    assert surprises(range(first, first + 500), workers=False) == []
+    assert surprises(range(first, first + 60), workers=True) == []
+
+
+def differing_resumes(numbers: range, *, workers: bool) -> list[Any]:
+    """Programs that go on in another way once their state was loaded by a fresh loader."""
+    return [(n, told) for n in numbers if (told := check_resume(resumable(n, workers=workers))) is not None]
+
+
+def test_programs_are_resumed() -> None:
+    """A state taken in mid-epoch, as JSON, and loaded by a fresh loader, gives the rest and the next epoch."""
+    assert differing_resumes(range(300), workers=False) == []
+    assert differing_resumes(range(10), workers=True) == []
+
+
+@pytest.mark.slow
+def test_many_programs_are_resumed() -> None:
+    """The same, for minutes."""
+    assert differing_resumes(range(300, 5000), workers=False) == []
+    assert differing_resumes(range(10, 300), workers=True) == []
+
+
+# what passes for the same
+
+
+@pytest.mark.parametrize("entry", open_differences(), ids=lambda entry: entry["name"])
+def test_open_differences_are_open(entry: dict[str, Any]) -> None:
+    """One that is mended is struck out of the list."""
+    assert check({"seed": 1, **entry["case"]}).open == entry["name"]
+
+
+@pytest.mark.parametrize("known", [*RULES, *AMENDMENTS], ids=lambda known: known.name)
+def test_differences_that_are_meant_are_told(known: Any) -> None:
+    """Users read of each in the documentation."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "from-torch.md"
+
+    assert known.told in " ".join(page.read_text().split())
+
+
+# what would be found
+
+
+def plain(**more: Any) -> dict[str, Any]:
+    """A program in which nothing odd happens."""
+    drawing = {"kind": "map", "n": 7, "draws": ["random", "numpy", "torch"]}
+    return {
+        "seed": 3,
+        "dataset": drawing,
+        "loader": {"batch_size": 3, "shuffle": True},
+        "ops": [{"do": "epoch"}],
+        **more,
+    }
+
+
+def draws_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random number more at iter()."""
+    begin = dataloader.DataLoader._get_iterator
+
+    def begin_and_draw(self: Any) -> Any:
+        torch.rand(())
+        return begin(self)
+
+    monkeypatch.setattr(dataloader.DataLoader, "_get_iterator", begin_and_draw)
+
+
+def asks_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The samples of a batch are asked for from its end."""
+    fetch = samples.fetch
+
+    def backwards(dataset: Any, indices: Any, keys: Any, *rest: Any, **more: Any) -> Any:
+        return fetch(dataset, indices[::-1], keys[::-1], *rest, **more)[::-1]
+
+    monkeypatch.setattr(samples, "fetch", backwards)
+
+
+def asks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dataset is asked for a sample that is not used, and random states are put back."""
+    fetch = samples.fetch
+
+    def twice(dataset: Any, indices: Any, *rest: Any, **more: Any) -> Any:
+        before = random.getstate(), torch.get_rng_state()
+        dataset[indices[0]]
+        random.setstate(before[0])
+        torch.set_rng_state(before[1])
+        return fetch(dataset, indices, *rest, **more)
+
+    monkeypatch.setattr(samples, "fetch", twice)
+
+
+def overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is changed once the next one has come."""
+    collated = samples.collated
+    last: list[Any] = []
+
+    def collate(*arguments: Any) -> Any:
+        batch = collated(*arguments)
+        for tensor in last:
+            tensor.zero_()
+        last[:] = [batch[1]]
+        return batch
+
+    monkeypatch.setattr(samples, "collated", collate)
+
+
+def forgets_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values are right, the dtype is not."""
+    collated = samples.collated
+    monkeypatch.setattr(samples, "collated", lambda *arguments: [part.float() for part in collated(*arguments)])
+
+
+@pytest.mark.parametrize("plant", [draws_more, asks_backwards, asks_twice, overwrites, forgets_dtype])
+def test_a_difference_is_found(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these would be a defect, and is a surprise."""
+    assert not check(plain()).surprising
+    plant(monkeypatch)
+
+    assert check(plain()).surprising
+
+
+def test_a_program_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has nothing to do with the difference goes."""
+    draws_more(monkeypatch)
+    wrapped = {"kind": "concat", "parts": [plain()["dataset"], {"kind": "list", "n": 4}]}
+    ops = [{"do": "draw"}, {"do": "len"}, {"do": "epoch"}, {"do": "forget"}]
+
+    small = shrink(plain(dataset=wrapped, ops=ops), lambda program: check(program).surprising)
+
+    assert len(json.dumps(small)) < 60
+
+
+def test_programs_are_the_same_every_day() -> None:
+    """A number stands for one program, which is JSON."""
+    assert generate(5) == generate(5) == json.loads(json.dumps(generate(5)))
+    assert len({json.dumps(generate(number)["dataset"]) for number in range(50)}) > 45
