@@ -209,7 +209,7 @@ def test_an_array_that_is_not_of_the_schema_is_refused(wrong: Any) -> None:
     with pytest.raises(CorruptRecordError, match=r"field 'vector' is float.* schema says float32 of") as filled:
         dataset.fill(EVERY.indices, np.zeros((12, 4), np.float32), EVERY)
     with pytest.raises(CorruptRecordError) as built:
-        dataset.load_samples(range(12), EVERY)
+        list(dataset.load_samples(range(12), EVERY))
 
     assert str(filled.value) == str(built.value)
     assert filled.value.where == {"store": store.url, "key": "class/5.jpg", "index": 5}

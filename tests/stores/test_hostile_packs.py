@@ -316,7 +316,7 @@ def test_a_small_array_is_never_broadcast(tmp_path: Path, value: list[Any]) -> N
     with pytest.raises(CorruptRecordError, match=r"field 'vector' has shape .*float32 of shape \(4,\)") as filled:
         fill(dataset, COUNT)
     with pytest.raises(CorruptRecordError) as built:
-        dataset.load_samples(range(COUNT), keys)
+        list(dataset.load_samples(range(COUNT), keys))
 
     assert str(filled.value) == str(built.value)
 
