@@ -112,9 +112,9 @@ class IndexBatch(list[Any]):
 class Wrapper:
     """A dataset over other datasets, of this family or another, which asks them as torch's own wrappers do."""
 
-    def inner(self) -> Iterable[Any]:
+    def wrapped_datasets(self) -> Iterable[Any]:
         """The datasets that it asks."""
-        raise NotImplementedError(f"{type(self).__name__} must define inner")
+        raise NotImplementedError(f"{type(self).__name__} must define wrapped_datasets")
 
     def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> Any:
         """The samples of a batch: what torch's wrapper gives for ``__getitems__``, or else for each index."""
@@ -191,14 +191,14 @@ def is_iterable(dataset: Any) -> bool:
 def loads_many(dataset: Any) -> bool:
     """Whether ``load_samples`` is called where ``dataset``, or one inside of it, is asked for samples."""
     if isinstance(dataset, Wrapper):
-        return _is_last_word(dataset, "iter_samples") and any(map(loads_many, dataset.inner()))
+        return _is_last_word(dataset, "iter_samples") and any(map(loads_many, dataset.wrapped_datasets()))
     return _has_load_samples(dataset)
 
 
 def takes_many(dataset: Any) -> bool:
     """Whether several samples of a batch are asked for at once; then one that fails takes the others with it."""
     if isinstance(dataset, Wrapper) and _is_last_word(dataset, "fetch_samples"):
-        return any(map(takes_many, dataset.inner()))
+        return any(map(takes_many, dataset.wrapped_datasets()))
     return _has_load_samples(dataset) or bool(getattr(dataset, "__getitems__", None))
 
 

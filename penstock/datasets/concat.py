@@ -62,7 +62,7 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         if index >= count:
             raise IndexError(f"index {index} is out of range of {count} samples")
 
-    def inner(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[Any]:
         """The datasets, in order."""
         return self.datasets
 

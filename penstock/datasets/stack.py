@@ -39,11 +39,11 @@ class StackDataset(Dataset[Any], Wrapper):
         if not (args or kwargs):
             raise ArgumentError("At least one dataset should be passed")
         self.datasets: tuple[Any, ...] | dict[str, Any] = args or kwargs
-        lengths = [len(dataset) for dataset in self.inner()]
+        lengths = [len(dataset) for dataset in self.wrapped_datasets()]
         if len(set(lengths)) > 1:
             raise ArgumentError(f"Size mismatch between datasets: {lengths}")
 
-    def inner(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[Any]:
         """The datasets side by side."""
         return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
 
@@ -51,28 +51,28 @@ class StackDataset(Dataset[Any], Wrapper):
         return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else tuple(values)
 
     def __len__(self) -> int:
-        return len(self.inner()[0])
+        return len(self.wrapped_datasets()[0])
 
     def __getitem__(self, index: int) -> Any:
-        return self._stacked([child[index] for child in self.inner()])
+        return self._stacked([child[index] for child in self.wrapped_datasets()])
 
     def fetch_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Callable[[int], None] | None) -> list[Any]:
         """A batch of each inner dataset, one after the other, under the same keys."""
-        columns = [fetch(child, indices, keys, watch) for child in self.inner()]
+        columns = [fetch(child, indices, keys, watch) for child in self.wrapped_datasets()]
         return [self._stacked(values) for values in zip(*columns, strict=True)]
 
     def iter_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Any]:
         """Sample after sample, each of all inner datasets, under the same keys."""
-        columns = [iter_samples(child, indices, keys) for child in self.inner()]
+        columns = [iter_samples(child, indices, keys) for child in self.wrapped_datasets()]
         return map(self._stacked, zip(*columns, strict=True))
 
     def fingerprint(self) -> str | None:
         """Of the datasets that have one, in order."""
-        return combined_fingerprint(self.inner())
+        return combined_fingerprint(self.wrapped_datasets())
 
     def spec(self) -> Tree | None:
         """A tuple or dict of the datasets' specs; None if one of them does not fill."""
-        specs = [spec_of(child) for child in self.inner()]
+        specs = [spec_of(child) for child in self.wrapped_datasets()]
         return None if any(spec is None for spec in specs) else self._stacked(specs)
 
     def fill(
@@ -80,5 +80,5 @@ class StackDataset(Dataset[Any], Wrapper):
     ) -> None:
         """Let each dataset fill its own arrays."""
         parts = out.values() if isinstance(out, dict) else out
-        for child, part in zip(self.inner(), parts, strict=True):
+        for child, part in zip(self.wrapped_datasets(), parts, strict=True):
             child.fill(indices, part, keys, rows)

@@ -45,7 +45,7 @@ class Subset(Dataset[T_co], Wrapper):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
-    def inner(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[Any]:
         """The dataset that this is a part of."""
         return [self.dataset]
 

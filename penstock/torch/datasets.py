@@ -96,7 +96,7 @@ class Subset(_Filling, Wrapper, data.Subset[T_co]):
         """The inner dataset's; where it has none, positions are not looked at."""
         return None if spec_of(native(self.dataset)) is None else super().spec()
 
-    def inner(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[Any]:
         """The dataset that this is a part of."""
         return [native(self.dataset)]
 
@@ -128,9 +128,9 @@ class ConcatDataset(_Filling, Wrapper, data.ConcatDataset[T_co]):
     """
 
     def _make_twin(self) -> Any:
-        return _made(datasets.ConcatDataset, datasets=self.inner(), cumulative_sizes=self.cumulative_sizes)
+        return _made(datasets.ConcatDataset, datasets=self.wrapped_datasets(), cumulative_sizes=self.cumulative_sizes)
 
-    def inner(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[Any]:
         """The datasets, in order."""
         return [native(dataset) for dataset in self.datasets]
 
@@ -160,19 +160,19 @@ class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
     """
 
     def _make_twin(self) -> Any:
-        return _made(datasets.StackDataset, datasets=self._stacked(self.inner()))
+        return _made(datasets.StackDataset, datasets=self._stacked(self.wrapped_datasets()))
 
     def _stacked(self, values: Iterable[Any]) -> Any:
         return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else tuple(values)
 
-    def inner(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[Any]:
         """The datasets side by side."""
         given = self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
         return [native(dataset) for dataset in given]
 
     def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> list[Any]:
         """As torch's ``__getitems__`` asks: one dataset after the other."""
-        columns = [self._fetch_column(inner, indices, keys, watch) for inner in self.inner()]
+        columns = [self._fetch_column(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
         return [self._stacked(values) for values in zip(*columns, strict=True)]
 
     @staticmethod
@@ -186,7 +186,7 @@ class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
 
     def iter_samples(self, indices: Sequence[Any], keys: SampleKeys) -> Iterator[Any]:
         """As torch's ``__getitem__`` asks: one sample after the other, each of all datasets."""
-        columns = [iter_samples(inner, indices, keys) for inner in self.inner()]
+        columns = [iter_samples(inner, indices, keys) for inner in self.wrapped_datasets()]
         return map(self._stacked, zip(*columns, strict=True))
 
 

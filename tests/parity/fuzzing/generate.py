@@ -222,6 +222,7 @@ class _Generator:
                 indices.append([])
         node: dict[str, Any] = {"kind": "user", "indices": indices, "form": self.pick(*forms), "batches": batches}
         node |= {"draws": self.draws(), "length": self.chance(0.8), "shuffles": self.chance(0.5)}
+        node["wanders"] = self.chance(0.2)
         if self.chance(0.08):
             node["endless"] = True
         if self.chance(0.1):

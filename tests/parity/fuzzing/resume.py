@@ -76,8 +76,8 @@ def check_resume(program: dict[str, Any]) -> str | None:
         second.loader.load_state_dict(state)
         got = [_rest(iter(second.loader)) for _ in range(2)]
     if program["loader"].get("num_workers"):
-        if _opens_by_chance(program):
-            return None
+        if _opens_by_chance(program) or '"wanders": true' in json.dumps(program.get("sampler")):
+            return None  # nor is it told from where a sampler drew ahead of what was delivered
         if not _keeps_next_epoch(program):
             expected = [] if ended else expected[:1]
     for number, (one, two) in enumerate(zip(expected, got, strict=False)):

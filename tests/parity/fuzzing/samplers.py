@@ -20,14 +20,15 @@ class UserSampler:
     name : str
         For the log.
     described : dict
-        ``indices``; ``draws``; ``form``: what ``__iter__`` is; ``fails`` at a position; ``endless``.
+        ``indices``; ``draws``; ``form``: what ``__iter__`` is; ``fails`` at a position; ``endless``; ``wanders``: each
+        index is drawn.
     """
 
     def __init__(self, name: str, described: dict[str, Any], indices: list[Any]) -> None:
         self.name, self.indices = name, indices
         self.draws, self.form = described.get("draws", []), described.get("form", "generator")
         self.endless = described.get("endless", False)
-        self.shuffles = described.get("shuffles", False)
+        self.shuffles, self.wanders = described.get("shuffles", False), described.get("wanders", False)
         fails = described.get("fails")
         self.fails = None if fails is None else Failing(fails.get("at", 0), fails.get("error", "ValueError"))
         self.epoch = 0
@@ -41,6 +42,8 @@ class UserSampler:
         note("sampler", self.name, "next", at, draw(self.draws))
         if self.fails is not None:
             self.fails.check(self.name, at)
+        if self.wanders:
+            at = int(torch.randint(len(self.indices), ()))
         return self.indices[(at + self.epoch) % len(self.indices)]
 
     def _walk(self) -> Iterator[Any]:
