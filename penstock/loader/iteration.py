@@ -69,6 +69,9 @@ class LoaderIterator:
         Told of each batch that is delivered, where batches may come without some of their samples.
     """
 
+    _asks_again = False
+    """Whether a plan is asked for more behind an error of the sampler."""
+
     def __init__(
         self,
         loader: Owner,
@@ -91,6 +94,7 @@ class LoaderIterator:
         self._planned = progress.batches
         self._in_flight = 0
         self._plan_ended = self._closed = False
+        self._plan_error: Exception | None = None
         self._ready: dict[int, Done] = {}
         # serial: a sampler is drawn from when a batch is asked for, not before
         self._eager = self._loader.num_workers > 0
@@ -126,6 +130,9 @@ class LoaderIterator:
         while not self._closed:
             self._top_up()
             done = self._next_done()
+            if done is None and self._plan_error is not None:
+                failed, self._plan_error, self._plan_ended = self._plan_error, None, not self._asks_again
+                return Done(self._next_seq, error=failed)  # no batch, and not counted as one
             if done is None:
                 self._finish()
                 too_much = None if self._tally is None else self._tally.end()
@@ -191,9 +198,7 @@ class LoaderIterator:
                 self._plan_ended = True
                 return
             except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
-                self._plan_ended = True
-                self._ready[self._planned] = Done(self._planned, error=error)
-                self._in_flight += 1
+                self._plan_error, self._plan_ended = error, True
                 return
             self._planned = task.seq + 1
             if task.seq not in self._delivered_before or not len(task.indices):

@@ -304,7 +304,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """Stop workers that wait for another epoch. Iterators under way have their own ``close``."""
         iterator, self._iterator = self._iterator, None
         if isinstance(iterator, DataLoaderIterator):
-            iterator.close()
+            iterator._shutdown_workers()  # noqa: SLF001  # torch's name
 
     # state
 

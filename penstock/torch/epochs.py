@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pickle import PicklingError
 from typing import Any
 
 import torch
+from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from penstock.loader.faults import Tally
 from penstock.loader.jobs import Opening
@@ -131,7 +132,7 @@ class Opener:
         if not resumed:
             for share in position.shares.values():
                 share.state = None
-        plan = _plan(terms, work, position, walk, seed)
+        plan: Plan = _DeferredPlan(lambda: _plan(terms, work, position, walk, seed))
         try:
             backend.start(work.job(trace, seed, position.batches, opened))
         except (TypeError, AttributeError, PicklingError) as error:
@@ -234,6 +235,22 @@ def _opening(position: Position, worker: int, *, told: bool, resumed: bool) -> O
     return Opening(position.epoch, worker, share.samples, share.state, resumed, share.rng)
 
 
+class _DeferredPlan:
+    """The plan of the index sampler as it is when the first batch is drawn: it may be exchanged until then."""
+
+    def __init__(self, make: Callable[[], Plan]) -> None:
+        self._make: Callable[[], Plan] | None = make
+        self._plan: Plan
+
+    def __iter__(self) -> Iterator[Task]:
+        return self
+
+    def __next__(self) -> Task:
+        if self._make is not None:
+            self._plan, self._make = self._make(), None
+        return next(self._plan)
+
+
 def _plan(terms: Terms, work: Work, position: Position, walk: Walk, seed: int) -> Plan:
     unit, at = seekable(terms), (seed, position.epoch, position.batches)
     if unit is not None:
@@ -251,28 +268,31 @@ def _plan(terms: Terms, work: Work, position: Position, walk: Walk, seed: int) -
 def _drawn(terms: Terms, work: Work, number: int, *, passes: int, base_seed: int | None) -> tuple[Walk, Beginning]:
     """Begin as torch does: ``iter(index_sampler)``, the base seed (unless given), with new workers ``iter`` again."""
     sampler = terms.index_sampler
-    generators = generators_of(terms, sampler)
-    of_torch, of_others = (True, True) if work.kind == "serial" and work.stream else draws_from_globals(terms)
-
-    def now() -> Randomness:
-        return Randomness.now(generators, of_torch=of_torch, of_others=of_others)
-
-    beginning = Beginning(0, now(), passes, draws_seed=base_seed is None)
+    beginning = Beginning(0, _randomness(terms, work), passes, draws_seed=base_seed is None)
+    inner = innermost(sampler)
     after: Randomness | None = None
 
     def note_others() -> None:
         """What the sampler draws now it must draw again: keep from where, if somebody has drawn since."""
-        beginning.begun = True
-        if (of_torch or of_others or generators) and not (present := now()).equals(after):
+        beginning.begun, present = True, _randomness(terms, work)
+        if innermost(sampler) is not inner:  # replaced since: this is where the other one begins
+            beginning.before, beginning.draws_seed = present, False
+        if not present.equals(after):
             beginning.advanced = present
 
-    walk = _walk(terms, number, note_others)
+    walk = _walk(terms, number, None if work.stream else note_others)
     walk.open()
     beginning.base_seed = _draw_seed(terms) if base_seed is None else base_seed
     for _ in range(passes - 1):
         walk.open()
-    after = now()
+    after = _randomness(terms, work)
     return walk, beginning
+
+
+def _randomness(terms: Terms, work: Work) -> Randomness:
+    """What the order of an epoch that begins now may hang on."""
+    of_torch, of_others = (True, True) if work.kind == "serial" and work.stream else draws_from_globals(terms)
+    return Randomness.now(generators_of(terms, terms.index_sampler), of_torch=of_torch, of_others=of_others)
 
 
 def _drawn_again(terms: Terms, work: Work, position: Position) -> Walk:
@@ -286,7 +306,7 @@ def _drawn_again(terms: Terms, work: Work, position: Position) -> Walk:
             beginning.begun = True
             beginning.advanced = Randomness.now(generators, of_torch=of_torch, of_others=of_others)
 
-    walk = _walk(terms, position.epoch, note_beginning)
+    walk = _walk(terms, position.epoch, None if work.stream else note_beginning)
     if beginning.before is not None:
         _restore(beginning.before, terms)
     walk.open()
@@ -296,7 +316,10 @@ def _drawn_again(terms: Terms, work: Work, position: Position) -> Walk:
         walk.open()
     if beginning.advanced is not None:
         _restore(beginning.advanced, terms)
-    if not work.stream and seekable(terms) is None:
+    if work.stream:
+        if not isinstance(innermost(terms.index_sampler), _InfiniteConstantSampler):
+            walk.skip(position.batches)
+    elif seekable(terms) is None:
         if not walk.restore(position.sampler):
             walk.skip(position.batches)
         if beginning.begun:

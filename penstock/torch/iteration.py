@@ -49,6 +49,7 @@ class DataLoaderIterator(LoaderIterator):
     """
 
     _loader: Terms
+    _asks_again = True
 
     def __init__(self, terms: Terms, epoch: Epoch, backend: Backend, limit: int) -> None:
         self._epoch = epoch
@@ -188,13 +189,22 @@ class DataLoaderIterator(LoaderIterator):
         return super().__next__()
 
     def close(self) -> None:
-        """End now; see :meth:`penstock.loader.iteration.LoaderIterator.close`."""
+        """End now, and stop the workers; those of a loader with ``persistent_workers`` are left to it.
+
+        A generator that has this iterator in hand (``yield from``) calls it when it is closed itself.
+        """
+        if not self._loader.persistent:
+            self._shutdown_workers()
+        elif not self._closed:
+            self._closed = True
+            self._loader._retire(self._trace)  # noqa: SLF001  # the terms' other half
+
+    def _shutdown_workers(self) -> None:
+        """torch's name, which other libraries call: end now, and stop the workers, in two seconds at most."""
         if not self._stopped:
             self._stopped = True
             super().close()
             self._backend.close()
-
-    _shutdown_workers = close  # torch's name; other libraries call it
 
     def _finish(self) -> None:
         super()._finish()

@@ -23,6 +23,7 @@ import torch
 from torch.utils.data import RandomSampler
 
 from penstock.datasets.base import IndexBatch
+from penstock.loader.jobs.stream import IN_A_ROW
 from penstock.rng import undisturbed
 from penstock.sample import SampleKeys
 from penstock.samplers.base import BatchAccess, IndexSampler
@@ -51,12 +52,16 @@ class Walk:
     def __init__(self, index_sampler: Any, before_first: Callable[[], None] | None = None) -> None:
         self._outer = index_sampler
         self._cuts = type(index_sampler) in BATCHING
-        self._inner = innermost(index_sampler)
+        self._size: int | None = None  # of batches of which a short one is left out: as it was at the first
         self._before_first = before_first
         self._iterator: Any = None
         self._drawn = 0
         self._primed: list[Any] = []
         self._shuffled_from: torch.Tensor | None = None
+
+    @property
+    def _inner(self) -> Any:
+        return innermost(self._outer)
 
     def open(self) -> None:
         """``iter(index_sampler)``; batches that are only cut ask their sampler when they are first advanced."""
@@ -82,23 +87,44 @@ class Walk:
         if self._before_first is not None:
             before_first, self._before_first = self._before_first, None
             before_first()
-        if self._iterator is None:
-            self._iterator = iter(self._inner)
         if not self._cuts:
             drawn = next(self._iterator)
             self._drawn += 1
             return drawn
-        size = self._outer.batch_size
-        batch = list(itertools.islice(self._iterator, size))
-        if not batch or (self._outer.drop_last and len(batch) < size):
+        try:
+            batch = self._cut()
+        except BaseException:
+            self._iterator = iter(())  # torch's batch sampler is a generator: an error is its end
+            raise
+        if not batch:
             raise StopIteration
         self._drawn += len(batch)
         return batch
 
+    def _cut(self) -> list[Any]:
+        """The next batch, empty at the end: ``batch_size`` is looked up as torch's batch sampler does."""
+        if self._iterator is None:
+            self._iterator = iter(self._inner)
+        if not self._drawn and self._outer.drop_last:
+            self._size = self._outer.batch_size
+        size = self._outer.batch_size if self._size is None else self._size
+        batch = list(itertools.islice(self._iterator, size))
+        return [] if self._size is not None and len(batch) < size else batch
+
     def skip(self, count: int) -> None:
-        """Leave out ``count`` draws."""
-        for _ in itertools.islice(self, count):
-            pass
+        """Leave out ``count`` draws; what the sampler raises between them was raised when they were first made."""
+        failures = 0
+        while count > 0 and failures < IN_A_ROW:
+            try:
+                next(self)
+            except StopIteration:
+                return
+            except Exception:
+                failures += 1
+                if failures == IN_A_ROW:
+                    raise
+            else:
+                count, failures = count - 1, 0
 
     def state(self) -> SamplerState | None:
         """What sampler and iterator say of themselves after what was drawn; None if neither does."""
@@ -169,7 +195,7 @@ class WalkPlan:
     start : int
         Number of the first task.
     stream : bool
-        Whether indices mean nothing: a stream's tasks have none.
+        Whether indices mean nothing: a stream's tasks have their number alone.
     fills : bool
         Whether the dataset fills, and wants indices as an array.
     """
@@ -193,14 +219,14 @@ class WalkPlan:
         return self
 
     def __next__(self) -> Task:
-        if self._stream:
-            task = Task(self._seq, (), self._nothing)
+        drawn = next(self._walk)
+        if not self._batched:
+            drawn = [drawn]
+        elif type(drawn) is not list:
+            drawn = IndexBatch(drawn)
+        if self._stream:  # what its index sampler gives is counted alone
+            task = Task(self._seq, (), self._nothing, size=len(drawn))
         else:
-            drawn = next(self._walk)
-            if not self._batched:
-                drawn = [drawn]
-            elif type(drawn) is not list:
-                drawn = IndexBatch(drawn)
             task = Task(self._seq, *self._keyed(drawn))
             task.sampler_state = self._walk.state()
         self._seq += 1

@@ -24,7 +24,7 @@ from penstock.datasets.base import is_iterable, spec_of
 from penstock.loader.faults import Rules
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.loader.order import length
-from penstock.sample import Tree
+from penstock.sample import Tree, tree_leaves
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
 from penstock.slots import Layout, SlotPool
 from penstock.torch import pinning
@@ -38,6 +38,8 @@ from penstock.workers import BACKENDS, Backend, Job
 __all__ = ["Memory", "Work", "kind_of"]
 
 
+_LARGE: Final = 64 << 20
+"""Bytes of a batch above which a dataset is asked how many rows it has at all, which torch does not do here."""
 _WHOLE: Final = frozenset({SequentialSampler, RandomSampler})
 _SHARING: Final = frozenset({DistributedSampler, OwnDistributedSampler, StatefulDistributedSampler})
 """Samplers that draw from all of their dataset; those that give each rank a share of it."""
@@ -54,6 +56,10 @@ class Memory:
         if self.pool is None:
             self.pool = SlotPool(keep=keep, page_lock=_lock(pin=pin))
         return self.pool
+
+
+def _nbytes(spec: Tree) -> int:
+    return sum(leaf.nbytes for leaf in tree_leaves(spec))
 
 
 def _lock(*, pin: bool) -> Any:
@@ -104,8 +110,8 @@ class Work:
         spec = _spec(loader)
         pin = pinning.wanted(loader.pin_memory, loader.pin_memory_device, stacklevel=4)
         rows = getattr(loader.batch_sampler, "batch_size", None)
-        if isinstance(rows, int) and spec is not None:  # batch_size=10**9 is the whole dataset
-            rows = min(rows, max(length(dataset) or rows, 1))
+        if isinstance(rows, int) and spec is not None and rows * _nbytes(spec) > _LARGE:
+            rows = min(rows, max(length(dataset) or rows, 1))  # batch_size=10**9 is the whole dataset
         names = ("num_workers", "worker_init_fn", "collate_fn", "batch_size", "drop_last", "chunk_size")
         arguments = {name: getattr(loader, name) for name in names}
         arguments |= {
@@ -167,7 +173,8 @@ class Work:
             collate = TorchCollate(batched=self.batched)  # torch need not be there
         if self.stream:
             return StreamJob(
-                trace, init, self.dataset, given["batch_size"], given["drop_last"], collate, seed,
+                trace, init, self.dataset, (given["batch_size"] or 1) if self.batched else None, given["drop_last"],
+                collate, seed,
                 first=None if self.processes else first, deliver=deliver, openings=openings, rules=self.rules,
             )  # fmt: skip
         return SampleJob(

@@ -60,6 +60,8 @@ class Task:
     fatal : mapping, optional
         Given once a worker has died at this batch (of a job that is ``tolerant``): samples are then built one at a
         time, without those at these positions, which ended their workers in the way that the values tell.
+    size : int, optional
+        Samples of a stream's batch; None: as many as the job's batches have.
     """
 
     seq: int
@@ -69,6 +71,7 @@ class Task:
     worker: int | None = None
     snapshot: bool = True
     fatal: Mapping[int, str] | None = None
+    size: int | None = None
 
 
 @dataclass(slots=True)

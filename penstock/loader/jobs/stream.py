@@ -7,6 +7,7 @@ import inspect
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -40,7 +41,7 @@ class StreamJob(Job):
         Iterated once per epoch, from its start or from where an opening says: the dataset's own state is restored, or
         the stream is run forward.
     batch_size : int, optional
-        Samples per batch; None without auto-batching.
+        Samples per batch, where a task does not say; None without auto-batching.
     drop_last : bool
         Leave out a last batch that is short.
     collate : callable
@@ -72,6 +73,7 @@ class StreamJob(Job):
         super().__init__(trace, worker_init_fn, deliver, openings, rules)
         self.dataset, self.collate, self.batched = dataset, collate, batch_size is not None
         self._size, self._drop_last, self._seed = batch_size or 1, drop_last, seed
+        self._sizes: deque[int] = deque()  # of batches that are begun, in order: any worker may pull the next one
         self._numbers = None if first is None else itertools.count(first)
         self._epoch = self._samples = self._first_key = 0
         self._lock: Any = None
@@ -84,6 +86,7 @@ class StreamJob(Job):
     def open(self, opening: Opening) -> Any:
         """Iterate the dataset, from where ``opening`` says; see :class:`~penstock.workers.base.Job`."""
         self._lock, self._pending, self._failed, self._failures = threading.Lock(), _Pulled(), None, 0
+        self._sizes.clear()
         self._epoch, self._first_key, self._samples = opening.epoch, opening.worker << 48, 0
         dataset, saved = self.dataset, opening.state
         if saved is not None and saved["dataset"] is not None:
@@ -137,6 +140,7 @@ class StreamJob(Job):
 
     def begin(self, task: Task) -> _StreamBuild:
         """See :class:`~penstock.workers.base.Job`."""
+        self._sizes.append(self._size if task.size is None else task.size)
         return _StreamBuild(self, task)
 
     def pull(self, task: Task) -> _Pulled:
@@ -150,7 +154,7 @@ class StreamJob(Job):
             pulled, self._pending = self._pending, _Pulled()
             pulled.first, before = self._first_key + self._samples, self._samples
             try:
-                ended = self._fill(pulled, seq)
+                ended = self._fill(pulled, seq, self._sizes.popleft())
             except BaseException as error:  # noqa: BLE001  # handed to the build, which raises it
                 self._pending = pulled
                 return _Pulled(seq, state=self._state, error=located(error, sample=self._samples - 1))
@@ -165,9 +169,9 @@ class StreamJob(Job):
             pulled.seq, pulled.left_out = seq, [replace(record, batch=seq) for record in pulled.left_out]
             return pulled
 
-    def _fill(self, pulled: _Pulled, seq: int) -> bool:
+    def _fill(self, pulled: _Pulled, seq: int, size: int) -> bool:
         """Pull until the batch is full; whether the stream has ended before that."""
-        while len(pulled.samples) < self._size:
+        while len(pulled.samples) < size:
             try:
                 sample = self._next()
             except Exception as error:

@@ -94,7 +94,7 @@ class Seat:
         """Give it a task."""
         keys = task.keys
         drawn = None if keys.indices is task.indices else keys.indices
-        numbers = (task.seq, task.indices, keys.seed, keys.epoch, drawn, task.snapshot, task.fatal)
+        numbers = (task.seq, task.indices, keys.seed, keys.epoch, drawn, task.snapshot, task.fatal, task.size)
         came_back = self.slots.take_freed()
         try:
             self.channel.send(("task", numbers, came_back))

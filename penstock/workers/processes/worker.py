@@ -253,9 +253,9 @@ def _culprit(batch: Any, task: Task) -> dict[str, Any]:
     return {"indices": ", ".join(map(str, indices[:16])) + (", ..." if len(indices) > 16 else "")}
 
 
-def _task(seq: int, indices: Any, seed: int, epoch: int, drawn: Any, snapshot: bool, fatal: Any) -> Task:
+def _task(seq: int, indices: Any, seed: int, epoch: int, drawn: Any, snapshot: bool, fatal: Any, size: Any) -> Task:
     keys = SampleKeys(seed, epoch, indices if drawn is None else drawn)
-    return Task(seq, indices, keys, snapshot=snapshot, fatal=fatal)
+    return Task(seq, indices, keys, snapshot=snapshot, fatal=fatal, size=size)
 
 
 def _teach_torch(torch: Any) -> None:  # noqa: ARG001  # what waits for torch is given it

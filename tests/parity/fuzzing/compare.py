@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from tests.parity.fuzzing.amendments import AMENDMENTS, Amendment
 from tests.parity.fuzzing.execute import Event, execute
 from tests.parity.fuzzing.rules import RULES, Difference
 
-__all__ = ["Result", "check", "open_differences"]
+__all__ = ["Result", "check"]
 
-_OPEN: Final = Path(__file__).with_name("open.json")
 Run = Callable[[dict[str, Any], str], list[Event]]
 
 _NOTHING: Final[Event] = ("nothing",)
@@ -33,35 +30,21 @@ class Result:
         The first that nobody means.
     met : Counter
         How often each difference that is meant was met, by its name.
-    open : str, optional
-        Name of the open difference that this is, if it is listed.
     events, batches : int
         What was compared.
     """
 
     difference: Difference | None = None
     met: Counter[str] = field(default_factory=Counter)
-    open: str | None = None
     events: int = 0
     batches: int = 0
-
-    @property
-    def surprising(self) -> bool:
-        """Whether there is a difference that is neither meant nor listed as open."""
-        return self.difference is not None and self.open is None
 
 
 def check(program: dict[str, Any], run: Run = execute) -> Result:
     """Run ``program`` with torch's loader and penstock's, by ``run``, and compare."""
     ours = run(program, program.get("family", "own"))
     result = _compared(program, run(program, "torch"), ours)
-    if result.difference is None:
-        return result
-    if result.difference is not None:
-        result = _amended(program, result, ours, run)
-    if result.difference is not None:
-        result.open = _listed(program, result.difference)
-    return result
+    return result if result.difference is None else _amended(program, result, ours, run)
 
 
 def _amended(program: dict[str, Any], result: Result, ours: list[Event], run: Run) -> Result:
@@ -134,27 +117,3 @@ def _unplaced(event: Event) -> Event:
     return tuple(
         re.sub(r"worker process \d+", "worker", part) if isinstance(part, str) else part for part in event[:-1]
     )
-
-
-# differences that are known and not mended yet
-
-
-def open_differences() -> list[dict[str, Any]]:
-    """The list of open differences: ``name``, ``why``, ``case`` (a program), and what tells another case of it.
-
-    ``program``, ``theirs``, ``ours`` are regular expressions, searched in the JSON of a program and in the events.
-    """
-    found: list[dict[str, Any]] = json.loads(_OPEN.read_text())
-    return found
-
-
-def _listed(program: dict[str, Any], difference: Difference) -> str | None:
-    texts = {
-        "program": json.dumps(program),
-        "theirs": repr(difference.theirs),
-        "ours": repr(difference.ours),
-    }
-    for entry in open_differences():
-        if all(re.search(entry.get(key, ""), text) for key, text in texts.items()):
-            return str(entry["name"])
-    return None
