@@ -108,8 +108,13 @@ def _compared(program: dict[str, Any], theirs: list[Event], ours: list[Event]) -
 def _unordered(events: list[Event]) -> list[Event]:
     """Batches and errors of iterators in the order of their texts: which worker is first is not decided."""
     came = [event for event in events if event[0] == "batch" or event[:2] == ("raised", "next")]
-    ordered = iter(sorted((_unplaced(event) for event in came), key=repr))
+    ordered = iter(sorted((_unplaced(event) for event in came), key=_sortable))
     return [(*next(ordered), event[-1]) if event in came else event for event in events]
+
+
+def _sortable(event: Event) -> tuple[str, str, str]:
+    """Errors by what the user's code said: their types may differ, and are meant to."""
+    return event[0], repr(event[4]) if event[0] == "raised" else "", repr(event)
 
 
 def _unplaced(event: Event) -> Event:
