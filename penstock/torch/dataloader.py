@@ -8,6 +8,7 @@ and a backend: it decides which, begins epochs and answers for their state. It s
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,6 +35,7 @@ from penstock.workers import BACKENDS, Backend
 
 __all__ = ["DataLoader", "StatefulDataLoader"]
 
+_logger = logging.getLogger(__name__)
 T_co = TypeVar("T_co", covariant=True, default=Any)
 
 
@@ -244,8 +246,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         work, terms = kept.epoch.work, self._terms()
         if work.processes:
             try:
-                if may_have_state(self.dataset):
-                    kept.note_start()
+                self._note_beginnings(kept)
                 backend, last = kept.give_workers(begin_rest)
             except StallError:
                 fresh: DataLoaderIterator = self._get_iterator()
@@ -259,6 +260,17 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             raise
         self._note(iterator)
         return iterator
+
+    def _note_beginnings(self, kept: DataLoaderIterator) -> None:
+        """Keep what workers said when they began; an error of theirs comes with their first batch."""
+        if not may_have_state(self.dataset):
+            return
+        try:
+            kept.note_start()
+        except StallError:
+            raise
+        except Exception as error:  # noqa: BLE001  # as the docstring says
+            _logger.debug("a worker could not begin: %r", error)
 
     def _next_epoch(self, work: Work, last: Position, backend: Backend) -> Epoch:
         epoch = self._opener.begin_again(self._terms(), work, last, backend)
