@@ -223,7 +223,7 @@ class _Generator:
         node: dict[str, Any] = {"kind": "user", "indices": indices, "form": self.pick(*forms), "batches": batches}
         node |= {"draws": self.draws(), "length": self.chance(0.8), "shuffles": self.chance(0.5)}
         node["wanders"] = self.chance(0.2)
-        if self.chance(0.08):
+        if self.chance(0.08) and not self.unordered:  # which batches come before a break is then not decided
             node["endless"] = True
         if self.chance(0.1):
             errors = [name for name in sorted(ERRORS) if name != "StopIteration"]
