@@ -371,6 +371,11 @@ class Pool:
                 worker.reported = max(worker.reported, worker.board.progress)
         return self._messages + sum(worker.reported for worker in self.workers)
 
+    def samples_per_call(self) -> int:
+        """The most samples that a call in a busy worker asks for, at least 1."""
+        busy = (worker.board.count for worker in self.workers if worker.pending and not worker.dead)
+        return max(busy, default=1)
+
     def stuck(self) -> str:
         """What each busy worker is at."""
         busy = [w for w in self.workers if not w.dead and (w.pending or w.state_at_start is None)]
