@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,9 @@ from torch.utils.data import BatchSampler, SequentialSampler
 
 import penstock as ps
 import penstock.torch
-from penstock.errors import StallError
+from penstock.errors import StallError, WorkerError
 from penstock.sample import ArraySpec
-from tests.faults.harness import Indices
+from tests.faults.harness import Indices, drain
 
 COUNT: Final = 8
 """Samples of a batch."""
@@ -282,3 +283,20 @@ def test_04_each_batch_is_warned_of_once(make: Make, caplog: pytest.LogCaptureFi
     told = [record.getMessage() for record in caplog.records if record.name.startswith("penstock.loader")]
     assert batches == [list(range(COUNT)), list(range(COUNT, 2 * COUNT))]
     assert [f"batch={number}" in text for number, text in enumerate(told)] == [True, True]
+
+
+def test_a1_a_worker_that_dies_in_a_call_for_many_names_all_of_them() -> None:
+    """Fault A1: which of the samples is to blame cannot be seen: none is named alone."""
+
+    class Deadly(Indices):
+        def __getitems__(self, indices: list[int]) -> list[int]:
+            if 5 in indices:
+                os._exit(3)
+            return indices
+
+    loader = ps.DataLoader(Deadly(8), 4, num_workers=1, workers="processes")
+    batches, errors = drain(iter(loader))
+
+    assert [batch.tolist() for batch in batches] == [[0, 1, 2, 3]]
+    assert [(type(error), error.where.get("index")) for error in errors] == [(WorkerError, None)]
+    assert errors[0].where["indices"] == [4, 5, 6, 7]
