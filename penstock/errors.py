@@ -59,7 +59,7 @@ class PenstockError(Exception):
     message : str
         What was given, what is allowed, what to do.
     **where : object
-        Where it happened, by name: ``store``, ``key``, ``index``, ``offset`` (bytes), ``epoch``,
+        Where it happened, by name: ``store``, ``key``, ``index``, ``offset`` (bytes), ``dataset``, ``epoch``,
         ``batch``, ``worker``. Kept in :attr:`where` and appended to the message, in this order of
         insertion; ``None`` values are left out.
     """

@@ -1,4 +1,4 @@
-"""The words every layer shares: record, schema, array spec, tree, ragged rows, sample keys.
+"""The words every layer shares: record, schema, array spec, tree, ragged rows, sample keys, watch.
 
 Plain frozen dataclasses over NumPy; no behaviour beyond checking and walking. Everything above this
 module speaks of samples in these terms; this module knows no store, dataset or loader.
@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ __all__ = [
     "SampleKeys",
     "Schema",
     "Tree",
+    "Watch",
     "refuse_field_name",
     "tree_leaves",
     "tree_map",
@@ -291,6 +292,23 @@ class SampleKeys:
     def __getitem__(self, rows: slice | Sequence[int] | NDArray[Any]) -> SampleKeys:
         """The keys of some rows."""
         return SampleKeys(self.seed, self.epoch, self.indices[rows])
+
+
+class Watch(Protocol):
+    """Called in a worker before each call of user code that builds samples; see :class:`~penstock.workers.base.Job`."""
+
+    def __call__(self, place: int, count: int = 1) -> None:
+        """From now on the call for samples ``place`` to ``place + count - 1`` runs.
+
+        Parameters
+        ----------
+        place : int
+            Position among the samples that are being built together, a batch or a chunk of its rows; -1: the call is
+            not for samples of their own (a collation).
+        count : int
+            Samples that the call asks for. It may take as long as that many calls for one sample.
+        """
+        ...
 
 
 def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:

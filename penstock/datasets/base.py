@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import PenstockError, SampleError
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.datasets.chain import ChainDataset
     from penstock.datasets.concat import ConcatDataset
-    from penstock.sample import SampleKeys, Tree
+    from penstock.sample import SampleKeys, Tree, Watch
 
 __all__ = [
     "Dataset",
@@ -40,7 +39,6 @@ __all__ = [
     "IndexBatch",
     "IterableDataset",
     "Wrapper",
-    "collect",
     "combined_fingerprint",
     "fetch",
     "fetch_one",
@@ -67,8 +65,11 @@ class Dataset(Generic[T_co]):
     A subclass may define ``load_samples(indices, keys)``, which the loader then calls for a whole chunk. It gives what
     ``__getitem__`` gives under the same keys, as a list, or as an iterator that builds each sample when it is asked for
     (a generator): code that draws from global generators then runs in the order of indices, also where several datasets
-    are concatenated. A subclass may define ``fingerprint() -> str``, another one for other samples: a loader of another
-    dataset then refuses the state.
+    are concatenated. The call, and the first sample of an iterator, may take the loader's ``stall_timeout`` for each of
+    the indices; each further sample of an iterator, for itself.
+
+    A subclass may define ``fingerprint() -> str``, another one for other samples: a loader of another dataset then
+    refuses the state.
     """
 
     def __getitem__(self, index: Any) -> T_co:
@@ -116,11 +117,11 @@ class Wrapper:
         """The datasets that it asks."""
         raise NotImplementedError(f"{type(self).__name__} must define wrapped_datasets")
 
-    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> Any:
+    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> Any:
         """The samples of a batch: what torch's wrapper gives for ``__getitems__``, or else for each index."""
         raise NotImplementedError(f"{type(self).__name__} must define fetch_samples")
 
-    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys) -> Iterator[Any]:
+    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
         """What ``self[index]`` gives for each, in order; called where something inside loads many at once."""
         raise NotImplementedError(f"{type(self).__name__} must define iter_samples")
 
@@ -210,7 +211,7 @@ def fetch(
     dataset: Any,
     indices: Sequence[Any],
     keys: SampleKeys,
-    watch: Callable[[int], None] | None = None,
+    watch: Watch | None = None,
     *,
     as_given: bool = False,
 ) -> Any:
@@ -228,8 +229,8 @@ def fetch(
         What the sampler drew.
     keys : SampleKeys
         One for each index.
-    watch : callable, optional
-        Told the place of each sample that is built one by one, before it is.
+    watch : Watch, optional
+        Called before each call of the dataset's code, with the places in ``indices`` of the samples that it asks for.
     as_given : bool
         Whether to return what ``__getitems__`` returns, whatever it is, as torch's loader does. False: a list, of one
         sample for each index.
@@ -243,11 +244,11 @@ def fetch(
     if isinstance(dataset, Wrapper) and _is_last_word(dataset, "fetch_samples"):
         samples = dataset.fetch_samples(indices, keys, watch)
     elif _has_load_samples(dataset) or not getattr(dataset, "__getitems__", None):
-        samples = collect(iter_samples(dataset, indices, keys), len(indices), watch)
+        samples = list(iter_samples(dataset, indices, keys, watch))
     elif seeds_globals():
-        samples = _get_singly(dataset, indices, keys)
+        samples = _get_singly(dataset, indices, keys, watch)
     else:
-        samples = _get_many(dataset, indices)
+        samples = _get_many(dataset, indices, watch)
     if as_given:
         return samples
     if len(samples) != len(indices):
@@ -264,32 +265,35 @@ def fetch_one(dataset: Any, index: Any, keys: SampleKeys) -> Any:
     return next(get_each(dataset, [index], keys))
 
 
-def iter_samples(dataset: Any, indices: Iterable[Any], keys: SampleKeys) -> Iterator[Any]:
+def iter_samples(dataset: Any, indices: Iterable[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
     """What ``dataset[index]`` gives for each index, in this order, under its own key, built when it is asked for.
 
     What loads many samples at once is told of all ``indices`` before the first sample is built.
     """
     if isinstance(dataset, Wrapper) and loads_many(dataset):
-        return dataset.iter_samples(list(indices), keys)
-    if _has_load_samples(dataset):
+        return dataset.iter_samples(list(indices), keys, watch)
+    if not _has_load_samples(dataset):
+        return get_each(dataset, indices, keys, watch)
+    if watch is None:
         return iter(dataset.load_samples(list(indices), keys))
-    return get_each(dataset, indices, keys)
+    watch(0, len(keys))
+    return _reported(dataset.load_samples(list(indices), keys), len(keys), watch)
 
 
-def collect(samples: Iterator[Any], count: int, watch: Callable[[int], None] | None) -> list[Any]:
-    """All ``samples``; ``watch`` is told the place of each of the first ``count`` before it is built."""
-    found: list[Any] = []
-    if watch is not None:
-        for place in range(count):
-            watch(place)
-            found.extend(islice(samples, 1))
-    found.extend(samples)
-    return found
+def _reported(samples: Iterable[Any], count: int, watch: Watch) -> Iterator[Any]:
+    """``samples``, what ``load_samples`` gave for ``count`` indices; the first one may read for all of them."""
+    watch(0, count)
+    for following, sample in enumerate(samples, 1):
+        yield sample
+        if following < count:
+            watch(following)
 
 
-def get_each(dataset: Any, indices: Iterable[Any], keys: SampleKeys) -> Iterator[Any]:
+def get_each(dataset: Any, indices: Iterable[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
     """``dataset[index]`` for each index, under its own key; an error tells the index."""
-    for index, drawn in zip(indices, keys.indices.tolist(), strict=True):
+    for place, (index, drawn) in enumerate(zip(indices, keys.indices.tolist(), strict=True)):
+        if watch is not None:
+            watch(place)
         try:
             with sample_scope(keys.seed, keys.epoch, drawn):
                 sample = dataset[index]
@@ -298,15 +302,19 @@ def get_each(dataset: Any, indices: Iterable[Any], keys: SampleKeys) -> Iterator
         yield sample
 
 
-def _get_singly(dataset: Any, indices: Sequence[Any], keys: SampleKeys) -> list[Any]:
+def _get_singly(dataset: Any, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> list[Any]:
     samples: list[Any] = []
-    for index, drawn in zip(indices, keys.indices.tolist(), strict=True):
+    for place, (index, drawn) in enumerate(zip(indices, keys.indices.tolist(), strict=True)):
+        if watch is not None:
+            watch(place)
         with sample_scope(keys.seed, keys.epoch, drawn):
-            samples += _get_many(dataset, [index])
+            samples += _get_many(dataset, [index], None)
     return samples
 
 
-def _get_many(dataset: Any, indices: Sequence[Any]) -> Any:
+def _get_many(dataset: Any, indices: Sequence[Any], watch: Watch | None) -> Any:
+    if watch is not None:
+        watch(0, len(indices))
     try:
         return dataset.__getitems__(indices.given if isinstance(indices, IndexBatch) else list(indices))
     except BaseException as error:  # noqa: BLE001  # raised again, with its place

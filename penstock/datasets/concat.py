@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from penstock.datasets.base import (
     Dataset,
     Wrapper,
-    collect,
     combined_fingerprint,
     get_each,
     is_iterable,
@@ -21,7 +20,7 @@ from penstock.datasets.base import (
     spec_of,
 )
 from penstock.errors import ArgumentError, SampleError
-from penstock.sample import SampleKeys, Tree
+from penstock.sample import SampleKeys, Tree, Watch
 
 __all__ = ["ConcatDataset", "iter_concatenated"]
 
@@ -66,15 +65,13 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         """The datasets, in order."""
         return self.datasets
 
-    def fetch_samples(
-        self, indices: Sequence[int], keys: SampleKeys, watch: Callable[[int], None] | None
-    ) -> list[T_co]:
+    def fetch_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None) -> list[T_co]:
         """Samples of the inner datasets, in the order of ``indices``."""
-        return collect(self.iter_samples(indices, keys), len(indices), watch)
+        return list(self.iter_samples(indices, keys, watch))
 
-    def iter_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[T_co]:
+    def iter_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
         """Samples of the inner datasets, in the order of ``indices``."""
-        return iter_concatenated(self, self.datasets.__getitem__, self.cumulative_sizes, indices, keys)
+        return iter_concatenated(self, self.datasets.__getitem__, self.cumulative_sizes, indices, keys, watch)
 
     def fingerprint(self) -> str | None:
         """Of the datasets that have one, in order."""
@@ -103,7 +100,12 @@ class ConcatDataset(Dataset[T_co], Wrapper):
 
 
 def iter_concatenated(
-    whole: Any, part: Callable[[int], Any], sizes: Sequence[int], indices: Sequence[Any], keys: SampleKeys
+    whole: Any,
+    part: Callable[[int], Any],
+    sizes: Sequence[int],
+    indices: Sequence[Any],
+    keys: SampleKeys,
+    watch: Watch | None = None,
 ) -> Iterator[Any]:
     """Samples ``indices`` of ``whole``, in this order, each built when it is asked for.
 
@@ -115,12 +117,15 @@ def iter_concatenated(
         ``part(i)`` is the dataset at place ``i`` of those that it is made of.
     sizes : sequence of int
         Where each of them ends.
-    indices, keys
+    indices, keys, watch
         As for :func:`~penstock.datasets.base.fetch`.
     """
-    loaded = _load_together(part, sizes, indices, keys)
+    loaded = _load_together(part, sizes, indices, keys, watch)
+    if not loaded:
+        yield from get_each(whole, indices, keys, watch)
+        return
     others = [row for row in range(len(indices)) if row not in loaded]
-    other = get_each(whole, [indices[row] for row in others], keys[others])
+    other = get_each(whole, [indices[row] for row in others], keys[others], _watch_of(others, watch))
     for row, index in enumerate(indices):
         sample = next(loaded.get(row, other), _MISSING)
         if sample is _MISSING:
@@ -129,7 +134,11 @@ def iter_concatenated(
 
 
 def _load_together(
-    part: Callable[[int], Any], sizes: Sequence[int], indices: Sequence[Any], keys: SampleKeys
+    part: Callable[[int], Any],
+    sizes: Sequence[int],
+    indices: Sequence[Any],
+    keys: SampleKeys,
+    watch: Watch | None,
 ) -> dict[int, Iterator[Any]]:
     """By row of ``indices``, the iterator that its sample comes from, where its dataset loads many at once."""
     rows: dict[int, list[int]] = {}
@@ -144,8 +153,22 @@ def _load_together(
     for child, mine in rows.items():
         dataset = part(child)
         if loads_many(dataset):
-            found |= dict.fromkeys(mine, iter_samples(dataset, inner[child], keys[mine]))
+            found |= dict.fromkeys(mine, iter_samples(dataset, inner[child], keys[mine], _watch_of(mine, watch)))
     return found
+
+
+def _watch_of(rows: Sequence[int], watch: Watch | None) -> Watch | None:
+    """What is told of the samples at ``rows`` of a batch, in order, whose own ``watch`` is given.
+
+    A call for several is reported as one for all rows from its first to its last: those between belong to others.
+    """
+    if watch is None:
+        return None
+
+    def watch_rows(place: int, count: int = 1) -> None:
+        watch(rows[place], 1 if count == 1 else rows[place + count - 1] - rows[place] + 1)
+
+    return watch_rows
 
 
 def _place(sizes: Sequence[int], at: int) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, spec_of
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys, Tree
+from penstock.sample import SampleKeys, Tree, Watch
 
 __all__ = ["StackDataset"]
 
@@ -56,14 +56,14 @@ class StackDataset(Dataset[Any], Wrapper):
     def __getitem__(self, index: int) -> Any:
         return self._stacked([child[index] for child in self.wrapped_datasets()])
 
-    def fetch_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Callable[[int], None] | None) -> list[Any]:
+    def fetch_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None) -> list[Any]:
         """A batch of each inner dataset, one after the other, under the same keys."""
         columns = [fetch(child, indices, keys, watch) for child in self.wrapped_datasets()]
         return [self._stacked(values) for values in zip(*columns, strict=True)]
 
-    def iter_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Any]:
+    def iter_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
         """Sample after sample, each of all inner datasets, under the same keys."""
-        columns = [iter_samples(child, indices, keys) for child in self.wrapped_datasets()]
+        columns = [iter_samples(child, indices, keys, watch) for child in self.wrapped_datasets()]
         return map(self._stacked, zip(*columns, strict=True))
 
     def fingerprint(self) -> str | None:

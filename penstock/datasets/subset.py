@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, spec_of
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys, Tree
+from penstock.sample import SampleKeys, Tree, Watch
 from penstock.samplers.base import checked_seed
 from penstock.samplers.permutation import permuted
 
@@ -49,13 +49,13 @@ class Subset(Dataset[T_co], Wrapper):
         """The dataset that this is a part of."""
         return [self.dataset]
 
-    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> Any:
+    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> Any:
         """A batch of the inner dataset, under the same keys."""
         return fetch(self.dataset, [self.indices[i] for i in indices], keys, watch, as_given=True)
 
-    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys) -> Iterator[T_co]:
+    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
         """Samples of the inner dataset, under the same keys."""
-        return iter_samples(self.dataset, [self.indices[i] for i in indices], keys)
+        return iter_samples(self.dataset, [self.indices[i] for i in indices], keys, watch)
 
     def fingerprint(self) -> str | None:
         """Of the inner dataset and the indices; None where those are no ints."""

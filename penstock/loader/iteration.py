@@ -10,6 +10,7 @@ Belongs to the thread that iterates. Holds the loader, never the other way round
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from penstock.loader.state import Progress
 
 __all__ = ["LoaderIterator", "Owner"]
+
+_logger = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
@@ -93,6 +96,7 @@ class LoaderIterator:
         self._delivered_before = frozenset(progress.ahead)
         self._planned = progress.batches
         self._in_flight = 0
+        self._warned_of = -1  # the batch whose slowness was last told
         self._plan_ended = self._closed = False
         self._plan_error: Exception | None = None
         self._ready: dict[int, Done] = {}
@@ -233,27 +237,39 @@ class LoaderIterator:
         loader, backend = self._loader, self._backend
         limit_s = loader.timeout or loader.stall_timeout
         start, before = time.perf_counter_ns(), backend.progress()
+        limits = 0  # how many times in a row limit_s has passed without progress
         try:
             while True:
                 done = backend.result(limit_s)
                 if done is not None:
                     return done
                 if loader.timeout:
-                    raise StallError(
-                        f"DataLoader timed out after {loader.timeout} seconds; {backend.stuck()}", **self._place()
-                    )
-                if backend.progress() == before:
-                    raise StallError(
-                        f"no worker finished anything within stall_timeout={loader.stall_timeout} seconds; "
-                        f"{backend.stuck()}",
-                        **self._place(),
-                    )
-                before = backend.progress()
+                    raise self._stalled(f"DataLoader timed out after {loader.timeout} seconds")
+                progress = backend.progress()
+                limits, before = (limits + 1 if progress == before else 0), progress
+                if limits:
+                    self._judge(limits, backend.samples_per_call())
         finally:
             self._trace.add("wait", time.perf_counter_ns() - start)
 
-    def _place(self) -> dict[str, int]:
-        return {"epoch": self._progress.epoch, "batch": self._next_seq}
+    def _judge(self, limits: int, samples: int) -> None:
+        """Nothing has moved for ``limits`` times ``stall_timeout``, and a call asks for ``samples``: warn, or raise."""
+        unit_s = self._loader.stall_timeout
+        assert unit_s is not None, "without a limit a wait has no end"
+        limit = f"stall_timeout={unit_s} seconds"
+        if samples > 1:
+            limit = f"{samples * unit_s:g} seconds, {limit} for each of the {samples} samples that a call asks for"
+        if limits >= samples:
+            raise self._stalled(f"no worker finished anything within {limit}")
+        if self._warned_of != self._next_seq:
+            self._warned_of = self._next_seq
+            so_far = f"no worker has finished anything for {limits * unit_s:g} seconds"
+            _logger.warning("%s", self._stalled(f"{so_far}; the limit is {limit}"))
+
+    def _stalled(self, what: str) -> StallError:
+        dataset = type(self._loader.dataset).__name__
+        where = {"dataset": dataset, "epoch": self._progress.epoch, "batch": self._next_seq}
+        return StallError(f"{what}; {self._backend.stuck()}", **where)
 
     def _count(self, done: Done) -> None:
         if done.error is None:

@@ -78,7 +78,8 @@ class DataLoader:
         Deliver in the sampler's order; False: as batches end.
     stall_timeout : float, optional
         Seconds without any progress of any worker after which :class:`~penstock.errors.StallError` says where they
-        stand; None: wait for ever.
+        stand. A call for several samples (``__getitems__``, ``load_samples``, a chunk of rows to fill, ``collate_fn``)
+        is allowed this time for each of them; after the first a warning is logged. None: wait for ever.
     chunk_size : int, optional
         Rows of a batch that a thread takes at a time; changes no batch.
     multiprocessing_context : str or context, optional

@@ -67,7 +67,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         Fixes the order, as ``generator=torch.Generator().manual_seed(seed)`` would, and the samples' keys.
     stall_timeout : float, optional
         Seconds without any progress of any worker after which :class:`~penstock.errors.StallError` says where they
-        stand; None: wait for ever, as torch does.
+        stand. A call for several samples (``__getitems__``, ``load_samples``, a chunk of rows to fill, ``collate_fn``)
+        is allowed this time for each of them; after the first a warning is logged. None: wait for ever, as torch does.
     chunk_size : int, optional
         Rows of a batch that a thread takes at a time; changes no batch.
     snapshot_every_n_steps : int, optional

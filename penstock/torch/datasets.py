@@ -14,7 +14,7 @@ objects have the same. No method of a user's dataset is called that torch would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from torch.utils import data
 
 from penstock import datasets
-from penstock.datasets.base import Wrapper, collect, fetch, fingerprint_of, iter_samples, spec_of
+from penstock.datasets.base import Wrapper, fetch, fingerprint_of, iter_samples, spec_of
 from penstock.datasets.concat import iter_concatenated
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys, Tree
+from penstock.sample import SampleKeys, Tree, Watch
 
 __all__ = ["ConcatDataset", "StackDataset", "Subset", "TensorDataset", "native", "random_split"]
 
@@ -100,17 +100,16 @@ class Subset(_Filling, Wrapper, data.Subset[T_co]):
         """The dataset that this is a part of."""
         return [native(self.dataset)]
 
-    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> Any:
+    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> Any:
         """As torch's ``__getitems__`` asks."""
         inner = native(self.dataset)
         if _has_getitems(inner):
             return fetch(inner, [self.indices[index] for index in indices], keys, watch, as_given=True)
-        samples = iter_samples(inner, (self.indices[index] for index in indices), keys)
-        return collect(samples, len(indices), watch)
+        return list(iter_samples(inner, (self.indices[index] for index in indices), keys, watch))
 
-    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys) -> Iterator[Any]:
+    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
         """As torch's ``__getitem__`` asks."""
-        return iter_samples(native(self.dataset), [self.indices[index] for index in indices], keys)
+        return iter_samples(native(self.dataset), [self.indices[index] for index in indices], keys, watch)
 
 
 class ConcatDataset(_Filling, Wrapper, data.ConcatDataset[T_co]):
@@ -134,13 +133,13 @@ class ConcatDataset(_Filling, Wrapper, data.ConcatDataset[T_co]):
         """The datasets, in order."""
         return [native(dataset) for dataset in self.datasets]
 
-    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> list[Any]:
+    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> list[Any]:
         """As torch's ``__getitem__`` asks: there is no ``__getitems__``."""
-        return collect(self.iter_samples(indices, keys), len(indices), watch)
+        return list(self.iter_samples(indices, keys, watch))
 
-    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys) -> Iterator[Any]:
+    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
         """As torch's ``__getitem__`` asks."""
-        return iter_concatenated(self, lambda i: native(self.datasets[i]), self.cumulative_sizes, indices, keys)
+        return iter_concatenated(self, lambda i: native(self.datasets[i]), self.cumulative_sizes, indices, keys, watch)
 
 
 class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
@@ -170,23 +169,23 @@ class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
         given = self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
         return [native(dataset) for dataset in given]
 
-    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> list[Any]:
+    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> list[Any]:
         """As torch's ``__getitems__`` asks: one dataset after the other."""
         columns = [self._fetch_column(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
         return [self._stacked(values) for values in zip(*columns, strict=True)]
 
     @staticmethod
-    def _fetch_column(inner: Any, indices: Sequence[Any], keys: SampleKeys, watch: Callable[[int], None] | None) -> Any:
+    def _fetch_column(inner: Any, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> Any:
         if not _has_getitems(inner):
-            return collect(iter_samples(inner, indices, keys), len(indices), watch)
+            return list(iter_samples(inner, indices, keys, watch))
         samples = fetch(inner, indices, keys, watch, as_given=True)
         if len(samples) != len(indices):
             raise ArgumentError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(samples)}")
         return samples
 
-    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys) -> Iterator[Any]:
+    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
         """As torch's ``__getitem__`` asks: one sample after the other, each of all datasets."""
-        columns = [iter_samples(inner, indices, keys) for inner in self.wrapped_datasets()]
+        columns = [iter_samples(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
         return map(self._stacked, zip(*columns, strict=True))
 
 

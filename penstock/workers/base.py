@@ -12,14 +12,16 @@ A backend keeps the order in which tasks are *begun*; it returns them as they en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from penstock.sample import SampleKeys
+import numpy as np
+
+from penstock.sample import SampleKeys, Watch
 from penstock.trace import Trace
 
-__all__ = ["END", "NOTHING", "Backend", "Build", "Done", "Job", "Task", "chunk_rows"]
+__all__ = ["END", "NOTHING", "Backend", "Build", "Done", "Job", "Task", "between", "chunk_rows", "name_samples"]
 
 
 class _Instead:
@@ -120,9 +122,13 @@ class Job(Protocol):
 
     A process works on its own copy: pickled or forked, without what belongs to the parent (trace, slots, delivery).
     It may have ``tolerant``: whether batches may come without some of their samples.
+
+    ``watch`` is set where work is done in workers, by the backend. Each chunk of rows counts as one call for all of
+    them, until the job calls ``watch`` with the places, from the chunk's first row, that a call asks for.
     """
 
     trace: Trace
+    watch: Watch | None
 
     def opening(self, worker: int, last: Done | None = None, samples: int = 0) -> Any:
         """What ``worker`` needs to know to begin the epoch; picklable, small.
@@ -151,8 +157,8 @@ class Job(Protocol):
         """The last step, where the consumer is: from what was built to what the user gets."""
         ...
 
-    def move_in(self, memory: Any, trace: Trace, watch: Callable[[int], None]) -> None:
-        """Make a worker process's copy at home: where slots come from, where time is kept, who is told of each row."""
+    def move_in(self, memory: Any, trace: Trace, watch: Watch) -> None:
+        """Make a worker process's copy at home: where slots come from, where time is kept, where calls are reported."""
         ...
 
 
@@ -186,6 +192,10 @@ class Backend(Protocol):
         """A number that grows whenever a worker gets on, for telling slow from stuck."""
         ...
 
+    def samples_per_call(self) -> int:
+        """The most samples that a call which is running asks for, at least 1; see :class:`~penstock.sample.Watch`."""
+        ...
+
     def stuck(self) -> str:
         """What each busy worker is doing, with its stack, for a stall's message."""
         ...
@@ -204,3 +214,23 @@ def chunk_rows(rows: int, workers: int, chunk_size: int | None) -> int:
     if chunk_size is not None:
         return chunk_size
     return min(max(-(-rows // workers), 8), 32)
+
+
+def between(task: Task, start: int, stop: int) -> dict[str, Any]:
+    """Rows ``start..stop`` of a task in words: their index, or indices; nothing where they have none."""
+    indices = list(task.indices[start:stop])
+    shown = [int(i) if isinstance(i, np.integer) else i for i in indices]
+    if len(shown) == 1:
+        return {"index": shown[0]}
+    return (
+        {"indices": shown if len(shown) <= 16 else f"{shown[0]} to {shown[-1]} ({len(shown)} in all)"} if shown else {}
+    )
+
+
+def name_samples(task: Task, row: int, count: int) -> str:
+    """Samples ``row`` to ``row + count - 1`` of a task in words, with their indices."""
+    rows = f"samples {row}..{row + count - 1}" if count > 1 else f"sample {row}"
+    where = between(task, row, row + max(count, 1))
+    if isinstance(listed := where.get("indices"), list):
+        where["indices"] = ", ".join(map(str, listed))
+    return f"{rows} of batch {task.seq}" + "".join(f" ({name} {shown})" for name, shown in where.items())

@@ -70,6 +70,10 @@ class SerialBackend:
         """Batches begun."""
         return self._built
 
+    def samples_per_call(self) -> int:
+        """1: the caller itself works."""
+        return 1
+
     def stuck(self) -> str:
         """Nothing: the caller itself works."""
         return "no worker: batches are built in the calling thread"

@@ -7,6 +7,7 @@
     result() <- done
 
 One lock guards queue and results; a thread takes it once per chunk, to report the chunk behind it and take the next.
+Calls of user code are reported without it, in a record of each thread's own (:class:`_Position`).
 Threads hold the shared state, never the backend, so that a forgotten backend is collected and its threads end. They
 are daemons: a thread stuck in user code cannot keep the interpreter alive; those that can end do so before the
 interpreter is torn down (native code must not wake up in a dead interpreter).
@@ -26,7 +27,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.datasets.base import located
-from penstock.workers.base import Build, Done, Job, Task, chunk_rows
+from penstock.workers.base import Build, Done, Job, Task, chunk_rows, name_samples
 
 __all__ = ["ThreadBackend"]
 
@@ -55,7 +56,7 @@ class ThreadBackend:
     def start(self, job: Job) -> None:
         """Start the threads (once); a further call changes the job, between epochs."""
         shared = self._shared
-        shared.job = job
+        shared.job, job.watch = job, _report
         self._opened = job.open(job.opening(0))
         if not shared.threads:
             shared.beginnings = dict.fromkeys(range(shared.num_workers), job.start_worker)
@@ -83,17 +84,22 @@ class ThreadBackend:
         self._shared.job = None
 
     def progress(self) -> int:
-        """Chunks ended."""
-        return self._shared.progress
+        """Calls begun and chunks ended, over all threads."""
+        return self._shared.progress + sum(position.calls for position in self._shared.positions)
+
+    def samples_per_call(self) -> int:
+        """See :class:`~penstock.workers.base.Backend`."""
+        return max([1, *(position.count for position in self._shared.positions if position.task is not None)])
 
     def stuck(self) -> str:
         """The stack of each thread that is in the middle of something."""
         frames, now, parts = sys._current_frames(), time.monotonic(), []  # noqa: SLF001  # the only way to another thread's stack
         for worker, thread in enumerate(self._shared.threads):
-            busy, frame = self._shared.busy[worker], frames.get(thread.ident or 0)
-            if busy is not None and frame is not None:
-                stack = "".join(traceback.format_stack(frame))
-                parts.append(f"worker {worker} has been busy for {now - busy.since:.1f} s with {busy}, here:\n{stack}")
+            position, frame = self._shared.positions[worker], frames.get(thread.ident or 0)
+            what = position.described()
+            if what and frame is not None:
+                at = f"has been busy for {now - position.since:.1f} s with {what}, here:\n"
+                parts.append(f"worker {worker} {at}{''.join(traceback.format_stack(frame))}")
         return "\n".join(parts) or "every worker is idle"
 
     def close(self) -> None:
@@ -122,21 +128,49 @@ def _stop_all() -> None:
         shared.join(deadline)
 
 
-class _Busy:
-    """What a thread is at, put into words only when somebody asks."""
+class _Position:
+    """What a thread is at; written by it alone, put into words only when somebody asks."""
 
-    __slots__ = ("since", "start", "stop", "task")
+    __slots__ = ("calls", "count", "first", "place", "since", "task")
 
-    def __init__(self, task: Task, start: int, stop: int) -> None:
-        self.task, self.start, self.stop = task, start, stop
-        self.since = time.monotonic()
+    def __init__(self) -> None:
+        self.task: Task | None = None
+        self.first = self.place = self.calls = 0
+        self.count, self.since = 1, time.monotonic()
 
-    def __str__(self) -> str:
-        indices: Any = self.task.indices[self.start : self.stop]
-        if self.start == self.stop:
-            return f"stage 'collate' of batch {self.task.seq}"
-        shown = f" (indices {', '.join(map(str, indices))})" if len(indices) else ""
-        return f"samples {self.start}..{self.stop - 1} of batch {self.task.seq}{shown}"
+    def begin(self, task: Task, first: int, place: int, count: int) -> None:
+        """Work on a chunk that begins at row ``first``, or on the collation of all rows, begins."""
+        self.task, self.first = task, first
+        self.report(place, count)
+
+    def report(self, place: int, count: int = 1) -> None:
+        """See :class:`~penstock.sample.Watch`."""
+        self.place, self.count, self.since = place, count, time.monotonic()
+        self.calls += 1
+
+    def described(self) -> str:
+        """Which samples, in words; nothing if the thread is idle."""
+        task = self.task
+        if task is None:
+            return ""
+        if self.place < 0:
+            return f"stage 'collate' of batch {task.seq}"
+        return name_samples(task, self.first + self.place, self.count)
+
+
+class _Local(threading.local):
+    """The position of the thread that asks; one that nobody looks at in threads that are no workers."""
+
+    def __init__(self) -> None:
+        self.position = _Position()
+
+
+_local = _Local()
+
+
+def _report(place: int, count: int = 1) -> None:
+    """The watch of jobs: of this module, so that a job does not keep alive what its threads share."""
+    _local.position.report(place, count)
 
 
 class _Batch:
@@ -166,7 +200,7 @@ class _Shared:
         self.threads: list[threading.Thread] = []
         # taken by each thread when it begins; the job may be gone by then
         self.beginnings: dict[int, Callable[[int], None]] = {}
-        self.busy: list[_Busy | None] = [None] * num_workers
+        self.positions = [_Position() for _ in range(num_workers)]
         self.progress = 0
         self._lock = threading.RLock()  # the collector may run a finalizer (stop) in the thread that holds it
         self._work = threading.Condition(self._lock)
@@ -270,6 +304,7 @@ def _without_traceback(error: Exception) -> Exception:
 def _serve(shared: _Shared, worker: int) -> None:
     """A thread's life. Everything about a batch lives in :func:`_work`, so that an idle thread keeps none alive."""
     failure: BaseException | None = None
+    _local.position = shared.positions[worker]
     try:
         shared.beginnings.pop(worker)(worker)
     except BaseException as error:  # noqa: BLE001  # raised in the consumer, instead of the first batch of this worker
@@ -283,16 +318,19 @@ def _work(shared: _Shared, worker: int, failure: BaseException | None) -> bool:
     if chunk is None:
         return False
     batch, start, stop = chunk
-    shared.busy[worker] = _Busy(batch.task, start, stop)
+    position = shared.positions[worker]
+    position.begin(batch.task, start, 0, stop - start)
     if failure is None:
         try:
             batch.build.run(start, stop)
         except BaseException as error:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
             failure = located(error, worker=worker)
     if shared.ended(batch, start, failure):
-        shared.busy[worker] = _Busy(batch.task, stop, stop)
-        shared.deliver(_finished(batch, worker))
-    shared.busy[worker] = None
+        position.begin(batch.task, 0, -1, batch.build.rows)
+        done = _finished(batch, worker)
+        position.task = None
+        shared.deliver(done)
+    position.task = None
     return True
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.sample import SampleKeys
+from penstock.sample import SampleKeys, Watch
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Done, Task
 
@@ -41,6 +41,7 @@ class Recorder:
     def __init__(self, rows: int = 10, fail: dict[int, BaseException] | None = None) -> None:
         self.rows, self.fail = rows, fail or {}
         self.trace = Trace()
+        self.watch: Watch | None = None
         self.begun: list[int] = []
         self.started: list[int] = []
         self.gate = multiprocessing.get_context("fork").Event()
@@ -317,6 +318,26 @@ def test_result_waits_no_longer_than_told(name: str) -> None:
     assert "worker 1" in said
     assert "in run" in said
     assert all(d.batch.rows == list(range(10)) for d in done)
+
+
+@WITH_WORKERS
+def test_a_call_says_how_many_samples_it_asks_for(name: str) -> None:
+    """A chunk counts as one call for all of its rows, as long as the job says no more; an idle worker asks for one."""
+    backend, job = BACKENDS.get(name)(1, 5), Recorder(rows=10)
+    job.gate.clear()
+    backend.start(job)
+    before = backend.samples_per_call()
+    backend.submit(task(0))
+    _wait_for(lambda: backend.stuck().count("batch") >= 1)
+    during, said = backend.samples_per_call(), backend.stuck()
+    job.gate.set()
+    results(backend, 1)
+    after = backend.samples_per_call()
+    backend.close()
+
+    rows = 5 if name in SPLITTING.args[1] else 10
+    assert (before, during, after) == (1, rows, 1)
+    assert f"samples 0..{rows - 1} of batch 0 (indices {', '.join(map(str, range(rows)))})" in said
 
 
 @WITH_WORKERS

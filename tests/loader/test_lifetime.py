@@ -172,9 +172,9 @@ def test_a_stall_is_named(kwargs: dict[str, Any], text: str) -> None:
     dataset.release.set()
     message = str(caught.value)
     assert "worker 0 has been busy" in message
-    assert "samples 0..1 of batch 0 (indices 0, 1)" in message
+    assert "sample 1 of batch 0 (index 1)" in message
     assert "self.release.wait(60)" in message
-    assert caught.value.where == {"epoch": 0, "batch": 0}
+    assert caught.value.where == {"dataset": "Blocking", "epoch": 0, "batch": 0}
     assert isinstance(caught.value, TimeoutError)
     assert isinstance(caught.value, RuntimeError)  # what torch raises
     assert [batch.tolist() for batch in walk] == [[0, 1], [2, 3]]  # what was late still comes

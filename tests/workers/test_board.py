@@ -41,26 +41,30 @@ def test_a_new_board_is_at_nothing() -> None:
     """No batch, no row, just begun; it cannot be asked."""
     board = Board()
 
-    assert (board.batch, board.row, board.progress, board.answers) == (-1, -1, 0, False)
+    assert (board.batch, board.row, board.count, board.progress, board.answers) == (-1, -1, 1, 0, False)
     assert board.busy_s < 60
     assert "still starting" in stacks_of([(board, os.getpid())])[0]
     board.close()
 
 
 def test_what_is_said_can_be_read_and_progress_never_falls() -> None:
-    """Batch and row as they are; each step counts."""
+    """Batch, row and count as they are; each step counts; what was asked for is forgotten behind the batch."""
     board = Board()
     seen, progress = [], []
     board.begin(7)
-    for row in (0, 1, -1):
-        board.watch(row)
-        seen.append((board.batch, board.row))
+    for call in ((0,), (1,), (2, 30), (-1, 32)):
+        board.watch(*call)
+        seen.append((board.batch, board.row, board.count))
         progress.append(board.progress)
+    board.first_row = 32
+    board.watch(3)
+    seen.append((board.batch, board.row, board.count))
+    board.watch(0, 32)
     board.end()
 
-    assert seen == [(7, 0), (7, 1), (7, -1)]
-    assert progress == [2, 3, 4]
-    assert board.batch == -1
+    assert seen == [(7, 0, 1), (7, 1, 1), (7, 2, 30), (7, -1, 32), (7, 35, 1)]
+    assert progress == [2, 3, 4, 5]
+    assert (board.batch, board.count) == (-1, 1)
     board.close()
 
 

@@ -17,14 +17,15 @@ from penstock.datasets.base import located
 from penstock.datasets.libraries import find_seeders
 from penstock.loader.faults import Rules
 from penstock.rng import batch_scope, seeding_globals
+from penstock.sample import Watch
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Done, Task
+from penstock.workers.base import NOTHING, Done, Task, between
 
 __all__ = [
     "Job",
     "Opening",
     "Reading",
-    "between",
+    "asked_by",
     "collated",
     "is_stateful",
     "note_length",
@@ -101,7 +102,8 @@ class Job:
         self._worker_init_fn = worker_init_fn
         self._deliver: Callable[[Any], Any] = deliver or _as_it_is
         self._openings = openings or {}
-        self.watch: Callable[[int], None] | None = None
+        self.watch: Watch | None = None
+        self.in_worker_process = False
         self._seeders: Sequence[Callable[[int], None]] | None = None
 
     @property
@@ -110,11 +112,12 @@ class Job:
         return self.rules.tolerant
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "trace": None, "_deliver": _as_it_is, "_openings": {}, "_seeders": None}
+        return {**self.__dict__, "trace": None, "_deliver": _as_it_is, "_openings": {}, "_seeders": None, "watch": None}
 
-    def move_in(self, memory: Any, trace: Trace, watch: Callable[[int], None]) -> None:  # noqa: ARG002  # memory is FillJob's
+    def move_in(self, memory: Any, trace: Trace, watch: Watch) -> None:  # noqa: ARG002  # memory is FillJob's
         """See :class:`~penstock.workers.base.Job`."""
-        self.trace, self._deliver, self.watch = trace, _as_it_is, watch
+        self.trace, self._deliver = trace, _as_it_is
+        self.watch, self.in_worker_process = watch, True
 
     def start_worker(self, worker: int) -> None:
         """See :class:`~penstock.workers.base.Job`."""
@@ -142,7 +145,7 @@ class Job:
             return contextlib.nullcontext()
         if self._seeders is None:
             self._seeders = find_seeders([("dataset", self.dataset), ("collate_fn", self.collate)])
-        put_back = self.watch is None  # a worker process has them for itself
+        put_back = not self.in_worker_process  # which has them for itself
         return seeding_globals(put_back=put_back, others=self._seeders)
 
 
@@ -198,6 +201,9 @@ def collated(job: Any, samples: Any, task: Task, seq: int, key: int | None = Non
 
     ``key``: what its randomness hangs on, besides seed and epoch; None: ``seq``.
     """
+    count = len(task.indices) or len(samples)
+    if job.watch is not None:
+        job.watch(-1, count if job.batched or not len(task.indices) else asked_by(task.indices[0]))
     start = time.perf_counter_ns()
     try:
         with job.seeding(), batch_scope(task.keys.seed, task.keys.epoch, seq if key is None else key):
@@ -205,24 +211,18 @@ def collated(job: Any, samples: Any, task: Task, seq: int, key: int | None = Non
     except BaseException as error:  # noqa: BLE001  # raised again, with its place
         raise located(error, batch=seq, **between(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
     finally:
-        job.trace.add("collate", time.perf_counter_ns() - start, len(task.indices) or len(samples))
+        job.trace.add("collate", time.perf_counter_ns() - start, count)
+
+
+def asked_by(index: Any) -> int:
+    """How many samples ``dataset[index]`` asks for: a batch sampler may stand where a sampler does."""
+    return max(1, len(index)) if isinstance(index, list) or (isinstance(index, np.ndarray) and index.ndim) else 1
 
 
 def place(error: BaseException, task: Task, start: int, stop: int) -> dict[str, Any]:
     """Where a chunk failed; the sample itself if the error says which row of the chunk it was."""
     where = getattr(error, "where", {})
     return {} if "index" in where else between(task, start, stop)
-
-
-def between(task: Task, start: int, stop: int) -> dict[str, Any]:
-    """Rows ``start..stop`` of a task in words: their index, or indices."""
-    indices = list(task.indices[start:stop])
-    shown = [int(i) if isinstance(i, np.integer) else i for i in indices]
-    if len(shown) == 1:
-        return {"index": shown[0]}
-    return (
-        {"indices": shown if len(shown) <= 16 else f"{shown[0]} to {shown[-1]} ({len(shown)} in all)"} if shown else {}
-    )
 
 
 def note_length(error: IndexError, dataset: Any) -> None:

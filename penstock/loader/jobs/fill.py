@@ -13,7 +13,7 @@ from penstock.loader.faults import LeftOut, Rules
 from penstock.loader.jobs.base import Job, note_length, place
 from penstock.loader.jobs.singly import Singly
 from penstock.loader.memory import lease
-from penstock.sample import SampleKeys, Tree, tree_map
+from penstock.sample import SampleKeys, Tree, Watch, tree_map
 from penstock.slots import Layout, SlotPool
 from penstock.trace import Trace
 from penstock.workers.base import NOTHING, Task
@@ -55,7 +55,7 @@ class FillJob(Job):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "pool": None}
 
-    def move_in(self, memory: Any, trace: Trace, watch: Callable[[int], None]) -> None:
+    def move_in(self, memory: Any, trace: Trace, watch: Watch) -> None:
         """See :class:`~penstock.workers.base.Job`."""
         super().move_in(memory, trace, watch)
         self.pool = memory

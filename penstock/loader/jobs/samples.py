@@ -14,6 +14,7 @@ from penstock.loader.jobs.base import (
     Job,
     Opening,
     Reading,
+    asked_by,
     collated,
     is_stateful,
     note_length,
@@ -21,6 +22,7 @@ from penstock.loader.jobs.base import (
     snapshot_before,
 )
 from penstock.loader.jobs.singly import Singly
+from penstock.sample import SampleKeys
 from penstock.trace import Trace
 from penstock.workers.base import NOTHING, Task
 
@@ -115,7 +117,7 @@ class _SampleBuild:
             indices = indices.tolist()
         try:
             if not job.batched:
-                self._samples = [fetch_one(job.dataset, indices[0], keys)]
+                self._samples = [self._fetch_one(indices[0], keys)]
             elif whole:
                 self._samples = fetch(job.dataset, indices, keys, job.watch, as_given=True)
             else:
@@ -130,7 +132,12 @@ class _SampleBuild:
         if self._job.batched:
             [self._samples[row]] = fetch(dataset, [index], keys)
         else:
-            self._samples[row] = fetch_one(dataset, index, keys)
+            self._samples[row] = self._fetch_one(index, keys)
+
+    def _fetch_one(self, index: Any, keys: SampleKeys) -> Any:
+        if self._job.watch is not None:
+            self._job.watch(0, asked_by(index))
+        return fetch_one(self._job.dataset, index, keys)
 
     def finish(self) -> Any:
         if not self.rows:

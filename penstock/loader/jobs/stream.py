@@ -208,7 +208,7 @@ class StreamJob(Job):
             known = len(self.dataset)
         except (TypeError, NotImplementedError):
             known = None
-        here = get_worker_info() if self.watch is not None else None
+        here = get_worker_info() if self.in_worker_process else None
         share = known if known is None or here is None else known // here.num_workers
         if share is None or share > self._samples:
             raise SampleError(

@@ -117,6 +117,10 @@ class ProcessBackend:
         """Samples begun and batches ended, over all workers."""
         return self._pool.progress()
 
+    def samples_per_call(self) -> int:
+        """See :class:`~penstock.workers.base.Backend`."""
+        return self._pool.samples_per_call()
+
     def stuck(self) -> str:
         """The stack of each worker that is in the middle of something, as it says itself when asked by a signal."""
         return self._pool.stuck()

@@ -2,7 +2,7 @@
 
 ::
 
-    page 0    int64: progress, batch, row, since (ns of the monotonic clock), stop, answers
+    page 0    int64: progress, batch, row, since (ns of the monotonic clock), stop, answers, count
     page 1..  the stack that the worker's fault handler writes when it is asked (a signal) or when it crashes
 
 No message and no lock: a worker that hangs, spins in C or was killed has still said where.
@@ -21,7 +21,7 @@ from penstock.workers.processes.memory import mapped, memory_file
 
 __all__ = ["Board", "StopWork", "stacks_of"]
 
-_PROGRESS, _BATCH, _ROW, _SINCE, _STOP, _ANSWERS = range(6)
+_PROGRESS, _BATCH, _ROW, _SINCE, _STOP, _ANSWERS, _COUNT = range(7)
 _PAGE: Final = 4096
 _SIZE: Final = _PAGE + (1 << 16)
 _ASK: Final = signal.SIGUSR1
@@ -46,6 +46,8 @@ class Board:
         self.fd = memory_file("penstock-board", _SIZE) if fd is None else fd
         self._memory = mapped(self.fd, _SIZE).data
         self._words = self._memory[:_PAGE].cast("q")
+        self.first_row = 0
+        """Where the rows that the worker tells begin in the batch; the worker's."""
         if fd is None:
             self._words[_BATCH], self._words[_ROW], self._words[_SINCE] = -1, -1, time.monotonic_ns()
 
@@ -61,22 +63,23 @@ class Board:
     def begin(self, batch: int) -> None:
         """Say that work on a batch begins."""
         words = self._words
-        words[_BATCH], words[_ROW], words[_SINCE] = batch, -1, time.monotonic_ns()
+        words[_BATCH], words[_ROW], words[_COUNT], words[_SINCE] = batch, -1, 1, time.monotonic_ns()
         words[_PROGRESS] += 1
 
-    def watch(self, row: int) -> None:
-        """Say that work on a row of the batch begins."""
+    def watch(self, place: int, count: int = 1) -> None:
+        """Say that a call for ``count`` rows begins; the first is ``place`` behind ``first_row``, or none is known."""
         words = self._words
         if words[_STOP]:
             raise StopWork
-        words[_ROW] = row
+        words[_ROW] = self.first_row + place
+        words[_COUNT] = count
         words[_SINCE] = time.monotonic_ns()
         words[_PROGRESS] += 1
 
     def end(self) -> None:
         """Say that the batch is done."""
         self._words[_PROGRESS] += 1
-        self._words[_BATCH] = -1
+        self._words[_BATCH], self._words[_COUNT] = -1, 1
 
     # the parent's side
 
@@ -103,8 +106,13 @@ class Board:
 
     @property
     def row(self) -> int:
-        """The row that is, or was, worked on; -1 if none is known."""
+        """The row that is, or was, worked on, or the first of :attr:`count`; -1 if none is known."""
         return self._words[_ROW]
+
+    @property
+    def count(self) -> int:
+        """How many samples the call asks, or asked, for; at least 1."""
+        return max(1, self._words[_COUNT])
 
     @property
     def busy_s(self) -> float:

@@ -348,14 +348,13 @@ class Pool:
         worker.pending.clear()
 
     def _obituary(self, worker: Seat, task: Task) -> WorkerError:
-        pid, row, how = worker.process.pid, worker.board.row, worker.fate
-        index = task.indices[row] if 0 <= row < len(task.indices) and worker.state_at_start is not None else None
+        pid, how = worker.process.pid, worker.fate
         hint = " It was likely out of memory." if how == KILLED else ""
         stack = worker.board.stack()
         cause = RuntimeError(f"DataLoader worker (pid {pid}) {how}{hint}" + (f"\n{stack}" if stack else ""))
         error = WorkerError(
             f"DataLoader worker (pid(s) {pid}) exited unexpectedly: it {how}",
-            worker=worker.number, batch=task.seq, index=getattr(index, "item", lambda: index)(),
+            worker=worker.number, batch=task.seq, **worker.asked_for(task),
         )  # fmt: skip
         error.__cause__ = cause
         if stack:
@@ -370,6 +369,11 @@ class Pool:
             if worker.process is not None:
                 worker.reported = max(worker.reported, worker.board.progress)
         return self._messages + sum(worker.reported for worker in self.workers)
+
+    def samples_per_call(self) -> int:
+        """The most samples that a call in a busy worker asks for, at least 1."""
+        busy = (worker.board.count for worker in self.workers if worker.pending and not worker.dead)
+        return max(busy, default=1)
 
     def stuck(self) -> str:
         """What each busy worker is at."""

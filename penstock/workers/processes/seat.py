@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.errors import SampleError
 from penstock.slots import PageLock, Quarantine
-from penstock.workers.base import Done, Job, Task
+from penstock.workers.base import Done, Job, Task, between, name_samples
 from penstock.workers.processes.board import Board
 from penstock.workers.processes.channel import Channel
 from penstock.workers.processes.failures import Failure
@@ -108,8 +108,12 @@ class Seat:
         if batch < 0 and self.state_at_start is None:
             return "its beginning (worker_init_fn, or opening the dataset)"
         task = next((task for task in self.pending if task.seq == batch), self.pending[0])
-        shown = f" (index {task.indices[row]})" if 0 <= row < len(task.indices) else ""
-        return f"sample {row} of batch {task.seq}{shown}" if row >= 0 else f"batch {task.seq}"
+        return name_samples(task, row, self.board.count) if row >= 0 else f"batch {task.seq}"
+
+    def asked_for(self, task: Task) -> dict[str, Any]:
+        """The index, or indices, of ``task`` that the call in the worker asks for; none if that is unknown."""
+        row = self.board.row
+        return between(task, row, row + self.board.count) if row >= 0 and self.state_at_start is not None else {}
 
     def release(self) -> None:
         """Close the parent's descriptors."""

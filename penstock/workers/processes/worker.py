@@ -110,17 +110,13 @@ class _Worker:
         self._memory, self._trace = WorkerMemory(), Trace()
         self._failure: Failure | None = None
         self._rng = info.RngWatch()
-        self._first_row = 0
-        job.move_in(self._memory, self._trace, self._watch)
+        job.move_in(self._memory, self._trace, board.watch)
         collate.allocate_by(self._memory.allocate)
         seed = place.base_seed + place.worker
         info.become(
             info.WorkerInfo(place.worker, place.num_workers, seed, getattr(job, "dataset", None)), place.base_seed
         )
         info.when_torch(_teach_torch)
-
-    def _watch(self, row: int) -> None:
-        self._board.watch(self._first_row + row)
 
     def open(self, opening: Any, *, first: bool) -> None:
         """Begin an epoch, and say so."""
@@ -161,7 +157,8 @@ class _Worker:
             try:
                 build = self._job.begin(task)
                 self._run(build)
-                self._board.watch(-1)  # a death from here on is no sample's
+                self._board.first_row = 0
+                self._board.watch(-1, build.rows)  # a death from here on is no sample's
                 batch = build.finish()
                 start = time.perf_counter_ns()
                 body, places = _packed(batch, memory, task)
@@ -178,9 +175,10 @@ class _Worker:
     def _run(self, build: Build) -> None:
         chunk = build.rows if getattr(build, "whole", False) else _CHUNK
         for start in range(0, build.rows, max(chunk, 1)):
-            self._first_row = start
-            self._board.watch(start)
-            build.run(start, min(start + chunk, build.rows))
+            stop = min(start + chunk, build.rows)
+            self._board.first_row = start
+            self._board.watch(0, stop - start)
+            build.run(start, stop)
 
     def _send(self, task: Task, build: Build | None, failure: Failure | None, body: bytes, places: Any) -> None:
         memory = self._memory
