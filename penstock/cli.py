@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="Pack images into checksummed stores for training, verify them, and show what they hold.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -90,6 +89,24 @@ Classes = Annotated[
         "line. By default the sub-folders in plain string order, as in torchvision.",
     ),
 ]
+
+
+def _print_version(is_given: bool) -> None:
+    if is_given:
+        import penstock
+
+        print(f"penstock {penstock.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Pack images into checksummed stores for training, verify them, and show what they hold."""
 
 
 @app.command()

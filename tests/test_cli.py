@@ -231,6 +231,14 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
     assert run(*arguments).returncode == 2
 
 
+def test_the_version_is_one_line() -> None:
+    """`penstock --version` prints the name and the version, and loads nothing else."""
+    done = run("--version")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"penstock {ps.__version__}\n"
+
+
 @pytest.mark.parametrize("command", ["pack", "verify", "info"])
 def test_help_of_every_command(command: str) -> None:
     """Each command explains itself."""
