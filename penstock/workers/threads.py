@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 import time
 import traceback
@@ -27,6 +26,7 @@ from typing import Any, Final
 
 from penstock.datasets.base import located
 from penstock.workers.base import Build, Done, Job, Task, chunk_rows
+from penstock.workers.frames import current_frames
 
 __all__ = ["ThreadBackend"]
 
@@ -88,7 +88,7 @@ class ThreadBackend:
 
     def stuck(self) -> str:
         """The stack of each thread that is in the middle of something."""
-        frames, now, parts = sys._current_frames(), time.monotonic(), []  # noqa: SLF001  # the only way to another thread's stack
+        frames, now, parts = current_frames(), time.monotonic(), []
         for worker, thread in enumerate(self._shared.threads):
             busy, frame = self._shared.busy[worker], frames.get(thread.ident or 0)
             if busy is not None and frame is not None:
