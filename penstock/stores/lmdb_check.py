@@ -27,7 +27,8 @@ from penstock.plurals import counted
 from penstock.stores.base import Problem
 from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS, Layout, PackMeta, parse_column, record_key
 from penstock.stores.lmdb_map import FILE, LOCK, PackMap, missing_data, read_meta, usable_seals
-from penstock.stores.lmdb_pages import SEALS, Extent, Node, PageFile, Seals, Tree, page_hashes
+from penstock.stores.lmdb_pages import Extent, Node, PageFile, Tree
+from penstock.stores.lmdb_seals import SEALS, Seals, page_hashes
 from penstock.stores.regular import open_regular
 
 __all__ = ["check"]

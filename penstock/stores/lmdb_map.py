@@ -35,7 +35,8 @@ from penstock.stores.lmdb_format import (
     RECORDS,
     PackMeta,
 )
-from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, Tree
+from penstock.stores.lmdb_pages import PageFile, Tree
+from penstock.stores.lmdb_seals import SEALS, Seals
 
 __all__ = ["FILE", "LOCK", "PackMap", "missing_data", "read_meta", "usable_seals"]
 
