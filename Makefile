@@ -8,7 +8,7 @@ SETUP = @command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer 
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help install demo check test test-slow test-clients fuzz fuzz-torch bench docs pins format
+.PHONY: help install demo check test test-slow test-clients fuzz fuzz-torch bench docs sheet pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -54,6 +54,10 @@ test-clients:  ## other libraries' training loops, with torch's loader and with 
 docs:  ## run every example in README.md and docs/
 	$(SETUP) --frameworks
 	$(V)/python -m pytest README.md docs $(ARGS)
+
+sheet:  ## draw docs/contact-sheet.jpg anew, the picture in README.md
+	$(SETUP)
+	$(V)/python scripts/sheet.py
 
 fuzz:  ## throw damaged files at the decoder, its index and fill, 60 s each (SECONDS=600 for more)
 	$(SETUP)

@@ -264,7 +264,7 @@ def main() -> None:
     torch.set_num_threads(1)
     files = jpegs(images_folder(options.images))
     photograph = Image.open(files[0]).convert("RGB")
-    known = versions("penstock", "numpy", "pillow", "torch", "torchvision")
+    known = versions("penstock-data", "numpy", "pillow", "torch", "torchvision")
     print(f"### Augmentation, one thread\n\n{machine()}; {known}.\n")
     for width, height in ((224, 224), (500, 375)):
         image = np.asarray(photograph.resize((width, height))).copy()

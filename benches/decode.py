@@ -65,7 +65,7 @@ def main() -> None:
     rival = max(("Pillow", "simplejpeg"), key=lambda name: timings[name].median)
     print("### Full decode, one thread\n")
     print(f"{len(images)} JPEGs, {sum(map(len, images)) / 1e6:.1f} MB; {machine()}; ", end="")
-    print(versions("penstock", "Pillow", "simplejpeg", "numpy"), end="")
+    print(versions("penstock-data", "Pillow", "simplejpeg", "numpy"), end="")
     print(f"; libjpeg-turbo in Pillow {features.version('libjpeg_turbo')}.")
     print(
         f"Same pixels: {compared / 1e6:.1f} million compared with Pillow's (whole and one region each), none differs.\n"

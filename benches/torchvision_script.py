@@ -101,7 +101,7 @@ def main() -> None:
         theirs, ours = run_script(THEIRS, root), run_script(OURS, root)
         print("### A torchvision script, unchanged but for its import, 2 workers\n")
         print(f"{len(jpegs(folder))} JPEGs x {REPEATS} an epoch, batch {BATCH}, float32 CHW 224; {machine()}; ", end="")
-        print(versions("penstock", "torch", "torchvision", "Pillow", "numpy") + ".")
+        print(versions("penstock-data", "torch", "torchvision", "Pillow", "numpy") + ".")
         print(f"Same pixels: {check(theirs, ours)}.\n")
         for part, title in (("train", "training"), ("test", "evaluation")):
             candidates = {

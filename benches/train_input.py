@@ -146,7 +146,7 @@ def main() -> None:
         encoded = [path.read_bytes() for path in jpegs(folder)]
         print("### Training and evaluation input, 2 workers\n")
         print(f"{len(encoded)} JPEGs x {REPEATS} an epoch, batch {BATCH}, float32 CHW 224; {machine()}; ", end="")
-        print(versions("penstock", "torch", "torchvision", "Pillow", "numpy") + ".")
+        print(versions("penstock-data", "torch", "torchvision", "Pillow", "numpy") + ".")
         print(f"Same evaluation pictures: {agreement}.\n")
         for task in ("train", "eval"):
             loaders = {

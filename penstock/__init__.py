@@ -10,6 +10,7 @@
 
 Importing penstock imports NumPy and nothing heavier; each public name is imported when it is first used.
 ``penstock.torch`` is the same loader with torch tensors.
+The distribution, which pip installs, is called ``penstock-data``.
 """
 
 from __future__ import annotations
@@ -152,7 +153,13 @@ _NAMES: Final = {name: (home, name) for home, names in _HOMES.items() for name i
 }
 
 
+__version__: str
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value = globals()[name] = _version()
+        return value
     if name not in _NAMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     home, attribute = _NAMES[name]
@@ -160,8 +167,21 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def _version() -> str:
+    """The version of the installed distribution, read when it is first used: the reader is slow to import."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("penstock-data")
+    except metadata.PackageNotFoundError as error:
+        raise AttributeError(
+            "module 'penstock' has no attribute '__version__', because the distribution 'penstock-data' is not "
+            "installed; in a checkout of the repository, install it with: pip install ."
+        ) from error
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})
 
 
 class _Package(ModuleType):

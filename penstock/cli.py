@@ -11,11 +11,12 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
 from penstock.errors import ArgumentError, PenstockError
+from penstock.escapes import printable
 from penstock.plurals import counted
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="Pack images into checksummed stores for training, verify them, and show what they hold.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -92,6 +92,24 @@ Classes = Annotated[
 ]
 
 
+def _print_version(is_given: bool) -> None:
+    if is_given:
+        import penstock
+
+        _say(f"penstock {penstock.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Pack images into checksummed stores for training, verify them, and show what they hold."""
+
+
 @app.command()
 def pack(
     src: Annotated[
@@ -154,16 +172,16 @@ def pack(
         raise typer.Exit(INTERRUPTED) from None
     held = f"{counted(report.records, 'record')}{_earlier(report.resumed)}, {_bytes(report.nbytes)}"
     if report.reused:
-        print(f"{report.store} is already packed, nothing to do: {held}")
+        _say(f"{report.store} is already packed, nothing to do: {held}")
     else:
-        print(f"{report.store}: {held}, in {report.elapsed_s:.1f} s")
+        _say(f"{report.store}: {held}, in {report.elapsed_s:.1f} s")
     if transcode is not Transcode.NONE and not report.reused:
         were = "it was" if report.kept == 1 else "they were"
-        print(f"{counted(report.transcoded, 'image')} transcoded to {transcode}, {report.kept:,} kept as {were}")
+        _say(f"{counted(report.transcoded, 'image')} transcoded to {transcode}, {report.kept:,} kept as {were}")
     if report.indexed is not None:
         _print_indexed(report.indexed)
     if report.skipped:
-        print(f"{len(report.skipped):,} left out:")
+        _say(f"{len(report.skipped):,} left out:")
         _print_skipped(report.skipped)
 
 
@@ -202,13 +220,13 @@ def _earlier(count: int) -> str:
 
 
 def _print_indexed(report: IndexReport) -> None:
-    print(
+    _say(
         f"{report.path}: {counted(report.indexed, 'image')} indexed by {report.kind}{_earlier(report.resumed)}, "
         f"{_bytes(report.nbytes)}, in {report.elapsed_s:.1f} s"
     )
     if report.left_out:
         their = "its" if len(report.left_out) == 1 else "their"
-        print(f"{counted(len(report.left_out), 'image')} without an index, decoded from {their} beginning:")
+        _say(f"{counted(len(report.left_out), 'image')} without an index, decoded from {their} beginning:")
         _print_skipped(report.left_out)
 
 
@@ -226,13 +244,13 @@ def verify(
     report = run(store, source, progress=True)
     if report.ok:
         compared = f", {report.compared:,} compared with {source}" if source is not None else ""
-        print(f"{report.store}: {counted(report.records, 'record')}, nothing wrong{compared}")
+        _say(f"{report.store}: {counted(report.records, 'record')}, nothing wrong{compared}")
         return
     count = len(report.problems)
-    print(f"{report.store}: {counted(count, 'problem')}")
+    _say(f"{report.store}: {counted(count, 'problem')}")
     _print_bounded(map(str, report.problems), count)
     if source is not None and not report.compared:
-        print("  (not compared with the source: the store's structure is damaged)")
+        _say("  (not compared with the source: the store's structure is damaged)")
     raise typer.Exit(FAILED)
 
 
@@ -252,12 +270,12 @@ def info(
     with _opened(store, classes) as opened:
         said = view.info(opened)
         if as_json:
-            print(json.dumps(said.to_json(), ensure_ascii=False, indent=2))
+            _say_json(said.to_json())
         else:
             _print_info(said)
         if sheet is not None:
             shown = view.contact_sheet(opened, sheet)
-            print(f"{sheet}: {counted(len(shown), 'sample')}", file=sys.stderr if as_json else sys.stdout)
+            _say(f"{sheet}: {counted(len(shown), 'sample')}", file=sys.stderr if as_json else sys.stdout)
 
 
 @app.command()
@@ -314,7 +332,20 @@ def _class_names(given: str | None) -> list[str] | None:
 
 
 def _complain(message: str) -> None:
-    print(f"penstock: {message}", file=sys.stderr)
+    for line in f"penstock: {message}".split("\n"):
+        _say(line, file=sys.stderr)
+
+
+def _say(line: str, file: TextIO | None = None) -> None:
+    """Print one line. Much of it comes from a store, and none of that reaches the terminal raw."""
+    print(printable(line), file=file)
+
+
+def _say_json(value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    if not text.replace("\n", "").isprintable():
+        text = json.dumps(value, indent=2).replace("\x7f", "\\u007f")
+    print(text)
 
 
 def _text(error: PenstockError) -> str:
@@ -326,9 +357,9 @@ def _text(error: PenstockError) -> str:
 
 def _print_bounded(lines: Iterable[str], count: int) -> None:
     for _, line in zip(range(_PROBLEMS_SHOWN), lines, strict=False):
-        print(f"  {line}")
+        _say(f"  {line}")
     if count > _PROBLEMS_SHOWN:
-        print(f"  ... and {count - _PROBLEMS_SHOWN:,} more")
+        _say(f"  ... and {count - _PROBLEMS_SHOWN:,} more")
 
 
 def _print_skipped(entries: Iterable[Skipped]) -> None:
@@ -348,7 +379,7 @@ def _print_skipped(entries: Iterable[Skipped]) -> None:
 
 
 def _print_info(said: StoreInfo) -> None:
-    print(said.url)
+    _say(said.url)
     rows: list[tuple[str, str]] = [("records", f"{said.records:,}")]
     rows += [("field", f"{name}: {field.kind}") for name, field in said.schema.fields.items()]
     rows += [(name, _range(getattr(said, name), str_of)) for name, str_of in _MEASURES.items() if getattr(said, name)]
@@ -358,7 +389,7 @@ def _print_info(said: StoreInfo) -> None:
     if said.skipped:
         rows.append(("left out", f"{counted(said.skipped, 'entry')} of the source"))
     for name, value in rows:
-        print(f"  {name:<9}{value}")
+        _say(f"  {name:<9}{value}")
     _print_classes(said)
 
 
@@ -369,12 +400,13 @@ def _print_classes(said: StoreInfo) -> None:
     least, most = min(counts), max(counts)
     records = f"{least:,} to {counted(most, 'record')}" if least < most else counted(most, "record")
     each = " each" if least == most and len(counts) > 1 else ""
-    print(f"  {counted(len(counts), 'class')} of {records}{each}")
-    longest = max(map(len, list(said.classes)[:_CLASSES_SHOWN]))
-    for name, count in list(said.classes.items())[:_CLASSES_SHOWN]:
-        print(f"    {name:<{longest}} {count:>9,} {'▇' * round(30 * count / max(*counts, 1))}")
+    _say(f"  {counted(len(counts), 'class')} of {records}{each}")
+    shown = [(printable(name), count) for name, count in list(said.classes.items())[:_CLASSES_SHOWN]]
+    longest = max(len(name) for name, _ in shown)
+    for name, count in shown:
+        _say(f"    {name:<{longest}} {count:>9,} {'▇' * round(30 * count / max(*counts, 1))}")
     if len(said.classes) > _CLASSES_SHOWN:
-        print(f"    ... and {len(said.classes) - _CLASSES_SHOWN:,} more")
+        _say(f"    ... and {len(said.classes) - _CLASSES_SHOWN:,} more")
 
 
 def _range(values: SizeRange, str_of: Callable[[float], str]) -> str:

@@ -69,7 +69,7 @@ def require(module: str, *, extra: str | None = None, purpose: str = "") -> Any:
     module : str
         Dotted module name.
     extra : str, optional
-        The extra of penstock that brings it; None for a package that has no extra.
+        The extra of the distribution ``penstock-data`` that brings it; None for a package that has no extra.
     purpose : str, optional
         What it is needed for, as the end of "... is needed ".
 
@@ -84,7 +84,7 @@ def require(module: str, *, extra: str | None = None, purpose: str = "") -> Any:
         if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
             raise  # the package is there; something inside it is missing
         package = module.partition(".")[0]
-        what = f"'penstock[{extra}]'" if extra else package
+        what = f"'penstock-data[{extra}]'" if extra else package
         why = f" {purpose}" if purpose else ""
         raise OptionalPackageError(
             f"the package {package!r} is needed{why}; install it with: pip install {what}"

@@ -251,8 +251,14 @@ def build_native() -> None:
     """Compile the native core and install penstock itself, in place."""
     sources = [p for crate in ("core", "python") for p in sorted((ROOT / "native" / crate).rglob("*")) if p.is_file()]
     key = hash_of(ROOT / "Cargo.toml", ROOT / "Cargo.lock", ROOT / "pyproject.toml", *sources)
-    if stamped("native", key) and any((ROOT / "penstock").glob("_native*.so")):
+    is_built = stamped("native", key) and any((ROOT / "penstock").glob("_native*.so"))
+    # The distribution was called `penstock`, like a stranger's: both would own the import and the command.
+    has_namesake = any(VENV.glob("lib/python3.*/site-packages/penstock-[0-9]*.dist-info"))
+    if is_built and not has_namesake:
         return
+    if has_namesake:
+        say("removing the distribution penstock, which is called penstock-data now")
+        uv("pip", "uninstall", "--python", PYTHON, "penstock")
     say("building the native core")
     run(
         [VENV / "bin" / "maturin", "develop", "--release", "--locked", "--uv", "--quiet"],

@@ -194,6 +194,41 @@ def test_what_is_left_out_is_told_by_reason(photos: Path, tmp_path: Path) -> Non
     ]
 
 
+HOSTILE = "\x1b[31m\x9b2J\r\nforged: 0\u202e\x7f"
+
+
+def test_names_from_a_store_reach_no_terminal_raw(tmp_path: Path) -> None:
+    """Escape sequences, newlines and what is no UTF-8 are written as in a Python string, by every command."""
+    photos = make_photos(tmp_path / "photos", 2, (f"cats{HOSTILE}", "dogs"))
+    for name in "empty", f"empty{HOSTILE}":
+        (photos / "dogs" / f"{name}.jpg").touch()
+    make_photos(tmp_path / "more" / f"pack{HOSTILE}\udcff", 1, ("cats",))
+    pack = tmp_path / "p.lmdb"
+
+    refused = run("pack", photos, pack)
+    packed = run("pack", photos, pack, "--on-error", "skip", "--index", "rows")
+    shown = run("info", pack, "--sheet", tmp_path / "sheet.png")
+    as_json = run("info", pack, "--json")
+    (photos / f"cats{HOSTILE}" / "0.jpg").write_bytes(b"changed")
+    compared = run("verify", pack, "--source", photos)
+    named = run("info", tmp_path / "more" / f"pack{HOSTILE}\udcff")
+
+    outputs = [
+        text for done in (refused, packed, shown, as_json, compared, named) for text in (done.stdout, done.stderr)
+    ]
+    assert [done.returncode for done in (refused, packed, shown, as_json, compared, named)] == [1, 0, 0, 0, 1, 0]
+    for text in outputs:
+        assert text.replace("\n", "").isprintable()
+        assert not any(line.startswith("forged") for line in text.splitlines())
+    escaped = r"\x1b[31m\x9b2J\r\nforged: 0\u202e\x7f"
+    assert rf"dogs/empty{escaped}.jpg" in refused.stderr
+    assert rf"dogs/empty{escaped}.jpg" in packed.stdout
+    assert rf"cats{escaped}" in shown.stdout
+    assert f"cats{HOSTILE}" in json.loads(as_json.stdout)["classes"]
+    assert rf"cats{escaped}" in compared.stdout
+    assert rf"pack{escaped}\udcff" in named.stdout
+
+
 def test_info_for_programs(photos: Path, tmp_path: Path) -> None:
     """--json prints JSON alone, also with a sheet."""
     done = run("info", photos, "--json", "--sheet", tmp_path / "sheet.png")
@@ -229,6 +264,14 @@ def test_missing_store_is_one_line(command: str, tmp_path: Path) -> None:
 def test_wrong_usage_is_2(arguments: list[str]) -> None:
     """Missing arguments, unknown commands and unknown values are usage errors."""
     assert run(*arguments).returncode == 2
+
+
+def test_the_version_is_one_line() -> None:
+    """`penstock --version` prints the name and the version, and loads nothing else."""
+    done = run("--version")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"penstock {ps.__version__}\n"
 
 
 @pytest.mark.parametrize("command", ["pack", "verify", "info"])

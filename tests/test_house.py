@@ -61,7 +61,8 @@ def test_import_is_light() -> None:
     """`import penstock` imports numpy and nothing heavier, and starts no thread."""
     code = (
         "import sys, threading, penstock\n"
-        "heavy = {'torch', 'PIL', 'lmdb', 'msgpack', 'typer', 'rich', 'torchvision', 'multiprocessing.pool'}\n"
+        "heavy = {'torch', 'PIL', 'lmdb', 'msgpack', 'typer', 'rich', 'torchvision', 'multiprocessing.pool', "
+        "'importlib.metadata'}\n"
         "assert threading.active_count() == 1, threading.enumerate()\n"
         "print(*sorted(heavy & set(sys.modules)))"
     )
@@ -69,6 +70,23 @@ def test_import_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == []
+
+
+def test_nothing_tells_to_install_the_namesake() -> None:
+    """The distribution is `penstock-data`; a `penstock` that pip would find is a stranger's."""
+    end = r"(?=$|[\s'\"`=<>~!;,.])"
+    namesake = re.compile(rf"pip install(?: [^\s'\"`]+)* ['\"]?penstock{end}|\bpenstock\[[a-z]", re.MULTILINE)
+    folders = ("penstock", "docs", "tests", "benches", "scripts", "changelog.d")
+    found = [path for name in folders for path in (ROOT / name).rglob("*") if path.suffix in {".md", ".py", ".sh"}]
+    paths = [*ROOT.glob("*.md"), ROOT / "pyproject.toml", *found]
+
+    texts = {path: path.read_text() for path in paths if path != Path(__file__)}
+    wrong = [f"{path.relative_to(ROOT)}: {line[0]}" for path, text in texts.items() for line in namesake.finditer(text)]
+
+    assert namesake.search("pip install 'penstock[torch]'")
+    assert namesake.search("uv pip install penstock")
+    assert not namesake.search("pip install 'penstock-data[torch]' penstock_data-0.1.0-cp311-abi3-linux_x86_64.whl")
+    assert wrong == []
 
 
 def test_finalisers_ask_first_whether_the_interpreter_ends() -> None:

@@ -6,6 +6,8 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,27 @@ def test_each_public_name_resolves_and_is_documented(name: str) -> None:
     assert name in dir(ps)
     assert callable(thing)
     assert inspect.getdoc(thing)
+
+
+def test_the_version_is_the_one_that_is_installed() -> None:
+    """`penstock.__version__` is the version of the distribution `penstock-data`, which Cargo.toml states."""
+    cargo = tomllib.loads((Path(ps.__file__).parent.parent / "Cargo.toml").read_text())
+
+    assert ps.__version__ == metadata.version("penstock-data") == cargo["workspace"]["package"]["version"]
+    assert "__version__" in dir(ps)
+
+
+def test_the_version_of_what_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the distribution it is an absent attribute, and the error says why."""
+
+    def fail(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", fail)
+    monkeypatch.delitem(vars(ps), "__version__", raising=False)
+
+    with pytest.raises(AttributeError, match="'penstock-data' is not installed"):
+        ps.__version__  # noqa: B018  # the access is the test
 
 
 def test_type_checkers_and_the_interpreter_see_the_same_names() -> None:

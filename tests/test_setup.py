@@ -124,6 +124,37 @@ def test_uv_is_told_what_pip_is_told(setup: ModuleType, tmp_path: Path, monkeypa
     assert setup.environment()["UV_DEFAULT_INDEX"] == "https://own.example/simple"
 
 
+@pytest.mark.parametrize("is_built", [True, False])
+def test_the_distribution_of_the_old_name_is_removed(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_built: bool
+) -> None:
+    """A `penstock` in `.venv` goes before `penstock-data` comes, also where the native core is built already."""
+    (tmp_path / "penstock").mkdir()
+    (tmp_path / "penstock" / "_native.abi3.so").touch()
+    for name in "Cargo.toml", "Cargo.lock", "pyproject.toml":
+        (tmp_path / name).touch()
+    site_packages = setup.VENV / "lib" / "python3.11" / "site-packages"
+    for name in "penstock-0.1.0.dist-info", "penstock_data-0.1.0.dist-info":
+        (site_packages / name).mkdir(parents=True)
+    if is_built:
+        setup.stamp(
+            "native", setup.hash_of(*(tmp_path / name for name in ("Cargo.toml", "Cargo.lock", "pyproject.toml")))
+        )
+    done: list[str] = []
+
+    def uv(*arguments: Any) -> None:
+        done.append(" ".join(map(str, arguments)))
+        (site_packages / "penstock-0.1.0.dist-info").rmdir()
+
+    monkeypatch.setattr(setup, "uv", uv)
+    monkeypatch.setattr(setup, "run", lambda command, _: done.append(str(command[0])))
+
+    for _ in range(2):
+        setup.build_native()
+
+    assert done == [f"pip uninstall --python {setup.PYTHON} penstock", str(setup.VENV / "bin" / "maturin")]
+
+
 @pytest.mark.parametrize(
     ("tools", "sentence"), [(["cc"], "Rust"), (["cargo", "rustc"], "a C compiler is needed")], ids=["rust", "cc"]
 )

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import penstock as ps
@@ -22,6 +23,7 @@ from penstock.demo import rivals
 from penstock.demo.learn import Learner, accuracy, digest, digests
 from penstock.demo.photographs import write_photographs
 from penstock.errors import ArgumentError, StoreError
+from penstock.escapes import printable
 from penstock.plurals import counted
 from penstock.torch import DataLoader
 from penstock.view import contact_sheet
@@ -157,14 +159,14 @@ class Tour:
         report = ps.pack(folder, self.output / name, on_error="skip", overwrite=True, progress=True)
         megabytes = report.nbytes / 1e6
         self.say(
-            f"{report.records:,} records, {megabytes:.0f} MB in {report.elapsed_s:.1f} s: "
+            f"{counted(report.records, 'record')}, {megabytes:.0f} MB in {report.elapsed_s:.1f} s: "
             f"{report.records / report.elapsed_s:,.0f} records/s, {megabytes / report.elapsed_s:,.0f} MB/s"
         )
         for left_out in report.skipped:
-            self.say(f"  left out: {left_out.key}: {left_out.reason}")
+            self.say(escape(printable(f"  left out: {left_out.key}: {left_out.reason}")))
         found = ps.verify(self.output / name, folder)
         for problem in found.problems:
-            self.say(f"  {problem}")
+            self.say(escape(printable(f"  {problem}")))
         if not found.ok:
             raise StoreError("the pack is not what was packed", store=found.store)
         self.say(f"verified: every checksum holds, and {found.compared:,} records are the same as their files")
@@ -293,5 +295,5 @@ class Tour:
             return
         self.say(
             f"[bold green]{right} of {seen} held-out images right: {right / seen:.1%}[/bold green] "
-            f"({classes} classes; guessing gives {1 / classes:.1%})"
+            f"({counted(classes, 'class')}; guessing gives {1 / classes:.1%})"
         )

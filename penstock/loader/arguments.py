@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any
 
+from penstock.collate import default_collate
+from penstock.datasets import Subset
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError
 from penstock.samplers.base import checked_count, checked_seed
 from penstock.stores.base import Store
 from penstock.workers import BACKENDS
 
-__all__ = ["Arguments", "checked", "refuse_torch_arguments"]
+__all__ = ["Arguments", "checked", "refuse_records", "refuse_torch_arguments"]
 
 
 @dataclass(slots=True)
@@ -48,11 +50,14 @@ class Arguments:
 
 def checked(given: Arguments) -> Arguments:
     """``given``, or the error that it deserves."""
-    if isinstance(given.dataset, str | bytes | os.PathLike | Store):
+    if isinstance(given.dataset, str | bytes | os.PathLike):
         raise ArgumentError(
-            f"dataset must be a dataset, got {given.dataset!r}; make one of a store, or of its path, by "
-            "penstock.StoreDataset(...)"
+            f"dataset must be a dataset, got {given.dataset!r}; if it is the path of a store, write "
+            "penstock.StoreDataset(path, ...)"
         )
+    is_batched = given.batch_size is not None or given.batch_sampler is not None
+    if is_batched and (given.collate_fn is None or given.collate_fn is default_collate):
+        refuse_records(given.dataset)
     _check_workers(given)
     _check_context(given)
     if is_iterable(given.dataset):
@@ -61,6 +66,32 @@ def checked(given: Arguments) -> Arguments:
     if given.seed is not None:
         given.seed = checked_seed(given.seed)
     return given
+
+
+def refuse_records(dataset: Any, subsets: tuple[type, ...] = (Subset,)) -> None:
+    """Refuse a store, or a part of one, whose records nobody could collate.
+
+    Parameters
+    ----------
+    dataset : dataset
+        Which is collated by default.
+    subsets : tuple of type
+        Types whose samples are those of their ``dataset``; a subclass of one may give others.
+
+    Raises
+    ------
+    ArgumentError
+        If its samples are records.
+    """
+    held = dataset
+    while type(held) in subsets:
+        held = held.dataset
+    if isinstance(held, Store) and type(held).__getitem__ is Store.__getitem__:
+        raise ArgumentError(
+            f"dataset must give samples that can be collated, got the records of {held!r}; write "
+            "DataLoader(penstock.StoreDataset(store, fields=..., transform=...), ...), or give a collate_fn that takes "
+            "a list of records"
+        )
 
 
 def refuse_torch_arguments(pin_memory: Any, generator: Any) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.errors import DecodeError, PackError, StoreError
+from penstock.escapes import printable
 from penstock.pack.check import check_image
 from penstock.pack.transcoding import to_baseline
 from penstock.plurals import counted
@@ -188,7 +189,7 @@ def _refusal(source: Store, refused: Sequence[Skipped], outcome: str) -> PackErr
 
 def list_bounded(skipped: Sequence[Skipped], limit: int = _LISTED) -> str:
     """One line per entry, the first ``limit`` of them."""
-    lines = [f"  {key}: {reason}" for key, reason in skipped[:limit]]
+    lines = [f"  {printable(key)}: {printable(reason)}" for key, reason in skipped[:limit]]
     if len(skipped) > limit:
         lines.append(f"  ... and {len(skipped) - limit} more")
     return "\n".join(lines)

@@ -24,7 +24,8 @@ from penstock.sample import Record, Schema
 from penstock.stores.base import Problem, Progress, Skipped, Store, Writer
 from penstock.stores.lmdb_format import Layout, PackMeta, column_dtype, parse_column
 from penstock.stores.lmdb_map import FILE, LOCK, PackMap
-from penstock.stores.lmdb_pages import SEALS, looks_like_lmdb
+from penstock.stores.lmdb_pages import looks_like_lmdb
+from penstock.stores.lmdb_seals import SEALS
 from penstock.stores.names import check_classes, differing_classes
 from penstock.stores.origin import Origin, read_note
 

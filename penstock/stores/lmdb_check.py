@@ -23,10 +23,12 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.errors import IncompleteStoreError, StoreError, StoreFormatError
+from penstock.plurals import counted
 from penstock.stores.base import Problem
 from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS, Layout, PackMeta, parse_column, record_key
 from penstock.stores.lmdb_map import FILE, LOCK, PackMap, missing_data, read_meta, usable_seals
-from penstock.stores.lmdb_pages import SEALS, Extent, Node, PageFile, Seals, Tree, page_hashes
+from penstock.stores.lmdb_pages import Extent, Node, PageFile, Tree
+from penstock.stores.lmdb_seals import SEALS, Seals, page_hashes
 from penstock.stores.regular import open_regular
 
 __all__ = ["check"]
@@ -155,7 +157,7 @@ class _Check:
             yield Problem(f"the records cannot be walked beyond number {index}: {error}")
             return
         if index != meta.count:
-            yield Problem(f"it holds {index} records and should have {meta.count}")
+            yield Problem(f"it holds {counted(index, 'record')} and should have {meta.count}")
         elif heads.hex() != meta.content:
             yield Problem("the records are not those that were packed: the hash over all of them differs")
         if progress is not None:
@@ -228,7 +230,7 @@ class _Check:
             yield Problem(f"the database of keys is damaged: {error}")
             return
         if count != meta.count:
-            yield Problem(f"the database of keys has {count} entries for {meta.count} records")
+            yield Problem(f"the database of keys has {counted(count, 'entry')} for {counted(meta.count, 'record')}")
         elif total != self._key_sum and not self._nameless:
             yield Problem("the database of keys gives other numbers to keys than the records do")
 

@@ -322,7 +322,7 @@ class PackMeta:
         if intact:
             raise StoreFormatError(
                 f"this pack has version {said['version']!r:.200} of the format; this penstock reads version {VERSION}: "
-                "install the penstock that wrote it, or pack the source again"
+                "install the version of penstock-data that wrote it, or pack the source again"
             )
         raise StoreFormatError(DAMAGED_META)
 

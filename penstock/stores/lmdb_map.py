@@ -35,7 +35,8 @@ from penstock.stores.lmdb_format import (
     RECORDS,
     PackMeta,
 )
-from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, Tree
+from penstock.stores.lmdb_pages import PageFile, Tree
+from penstock.stores.lmdb_seals import SEALS, Seals
 
 __all__ = ["FILE", "LOCK", "PackMap", "missing_data", "read_meta", "usable_seals"]
 
@@ -59,9 +60,13 @@ class PackMap:
         self._trees = self._pages.trees()
         records = self._trees.get(RECORDS, Tree.empty())
         if records.entries != self.meta.count:
-            raise CorruptRecordError(f"it holds {records.entries} records and should have {self.meta.count}", store=url)
+            raise CorruptRecordError(
+                f"it holds {counted(records.entries, 'record')} and should have {self.meta.count}", store=url
+            )
         if self.meta.count * _LEAST_NBYTES > self._pages.nbytes:
-            raise StoreFormatError(f"its {self._pages.nbytes} bytes cannot hold {self.meta.count} records", store=url)
+            raise StoreFormatError(
+                f"its {self._pages.nbytes} bytes cannot hold {counted(self.meta.count, 'record')}", store=url
+            )
         leaves = list(self._pages.leaf_numbers(records))
         self._firsts = [int.from_bytes(key, "big") for key, _ in leaves]
         self._leaves = [number for _, number in leaves]

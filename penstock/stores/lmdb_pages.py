@@ -1,13 +1,14 @@
-"""The pages of an LMDB file, read with plain ``pread``: is it whole, which record lies where, are its pages sealed.
+"""The pages of an LMDB file, read with plain ``pread``: is it whole, which record lies where.
 
 ::
 
-    data.mdb    ┌ page 0 ┬ page 1 ┬ page 2 ┬ ...            pages.xxh3   ┌ header ┬ xxh3_64 of page 0, 1, 2, ...
-                │  meta  │  meta  │ branch, leaf, overflow                └─ page size, count, hash of the hashes
+    data.mdb    ┌ page 0 ┬ page 1 ┬ page 2 ┬ ...
+                │  meta  │  meta  │ branch, leaf, overflow
 
 LMDB maps its file and trusts it: a truncated one kills the process, a damaged one answers wrongly. So this module
 reads the file on its own terms, bounds-checked and without a map: before it is opened (:func:`measure`), to find the
-records' places (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.leaves`). It writes the seals only.
+records' places (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.leaves`). It writes nothing. Pages are
+compared with their hashes by :mod:`penstock.stores.lmdb_seals`.
 
 The format is that of LMDB 0.9 on little-endian 64-bit machines: ``mdb.c``, structures MDB_page, MDB_meta, MDB_db,
 MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
@@ -22,31 +23,24 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Self
-
-import numpy as np
-import xxhash
-from numpy.typing import NDArray
+from typing import BinaryIO, Final, Protocol, Self
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.regular import open_regular
 
 __all__ = [
-    "SEALS",
     "Extent",
     "MetaPage",
     "Node",
     "PageFile",
-    "Seals",
+    "PageSeals",
     "Tree",
     "fsync_path",
+    "is_page_size",
     "looks_like_lmdb",
     "measure",
     "newest_meta",
-    "page_hashes",
 ]
-
-SEALS: Final = "pages.xxh3"
 
 _PAGE = struct.Struct("<QHHHH")  # number, pad, flags, lower, upper
 _META = struct.Struct("<IIQQ")  # magic, version, address, map size; then two trees, last page, transaction
@@ -61,10 +55,6 @@ _BRANCH, _LEAF, _OVERFLOW = 0x01, 0x02, 0x04
 _BIGDATA, _SUBDATA, _DUPDATA = 0x01, 0x02, 0x04
 _NO_PAGE: Final = 0xFFFFFFFFFFFFFFFF
 _MAX_DEPTH: Final = 32  # LMDB's CURSOR_STACK
-
-_SEALS = struct.Struct("<8sIIQ8s")  # magic, page size, 0, count, xxh3_64 of the header so far and all hashes
-_SEALS_MAGIC: Final = b"PSSEAL\x01\n"
-_CHUNK_PAGES: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +184,11 @@ def _page_nbytes(head: bytes) -> int | None:
     if len(head) < 16 + _META.size + 4 or _META.unpack_from(head, 16)[:2] != (_MAGIC, _DATA_VERSION):
         return None
     size: int = struct.unpack_from("<I", head, 16 + _META.size)[0]  # md_pad of the free tree holds the page size
-    return size if _is_page_size(size) else None
+    return size if is_page_size(size) else None
 
 
-def _is_page_size(nbytes: int) -> bool:
+def is_page_size(nbytes: int) -> bool:
+    """Whether LMDB makes files of such pages."""
     return 512 <= nbytes <= 1 << 16 and nbytes & (nbytes - 1) == 0
 
 
@@ -212,6 +203,14 @@ def _parse_meta(page: bytes, page_nbytes: int) -> MetaPage | None:
     )
 
 
+class PageSeals(Protocol):
+    """What :class:`PageFile` asks about each page that it reads."""
+
+    def fits(self, number: int, page: bytes) -> bool:
+        """Whether a page is the one that was sealed."""
+        ...
+
+
 class PageFile:
     """An LMDB file as pages. Whatever does not hold is a ValueError that names the page; nothing is trusted.
 
@@ -221,7 +220,7 @@ class PageFile:
         The file ``data.mdb``.
     url : str
         The store, for errors.
-    seals : Seals, optional
+    seals : PageSeals, optional
         If given, each branch and leaf page is held against its seal when it is read.
 
     Notes
@@ -229,7 +228,7 @@ class PageFile:
     Thread-safe, also across a fork: it reads with ``pread``. The file is closed with the object.
     """
 
-    def __init__(self, path: Path, url: str, seals: Seals | None = None) -> None:
+    def __init__(self, path: Path, url: str, seals: PageSeals | None = None) -> None:
         self.meta = measure(path, url)
         self.page_nbytes = self.meta.page_nbytes
         self._seals = seals
@@ -366,76 +365,6 @@ class PageFile:
         if not 2 <= first <= self.pages - count:
             raise ValueError(f"page {number}: an entry's {count} pages from {first} on lie outside the file")
         return Node(key, Extent(first * self.page_nbytes + 16, nbytes, first, count, inline=False), is_tree=False)
-
-
-class Seals:
-    """The hashes of a file's pages, as kept beside it in ``pages.xxh3``.
-
-    Parameters
-    ----------
-    path : Path
-        That file. FileNotFoundError if it is missing, ValueError if it is not one, cut short, or cannot be read.
-    """
-
-    def __init__(self, path: Path) -> None:
-        try:
-            file = _opened(path)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise ValueError(f"it cannot be read: {error.strerror}") from error
-        with file:
-            head = file.read(_SEALS.size)
-            if len(head) < _SEALS.size or not head.startswith(_SEALS_MAGIC):
-                raise ValueError("its header is not one of this format")
-            _, self.page_nbytes, _, self.count, self._hashed = _SEALS.unpack(head)
-            if not _is_page_size(self.page_nbytes):
-                raise ValueError(f"its pages of {self.page_nbytes} bytes are not those of an LMDB file")
-            if os.fstat(file.fileno()).st_size != _SEALS.size + 8 * self.count:
-                raise ValueError(f"its size is not that of {self.count} hashes")
-            self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        self._hashes = np.frombuffer(self._bytes, "<u8", offset=_SEALS.size)
-
-    def broken(self) -> bool:
-        """Whether the seals themselves do not hold; reads all of them."""
-        state = xxhash.xxh3_64(self._bytes[: _SEALS.size - 8])
-        for at in range(_SEALS.size, len(self._bytes), 1 << 20):
-            state.update(self._bytes[at : at + (1 << 20)])
-        return bool(state.digest() != self._hashed)
-
-    def load(self, first: int, count: int) -> NDArray[np.uint64]:
-        """The hashes of pages ``first`` and following."""
-        return self._hashes[first : first + count]
-
-    def fits(self, number: int, page: bytes) -> bool:
-        """Whether a page is the one that was sealed."""
-        return number < self.count and bool(self._hashes[number] == xxhash.xxh3_64_intdigest(page))
-
-    @staticmethod
-    def write(folder: Path, file_name: str) -> Path:
-        """Seal ``file_name`` in ``folder``: written aside and synced; the caller renames it to ``SEALS``."""
-        aside = folder / f"{SEALS}.tmp"
-        aside.unlink(missing_ok=True)  # whatever an interrupted run, or a link, has left there
-        with PageFile(folder / file_name, str(folder)) as pages, aside.open("wb") as file:
-            head = _SEALS.pack(_SEALS_MAGIC, pages.page_nbytes, 0, pages.pages, bytes(8))[:-8]
-            state = xxhash.xxh3_64(head)
-            file.write(head + bytes(8))
-            for first in range(0, pages.pages, _CHUNK_PAGES):
-                hashes = page_hashes(pages.read(first, min(_CHUNK_PAGES, pages.pages - first)), pages.page_nbytes)
-                state.update(hashes.tobytes())
-                file.write(hashes.tobytes())
-            file.seek(len(head))
-            file.write(state.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        return aside
-
-
-def page_hashes(content: bytes, page_nbytes: int) -> NDArray[np.uint64]:
-    """xxh3_64 of each page; a last part of one is hashed as it is."""
-    view = memoryview(content)
-    digest = xxhash.xxh3_64_intdigest
-    return np.array([digest(view[at : at + page_nbytes]) for at in range(0, len(view), page_nbytes)], "<u8")
 
 
 def fsync_path(path: Path) -> None:

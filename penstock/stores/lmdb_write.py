@@ -46,7 +46,8 @@ from penstock.stores.lmdb_format import (
     record_key,
 )
 from penstock.stores.lmdb_map import FILE, LOCK, read_meta
-from penstock.stores.lmdb_pages import SEALS, PageFile, Seals, Tree, fsync_path, newest_meta
+from penstock.stores.lmdb_pages import PageFile, Tree, fsync_path, newest_meta
+from penstock.stores.lmdb_seals import SEALS, Seals
 from penstock.stores.origin import NOTE, Origin, read_note, write_note
 from penstock.stores.regular import open_regular
 

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, get_worker_info
+from torch.utils.data import Subset as TorchSubset
 from torch.utils.data._utils import worker as torch_worker
 
 from penstock.collate import TorchCollate, Untorched
+from penstock.datasets import Subset as OwnSubset
 from penstock.datasets.base import is_iterable, spec_of
+from penstock.loader.arguments import refuse_records
 from penstock.loader.faults import Rules
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.loader.order import length
@@ -29,7 +32,7 @@ from penstock.samplers import DistributedSampler as OwnDistributedSampler
 from penstock.slots import Layout, SlotPool
 from penstock.torch import pinning
 from penstock.torch.collate import as_batch, default_collate, default_convert, has_own_functions
-from penstock.torch.datasets import native
+from penstock.torch.datasets import Subset, native
 from penstock.torch.order import innermost
 from penstock.torch.samplers import StatefulDistributedSampler
 from penstock.trace import Trace
@@ -43,6 +46,7 @@ _LARGE: Final = 64 << 20
 _WHOLE: Final = frozenset({SequentialSampler, RandomSampler})
 _SHARING: Final = frozenset({DistributedSampler, OwnDistributedSampler, StatefulDistributedSampler})
 """Samplers that draw from all of their dataset; those that give each rank a share of it."""
+_SUBSETS: Final = (OwnSubset, Subset, TorchSubset)
 
 
 class Memory:
@@ -107,6 +111,8 @@ class Work:
         """The work that ``loader`` has."""
         dataset, stream = native(loader.dataset), is_iterable(loader.dataset)
         batched = loader._auto_collation  # noqa: SLF001  # torch's name, which a subclass may override
+        if batched and _collates_by_default(loader):
+            refuse_records(dataset, _SUBSETS)
         spec = _spec(loader)
         pin = pinning.wanted(loader.pin_memory, loader.pin_memory_device, stacklevel=4)
         rows = getattr(loader.batch_sampler, "batch_size", None)

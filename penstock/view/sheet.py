@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from penstock import stores
 from penstock.errors import ArgumentError, DecodeError
+from penstock.escapes import printable
+from penstock.plurals import counted
 from penstock.sample import Record
 from penstock.stores.base import Store
 
@@ -128,8 +130,10 @@ def _draw(store: Store, shown: list[int], image: str, label: str | None, columns
     title, small = _font(20), _font(13)
     name = store.url.rpartition("/")[2]
     draw.text((_GAP, 16), _fit(draw, name, title, width // 2), _INK, title)
-    counted = f"{len(shown)} of {len(store):,} records" + (f", {len(classes):,} classes" if classes else "")
-    draw.text((width - _GAP, 22), counted, _FAINT, small, anchor="ra")
+    held = f"{len(shown):,} of {counted(len(store), 'record')}" + (
+        f", {counted(len(classes), 'class')}" if classes else ""
+    )
+    draw.text((width - _GAP, 22), held, _FAINT, small, anchor="ra")
     for position, index in enumerate(shown):
         left = _GAP + position % columns * (tile + _GAP)
         top = _HEADER + position // columns * (tile + _CAPTION + _GAP)
@@ -171,7 +175,8 @@ def _font(size: int) -> FreeTypeFont:
 
 
 def _fit(draw: ImageDraw, text: str, font: FreeTypeFont, width: int) -> str:
-    """The text, shortened at its end to fit."""
+    """The text, fit to be drawn in one line and shortened at its end to fit."""
+    text = printable(text)
     if draw.textlength(text, font) <= width:
         return text
     while text and draw.textlength(text + "…", font) > width:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 import time
 import traceback
@@ -28,6 +27,7 @@ from typing import Any, Final
 
 from penstock.datasets.base import located
 from penstock.workers.base import Build, Done, Job, Task, chunk_rows, name_samples
+from penstock.workers.frames import current_frames
 
 __all__ = ["ThreadBackend"]
 
@@ -93,7 +93,7 @@ class ThreadBackend:
 
     def stuck(self) -> str:
         """The stack of each thread that is in the middle of something."""
-        frames, now, parts = sys._current_frames(), time.monotonic(), []  # noqa: SLF001  # the only way to another thread's stack
+        frames, now, parts = current_frames(), time.monotonic(), []
         for worker, thread in enumerate(self._shared.threads):
             position, frame = self._shared.positions[worker], frames.get(thread.ident or 0)
             what = position.described()

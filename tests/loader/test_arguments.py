@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ArgumentError
 from tests.loader.fakes import Rows, Samples, Stream
+from tests.pack.images import make_photos
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "num_workers below zero": ({"num_workers": -1}, "num_workers option should be non-negative"),
@@ -221,3 +223,14 @@ def test_samples_that_are_no_dataset_of_ours_will_do() -> None:
     """A list is a dataset."""
     assert [batch.tolist() for batch in ps.DataLoader([5, 6, 7], 2)] == [[5, 6], [7]]
     assert [type(sample) for sample in ps.DataLoader([np.zeros(2)], None)] == [np.ndarray]
+
+
+@pytest.mark.parametrize("is_part", [False, True])
+def test_a_store_is_no_dataset(tmp_path: Path, is_part: bool) -> None:
+    """Records are not collated: the error says at construction what to write instead."""
+    with ps.open(make_photos(tmp_path / "photos")) as store:
+        dataset: Any = ps.Subset(store, [0, 1]) if is_part else store
+
+        with pytest.raises(ArgumentError, match=r"got the records of .*photos.*StoreDataset\(store, .*collate_fn"):
+            ps.DataLoader(dataset, 2)
+        assert len(list(ps.DataLoader(dataset, 1, collate_fn=list))) == len(dataset)

@@ -25,7 +25,7 @@ from penstock.errors import ArgumentError, PenstockError
 from penstock.sample import SampleKeys, Schema
 from penstock.stores.lmdb import LmdbStore
 from penstock.stores.lmdb_format import COLUMNS, KEYS, META, META_ENTRY, META_HASH, RECORDS, column_bytes, column_dtype
-from penstock.stores.lmdb_pages import SEALS, Seals
+from penstock.stores.lmdb_seals import SEALS, Seals
 
 COUNT = 5
 SCHEMA = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,63 @@ import penstock as ps
 torch = pytest.importorskip("torch")
 
 import penstock.torch as pt  # noqa: E402  # it needs torch
-from penstock.errors import OptionalPackageError  # noqa: E402  # as above
+from penstock.errors import ArgumentError, OptionalPackageError  # noqa: E402  # as above
+from penstock.stores.files import FilesStore  # noqa: E402  # as above
+from tests.pack.images import make_photos  # noqa: E402  # as above
 
 DTYPES = [np.uint8, np.int8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64, np.bool_, np.complex64]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ps.Store]:
+    """A folder of twelve pictures, opened."""
+    with ps.open(make_photos(tmp_path_factory.mktemp("store") / "photos")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("given", ["store", "subset", "torch's subset", "the default collate_fn", "batch sampler"])
+def test_a_store_is_no_dataset(store: ps.Store, given: str) -> None:
+    """Records are not collated: before the first batch one sentence says what to write instead."""
+    subsets = {"subset": pt.Subset, "torch's subset": torch.utils.data.Subset}
+    dataset: Any = subsets[given](store, [0, 1]) if given in subsets else store
+    kwargs: dict[str, Any] = {"collate_fn": pt.default_collate} if given == "the default collate_fn" else {}
+    kwargs |= {"batch_sampler": [[0, 1]]} if given == "batch sampler" else {}
+
+    with pytest.raises(ArgumentError, match=r"got the records of .*photos.*StoreDataset\(store, .*collate_fn"):
+        iter(pt.DataLoader(dataset, **kwargs))
+
+
+@pytest.mark.parametrize("module", [ps, pt])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_records_are_batched_by_a_function_of_the_user_s(store: ps.Store, module: Any, num_workers: int) -> None:
+    """A collate_fn that takes records has them; without batches each record is given as it is."""
+    keys = list(store.keys())
+
+    batches = list(module.DataLoader(store, 5, collate_fn=keys_of, num_workers=num_workers))
+    single = list(module.DataLoader(store, None, num_workers=num_workers))
+
+    assert batches == [keys[:5], keys[5:10], keys[10:]]
+    assert [record.key for record in single] == keys
+
+
+def keys_of(records: list[Any]) -> list[str]:
+    """The keys of some records."""
+    return [record.key for record in records]
+
+
+class Keys(FilesStore):
+    """A store whose items are numbers."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return int(index)
+
+
+def test_a_store_with_items_of_its_own_is_a_dataset(store: ps.Store) -> None:
+    """A subclass that overrides `__getitem__` has the last word."""
+    dataset = Keys(store.url.removeprefix("files://"))
+
+    for module in (ps, pt):
+        assert [len(batch) for batch in module.DataLoader(dataset, 5)] == [5, 5, 2]
 
 
 def arrays(dtype: Any) -> ps.ArrayDataset:

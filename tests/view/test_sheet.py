@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import penstock as ps
 from penstock import view
@@ -29,6 +30,42 @@ def colors(tmp_path: Path) -> Path:
         for number in range(3):
             Image.new("RGB", (64, 40), color).save(tmp_path / "colors" / name / f"{number}.png")
     return tmp_path / "colors"
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"), [(("cats",), "1 of 1 record, 1 class"), (("cats", "dogs"), "2 of 2 records, 2 classes")]
+)
+def test_counts_have_their_plurals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, classes: tuple[str, ...], said: str
+) -> None:
+    """One record is "1 record"."""
+    drawn = draws(monkeypatch)
+
+    view.contact_sheet(make_photos(tmp_path / "photos", len(classes), classes), tmp_path / "sheet.png")
+
+    assert said in drawn
+
+
+def test_captions_are_one_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newline in a class's name is drawn as it is written in a string."""
+    drawn = draws(monkeypatch)
+
+    view.contact_sheet(make_photos(tmp_path / "photos", 1, ("a\nb",)), tmp_path / "sheet.png")
+
+    assert r"a\nb" in drawn
+
+
+def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every text that is drawn from now on."""
+    drawn: list[str] = []
+    real = ImageDraw.ImageDraw.text
+
+    def text(self: ImageDraw.ImageDraw, place: Any, words: str, *arguments: Any, **options: Any) -> None:
+        drawn.append(words)
+        real(self, place, words, *arguments, **options)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", text)
+    return drawn
 
 
 def test_each_picture_stands_in_its_tile(colors: Path, tmp_path: Path) -> None:

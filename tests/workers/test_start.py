@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.workers.frames import current_frames
 from penstock.workers.processes import start
 from penstock.workers.processes.start import Launcher, refusal
 
@@ -41,7 +42,7 @@ def _forks_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python does on Linux up to 3.13, whatever this one does; and no threads but a test's own."""
     monkeypatch.setattr(multiprocessing, "get_context", by_default(multiprocessing.get_context))
     mine = threading.get_ident()
-    others = set(sys._current_frames()) - {mine}
+    others = set(current_frames()) - {mine}
     real = start._other_threads
     monkeypatch.setattr(start, "_is_in_service_code", without(start._is_in_service_code, others))
     assert real() == []
@@ -56,7 +57,7 @@ def without(is_in_service_code: Any, others: set[int]) -> Any:
     """Takes threads that were there before for service threads."""
 
     def check(frame: Any) -> bool:
-        frames = sys._current_frames()
+        frames = current_frames()
         return any(frames.get(ident) is frame for ident in others) or is_in_service_code(frame)
 
     return check

@@ -32,6 +32,7 @@ from types import FrameType
 from typing import Any, Final
 
 from penstock.errors import WorkerError
+from penstock.workers.frames import current_frames
 
 __all__ = ["Launcher", "refusal"]
 
@@ -233,7 +234,7 @@ def _instead_of_fork(fork: BaseContext, job: Any, names: list[str]) -> BaseConte
 
 def _other_threads() -> list[str]:
     """Names of threads that may hold a lock of the program's: not this one, nor service threads."""
-    frames = sys._current_frames()  # noqa: SLF001  # the only way to another thread's stack
+    frames = current_frames()
     frames.pop(threading.get_ident(), None)  # this very frame: it would hold itself, and all its callers' variables
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return [names.get(ident, f"thread {ident}") for ident, frame in frames.items() if not _is_in_service_code(frame)]
