@@ -100,14 +100,23 @@ class IterableDataset(Dataset[T_co], Iterable[T_co]):
 class IndexBatch(list[Any]):
     """The indices of a batch, with the object that a batch sampler gave for them, which is no list.
 
-    ``__getitems__`` is called with that object, as by torch: an array, a tensor, a tuple.
+    ``__getitems__`` is called with that object, as by torch: an array, a tensor, a tuple. Of what cannot be iterated,
+    there are no indices.
     """
 
     __slots__ = ("given",)
 
-    def __init__(self, given: Iterable[Any]) -> None:
-        super().__init__(given)
+    def __init__(self, given: Any) -> None:
+        try:
+            indices = iter(given)
+        except TypeError:
+            indices = iter(())
+        super().__init__(indices)
         self.given: Any = list(self) if isinstance(given, Iterator) else given
+
+    def check(self) -> None:
+        """Raise Python's own TypeError if what was given is no batch."""
+        iter(self.given)
 
 
 class Wrapper:
@@ -241,6 +250,8 @@ def fetch(
         What the dataset raised, of its own type, with the index noted. A ``StopIteration`` (which would end the epoch
         silently) becomes a :class:`SampleError`.
     """
+    if isinstance(indices, IndexBatch) and (isinstance(dataset, Wrapper) or not getattr(dataset, "__getitems__", None)):
+        indices.check()
     if isinstance(dataset, Wrapper) and _is_last_word(dataset, "fetch_samples"):
         samples = dataset.fetch_samples(indices, keys, watch)
     elif _has_load_samples(dataset) or not getattr(dataset, "__getitems__", None):

@@ -73,7 +73,7 @@ class LoaderIterator:
     """
 
     _asks_again = False
-    """Whether a plan is asked for more behind an error of the sampler."""
+    """Whether a plan is asked for more behind an error of the sampler, which has taken a batch's number then."""
 
     def __init__(
         self,
@@ -98,7 +98,6 @@ class LoaderIterator:
         self._in_flight = 0
         self._warned_of = -1  # the batch whose slowness was last told
         self._plan_ended = self._closed = False
-        self._plan_error: Exception | None = None
         self._ready: dict[int, Done] = {}
         # serial: a sampler is drawn from when a batch is asked for, not before
         self._eager = self._loader.num_workers > 0
@@ -134,9 +133,6 @@ class LoaderIterator:
         while not self._closed:
             self._top_up()
             done = self._next_done()
-            if done is None and self._plan_error is not None:
-                failed, self._plan_error, self._plan_ended = self._plan_error, None, not self._asks_again
-                return Done(self._next_seq, error=failed)  # no batch, and not counted as one
             if done is None:
                 self._finish()
                 too_much = None if self._tally is None else self._tally.end()
@@ -202,8 +198,10 @@ class LoaderIterator:
                 self._plan_ended = True
                 return
             except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
-                self._plan_error, self._plan_ended = error, True
-                return
+                self._ready[self._planned] = Done(self._planned, error=error)
+                self._in_flight, self._planned = self._in_flight + 1, self._planned + 1
+                self._plan_ended = not self._asks_again
+                continue
             self._planned = task.seq + 1
             if task.seq not in self._delivered_before or not len(task.indices):
                 self._in_flight += 1

@@ -281,7 +281,6 @@ class DataLoader:
             self.drop_last,
             self.collate_fn,
             self.seed,
-            first=None if replicas else progress.batches,
             openings=replicas or {0: Opening(progress.epoch, 0, progress.samples, progress.dataset)},
             rules=self._rules(),
         )

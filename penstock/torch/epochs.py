@@ -134,7 +134,7 @@ class Opener:
                 share.state = None
         plan: Plan = _DeferredPlan(lambda: _plan(terms, work, position, walk, seed))
         try:
-            backend.start(work.job(trace, seed, position.batches, opened))
+            backend.start(work.job(trace, seed, opened))
         except (TypeError, AttributeError, PicklingError) as error:
             if "pickle" in str(error):
                 _warn_of_pickling()
@@ -185,7 +185,7 @@ def begin_rest(terms: Terms, epoch: Epoch, backend: Backend) -> None:
     stand = epoch.standing()
     seed = stand.beginning.base_seed if terms.seed is None else terms.seed
     opened = {worker: _opening(stand, worker, told=True, resumed=True) for worker in range(stand.processes)}
-    backend.start(epoch.work.job(epoch.trace, seed, stand.batches, opened))
+    backend.start(epoch.work.job(epoch.trace, seed, opened))
 
 
 def _warn_of_pickling() -> None:

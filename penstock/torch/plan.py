@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
+import logging
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,7 +24,6 @@ import torch
 from torch.utils.data import RandomSampler
 
 from penstock.datasets.base import IndexBatch
-from penstock.loader.jobs.stream import IN_A_ROW
 from penstock.rng import undisturbed
 from penstock.sample import SampleKeys
 from penstock.samplers.base import BatchAccess, IndexSampler
@@ -33,6 +33,8 @@ from penstock.torch.stateful import Stateful
 from penstock.workers.base import Task
 
 __all__ = ["SamplerState", "Walk", "WalkPlan"]
+
+_logger = logging.getLogger(__name__)
 
 SamplerState = tuple[Any, Any]
 """States of the index sampler and of its iterator, as ``StatefulDataLoader`` keeps them."""
@@ -112,19 +114,14 @@ class Walk:
         return [] if self._size is not None and len(batch) < size else batch
 
     def skip(self, count: int) -> None:
-        """Leave out ``count`` draws; what the sampler raises between them was raised when they were first made."""
-        failures = 0
-        while count > 0 and failures < IN_A_ROW:
+        """Leave out ``count`` draws; what one raises was raised when it was first made."""
+        for _ in range(count):
             try:
                 next(self)
             except StopIteration:
                 return
-            except Exception:
-                failures += 1
-                if failures == IN_A_ROW:
-                    raise
-            else:
-                count, failures = count - 1, 0
+            except Exception as error:  # noqa: BLE001  # as the docstring says
+                _logger.debug("the sampler has raised again: %r", error)
 
     def state(self) -> SamplerState | None:
         """What sampler and iterator say of themselves after what was drawn; None if neither does."""
@@ -219,17 +216,22 @@ class WalkPlan:
         return self
 
     def __next__(self) -> Task:
-        drawn = next(self._walk)
+        seq, self._seq = self._seq, self._seq + 1
+        try:
+            drawn = next(self._walk)
+        except StopIteration:
+            self._seq = seq  # an error keeps the number: it is delivered in a batch's place
+            raise
         if not self._batched:
             drawn = [drawn]
         elif type(drawn) is not list:
             drawn = IndexBatch(drawn)
         if self._stream:  # what its index sampler gives is counted alone
-            task = Task(self._seq, (), self._nothing, size=len(drawn))
-        else:
-            task = Task(self._seq, *self._keyed(drawn))
-            task.sampler_state = self._walk.state()
-        self._seq += 1
+            if isinstance(drawn, IndexBatch):
+                drawn.check()
+            return Task(seq, (), self._nothing, size=len(drawn))
+        task = Task(seq, *self._keyed(drawn))
+        task.sampler_state = self._walk.state()
         return task
 
     def _keyed(self, drawn: list[Any]) -> tuple[Any, SampleKeys]:
@@ -246,7 +248,7 @@ def _keyed(drawn: list[Any], seed: int, epoch: int, *, fills: bool) -> tuple[Any
     except (TypeError, OverflowError):
         digests = [hashlib.blake2b(repr(index).encode(), digest_size=8).digest() for index in drawn]
         return drawn, SampleKeys(seed, epoch, np.frombuffer(b"".join(digests), "<i8").astype(np.int64))
-    plain = fills or (type(drawn) is list and all(type(index) is int for index in drawn))
+    plain = (fills and len(drawn) > 0) or (type(drawn) is list and all(type(index) is int for index in drawn))
     return numbers if plain else drawn, SampleKeys(seed, epoch, numbers)
 
 

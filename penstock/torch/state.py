@@ -113,7 +113,8 @@ class Position(Progress):
         """Count one batch."""
         share = self.mark(done)
         share.samples += done.rows
-        self.last_worker = done.worker
+        if done.worker is not None:  # not an error of the sampler's
+            self.last_worker = done.worker
         self.yielded += done.error is None and done.batch is not NOTHING
         if self.streams:
             self.batches += 1

@@ -152,7 +152,7 @@ class Work:
         )  # fmt: skip
         return backend
 
-    def job(self, trace: Trace, seed: int, first: int, openings: Mapping[int, Opening]) -> Job:
+    def job(self, trace: Trace, seed: int, openings: Mapping[int, Opening]) -> Job:
         """What is done with an epoch's tasks.
 
         Parameters
@@ -161,8 +161,6 @@ class Work:
             The epoch's.
         seed : int
             Of the samples' keys.
-        first : int
-            Number of the first batch.
         openings : mapping
             How each worker begins.
         """
@@ -181,7 +179,7 @@ class Work:
             return StreamJob(
                 trace, init, self.dataset, (given["batch_size"] or 1) if self.batched else None, given["drop_last"],
                 collate, seed,
-                first=None if self.processes else first, deliver=deliver, openings=openings, rules=self.rules,
+                deliver=deliver, openings=openings, rules=self.rules,
             )  # fmt: skip
         return SampleJob(
             trace, init, self.dataset, collate, batched=self.batched, deliver=deliver, openings=openings, stateful=True,

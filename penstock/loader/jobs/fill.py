@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Filler, located
+from penstock.datasets.base import Filler, IndexBatch, located
 from penstock.loader.faults import LeftOut, Rules
 from penstock.loader.jobs.base import Job, note_length, place
 from penstock.loader.jobs.singly import Singly
@@ -71,6 +71,8 @@ class _FillBuild:
     def __init__(self, job: FillJob, task: Task) -> None:
         self._job, self._task = job, task
         self.seq, self.rows, self.state = task.seq, len(task.indices), None
+        if isinstance(task.indices, IndexBatch):
+            task.indices.check()
         layout, self._rows = job.layout, job.rows
         if self.rows > layout.rows:
             layout, self._rows = layout.resized(self.rows), np.arange(self.rows, dtype=np.int64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import itertools
 import logging
 import threading
 from collections import deque
@@ -48,8 +47,6 @@ class StreamJob(Job):
         As for :class:`SampleJob`.
     seed : int
         Part of the samples' keys, with the epoch and each sample's number in the stream.
-    first : int, optional
-        Number of the epoch's first batch, where batches are numbered as they are pulled; None: by their tasks.
     deliver, openings, rules
         As for all jobs. A stream has no sample that could stand in for another: what is left out is followed by what
         the iterator gives next, and batches keep their size, whichever way samples are left out.
@@ -65,7 +62,6 @@ class StreamJob(Job):
         collate: Callable[[Any], Any],
         seed: int,
         *,
-        first: int | None = None,
         deliver: Callable[[Any], Any] | None = None,
         openings: Mapping[int, Opening] | None = None,
         rules: Rules | None = None,
@@ -73,8 +69,7 @@ class StreamJob(Job):
         super().__init__(trace, worker_init_fn, deliver, openings, rules)
         self.dataset, self.collate, self.batched = dataset, collate, batch_size is not None
         self._size, self._drop_last, self._seed = batch_size or 1, drop_last, seed
-        self._sizes: deque[int] = deque()  # of batches that are begun, in order: any worker may pull the next one
-        self._numbers = None if first is None else itertools.count(first)
+        self._begun: deque[tuple[int, int]] = deque()  # numbers and sizes: any worker may pull the next batch
         self._epoch = self._samples = self._first_key = 0
         self._lock: Any = None
         self._iterator: Any = None
@@ -86,7 +81,7 @@ class StreamJob(Job):
     def open(self, opening: Opening) -> Any:
         """Iterate the dataset, from where ``opening`` says; see :class:`~penstock.workers.base.Job`."""
         self._lock, self._pending, self._failed, self._failures = threading.Lock(), _Pulled(), None, 0
-        self._sizes.clear()
+        self._begun.clear()
         self._epoch, self._first_key, self._samples = opening.epoch, opening.worker << 48, 0
         dataset, saved = self.dataset, opening.state
         if saved is not None and saved["dataset"] is not None:
@@ -140,7 +135,7 @@ class StreamJob(Job):
 
     def begin(self, task: Task) -> _StreamBuild:
         """See :class:`~penstock.workers.base.Job`."""
-        self._sizes.append(self._size if task.size is None else task.size)
+        self._begun.append((task.seq, self._size if task.size is None else task.size))
         return _StreamBuild(self, task)
 
     def pull(self, task: Task) -> _Pulled:
@@ -150,11 +145,11 @@ class StreamJob(Job):
         nothing counts as drawn, so that a state taken there loses none of it; the error may be raised again.
         """
         with self._lock, self.seeding():
-            seq = task.seq if self._numbers is None else next(self._numbers)
+            seq, size = self._begun.popleft()
             pulled, self._pending = self._pending, _Pulled()
             pulled.first, before = self._first_key + self._samples, self._samples
             try:
-                ended = self._fill(pulled, seq, self._sizes.popleft())
+                ended = self._fill(pulled, seq, size)
             except BaseException as error:  # noqa: BLE001  # handed to the build, which raises it
                 self._pending = pulled
                 return _Pulled(seq, state=self._state, error=located(error, sample=self._samples - 1))

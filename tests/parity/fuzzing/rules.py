@@ -98,13 +98,6 @@ def _refused_first(_: dict[str, Any], theirs: Event, ours: Event, before: list[E
     return "stop" if sampled or (is_raised(theirs) and "DataLoaderIter requires" in theirs[3]) else ""
 
 
-def _not_a_batch(_: dict[str, Any], theirs: Event, ours: Event, before: list[Event]) -> Verdict:
-    told = "object is not iterable"
-    alike = any(is_raised(event) and told in event[3] for event in before)
-    again = is_raised(theirs) and (told in theirs[3] or theirs[3].startswith("Caught TypeError"))
-    return "stop" if again and alike and ours[0] in {"ended", "op", "over"} else ""
-
-
 def _rows_index(program: dict[str, Any], theirs: Event, ours: Event, before: list[Event]) -> Verdict:
     del before
     if not _has_rows(program.get("dataset", {})):
@@ -223,12 +216,6 @@ RULES: Final = (
         "a timeout without workers is refused before iter() opens the sampler or draws a random number",
         _refused_first,
         "before it opens the sampler or draws a random number",
-    ),
-    Rule(
-        "not-a-batch",
-        "a batch sampler that gives a number where a batch belongs ends the epoch with its TypeError",
-        _not_a_batch,
-        "gives a number where a batch belongs",
     ),
     Rule(
         "index-of-rows",
