@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pickle import PicklingError
 from typing import Any
 
@@ -132,7 +132,7 @@ class Opener:
         if not resumed:
             for share in position.shares.values():
                 share.state = None
-        plan: Plan = _DeferredPlan(lambda: _plan(terms, work, position, walk, seed))
+        plan = _plan(terms, work, position, walk, seed)
         try:
             backend.start(work.job(trace, seed, opened))
         except (TypeError, AttributeError, PicklingError) as error:
@@ -235,22 +235,6 @@ def _opening(position: Position, worker: int, *, told: bool, resumed: bool) -> O
     return Opening(position.epoch, worker, share.samples, share.state, resumed, share.rng)
 
 
-class _DeferredPlan:
-    """The plan of the index sampler as it is when the first batch is drawn: it may be exchanged until then."""
-
-    def __init__(self, make: Callable[[], Plan]) -> None:
-        self._make: Callable[[], Plan] | None = make
-        self._plan: Plan
-
-    def __iter__(self) -> Iterator[Task]:
-        return self
-
-    def __next__(self) -> Task:
-        if self._make is not None:
-            self._plan, self._make = self._make(), None
-        return next(self._plan)
-
-
 def _plan(terms: Terms, work: Work, position: Position, walk: Walk, seed: int) -> Plan:
     unit, at = seekable(terms), (seed, position.epoch, position.batches)
     if unit is not None:
@@ -275,8 +259,10 @@ def _drawn(terms: Terms, work: Work, number: int, *, passes: int, base_seed: int
     def note_others() -> None:
         """What the sampler draws now it must draw again: keep from where, if somebody has drawn since."""
         beginning.begun, present = True, _randomness(terms, work)
-        if innermost(sampler) is not inner:  # replaced since: this is where the other one begins
+        if (replaced := innermost(sampler)) is not inner:  # since iter(): this is where the other one begins
             beginning.before, beginning.draws_seed = present, False
+            if isinstance(replaced, Sampler):
+                replaced.set_epoch(number)
         if not present.equals(after):
             beginning.advanced = present
 

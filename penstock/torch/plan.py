@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import RandomSampler
+from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from penstock.datasets.base import IndexBatch
 from penstock.rng import undisturbed
@@ -54,9 +55,11 @@ class Walk:
     def __init__(self, index_sampler: Any, before_first: Callable[[], None] | None = None) -> None:
         self._outer = index_sampler
         self._cuts = type(index_sampler) in BATCHING
+        self._constant: bool | None = None
         self._size: int | None = None  # of batches of which a short one is left out: as it was at the first
         self._before_first = before_first
         self._iterator: Any = None
+        self._tells: tuple[Any, Any] | None = None  # whom to ask for a state, found when one is wanted: not each time
         self._drawn = 0
         self._primed: list[Any] = []
         self._shuffled_from: torch.Tensor | None = None
@@ -68,7 +71,10 @@ class Walk:
     def open(self) -> None:
         """``iter(index_sampler)``; batches that are only cut ask their sampler when they are first advanced."""
         if not self._cuts:
-            self._iterator = iter(self._outer)
+            self._set_iterator(iter(self._outer))
+
+    def _set_iterator(self, iterator: Any) -> None:
+        self._iterator, self._tells = iterator, None
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -94,24 +100,34 @@ class Walk:
             self._drawn += 1
             return drawn
         try:
-            batch = self._cut()
+            if self._iterator is None:
+                self._set_iterator(iter(self._inner))
+            size = self._batch_size()
+            batch = list(itertools.islice(self._iterator, size))
         except BaseException:
-            self._iterator = iter(())  # torch's batch sampler is a generator: an error is its end
+            self._set_iterator(iter(()))  # torch's batch sampler is a generator: an error is its end
             raise
-        if not batch:
+        if not batch or (self._size is not None and len(batch) < size):
             raise StopIteration
         self._drawn += len(batch)
         return batch
 
-    def _cut(self) -> list[Any]:
-        """The next batch, empty at the end: ``batch_size`` is looked up as torch's batch sampler does."""
-        if self._iterator is None:
-            self._iterator = iter(self._inner)
+    def _batch_size(self) -> int:
+        """As torch's batch sampler: looked up for each batch, or for the first alone if a short one is left out."""
         if not self._drawn and self._outer.drop_last:
             self._size = self._outer.batch_size
-        size = self._outer.batch_size if self._size is None else self._size
-        batch = list(itertools.islice(self._iterator, size))
-        return [] if self._size is not None and len(batch) < size else batch
+        size: int = self._outer.batch_size if self._size is None else self._size
+        return size
+
+    def count(self) -> int:
+        """How many indices the next draw gives, where nothing but that counts: of a stream's index sampler."""
+        if self._constant is None:
+            self._constant = type(self._inner) is _InfiniteConstantSampler
+        if not self._constant:
+            return len(list(next(self)))
+        size = self._batch_size()
+        self._drawn += size
+        return size
 
     def skip(self, count: int) -> None:
         """Leave out ``count`` draws; what one raises was raised when it was first made."""
@@ -125,9 +141,12 @@ class Walk:
 
     def state(self) -> SamplerState | None:
         """What sampler and iterator say of themselves after what was drawn; None if neither does."""
-        # one of ours comes here if a subclass iterates in its own way, of which our state_dict() knows nothing
-        ours = isinstance(self._inner, (IndexSampler, BatchAccess))
-        of_sampler, of_iterator = None if ours else _state_of(self._inner), _state_of(self._iterator)
+        if self._tells is None:
+            inner, iterator = self._inner, self._iterator
+            # one of ours comes here if a subclass iterates in its own way, of which our state_dict() knows nothing
+            ours = isinstance(inner, (IndexSampler, BatchAccess))
+            self._tells = _stateful(None if ours else inner), _stateful(iterator)
+        of_sampler, of_iterator = map(_state_of, self._tells)
         if self._shuffled_from is not None:
             of_iterator = {"yielded": self._drawn, "generator": self._shuffled_from}
         if of_sampler is None and of_iterator is None:
@@ -147,7 +166,8 @@ class Walk:
             of_sampler, of_iterator = of_iterator.get("sampler_state"), of_iterator.get("sampler_iter_state")
         sampler = self._inner
         if type(sampler) is RandomSampler and isinstance(of_iterator, dict) and "generator" in of_iterator:
-            self._iterator, self._drawn = _from_torchdata(sampler, of_iterator), of_iterator["yielded"]
+            self._set_iterator(_from_torchdata(sampler, of_iterator))
+            self._drawn = of_iterator["yielded"]
             self._shuffled_from = of_iterator["generator"]
             return True
         restored = of_sampler is not None and isinstance(sampler, Stateful)
@@ -159,12 +179,18 @@ class Walk:
                 iterator.load_state_dict(of_iterator)
                 restored = True
             if restored:
-                self._iterator, self._drawn = iterator, drawn
+                self._set_iterator(iterator)
+                self._drawn = drawn
         return restored
 
 
+def _stateful(what: Any) -> Any:
+    """``what``, if it can say where it is."""
+    return what if isinstance(what, Stateful) else None
+
+
 def _state_of(what: Any) -> Any:
-    return copy.deepcopy(what.state_dict()) if isinstance(what, Stateful) else None
+    return None if what is None else copy.deepcopy(what.state_dict())
 
 
 def _from_torchdata(sampler: RandomSampler, saved: dict[str, Any]) -> Iterator[int]:
@@ -218,6 +244,8 @@ class WalkPlan:
     def __next__(self) -> Task:
         seq, self._seq = self._seq, self._seq + 1
         try:
+            if self._stream:
+                return Task(seq, (), self._nothing, size=self._walk.count() if self._batched else self._one())
             drawn = next(self._walk)
         except StopIteration:
             self._seq = seq  # an error keeps the number: it is delivered in a batch's place
@@ -226,13 +254,13 @@ class WalkPlan:
             drawn = [drawn]
         elif type(drawn) is not list:
             drawn = IndexBatch(drawn)
-        if self._stream:  # what its index sampler gives is counted alone
-            if isinstance(drawn, IndexBatch):
-                drawn.check()
-            return Task(seq, (), self._nothing, size=len(drawn))
         task = Task(seq, *self._keyed(drawn))
         task.sampler_state = self._walk.state()
         return task
+
+    def _one(self) -> int:
+        next(self._walk)
+        return 1
 
     def _keyed(self, drawn: list[Any]) -> tuple[Any, SampleKeys]:
         return _keyed(drawn, self._seed, self._epoch, fills=self._fills)

@@ -140,12 +140,7 @@ class _Position:
 
     def begin(self, task: Task, first: int, place: int, count: int) -> None:
         """Work on a chunk that begins at row ``first``, or on the collation of all rows, begins."""
-        self.task, self.first = task, first
-        self.report(place, count)
-
-    def report(self, place: int, count: int = 1) -> None:
-        """See :class:`~penstock.sample.Watch`."""
-        self.place, self.count, self.since = place, count, time.monotonic()
+        self.task, self.first, self.place, self.count, self.since = task, first, place, count, time.monotonic()
         self.calls += 1
 
     def described(self) -> str:
@@ -170,7 +165,9 @@ _local = _Local()
 
 def _report(place: int, count: int = 1) -> None:
     """The watch of jobs: of this module, so that a job does not keep alive what its threads share."""
-    _local.position.report(place, count)
+    position = _local.position
+    position.place, position.count, position.since = place, count, time.monotonic()
+    position.calls += 1
 
 
 class _Batch:

@@ -98,6 +98,12 @@ def _refused_first(_: dict[str, Any], theirs: Event, ours: Event, before: list[E
     return "stop" if sampled or (is_raised(theirs) and "DataLoaderIter requires" in theirs[3]) else ""
 
 
+def _plain_end(_: dict[str, Any], theirs: Event, ours: Event, before: list[Event]) -> Verdict:
+    del before
+    ended = theirs[0] == ours[0] == "ended" and theirs[1] == ours[1]
+    return "same" if ended and not ours[2] and theirs[2].startswith("user:") else ""
+
+
 def _rows_index(program: dict[str, Any], theirs: Event, ours: Event, before: list[Event]) -> Verdict:
     del before
     if not _has_rows(program.get("dataset", {})):
@@ -216,6 +222,12 @@ RULES: Final = (
         "a timeout without workers is refused before iter() opens the sampler or draws a random number",
         _refused_first,
         "before it opens the sampler or draws a random number",
+    ),
+    Rule(
+        "plain-end",
+        "the StopIteration at the end of an epoch has no value; torch passes on the one of a stream without batches",
+        _plain_end,
+        "It has no value",
     ),
     Rule(
         "index-of-rows",
