@@ -16,6 +16,7 @@ import pytest
 
 import penstock as ps
 from conftest import photographs
+from tests.asking import ASK, epochs
 
 N = 12
 
@@ -69,16 +70,6 @@ class Drawing:
         return iter(np.random.permutation(N).tolist())  # noqa: NPY002  # the global one
 
 
-ASK: dict[str, Callable[[Any], Any]] = {
-    "state_dict": lambda loader: (loader.state_dict(), loader.state_dict()),
-    "len": lambda loader: _tried(lambda: len(loader)),
-    "repr": repr,
-    "pickle": pickle.dumps,
-    "copy": copy.copy,
-    "stats": lambda loader: (str(loader.stats()), loader.left_out),
-    "attributes": lambda loader: [getattr(loader, name, None) for name in dir(loader) if name != "__abstractmethods__"],
-}
-
 LOADERS: dict[str, Callable[[], Any]] = {
     "shuffled": lambda: {"dataset": Numbers(), "shuffle": True},
     "foreign": lambda: {"dataset": Numbers(), "sampler": Drawing()},
@@ -93,13 +84,6 @@ WORKERS: dict[str, dict[str, Any]] = {
 }
 
 
-def _tried(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except TypeError as error:
-        return error
-
-
 def reseed() -> None:
     """Put the global generators to one place."""
     random.seed(7)
@@ -109,20 +93,6 @@ def reseed() -> None:
 def standing() -> Any:
     """Where the global generators are."""
     return random.getstate(), repr(np.random.get_state())  # noqa: NPY002  # as above
-
-
-def epochs(loader: Any, ask: Callable[[Any], Any] | None = None) -> list[Any]:
-    """Two epochs, as text; ``ask`` is called before them, in their middle, at their end and behind it."""
-    found: list[Any] = []
-    for _ in range(2):
-        for number, batch in enumerate(loader):
-            found.append(repr(batch))
-            if ask is not None and number in {0, 2}:
-                ask(loader)
-        if ask is not None:
-            ask(loader)
-        found.append(random.random())
-    return found
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -137,7 +107,7 @@ def test_asking_a_loader_changes_nothing(question: str, what: str, workers: str)
         return ps.DataLoader(batch_size=5, seed=3, **LOADERS[what](), **WORKERS[workers])
 
     unasked = made()
-    expected = epochs(unasked)
+    expected = epochs(unasked, random.random)
     unasked.close()
     loader = made()
     before, threads, processes = standing(), set(threading.enumerate()), set(multiprocessing.active_children())
@@ -150,7 +120,7 @@ def test_asking_a_loader_changes_nothing(question: str, what: str, workers: str)
     assert getattr(loader.dataset, "asked", []) == []
     assert getattr(loader.sampler, "opened", 0) + getattr(loader.dataset, "opened", 0) == 0
 
-    found = epochs(loader, ask)
+    found = epochs(loader, random.random, ask)
 
     loader.close()
     assert found == expected

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 import multiprocessing
-import pickle
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ torch = pytest.importorskip("torch")
 
 import penstock.torch as pt  # noqa: E402  # it needs torch
 from penstock.errors import StateError  # noqa: E402  # as above
+from tests.asking import ASK, epochs  # noqa: E402  # as above
 
 TORCHS = torch.utils.data.DataLoader
 N = 12
@@ -78,18 +77,6 @@ class Drawing(pt.Sampler[int]):
         return iter(torch.randperm(N).tolist())
 
 
-ASK: dict[str, Callable[[Any], Any]] = {
-    "state_dict": lambda loader: loader.state_dict(),
-    "state_dict twice": lambda loader: (loader.state_dict(), loader.state_dict()),
-    "len": len,
-    "repr": repr,
-    "pickle": pickle.dumps,
-    "copy": copy.copy,
-    "stats": lambda loader: (str(loader.stats()), loader.left_out),
-    "attributes": lambda loader: [getattr(loader, name, None) for name in dir(loader) if name != "__abstractmethods__"],
-    "isinstance": lambda loader: [hasattr(loader, name) for name in ("state_dict", "__len__", "set_epoch", "x")],
-}
-
 LOADERS: dict[str, Callable[[], Any]] = {
     "shuffled": lambda: {"dataset": Numbers(), "shuffle": True},
     "own generator": lambda: {"dataset": Numbers(), "shuffle": True, "generator": torch.Generator().manual_seed(3)},
@@ -117,23 +104,14 @@ def standing() -> Any:
     return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())  # noqa: NPY002  # as above
 
 
+def draw() -> float:
+    """From torch's global generator."""
+    return float(torch.rand(1))
+
+
 def made(kind: Any, what: str, workers: str) -> Any:
     """A loader of class ``kind``."""
     return kind(**{"batch_size": 5, **LOADERS[what](), **WORKERS[workers]})
-
-
-def epochs(loader: Any, ask: Callable[[Any], Any] | None = None) -> list[Any]:
-    """Two epochs, as text; ``ask`` is called before them, in their middle, at their end and behind it."""
-    found: list[Any] = []
-    for _ in range(2):
-        for number, batch in enumerate(loader):
-            found.append(repr(batch))
-            if ask is not None and number in {0, 2}:
-                ask(loader)
-        if ask is not None:
-            ask(loader)
-        found.append(torch.rand(1).item())
-    return found
 
 
 @pytest.mark.parametrize("workers", WORKERS)
@@ -143,7 +121,7 @@ def test_asking_changes_no_batch_and_no_random_number(question: str, what: str, 
     """Two epochs are torch's, with torch's random numbers, whoever asks before, within and behind them."""
     ask = ASK[question]
     reseed()
-    theirs = epochs(made(TORCHS, what, workers))
+    theirs = epochs(made(TORCHS, what, workers), draw)
     reseed()
     loader = made(pt.DataLoader, what, workers)
     before, threads, processes = standing(), set(threading.enumerate()), set(multiprocessing.active_children())
@@ -156,7 +134,7 @@ def test_asking_changes_no_batch_and_no_random_number(question: str, what: str, 
     assert getattr(loader.dataset, "asked", []) == []
     assert getattr(loader.sampler, "opened", 0) + getattr(loader.dataset, "opened", 0) == 0
 
-    ours = epochs(loader, ask)
+    ours = epochs(loader, draw, ask)
 
     loader.close()
     assert ours == theirs
@@ -183,7 +161,7 @@ def test_a_state_from_before_the_epoch_begins_it_alike(what: str, workers: str) 
     reseed()
     loader = made(pt.DataLoader, what, workers)
     state = json.loads(json.dumps(loader.state_dict()))
-    whole = [found for found in epochs(loader) if isinstance(found, str)]
+    whole = [found for found in epochs(loader, draw) if isinstance(found, str)]
     loader.close()
     torch.manual_seed(99)
     again = made(pt.DataLoader, what, workers)
@@ -191,7 +169,7 @@ def test_a_state_from_before_the_epoch_begins_it_alike(what: str, workers: str) 
     again.load_state_dict(state)
 
     assert again.state_dict() == state
-    assert [found for found in epochs(again) if isinstance(found, str)] == whole
+    assert [found for found in epochs(again, draw) if isinstance(found, str)] == whole
     again.close()
 
 
