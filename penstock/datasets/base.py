@@ -250,12 +250,10 @@ def fetch(
         What the dataset raised, of its own type, with the index noted. A ``StopIteration`` (which would end the epoch
         silently) becomes a :class:`SampleError`.
     """
-    if isinstance(indices, IndexBatch) and (isinstance(dataset, Wrapper) or not getattr(dataset, "__getitems__", None)):
-        indices.check()
     if isinstance(dataset, Wrapper) and _is_last_word(dataset, "fetch_samples"):
-        samples = dataset.fetch_samples(indices, keys, watch)
+        samples = dataset.fetch_samples(_iterable(indices), keys, watch)
     elif _has_load_samples(dataset) or not getattr(dataset, "__getitems__", None):
-        samples = list(iter_samples(dataset, indices, keys, watch))
+        samples = list(iter_samples(dataset, _iterable(indices), keys, watch))
     elif seeds_globals():
         samples = _get_singly(dataset, indices, keys, watch)
     else:
@@ -269,6 +267,12 @@ def fetch(
             indices=_shown(indices),
         )
     return list(samples)
+
+
+def _iterable(indices: Sequence[Any]) -> Sequence[Any]:
+    if isinstance(indices, IndexBatch):
+        indices.check()
+    return indices
 
 
 def fetch_one(dataset: Any, index: Any, keys: SampleKeys) -> Any:

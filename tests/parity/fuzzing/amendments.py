@@ -58,10 +58,7 @@ def _stops(program: dict[str, Any], difference: Difference) -> bool:
     ours = difference.ours
     stops: bool = program.get("loader", {}).get("collate_fn") == "stops" or _fails_with(program, "StopIteration")
     stops = stops or any(op.get("value") == "stops" for op in program.get("ops", ()))
-    unordered = (
-        program.get("loader", {}).get("in_order") is False
-    )  # then events are sorted, and another one may be first
-    return bool(stops) and (unordered or (is_own(ours) and "StopIteration was raised" in ours[3]))
+    return bool(stops) and is_own(ours) and "StopIteration was raised" in ours[3]
 
 
 def _stream_fails(program: dict[str, Any], _: Difference) -> bool:

@@ -52,7 +52,9 @@ def _amended(program: dict[str, Any], result: Result, ours: list[Event], run: Ru
     tried: list[tuple[Amendment, ...]] = []
     best, chosen = result, tuple[Amendment, ...]()
     while best.difference is not None:
-        concerned = [a for a in AMENDMENTS if a not in chosen and a.concerns(program, best.difference)]
+        left = [amendment for amendment in AMENDMENTS if amendment not in chosen]
+        # events without an order are sorted: the first that differs need not be the one that is meant
+        concerned = [a for a in left if _is_unordered(program) or a.concerns(program, best.difference)]
         sets = [(*chosen, a) for a in concerned] + ([(*chosen, *concerned)] if len(concerned) > 1 else [])
         found, before = None, best
         for amendments in sets:
@@ -82,7 +84,7 @@ def _amended_run(program: dict[str, Any], amendments: tuple[Amendment, ...], run
 
 
 def _compared(program: dict[str, Any], theirs: list[Event], ours: list[Event]) -> Result:
-    if program.get("loader", {}).get("in_order") is False:
+    if _is_unordered(program):
         theirs, ours = _unordered(theirs), _unordered(ours)
     result, i, j = Result(), 0, 0
     while i < len(theirs) or j < len(ours):
@@ -103,6 +105,10 @@ def _compared(program: dict[str, Any], theirs: list[Event], ours: list[Event]) -
         result.events += 1
         result.batches += two[0] == "batch"
     return result
+
+
+def _is_unordered(program: dict[str, Any]) -> bool:
+    return program.get("loader", {}).get("in_order") is False
 
 
 def _unordered(events: list[Event]) -> list[Event]:
