@@ -118,9 +118,12 @@ def _unordered(events: list[Event]) -> list[Event]:
     return [(*next(ordered), event[-1]) if event in came else event for event in events]
 
 
-def _sortable(event: Event) -> tuple[str, str, str]:
-    """Errors by what the user's code said: their types may differ, and are meant to."""
-    return event[0], repr(event[4]) if event[0] == "raised" else "", repr(event)
+def _sortable(event: Event) -> tuple[str, ...]:
+    """Errors by what the user's code said, then by the type of Python's that they are of: the rest may differ."""
+    if event[0] != "raised":
+        return event[0], repr(event)
+    kinds = event[2][event[2].index("PenstockError") + 1 :] if "PenstockError" in event[2] else event[2]
+    return event[0], repr(event[4]), kinds[0], repr(event)
 
 
 def _unplaced(event: Event) -> Event:
