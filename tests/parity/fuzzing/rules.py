@@ -112,7 +112,8 @@ def _rows_index(program: dict[str, Any], theirs: Event, ours: Event, before: lis
         is_raised(theirs)
         and is_raised(ours)
         and theirs[4:] == ours[4:]
-        and {theirs[2][0], ours[2][0]} == {"IndexError"}
+        and theirs[2][0] in {"IndexError", "TypeError"}
+        and ours[2][0] == "IndexError"
     ):
         return "same"
     return "stop" if theirs[0] in {"raised", "batch"} and _odd_indices(program.get("sampler")) else ""
