@@ -72,9 +72,6 @@ class LoaderIterator:
         Told of each batch that is delivered, where batches may come without some of their samples.
     """
 
-    _asks_again = False
-    """Whether a plan is asked for more behind an error of the sampler, which has taken a batch's number then."""
-
     def __init__(
         self,
         loader: Owner,
@@ -200,7 +197,7 @@ class LoaderIterator:
             except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
                 self._ready[self._planned] = Done(self._planned, error=error)
                 self._in_flight, self._planned = self._in_flight + 1, self._planned + 1
-                self._plan_ended = not self._asks_again
+                self._plan_ended = not getattr(self._plan, "numbers_errors", False)
                 continue
             self._planned = task.seq + 1
             if task.seq not in self._delivered_before or not len(task.indices):

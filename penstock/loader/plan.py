@@ -39,7 +39,11 @@ _logger = logging.getLogger(__name__)
 
 
 class Plan(Protocol):
-    """The tasks of one epoch, in order."""
+    """The tasks of one epoch, in order.
+
+    An error that it raises ends the epoch, unless it has ``numbers_errors``, true: an error then takes the number of a
+    task, and what follows can be asked for.
+    """
 
     def __iter__(self) -> Iterator[Task]: ...
 

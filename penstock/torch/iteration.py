@@ -49,7 +49,6 @@ class DataLoaderIterator(LoaderIterator):
     """
 
     _loader: Terms
-    _asks_again = True
 
     def __init__(self, terms: Terms, epoch: Epoch, backend: Backend, limit: int) -> None:
         self._epoch = epoch

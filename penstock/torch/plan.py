@@ -223,6 +223,9 @@ class WalkPlan:
         Whether the dataset fills, and wants indices as an array.
     """
 
+    numbers_errors = True
+    """As torch's loader, which asks a sampler again that has raised."""
+
     def __init__(
         self,
         walk: Walk,

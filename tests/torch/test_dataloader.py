@@ -199,3 +199,29 @@ def test_what_cannot_be_pickled_is_hinted_at() -> None:
         pytest.raises((AttributeError, pickle.PicklingError)),
     ):
         iter(loader)
+
+
+class FailsOnce(ps.SequentialSampler):
+    """A sampler with random access whose order cannot be had the first time."""
+
+    failed = False
+
+    def order(self, start: int, stop: int, epoch: int | None = None) -> Any:
+        """As the base, but once."""
+        if not self.failed:
+            self.failed = True
+            raise OSError("the order's file is being copied")
+        return super().order(start, stop, epoch)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_epoch_ends_behind_an_error_of_a_sampler_with_random_access(num_workers: int) -> None:
+    """It is asked for positions: which ones are behind the error is not known. The next epoch is whole."""
+    numbers = pt.TensorDataset(torch.arange(6))
+    loader = pt.DataLoader(numbers, 2, sampler=FailsOnce(range(6)), num_workers=num_workers, stall_timeout=5)
+    walk = iter(loader)
+
+    with pytest.raises(OSError, match="being copied"):
+        next(walk)
+    assert next(walk, None) is None
+    assert [x.tolist() for (x,) in loader] == [[0, 1], [2, 3], [4, 5]]
