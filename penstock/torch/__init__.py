@@ -34,17 +34,17 @@ from penstock.samplers import (  # noqa: E402  # as above
     DistributedWeightedSampler,
     RepeatFactorSampler,
 )
-from penstock.torch.adopting import adopt  # noqa: E402  # as above
-from penstock.torch.checks import check  # noqa: E402  # as above
 from penstock.torch.collate import as_tensors, default_collate, default_convert  # noqa: E402  # as above
-from penstock.torch.dataloader import DataLoader, StatefulDataLoader  # noqa: E402  # as above
 from penstock.torch.datasets import ConcatDataset, StackDataset, Subset, TensorDataset, random_split  # noqa: E402  # as above
-from penstock.torch.normalizing import normalize_on_device  # noqa: E402  # as above
-from penstock.torch.prefetching import prefetch  # noqa: E402  # as above
+from penstock.torch.device.normalizing import normalize_on_device  # noqa: E402  # as above
+from penstock.torch.device.prefetching import prefetch  # noqa: E402  # as above
+from penstock.torch.loader.adopting import adopt  # noqa: E402  # as above
+from penstock.torch.loader.dataloader import DataLoader, StatefulDataLoader  # noqa: E402  # as above
+from penstock.torch.loader.stateful import Stateful  # noqa: E402  # as above
 from penstock.torch.samplers import StatefulDistributedSampler  # noqa: E402  # as above
-from penstock.torch.stateful import Stateful  # noqa: E402  # as above
 
 if TYPE_CHECKING:
+    from penstock.doctor import check
     from penstock.torch.vision import ImageFolder, compile  # noqa: A004  # torch.compile's word
 
 __all__ = [
@@ -86,8 +86,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in {"ImageFolder", "compile"}:
-        raise AttributeError(f"module 'penstock.torch' has no attribute {name!r}")
-    from penstock.torch import vision  # torchvision is optional, and slow to import
+    if name == "check":
+        from penstock import doctor  # above this package, which only re-exports its function
 
-    return getattr(vision, name)
+        return doctor.check
+    if name in {"ImageFolder", "compile"}:
+        from penstock.torch import vision  # torchvision is optional, and slow to import
+
+        return getattr(vision, name)
+    raise AttributeError(f"module 'penstock.torch' has no attribute {name!r}")

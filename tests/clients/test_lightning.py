@@ -1,6 +1,6 @@
 """Lightning (``pytorch_lightning``): ``Trainer.fit`` with validation, data modules, combined loaders, checkpoints.
 
-``tests/torch/test_lightning.py`` holds what Lightning does to a loader; here whole runs are compared.
+``tests/torch/loader/test_lightning.py`` holds what Lightning does to a loader; here whole runs are compared.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from penstock.torch import dataloader  # noqa: E402  # torch is there now
+from penstock.torch.loader import dataloader  # noqa: E402  # torch is there now
 from tests.parity.fuzzing.amendments import AMENDMENTS  # noqa: E402  # as above
 from tests.parity.fuzzing.compare import check  # noqa: E402  # as above
 from tests.parity.fuzzing.generate import generate  # noqa: E402  # as above

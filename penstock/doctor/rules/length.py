@@ -1,0 +1,34 @@
+"""Rule length: a map-style dataset that does not say how long it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch.utils.data
+
+from penstock.doctor.findings import Finding
+from penstock.doctor.subject import Subject
+from penstock.samplers import RandomSampler, SequentialSampler
+
+__all__ = ["find"]
+
+_BY_LENGTH = (
+    torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler, SequentialSampler, RandomSampler,
+)  # fmt: skip
+
+
+def find(subject: Subject) -> Iterator[Finding]:
+    """A ``__len__`` that is missing or fails, where the loader's sampler needs it."""
+    if subject.is_stream or (subject.loader is not None and not isinstance(subject.loader.sampler, _BY_LENGTH)):
+        return
+    kind = type(subject.dataset).__qualname__
+    advice = "Define __len__, returning the number of samples, or give the loader a sampler of its own."
+    if not hasattr(type(subject.dataset), "__len__"):
+        text = f"{kind} has no __len__, and without it a sampler does not know which indices there are."
+        yield Finding("length", "error", "dataset", text, advice)
+        return
+    try:
+        len(subject.dataset)
+    except Exception as error:  # noqa: BLE001  # the user's code may raise anything: that is the finding
+        text = f"len() of it fails: {type(error).__name__}: {error}."
+        yield Finding("length", "error", f"dataset ({kind}.__len__)", text, advice)

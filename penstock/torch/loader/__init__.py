@@ -1,0 +1,1 @@
+"""The DataLoader with torch's arguments, order, random draws and errors."""

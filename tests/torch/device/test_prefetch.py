@@ -1,0 +1,805 @@
+"""Prefetching to a device: what waits for what, who holds which memory, and where a resumed run goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import pickle
+import traceback
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import penstock as ps  # noqa: E402  # it needs torch
+import penstock.torch as pt  # noqa: E402  # as above
+from penstock.errors import ArgumentError  # noqa: E402  # as above
+from penstock.slots import SlotPool  # noqa: E402  # as above
+from penstock.torch.device import prefetching  # noqa: E402  # as above
+from penstock.torch.device.prefetching import Prefetcher, prefetch  # noqa: E402  # as above
+from penstock.torch.loader.saving import Mark  # noqa: E402  # as above
+
+META = torch.device("meta")
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+class FakeEvent:
+    """Done when the device is told to be."""
+
+    def __init__(self, device: FakeStreams) -> None:
+        self._device = device
+        device.events.append(self)
+        self.number = len(device.events)
+
+    def query(self) -> bool:
+        """Whether the device came this far."""
+        return self.number <= self._device.done
+
+    def synchronize(self) -> None:
+        """Let the device come this far."""
+        self._device.log.append(("synchronize", self.number))
+        self._device.done = max(self._device.done, self.number)
+
+
+class FakeStream:
+    """Notes what it is told."""
+
+    def __init__(self, device: FakeStreams, name: str) -> None:
+        self._device, self.name = device, name
+
+    def wait_stream(self, other: FakeStream) -> None:
+        """Note it."""
+        self._device.log.append((self.name, "waits for stream", other.name))
+
+    def wait_event(self, event: FakeEvent) -> None:
+        """Note it."""
+        self._device.log.append((self.name, "waits for event", event.number))
+
+    def record_event(self) -> FakeEvent:
+        """Note it."""
+        event = FakeEvent(self._device)
+        self._device.log.append((self.name, "records event", event.number))
+        return event
+
+    def synchronize(self) -> None:
+        """Let the device finish."""
+        self._device.log.append(("synchronize", self.name))
+        self._device.done = len(self._device.events)
+
+
+class FakeStreams:
+    """Stands for a device with streams: meta tensors are its memory, and it has done what ``done`` says."""
+
+    device = META
+
+    def __init__(self) -> None:
+        self.log: list[tuple[Any, ...]] = []
+        self.events: list[FakeEvent] = []
+        self.done = 0
+        self.main = self.active = FakeStream(self, "main")
+
+    def side(self) -> FakeStream:
+        """A new one."""
+        return FakeStream(self, "side")
+
+    def current(self) -> FakeStream:
+        """The one that is active."""
+        return self.active
+
+    @contextlib.contextmanager
+    def on(self, stream: FakeStream) -> Iterator[None]:
+        """Make it the active one."""
+        before, self.active = self.active, stream
+        try:
+            yield
+        finally:
+            self.active = before
+
+    def record(self, tensor: Any, stream: FakeStream) -> None:
+        """Note it."""
+        assert tensor.device == META
+        self.log.append((stream.name, "records", tuple(tensor.shape)))
+
+    def is_resident(self, tensor: Any) -> bool:
+        """Whether it lies on this device."""
+        return bool(tensor.device == META)
+
+
+class Source:
+    """A loader that says how far it was drawn, and has a state."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self.batches, self.drawn, self.epoch, self.closed = batches, 0, 0, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            while self.drawn < len(self.batches):
+                self.drawn += 1
+                batch = self.batches[self.drawn - 1]
+                if isinstance(batch, Exception):
+                    raise batch
+                yield batch
+        finally:
+            self.closed += 1
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far."""
+        return {"drawn": self.drawn, "epoch": self.epoch}
+
+    def load_state_dict(self, state: Any) -> None:
+        """So far."""
+        self.drawn, self.epoch = state["drawn"], state["epoch"]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another one."""
+        self.drawn, self.epoch = 0, epoch
+
+    def stats(self) -> str:
+        """Anything."""
+        return "stats"
+
+
+class Failing:
+    """A loader whose iterator goes on behind errors."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def __iter__(self) -> Any:
+        return FailingIterator(iter(self.items))
+
+
+class FailingIterator:
+    """Raises errors among its items."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        item = next(self._items)
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+
+class Watched:
+    """Notes on which stream it is moved."""
+
+    def __init__(self, streams: FakeStreams) -> None:
+        self._streams = streams
+
+    def to(self, device: Any) -> str:
+        """Where it is moved."""
+        assert device == META
+        return self._streams.active.name
+
+
+def on_streams(loader: Any, **kwargs: Any) -> tuple[FakeStreams, Prefetcher]:
+    """A prefetcher on what stands for a device with streams."""
+    streams = FakeStreams()
+    return streams, Prefetcher(loader, META, streams=streams, **kwargs)
+
+
+def numbers(count: int) -> list[Any]:
+    """Batches that tell themselves apart by their shape."""
+    return [torch.zeros(n + 1) for n in range(count)]
+
+
+# order of streams
+
+
+def test_copy_and_transform_run_on_the_side_stream() -> None:
+    """Nothing is queued on the training step's stream but the wait."""
+    streams = FakeStreams()
+    seen = []
+
+    def transform(batch: Any) -> Any:
+        seen.append(streams.active.name)
+        return batch
+
+    got = list(Prefetcher([[Watched(streams)]] * 3, META, transform, streams=streams))
+
+    assert got == [["side"]] * 3
+    assert seen == ["side"] * 3
+    assert streams.active is streams.main
+
+
+def test_a_batch_is_handed_over_behind_its_event() -> None:
+    """The event is recorded after the copy; the stream that is current at that moment waits for this very event."""
+    streams, walk = on_streams(numbers(4))
+    handed = []
+    for batch in walk:
+        position = len(streams.log)
+        number = batch.shape[0]
+        assert streams.log.index(("side", "records event", number)) < position
+        handed.append(streams.log[position - 2 :])
+        streams.main.name = f"stream of step {number}"  # the next batch is asked for on another one
+
+    names = ["main", "stream of step 1", "stream of step 2", "stream of step 3"]
+    assert handed == [[(name, "waits for event", n), (name, "records", (n,))] for n, name in enumerate(names, start=1)]
+
+
+def test_every_tensor_of_a_batch_is_recorded_where_it_is_used() -> None:
+    """In any structure, and whatever the transform made of it: its memory is not used again under the step."""
+
+    class Pair(NamedTuple):
+        x: Any
+        y: Any
+
+    @dataclass
+    class Detection:
+        boxes: Any
+        name: str
+
+    class Custom:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+        def to(self, device: Any, non_blocking: bool) -> Custom:
+            return Custom(self.x.to(device))
+
+    batch = [
+        torch.zeros(1),
+        {"a": (torch.zeros(2), "text"), "b": Pair(torch.zeros(3), 5)},
+        Detection([torch.zeros(4)], "d"),
+        Custom(torch.zeros(5)),
+    ]
+    streams, walk = on_streams([batch], transform=lambda b: [*b, torch.zeros(6, device=META)])
+
+    (got,) = walk
+
+    recorded = sorted(entry[2] for entry in streams.log if entry[:2] == ("main", "records"))
+    assert recorded == [(n,) for n in range(1, 7)]
+    assert got[1]["a"][1] == "text"
+
+
+def test_the_side_stream_waits_once_for_what_was_queued_before() -> None:
+    """A transform's parameters may have been made just before; waiting at every batch would end all overlap."""
+    streams, walk = on_streams(numbers(5))
+
+    list(walk)
+
+    assert streams.log[0] == ("side", "waits for stream", "main")
+    assert [entry[1] for entry in streams.log].count("waits for stream") == 1
+
+
+def test_a_batch_that_is_on_the_device_is_waited_for() -> None:
+    """What a loader computed on the device is done, and its memory kept, before the side stream reads it."""
+    streams, walk = on_streams([[torch.zeros(7, device=META), torch.zeros(2)]])
+
+    list(walk)
+
+    assert streams.log[1:4] == [
+        ("side", "waits for stream", "main"),
+        ("side", "records event", 1),
+        ("side", "records", (7,)),
+    ]
+
+
+def test_workers_start_before_the_device_does() -> None:
+    """The loader is iterated first: what it forks is forked from a process that has not touched the device for this."""
+    order = []
+
+    class Loader:
+        def __iter__(self) -> Iterator[Any]:
+            order.append("loader")
+            return iter([])
+
+    streams, prefetcher = on_streams(Loader())
+    side = streams.side()
+
+    def started() -> FakeStream:
+        order.append("stream")
+        return side
+
+    streams.side = started  # type: ignore[method-assign]  # a fake's fake
+
+    list(prefetcher)
+
+    assert order == ["loader", "stream"]
+
+
+# host memory
+
+
+class Host:
+    """Batches over one pool's slots, and who is alive of them."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def __iter__(self) -> Iterator[Any]:
+        for n in range(self.count):
+            tensor = torch.zeros(n + 1)
+            self.alive.add(tensor)
+            yield [tensor]
+            del tensor
+
+    def shapes(self) -> list[int]:
+        """Of those alive."""
+        return sorted(tensor.numel() for tensor in self.alive)
+
+
+def test_host_memory_is_kept_until_its_copy_is_done() -> None:
+    """A slot that is refilled under the copy would send the next batch's pixels."""
+    host = Host(5)
+    streams, prefetcher = on_streams(host, depth=1)
+    walk = iter(prefetcher)
+    for _ in range(3):
+        next(walk)
+    all_kept = host.shapes()
+    streams.done = 2
+
+    next(walk)
+
+    assert all_kept == [1, 2, 3, 4]
+    assert host.shapes() == [3, 4, 5]
+
+
+def test_a_type_that_moves_in_place_keeps_its_host_memory_too() -> None:
+    """Its ``to`` drops the host tensors while the copy has only been queued."""
+
+    class InPlace:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+        def to(self, device: Any) -> InPlace:
+            self.x = self.x.to(device)
+            return self
+
+    tensor = torch.zeros(1)
+    alive = weakref.ref(tensor)
+    streams, prefetcher = on_streams(iter([InPlace(tensor), None]), depth=1)
+    del tensor
+    walk = iter(prefetcher)
+    moved = next(walk)
+    kept = alive() is not None
+    streams.done = 9
+    next(walk)
+
+    assert moved.x.device == META
+    assert kept
+    assert alive() is None
+
+
+def test_a_type_that_shows_no_tensors_is_kept_whole() -> None:
+    """Host memory that cannot be seen belongs to an object that can be held."""
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    class Opaque:
+        def __init__(self) -> None:
+            alive.add(self)
+
+        def to(self, device: Any) -> str:
+            return "moved"
+
+    streams, prefetcher = on_streams((Opaque() for _ in range(3)), depth=1)
+    walk = iter(prefetcher)
+    next(walk)
+    kept = len(alive)
+    streams.done = 9
+    list(walk)
+
+    assert kept == 1
+    assert len(alive) == 0
+
+
+def test_an_iterator_that_ended_holds_no_memory() -> None:
+    """Though somebody keeps it."""
+    host = Host(3)
+    streams, prefetcher = on_streams(host)
+    walk = iter(prefetcher)
+    count = len(list(walk))
+
+    assert (count, streams.done) == (3, 3)
+    assert host.shapes() == []
+    assert list(walk) == []
+
+
+def test_slots_are_given_back_on_the_side_stream() -> None:
+    """There the fence of a slot waits for copies alone; on the step's stream it would wait for the step."""
+    streams = FakeStreams()
+    given_back = []
+
+    class Lock:
+        def __call__(self, address: int, nbytes: int) -> Any:
+            return lambda: None
+
+        def fence(self) -> Any:
+            given_back.append(streams.active.name)
+            return lambda: True
+
+    pool = SlotPool(page_lock=Lock())
+
+    def batches() -> Iterator[Any]:
+        for _ in range(5):
+            yield [torch.from_numpy(pool.take(64).bytes())]
+
+    for _ in Prefetcher(batches(), META, streams=streams):
+        streams.done = len(streams.events)
+
+    assert given_back == ["side"] * 5
+
+
+def test_a_break_waits_for_copies_before_memory_goes() -> None:
+    """Copies ahead are finished, and their host memory is still there at that moment; the loader's iterator ends."""
+    host = Host(9)
+    streams, prefetcher = on_streams(host, depth=2)
+    at_synchronize = []
+    synchronize = FakeEvent.synchronize
+
+    class Event(FakeEvent):
+        def synchronize(self) -> None:
+            at_synchronize.append((self.number, host.shapes()))
+            synchronize(self)
+
+    streams.side = lambda: side  # type: ignore[method-assign]  # a fake's fake
+    side = FakeStream(streams, "side")
+    side.record_event = lambda: Event(streams)  # type: ignore[method-assign]  # as above
+    for number, _ in enumerate(prefetcher):
+        if number == 2:
+            break
+    gc.collect()
+
+    assert at_synchronize == [(n, list(range(n, 6))) for n in range(1, 6)]
+    assert host.shapes() == []
+
+
+def test_closing_ends_the_loaders_iterator() -> None:
+    """close() is idempotent, and passed on."""
+    source = Source(numbers(5))
+    inner = iter(source)
+    _, prefetcher = on_streams(inner)
+    walk = iter(prefetcher)
+    next(walk)
+
+    walk.close()  # type: ignore[attr-defined]  # an iterator with a close, as the loader's
+    walk.close()  # type: ignore[attr-defined]  # as above
+
+    assert source.closed == 1
+    assert list(walk) == []
+
+
+def test_a_failed_transform_leaves_no_copy_reading() -> None:
+    """The batch's copy is finished before its memory goes with the error."""
+    streams, walk = on_streams(numbers(1), transform=lambda batch: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        list(walk)
+
+    assert ("synchronize", "side") in streams.log
+
+
+# what is drawn when
+
+
+@pytest.mark.parametrize(
+    ("depth", "drawn"), [(1, [1, 3, 4, 5, 6, 7, 8]), (2, [1, 3, 5, 6, 7, 8]), (4, [1, 3, 5, 7, 8])]
+)
+def test_the_first_batch_waits_for_no_other(depth: int, drawn: list[int]) -> None:
+    """Then one more is drawn with each batch until ``depth`` are ahead."""
+    source = Source(numbers(8))
+    _, prefetcher = on_streams(source, depth=depth)
+    got = []
+    walk = iter(prefetcher)
+    for _ in drawn:
+        next(walk)
+        got.append(source.drawn)
+
+    assert got == drawn
+
+
+def test_batches_come_in_order_and_all() -> None:
+    """Every depth gives the loader's batches."""
+    for depth in range(1, 7):
+        _, walk = on_streams(numbers(5), depth=depth)
+        assert [tuple(batch.shape) for batch in walk] == [(n,) for n in range(1, 6)]
+
+
+def test_errors_come_in_their_turn() -> None:
+    """Batches before an error are handed over first, those behind it afterwards, as by the loader itself."""
+    items: list[Any] = [torch.zeros(1), torch.zeros(2), ValueError("third"), torch.zeros(4), KeyError("fifth")]
+    _, prefetcher = on_streams(Failing(items), depth=3)
+    walk, got = iter(prefetcher), []
+    while True:
+        try:
+            got.append(next(walk).shape[0])
+        except StopIteration:
+            break
+        except (ValueError, KeyError) as error:
+            got.append(error.args[0])
+
+    assert got == [1, 2, "third", 4, "fifth"]
+
+
+def test_nothing_is_drawn_behind_an_error_before_it_is_raised() -> None:
+    """Most programs end there: what comes behind it would be read for nobody."""
+    items = iter([torch.zeros(1), torch.zeros(2), ValueError("third"), torch.zeros(4)])
+    _, prefetcher = on_streams(FailingIterator(items), depth=3)
+    walk = iter(prefetcher)
+    next(walk)
+    next(walk)
+    with pytest.raises(ValueError, match="third"):
+        next(walk)
+
+    assert next(items).shape == (4,)
+
+
+def test_a_kept_error_keeps_no_iterator() -> None:
+    """A notebook keeps the last traceback: the loader's workers are not to live as long."""
+    _, prefetcher = on_streams(Failing([torch.zeros(1), ValueError("second")]))
+    walk = iter(prefetcher)
+    next(walk)
+    with pytest.raises(ValueError, match="second") as caught:
+        next(walk)
+    alive = weakref.ref(walk)
+    shown = "".join(traceback.format_exception(caught.value))
+    del walk
+
+    assert alive() is None
+    assert "raise item" in shown
+
+
+# on a device without streams
+
+
+def test_on_the_cpu_batches_stay_what_they_are() -> None:
+    """No copy, no look-ahead, the same objects; the transform is applied."""
+    batches = [[torch.ones(2), "a"], {"b": 1}]
+    source = Source(batches)
+    walk = iter(prefetch(source, "cpu"))
+
+    first = next(walk)
+    drawn = source.drawn
+
+    assert first is batches[0]
+    assert drawn == 1
+    assert next(walk) is batches[1]
+    assert list(prefetch([1, 2], "cpu", transform=lambda x: x * 10)) == [10, 20]
+
+
+def test_a_device_without_streams_gets_a_plain_copy() -> None:
+    """Moved when asked for."""
+    source = Source(numbers(3))
+    walk = iter(prefetch(source, "meta"))
+    first = next(walk)
+
+    assert first.device == META
+    assert source.drawn == 1
+
+
+# states
+
+
+@pytest.mark.parametrize("module", [ps, pt])
+@pytest.mark.parametrize("streams", [None, FakeStreams()])
+@pytest.mark.parametrize("taken", range(8))
+def test_a_state_counts_what_was_handed_over(taken: int, streams: Any, module: Any) -> None:
+    """After each batch, before the first and at the end: the loader goes on with the batch that comes next."""
+
+    def loader() -> Any:
+        kind = {"collate_fn": lambda samples: [np.array(samples)], "num_workers": 1, "workers": "threads"}
+        return module.DataLoader(list(range(20)), 3, shuffle=True, seed=3, **kind)
+
+    def values(batches: Any) -> list[Any]:
+        return [batch[0].tolist() for batch in batches]
+
+    one = loader()
+    reference = values(one) + values(one)
+    prefetcher = Prefetcher(loader(), torch.device("cpu"), depth=3, streams=streams)
+    walk = iter(prefetcher)
+    got = values(next(walk) for _ in range(min(taken, 7)))
+    if taken == 7:
+        next(walk, None)
+        assert prefetcher.state_dict() == prefetcher.loader.state_dict()
+    state = prefetcher.state_dict()
+    resumed = Prefetcher(loader(), torch.device("cpu"))
+    resumed.load_state_dict(state)
+    got += values(resumed)
+    if taken != 7:
+        got += values(resumed)
+
+    assert got == reference
+
+
+def test_a_state_is_written_down_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefetching notes where the loader is, and has no state written with each batch."""
+    written: list[int] = []
+    write = Mark.state
+
+    def counted(mark: Mark) -> dict[str, Any]:
+        written.append(mark.live.batches)
+        return write(mark)
+
+    monkeypatch.setattr(Mark, "state", counted)
+    prefetched = Prefetcher(pt.DataLoader(list(range(20)), 3), META, depth=3, streams=FakeStreams())
+    walk = iter(prefetched)
+    next(walk), next(walk)
+
+    assert written == []
+    assert prefetched.state_dict()["_num_yielded"] == 2
+    assert written == [2]
+
+
+class Counting(pt.DataLoader[Any]):
+    """A loader with a state of its own."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """More than its base's."""
+        return {**super().state_dict(), "mine": True}
+
+
+def test_a_subclass_has_the_last_word_on_its_state() -> None:
+    """What it overrides is asked."""
+    prefetched = Prefetcher(Counting(list(range(20)), 3), META, depth=3, streams=FakeStreams())
+
+    next(iter(prefetched))
+
+    assert prefetched.state_dict()["mine"]
+
+
+def test_an_older_iterator_does_not_speak_for_a_newer() -> None:
+    """The state is the newest iterator's, as a loader's is."""
+    source = Source(numbers(9))
+    _, prefetcher = on_streams(source)
+    old = iter(prefetcher)
+    next(old)
+    source.drawn = 0
+    new = iter(prefetcher)
+    next(new)
+    source.drawn = 5
+    next(old)
+
+    assert prefetcher.state_dict()["drawn"] == 1
+
+
+def test_setting_epoch_or_state_forgets_the_position() -> None:
+    """What the loader was told last is what counts."""
+    source = Source(numbers(9))
+    _, prefetcher = on_streams(source)
+    walk = iter(prefetcher)
+    next(walk)
+    prefetcher.set_epoch(4)
+    fresh = prefetcher.state_dict()
+    next(iter(prefetcher))
+    prefetcher.load_state_dict({"drawn": 7, "epoch": 2})
+
+    assert fresh == {"drawn": 0, "epoch": 4}
+    assert prefetcher.state_dict() == {"drawn": 7, "epoch": 2}
+
+
+def test_a_state_is_the_users_own() -> None:
+    """Changing it changes nothing here."""
+    _, prefetcher = on_streams(Source(numbers(3)))
+    walk = iter(prefetcher)
+    next(walk)
+    prefetcher.state_dict()["drawn"] = 99
+
+    assert prefetcher.state_dict()["drawn"] == 1
+    assert next(walk).shape == (2,)
+
+
+# the rest
+
+
+def test_a_prefetcher_speaks_for_its_loader() -> None:
+    """len() and stats() are the loader's; a loader without them lacks them here too."""
+    prefetcher = prefetch(Source(numbers(3)), "cpu")
+
+    assert len(prefetcher) == 3
+    assert prefetcher.stats() == "stats"
+    assert [list(prefetch(range(3), "cpu")), list(prefetch(range(3), "cpu"))] == [[0, 1, 2]] * 2
+    with pytest.raises(AttributeError, match="state_dict"):
+        prefetch([1], "cpu").state_dict()
+
+
+@pytest.mark.parametrize("depth", [0, -1, 1.5, True, "2", None])
+def test_depth_is_a_positive_number(depth: Any) -> None:
+    """Nothing else is taken for one."""
+    with pytest.raises(ArgumentError, match="depth"):
+        prefetch([], "cpu", depth=depth)
+
+
+def test_it_is_not_pickled() -> None:
+    """Pickled, the loader inside would stand where it was drawn to, not where the user is."""
+    with pytest.raises(NotImplementedError, match="pickle its state_dict"):
+        pickle.dumps(prefetch([1], "cpu"))
+
+
+def test_mps_and_the_cpu_have_no_streams_worth_while() -> None:
+    """torch's streams of the CPU do nothing, and MPS has one queue."""
+    for kind in ("cpu", "mps", "meta"):
+        assert prefetching._streams(torch.device(kind)) is None
+
+
+# on a device
+
+
+def host_batches(count: int, size: int) -> Iterator[Any]:
+    """Pinned, nested, each dropped as soon as it is drawn."""
+    for n in range(count):
+        yield {"x": torch.full((size,), n, dtype=torch.uint8).pin_memory(), "y": [torch.full((3,), n), "text"]}
+
+
+@needs_gpu
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_batches_arrive_whole_under_a_slow_step(depth: int) -> None:
+    """Steps that are queued far behind see their own batch, though memory is dropped and used again all the time."""
+    slow = torch.randn(2048, 2048, device="cuda")
+    sums = []
+    size = 1 << 22
+    for batch in prefetch(host_batches(60, size), "cuda", transform=lambda b: {**b, "x": b["x"].float()}, depth=depth):
+        for _ in range(5):
+            slow = (slow @ slow).clamp(-1, 1)
+        sums.append((batch["x"].mean(), batch["x"].amax(), batch["y"][0].sum()))
+        del batch
+
+    assert [(round(a.item()), int(b), int(c)) for a, b, c in sums] == [(n, n, 3 * n) for n in range(60)]
+
+
+@needs_gpu
+def test_slots_are_not_refilled_under_a_copy() -> None:
+    """Over page-locked slots, on another stream than the default one."""
+    from penstock.torch.device.pinning import slot_lock
+
+    pool = SlotPool(page_lock=slot_lock())
+
+    def batches() -> Iterator[Any]:
+        for n in range(60):
+            array = pool.take(1 << 23).bytes()
+            array[:] = n
+            yield torch.from_numpy(array)
+            del array
+
+    got = []
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for batch in prefetch(batches(), "cuda"):
+            got.append((batch.amin(), batch.amax()))
+            del batch
+
+    assert [(int(a), int(b)) for a, b in got] == [(n, n) for n in range(60)]
+    assert pool.allocated < 30
+
+
+@needs_gpu
+def test_a_transform_may_use_what_was_just_made() -> None:
+    """The side stream waits for parameters that were queued before the iteration, behind slow kernels."""
+    slow = torch.randn(4096, 4096, device="cuda")
+    for _ in range(20):
+        slow = (slow @ slow).clamp(-1, 1)
+    parameter = slow.sum() * 0 + 3
+
+    got = list(prefetch([torch.ones(2).pin_memory()], "cuda", transform=lambda x: x * parameter))
+
+    assert got[0].tolist() == [3, 3]
+
+
+@needs_gpu
+def test_a_break_leaves_a_clean_device() -> None:
+    """Many abandoned iterations leave no memory behind."""
+
+    def abandon() -> int:
+        walk = iter(prefetch(host_batches(10, 1 << 20), "cuda", depth=4))
+        for _ in range(3):
+            next(walk)
+        del walk
+        gc.collect()
+        torch.cuda.synchronize()
+        return int(torch.cuda.memory_allocated())
+
+    first = abandon()
+
+    assert [abandon() for _ in range(20)] == [first] * 20
