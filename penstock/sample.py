@@ -22,12 +22,17 @@ from penstock.errors import ArgumentError
 __all__ = [
     "KINDS",
     "MAX_NAME_NBYTES",
+    "Array",
     "ArrayKind",
     "ArraySpec",
+    "Batch",
     "Field",
+    "Index",
     "Record",
+    "Sample",
     "SampleKeys",
     "Schema",
+    "State",
     "Tree",
     "Watch",
     "refuse_field_name",
@@ -58,6 +63,21 @@ _NOT_IN_NAMES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters
 
 Tree = Any
 """A nesting of tuples, lists and dicts (str keys) with leaves of one type. No Python type says so."""
+
+Array = NDArray[Any]
+"""A NumPy array of any dtype."""
+
+Sample = Any
+"""What ``dataset[index]`` returns: any object of the user's."""
+
+Batch = Any
+"""What a loader yields: any object that ``collate_fn`` returns; by default a :data:`Tree` of arrays or tensors."""
+
+Index = Any
+"""What a sampler draws: an int as a rule, or any object that the dataset accepts."""
+
+State = Any
+"""What ``state_dict()`` returns: as a rule a mapping that JSON can hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ named here and imported when asked for.
 from __future__ import annotations
 
 from penstock.registry import Registry
-from penstock.workers.base import END, NOTHING, Backend, Build, Done, Job, Task
+from penstock.workers.base import END, NOTHING, Backend, Build, Capabilities, Done, Job, Task
 from penstock.workers.info import WorkerInfo, get_worker_info
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "NOTHING",
     "Backend",
     "Build",
+    "Capabilities",
     "Done",
     "Job",
     "Task",

@@ -14,14 +14,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from penstock.sample import SampleKeys, Watch
 from penstock.trace import Trace
 
-__all__ = ["END", "NOTHING", "Backend", "Build", "Done", "Job", "Task", "between", "chunk_rows", "name_samples"]
+__all__ = [
+    "END",
+    "NOTHING",
+    "Backend",
+    "Build",
+    "Capabilities",
+    "Done",
+    "Job",
+    "Task",
+    "between",
+    "chunk_rows",
+    "name_samples",
+]
 
 
 class _Instead:
@@ -162,8 +174,40 @@ class Job(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a kind of backend is able to do, so that a loader can choose without knowing its name.
+
+    Parameters
+    ----------
+    isolated : bool
+        Each worker is a process of its own: it has a copy of the dataset and its own global random generators, and a
+        stream is iterated once in each.
+    builds_ahead : bool
+        Batches are built while the consumer does something else; False: when :meth:`Backend.result` is called.
+    shares_memory : bool
+        Workers write to the memory of this process, so that a batch's arrays may lie in a slot of the loader's.
+    splits_batches : bool
+        Several workers may build rows of one batch.
+    pins_memory : bool
+        The memory in which batches arrive is the backend's own, and it page-locks that memory by ``page_lock``.
+    """
+
+    isolated: bool = False
+    builds_ahead: bool = True
+    shares_memory: bool = True
+    splits_batches: bool = False
+    pins_memory: bool = False
+
+
 class Backend(Protocol):
-    """Executes tasks. Not shared between iterators; its methods are called from one thread."""
+    """Executes tasks. Not shared between iterators; its methods are called from one thread.
+
+    The constructor of every backend takes ``(num_workers, chunk_size=None, *, context=None, base_seed=0,
+    page_lock=None)`` and ignores what does not apply to it.
+    """
+
+    capabilities: ClassVar[Capabilities]
 
     def start(self, job: Job) -> None:
         """Make ready to work on ``job``; the first call starts the workers."""

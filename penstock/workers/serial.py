@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, ClassVar
 
-from penstock.workers.base import Done, Job, Task, chunk_rows
+from penstock.workers.base import Capabilities, Done, Job, Task, chunk_rows
 
 __all__ = ["SerialBackend"]
 
@@ -21,7 +21,9 @@ class SerialBackend:
         Rows per call of the job; by default as for one worker.
     """
 
-    def __init__(self, num_workers: int = 0, chunk_size: int | None = None) -> None:  # noqa: ARG002  # every backend's arguments
+    capabilities: ClassVar[Capabilities] = Capabilities(builds_ahead=False)
+
+    def __init__(self, num_workers: int = 0, chunk_size: int | None = None, **others: Any) -> None:  # noqa: ARG002  # every backend's arguments
         self._chunk_size = chunk_size
         self._tasks: deque[Task] = deque()
         self._job: Job | None = None

@@ -23,10 +23,10 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from penstock.datasets.base import located
-from penstock.workers.base import Build, Done, Job, Task, chunk_rows, name_samples
+from penstock.workers.base import Build, Capabilities, Done, Job, Task, chunk_rows, name_samples
 from penstock.workers.frames import current_frames
 
 __all__ = ["ThreadBackend"]
@@ -46,7 +46,9 @@ class ThreadBackend:
         Rows that a thread takes at a time; by default see :func:`~penstock.workers.base.chunk_rows`.
     """
 
-    def __init__(self, num_workers: int, chunk_size: int | None = None) -> None:
+    capabilities: ClassVar[Capabilities] = Capabilities(splits_batches=True)
+
+    def __init__(self, num_workers: int, chunk_size: int | None = None, **others: Any) -> None:  # noqa: ARG002  # every backend's arguments
         self._shared = _Shared(num_workers, chunk_size)
         self._opened: Any = None
         self._finalizer = weakref.finalize(self, _Shared.stop, self._shared)

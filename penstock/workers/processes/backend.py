@@ -18,10 +18,10 @@ import threading
 import time
 import weakref
 from multiprocessing.context import BaseContext
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.slots import PageLock
-from penstock.workers.base import Done, Job, Task
+from penstock.workers.base import Capabilities, Done, Job, Task
 from penstock.workers.processes.pool import Pool
 
 __all__ = ["ProcessBackend"]
@@ -49,6 +49,8 @@ class ProcessBackend:
     page_lock : PageLock, optional
         Locks the memory that batches lie in, for a device's copies.
     """
+
+    capabilities: ClassVar[Capabilities] = Capabilities(isolated=True, shares_memory=False, pins_memory=True)
 
     def __init__(
         self,
