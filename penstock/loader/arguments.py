@@ -21,7 +21,7 @@ from penstock.samplers.base import checked_count, checked_seed
 from penstock.stores.base import Store
 from penstock.workers import BACKENDS
 
-__all__ = ["Arguments", "checked", "refuse_records", "refuse_torch_arguments"]
+__all__ = ["Arguments", "check_arguments", "check_workers_kind", "refuse_records", "refuse_torch_arguments"]
 
 
 @dataclass(slots=True)
@@ -48,8 +48,14 @@ class Arguments:
     multiprocessing_context: Any
 
 
-def checked(given: Arguments) -> Arguments:
-    """``given``, or the error that it deserves."""
+def check_arguments(given: Arguments) -> Arguments:
+    """``given``, completed.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is wrong, or does not fit another one.
+    """
     if isinstance(given.dataset, str | bytes | os.PathLike):
         raise ArgumentError(
             f"dataset must be a dataset, got {given.dataset!r}; if it is the path of a store, write "
@@ -108,6 +114,16 @@ def refuse_torch_arguments(pin_memory: Any, generator: Any) -> None:
         )
 
 
+def check_workers_kind(workers: str, num_workers: int) -> None:
+    """Raise an ArgumentError unless ``workers`` is a kind of workers, and ``num_workers`` fits it."""
+    if workers != "auto" and workers not in BACKENDS:
+        raise ArgumentError(f"workers must be one of auto, {', '.join(BACKENDS)}, got {workers!r}")
+    if workers == "serial" and num_workers > 0:
+        raise ArgumentError(f"workers='serial' has no workers, but got num_workers={num_workers}; give num_workers=0")
+    if workers not in {"auto", "serial"} and num_workers == 0:
+        raise ArgumentError(f"workers={workers!r} needs num_workers > 0")
+
+
 def _check_workers(given: Arguments) -> None:
     if given.num_workers < 0:
         raise ArgumentError("num_workers option should be non-negative; use num_workers=0 to disable workers.")
@@ -116,12 +132,7 @@ def _check_workers(given: Arguments) -> None:
     _check_prefetch(given)
     if given.persistent_workers and given.num_workers == 0:
         raise ArgumentError("persistent_workers option needs num_workers > 0")
-    if given.workers != "auto" and given.workers not in BACKENDS:
-        raise ArgumentError(f"workers={given.workers!r} is not there; there are: auto, {', '.join(BACKENDS)}")
-    if given.workers == "serial" and given.num_workers > 0:
-        raise ArgumentError(f"workers='serial' has no workers, but num_workers={given.num_workers}; give num_workers=0")
-    if given.workers not in {"auto", "serial"} and given.num_workers == 0:
-        raise ArgumentError(f"workers={given.workers!r} needs num_workers > 0")
+    check_workers_kind(given.workers, given.num_workers)
     if given.timeout > 0 and given.num_workers == 0:
         raise ArgumentError("timeout needs num_workers > 0: without workers nobody can stop waiting")
     if given.stall_timeout is not None and given.stall_timeout <= 0:

@@ -1,110 +1,110 @@
-"""One epoch under way: keeps workers supplied, puts batches in order, waits no longer than allowed.
+"""One epoch under way: gives tasks to workers, puts batches in order, waits no longer than allowed.
 
 ::
 
     plan --task--> submit --(at most `limit` not yet delivered)--> backend --Done--> ready{seq} --in order--> user
 
-Belongs to the thread that iterates. Holds the loader, never the other way round: an iterator that is forgotten (a
+Used by one thread. An iterator never holds its loader, and a loader needs no iterator: one that is forgotten (a
 ``break``, an exception, a cycle) is collected, and its backend stops the workers.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
 
-from penstock.errors import ArgumentError, StallError
-from penstock.trace import Trace
+from penstock.errors import ArgumentError, StallError, WorkerError
+from penstock.loader.jobs.stream import IN_A_ROW
 from penstock.workers.base import END, NOTHING, Backend, Done, Task
 
 if TYPE_CHECKING:
-    from penstock.loader.faults import Tally
-    from penstock.loader.plan import Plan
-    from penstock.loader.state import Progress
+    from penstock.loader.epoch import Epoch
+    from penstock.loader.position import Position
+    from penstock.loader.recipe import Settings
+    from penstock.sample import Batch
 
-__all__ = ["LoaderIterator", "Owner"]
+__all__ = ["LoaderIterator"]
 
 _logger = logging.getLogger(__name__)
-
-
-class Owner(Protocol):
-    """What an iterator asks of its loader: limits, where a backend goes, who counts."""
-
-    dataset: Any
-    num_workers: int
-    in_order: bool
-    timeout: float
-    stall_timeout: float | None
-    reported_length: int | None
-
-    def __len__(self) -> int: ...
-
-    def _put_back(self, backend: Backend) -> None: ...
-
-    def _retire(self, trace: Trace) -> None: ...
-
-    def _count(self, done: Done) -> None: ...
 
 
 class LoaderIterator:
     """Iterator over one epoch; made by ``iter(loader)``.
 
+    With ``persistent_workers``, a loader may begin the next epoch with the same iterator (:meth:`begin`), or take the
+    workers away from it (:meth:`release_workers`). It then goes on alone::
+
+        what was under way  ->  workers of its own, where the plan has more: they begin at the last snapshot
+
     Parameters
     ----------
-    loader : Owner
-        For limits, and to give a persistent backend back.
-    plan : Plan
-        The epoch's tasks from the first that is to be delivered.
+    settings : Settings
+        Of its loader.
+    epoch : Epoch
+        The first; its job is started.
     backend : Backend
-        Started; this iterator's own.
-    trace : Trace
-        This iterator's own.
-    progress : Progress
-        Updated as batches are delivered; the loader reads it.
-    limit : int
-        Most batches submitted and not yet delivered.
-    tally : Tally, optional
-        Told of each batch that is delivered, where batches may come without some of their samples.
+        Owned from now on.
     """
 
-    def __init__(
-        self,
-        loader: Owner,
-        plan: Plan,
-        backend: Backend,
-        trace: Trace,
-        progress: Progress,
-        limit: int,
-        tally: Tally | None = None,
-    ) -> None:
-        self._loader, self._backend, self._limit = loader, backend, limit
-        self._pid = os.getpid()
-        self._begin(plan, trace, progress, tally)
+    def __init__(self, settings: Settings, epoch: Epoch, backend: Backend) -> None:
+        self._backend, self._limit, self._pid = backend, epoch.recipe.limit, os.getpid()
+        self._needs_workers = self._stopped = self._closed = False
+        self.begin(settings, epoch)
 
-    def _begin(self, plan: Plan, trace: Trace, progress: Progress, tally: Tally | None = None) -> None:
-        """Begin an epoch; the backend has its job."""
-        self._plan, self._trace, self._progress, self._tally = plan, trace, progress, tally
-        self._next_seq = progress.batches
-        self._delivered_before = frozenset(progress.ahead)
-        self._planned = progress.batches
+    def begin(self, settings: Settings, epoch: Epoch) -> None:
+        """Begin another epoch, whose job is started on this iterator's backend; the last one is over."""
+        self._settings, self._epoch, self._plan, self._tally = settings, epoch, epoch.plan, epoch.tally
+        position = epoch.position
+        self._next_seq = self._planned = position.batches
+        self._delivered_before = frozenset(position.ahead)
         self._in_flight = 0
-        self._warned_of = -1  # the batch whose slowness was last told
-        self._plan_ended = self._closed = False
+        self._warned_of = -1  # the batch whose slowness was logged last
+        self._plan_ended = self._closed = self._replaying = False
         self._ready: dict[int, Done] = {}
-        # serial: a sampler is drawn from when a batch is asked for, not before
-        self._eager = self._loader.num_workers > 0
+        self._failures: dict[int, int] = {}  # in a row, by worker
+        # Without workers, a sampler is advanced when a batch is asked for, not before.
+        self._eager = self._backend.capabilities.builds_ahead
         if self._eager:
             self._top_up()
+        self._replay(position.batches + epoch.start.replay)
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch that it is in, or has ended."""
+        return self._epoch
+
+    @property
+    def backend(self) -> Backend:
+        """Its workers."""
+        return self._backend
+
+    @property
+    def finished(self) -> bool:
+        """Whether the epoch was delivered to its end."""
+        return self._epoch.position.finished
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its workers are gone for good."""
+        return self._stopped
 
     def __iter__(self) -> LoaderIterator:
         return self
 
-    def __next__(self) -> Any:
+    def __len__(self) -> int:
+        return self._settings.count_batches()
+
+    def __getstate__(self) -> NoReturn:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled; pickle loader.state_dict()")
+
+    def __next__(self) -> Batch:
         try:
             done = self._advance()
             if done is None:
@@ -117,16 +117,98 @@ class LoaderIterator:
         # A traceback that somebody keeps (a notebook does) keeps this frame: it must not keep the workers by `self`,
         # nor the error by itself.
         del self, done
-        assert error is not None, "a batch that is not there has an error"
+        assert error is not None, "what is no batch is an error"
         try:
             raise error
         finally:
             del error
 
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing() and not getattr(self, "_closed", True):
+            self._closed = True
+            self._settings.ledger.retire(self._epoch.trace)
+
+    def close(self) -> None:
+        """End now: stop the workers (two seconds at most) and drop what is prefetched. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._ready.clear()
+            self._settings.ledger.retire(self._epoch.trace)
+        if not self._stopped:
+            self._stopped = True
+            self._backend.close()
+
+    def exhaust(self) -> None:
+        """Run to the end of the epoch, and drop what it gives."""
+        self._replay(sys.maxsize)
+
+    # workers that are taken away
+
+    def release_workers(self) -> tuple[Backend, Position]:
+        """Let another iterator have the workers; this one keeps what they were building.
+
+        Returns
+        -------
+        Backend, Position
+            Idle; and the position with the states of its workers.
+
+        Raises
+        ------
+        StallError
+            If they do not come back. This iterator then ends with the same error, after what is ready.
+        """
+        epoch, backend = self._epoch, self._backend
+        try:
+            self._await_in_flight()
+        except StallError as stalled:
+            backend.close()
+            first = next(seq for seq in itertools.count(self._next_seq) if seq not in self._ready)
+            self._ready = {seq: done for seq, done in self._ready.items() if seq < first}
+            self._ready[first] = Done(first, error=stalled)
+            self._in_flight, self._plan_ended = len(self._ready), True
+            raise
+        backend.pause()
+        position = epoch.position.copy()
+        for done in self._ready.values():
+            position.record(done)
+        self._settings, self._needs_workers = replace(self._settings, persistent=False), True
+        self._backend = epoch.recipe.make_backend(epoch.start.base_seed)
+        return backend, position
+
+    def abandon(self) -> None:
+        """End the epoch where it is: wait for what is under way, and drop it. Stopped workers are replaced.
+
+        Raises
+        ------
+        StallError
+            If the workers do not get on.
+        """
+        epoch = self._epoch
+        if self._stopped:
+            self._backend, self._stopped = epoch.recipe.make_backend(epoch.start.base_seed), False
+            self._in_flight = 0
+        self._await_in_flight()
+        for done in self._ready.values():
+            epoch.position.record(done)
+        self._ready.clear()
+        self._in_flight = 0
+        self._settings.ledger.retire(epoch.trace)
+
+    def _await_in_flight(self) -> None:
+        while self._in_flight > len(self._ready):
+            done = self._wait()
+            self._ready[done.seq] = done
+
+    def record_first_states(self) -> None:
+        """See :meth:`Epoch.record_first_states`."""
+        self._epoch.record_first_states(self._backend, self._settings.patience_s, missing_only=True)
+
+    # one batch
+
     def _advance(self) -> Done | None:
         """The next batch or error, counted as delivered; None at the end."""
         if self._pid != os.getpid():
-            raise ArgumentError(f"this iterator belongs to process {self._pid}; a forked process calls iter() itself")
+            raise ArgumentError(f"this iterator belongs to process {self._pid}; a forked process must call iter()")
         while not self._closed:
             self._top_up()
             done = self._next_done()
@@ -137,7 +219,7 @@ class LoaderIterator:
                     return Done(self._next_seq, error=too_much)
             elif done.batch is END:
                 error = self._settle(done)
-                self._end(done)
+                self._end_stream(done)
                 if error is not None:
                     return Done(done.seq, error=error)
             elif done.seq not in self._delivered_before:
@@ -154,38 +236,78 @@ class LoaderIterator:
         if self._tally is None:
             return None
         error = self._tally.settle(done)
-        self._progress.lost = self._tally.lost
+        self._epoch.position.lost = self._tally.lost
         return error
 
-    def _end(self, done: Done) -> None:  # noqa: ARG002  # a subclass asks whose stream it was
-        """A stream is at its end."""
-        self._plan_ended = True
+    def _end_stream(self, done: Done) -> None:
+        """A stream is at its end: the only one, or that of one worker process."""
+        route = self._epoch.route
+        if route is None or done.worker is None:
+            self._plan_ended = True
+        else:
+            self._epoch.position.record(done).ended = True
+            self._retire_worker(done.worker)
 
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __getstate__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} cannot be pickled; pickle loader.state_dict()")
-
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_finalizing() and not getattr(self, "_closed", True):
-            self._closed = True
-            self._loader._retire(self._trace)  # noqa: SLF001  # the loader's other half
-
-    def close(self) -> None:
-        """End now: stop the workers (two seconds at most) and drop what is prefetched. Idempotent."""
-        if not self._closed:
-            self._closed = True
-            self._backend.close()
-            self._ready.clear()
-            self._loader._retire(self._trace)  # noqa: SLF001  # the loader's other half
+    def _retire_worker(self, worker: int) -> None:
+        route = self._epoch.route
+        assert route is not None, "worker processes have one"
+        route.retire(worker)
+        self._plan_ended = route.is_over()
 
     def _finish(self) -> None:
         """The epoch is delivered."""
-        self._progress.finished = True
-        self._closed = True
-        self._loader._put_back(self._backend)  # noqa: SLF001  # the loader's other half
-        self._loader._retire(self._trace)  # noqa: SLF001
+        settings = self._settings
+        self._epoch.position.finished = self._closed = True
+        settings.ledger.retire(self._epoch.trace)
+        if settings.persistent and settings.idle is None:
+            self._backend.pause()
+            return
+        self._stopped = True
+        if settings.persistent and settings.idle is not None:
+            settings.idle.put(self._backend)
+        else:
+            self._backend.close()
+
+    def _replay(self, goal: int) -> None:
+        """Build again and drop batches up to number ``goal``: they were counted when they were delivered."""
+        if self._epoch.position.batches >= goal:
+            return
+        self._tally, self._replaying = None, True
+        while self._epoch.position.batches < goal and self._advance() is not None:
+            pass
+        self._tally, self._replaying = self._epoch.tally, False
+
+    def _count(self, done: Done) -> None:
+        if done.task is None and not self._plan.goes_on_after_error:
+            return  # the sampler failed and is at its end: a state taken now has it fail again
+        self._epoch.count(done)
+        if self._epoch.position.is_replicated:
+            self._count_failure(done)
+        if self._eager:
+            self._top_up()
+        if done.error is None and not self._replaying:
+            self._settings.ledger.count(done)
+            self._warn_of_length()
+
+    def _count_failure(self, done: Done) -> None:
+        """Retire a worker whose stream fails at the same place again and again: it never says that it has ended."""
+        worker = done.worker
+        if worker is None:
+            return
+        self._failures[worker] = self._failures.get(worker, 0) + 1 if done.error is not None and not done.rows else 0
+        if isinstance(done.error, WorkerError) or self._failures[worker] >= IN_A_ROW:
+            self._retire_worker(worker)
+
+    def _warn_of_length(self) -> None:
+        reported, samples = self._settings.reported_length, self._epoch.position.samples
+        if reported is not None and samples > reported:
+            warnings.warn(
+                f"Length of IterableDataset {type(self._settings.order.dataset).__name__} was reported to be {reported}"
+                f", but {samples} samples have been fetched.",
+                stacklevel=5,
+            )
+
+    # tasks
 
     def _top_up(self) -> None:
         while self._in_flight < self._limit and not self._plan_ended and self._has_room():
@@ -197,7 +319,7 @@ class LoaderIterator:
             except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
                 self._ready[self._planned] = Done(self._planned, error=error)
                 self._in_flight, self._planned = self._in_flight + 1, self._planned + 1
-                self._plan_ended = not getattr(self._plan, "numbers_errors", False)
+                self._plan_ended = not self._plan.goes_on_after_error
                 continue
             self._planned = task.seq + 1
             if task.seq not in self._delivered_before or not len(task.indices):
@@ -205,10 +327,22 @@ class LoaderIterator:
                 self._submit(task)
 
     def _has_room(self) -> bool:
-        """Whether some worker may be given one task more."""
-        return True
+        if self._needs_workers and self._in_flight:
+            return False  # what is ready comes first: it may be all that is asked for
+        route = self._epoch.route
+        return route is None or route.has_room()
 
     def _submit(self, task: Task) -> None:
+        epoch = self._epoch
+        if self._needs_workers:
+            self._needs_workers = False
+            epoch.restart(self._backend)
+            for old in epoch.since or ():
+                self._backend.submit(old)
+                self._receive()  # it was delivered: built again for what it does to its worker
+        if epoch.route is not None:
+            task.worker = epoch.route.choose()
+            task.snapshot = epoch.needs_snapshot(task)
         self._backend.submit(task)
 
     def _next_done(self) -> Done | None:
@@ -217,7 +351,7 @@ class LoaderIterator:
             while self._next_seq in self._delivered_before and self._next_seq not in self._ready:
                 self._next_seq += 1
             seq = self._next_seq
-            if not self._loader.in_order and self._ready:
+            if not self._settings.in_order and self._ready:
                 seq = next(iter(self._ready))
             if seq in self._ready:
                 self._in_flight -= 1
@@ -229,8 +363,15 @@ class LoaderIterator:
             self._ready[done.seq] = done
 
     def _wait(self) -> Done:
-        loader, backend = self._loader, self._backend
-        limit_s = loader.timeout or loader.stall_timeout
+        done = self._receive()
+        if self._epoch.route is not None and done.worker is not None:
+            self._epoch.route.finish(done.worker)
+        return done
+
+    def _receive(self) -> Done:
+        """The next batch that ends, whichever it is."""
+        settings, backend = self._settings, self._backend
+        limit_s = settings.patience_s
         start, before = time.perf_counter_ns(), backend.progress()
         limits = 0  # how many times in a row limit_s has passed without progress
         try:
@@ -238,49 +379,30 @@ class LoaderIterator:
                 done = backend.result(limit_s)
                 if done is not None:
                     return done
-                if loader.timeout:
-                    raise self._stalled(f"DataLoader timed out after {loader.timeout} seconds")
+                if settings.timeout:
+                    raise self._make_stall_error(f"DataLoader timed out after {settings.timeout} seconds")
                 progress = backend.progress()
                 limits, before = (limits + 1 if progress == before else 0), progress
                 if limits:
-                    self._judge(limits, backend.samples_per_call())
+                    self._check_stall(limits, backend.samples_per_call())
         finally:
-            self._trace.add("wait", time.perf_counter_ns() - start)
+            self._epoch.trace.add("wait", time.perf_counter_ns() - start)
 
-    def _judge(self, limits: int, samples: int) -> None:
+    def _check_stall(self, limits: int, samples: int) -> None:
         """Nothing has moved for ``limits`` times ``stall_timeout``, and a call asks for ``samples``: warn, or raise."""
-        unit_s = self._loader.stall_timeout
+        unit_s = self._settings.stall_timeout
         assert unit_s is not None, "without a limit a wait has no end"
         limit = f"stall_timeout={unit_s} seconds"
         if samples > 1:
             limit = f"{samples * unit_s:g} seconds, {limit} for each of the {samples} samples that a call asks for"
         if limits >= samples:
-            raise self._stalled(f"no worker finished anything within {limit}")
+            raise self._make_stall_error(f"no worker finished anything within {limit}")
         if self._warned_of != self._next_seq:
             self._warned_of = self._next_seq
             so_far = f"no worker has finished anything for {limits * unit_s:g} seconds"
-            _logger.warning("%s", self._stalled(f"{so_far}; the limit is {limit}"))
+            _logger.warning("%s", self._make_stall_error(f"{so_far}; the limit is {limit}"))
 
-    def _stalled(self, what: str) -> StallError:
-        dataset = type(self._loader.dataset).__name__
-        where = {"dataset": dataset, "epoch": self._progress.epoch, "batch": self._next_seq}
+    def _make_stall_error(self, what: str) -> StallError:
+        dataset = type(self._settings.order.dataset).__name__
+        where = {"dataset": dataset, "epoch": self._epoch.position.epoch, "batch": self._next_seq}
         return StallError(f"{what}; {self._backend.stuck()}", **where)
-
-    def _count(self, done: Done) -> None:
-        if done.error is None:
-            self._progress.deliver(done)
-            self._loader._count(done)  # noqa: SLF001  # the loader's other half
-            if self._eager:
-                self._top_up()
-            self._warn_of_length()
-        elif done.task is not None:
-            self._progress.deliver(done)  # a failed batch counts as drawn; a stream says with its next one what it drew
-
-    def _warn_of_length(self) -> None:
-        reported = self._loader.reported_length
-        if reported is not None and self._progress.samples > reported:
-            warnings.warn(
-                f"Length of IterableDataset {type(self._loader.dataset).__name__} was reported to be {reported}, "
-                f"but {self._progress.samples} samples have been fetched.",
-                stacklevel=5,
-            )

@@ -1,7 +1,7 @@
-"""DataLoader: torch's arguments, order and errors over a dataset of ours, torch's or the user's, as NumPy batches.
+"""DataLoader: torch's arguments, order and errors over any dataset, as NumPy batches.
 
-It puts the parts together (sampler -> plan, dataset -> job, backend) when iterated, and keeps what outlives an epoch:
-seed, epoch counter, slots, statistics. It starts nothing before ``iter()``; an iterator does the rest.
+It checks its arguments, and keeps what outlives an epoch: seed, epoch counter, slots, statistics. It starts nothing
+before ``iter()``.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import numpy as np
 from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import spec_of
 from penstock.errors import ArgumentError, StateError
-from penstock.loader.arguments import Arguments, checked, refuse_torch_arguments
-from penstock.loader.faults import LeftOut, Losses, Rules, Tally, warn_of_unequal_steps
+from penstock.loader.arguments import Arguments, check_arguments, refuse_torch_arguments
+from penstock.loader.epoch import EpochStart
+from penstock.loader.faults import LeftOut, Losses, Rules, warn_of_unequal_steps
 from penstock.loader.iteration import LoaderIterator
-from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
-from penstock.loader.ledger import Ledger
-from penstock.loader.plan import Plan
-from penstock.loader.replicas import Replicas, ReplicasIterator
-from penstock.loader.sampling import Sampling
-from penstock.loader.state import Progress, dump, parse
-from penstock.loader.stats import Stats
+from penstock.loader.plan import StreamPlan
+from penstock.loader.position import Position, assign_workers
+from penstock.loader.recipe import IdleWorkers, Memory, Recipe, Settings
+from penstock.loader.sampling import LoaderOrder
+from penstock.loader.state import dump, parse
+from penstock.loader.stats import Ledger, Stats
+from penstock.loader.walk import SamplerWalk
+from penstock.sample import Batch, Sample, State
 from penstock.samplers.base import checked_count
-from penstock.slots import Layout, SlotPool
-from penstock.trace import Trace
-from penstock.workers import BACKENDS, Backend, Done, Job
+from penstock.workers import BACKENDS
 
 __all__ = ["DataLoader"]
 
 _FIXED: Final = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
-_LEFT_BEHIND: Final = frozenset({"_idle_backend", "_pid", "_pool", "_progress"})
+_NOT_PICKLED: Final = frozenset({"_idle", "_memory", "_position"})
 
 
 class DataLoader:
@@ -147,7 +147,7 @@ class DataLoader:
         generator: Any = None,
     ) -> None:
         refuse_torch_arguments(pin_memory, generator)
-        given = checked(
+        given = check_arguments(
             Arguments(
                 dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, drop_last, timeout,
                 worker_init_fn, prefetch_factor, persistent_workers, workers, seed, in_order, stall_timeout, chunk_size,
@@ -164,37 +164,35 @@ class DataLoader:
         self._ledger = Ledger(Losses(on_error, max_errors, error_log))
         self.seed = secrets.randbits(63) if given.seed is None else given.seed
         self._seed_given = given.seed is not None
-        self._sampling = sampling = Sampling(given, self.seed)
-        self.sampler, self.batch_sampler = sampling.sampler, sampling.batch_sampler
-        self.batch_size, self.drop_last = sampling.batch_size, sampling.drop_last
-        self._default_collate = collate_fn is None or collate_fn is self._collate
-        self.collate_fn = collate_fn or (self._collate if sampling.batched else self._convert)
-        self.workers = self._kind() if workers == "auto" else workers
-        self._limit = num_workers * (given.prefetch_factor or 0) or 1
-        self._init_memory()
+        self._order = order = LoaderOrder(given, self.seed)
+        self.sampler, self.batch_sampler = order.own_sampler, order.batch_sampler
+        self.batch_size, self.drop_last = order.batch_size, order.drop_last
+        self._collates_by_default = collate_fn is None or collate_fn is self._collate
+        self.collate_fn = collate_fn or (self._collate if order.batched else self._convert)
+        self.workers = self._choose_workers() if workers == "auto" else workers
+        self._init_runtime()
 
-    _collate: Callable[[Any], Any] = staticmethod(default_collate)
-    _convert: Callable[[Any], Any] = staticmethod(default_convert)
-    # From a fill's arrays, in the sample's structure, to what the user gets.
-    _deliver: Callable[[Any], Any] = staticmethod(default_convert)
+    _collate: Callable[[list[Sample]], Batch] = staticmethod(default_collate)
+    _convert: Callable[[Sample], Batch] = staticmethod(default_convert)
 
-    def _kind(self) -> str:
-        """Who works, where that is not said."""
+    def _choose_workers(self) -> str:
+        """The kind of workers for ``workers="auto"``."""
         if self.num_workers == 0:
             return "serial"
-        fills = self._sampling.batched and self._default_collate and spec_of(self.dataset) is not None
-        if self.multiprocessing_context is not None:
-            return "processes"
-        # a worker is a daemonic process, which may not have processes of its own
-        return "threads" if fills or multiprocessing.current_process().daemon else "processes"
+        if self.multiprocessing_context is None and self.worker_init_fn is None and self._fills():
+            return "threads"
+        # A worker process may not start processes of its own.
+        is_daemon = multiprocessing.current_process().daemon and self.multiprocessing_context is None
+        return "threads" if is_daemon else "processes"
 
-    def _init_memory(self) -> None:
+    def _fills(self) -> bool:
+        return self._order.batched and self._collates_by_default and spec_of(self.dataset) is not None
+
+    def _init_runtime(self) -> None:
         self._epoch = 0
-        self._progress: Progress | None = None
-        self._resume: Progress | None = None
-        self._pool: SlotPool | None = None
-        self._idle_backend: Backend | None = None
-        self._pid = os.getpid()
+        self._position: Position | None = None
+        self._resume: Position | None = None
+        self._memory, self._idle = Memory(), IdleWorkers()
         self.reported_length: int | None = None
         self._initialized = True
 
@@ -204,17 +202,13 @@ class DataLoader:
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Arguments and position: workers, slots and statistics stay behind."""
-        kept = {name: value for name, value in self.__dict__.items() if name not in _LEFT_BEHIND}
-        return {
-            **kept,
-            "_ledger": copy.copy(self._ledger),
-            "_resume": self._parsed(self.state_dict()),
-            "_initialized": False,
-        }
+        """Arguments and position, without workers, slots and times."""
+        pickled = {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}
+        resume = self._parse(self.state_dict())
+        return {**pickled, "_ledger": copy.copy(self._ledger), "_resume": resume, "_initialized": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._init_memory()
+        self._init_runtime()
         self._initialized = False
         self.__dict__.update(state)
         self._initialized = True
@@ -226,96 +220,77 @@ class DataLoader:
 
     def __iter__(self) -> LoaderIterator:
         warn_of_unequal_steps(self.on_error, stacklevel=2)
-        progress = self._resume.copy() if self._resume is not None else self._placed(Progress(self._epoch))
-        trace = Trace()
-        plan, job = self._plan_and_job(progress, trace)
-        backend = self._backend(progress.epoch)
-        backend.start(job)
-        self._resume, self._epoch, self._progress = None, progress.epoch + 1, progress
-        self._ledger.open(trace)
-        given = plan, backend, trace
-        if isinstance(progress, Replicas):
-            return ReplicasIterator(self, *given, progress, self._limit, self._tally(progress))
-        return LoaderIterator(self, *given, progress, self._limit, self._tally(progress))
-
-    def _tally(self, progress: Progress) -> Tally | None:
-        """What watches over an epoch's losses; None where nothing is left out."""
-        if self.on_error == "raise":
-            return None
-        losses, expected = self._ledger.losses, self._sampling.expected()
-        before = {"drawn": progress.samples, "lost": progress.lost}
-        return losses.epoch(progress.epoch, expected, resumed=progress.batches > 0, **before)
+        settings, recipe = self._make_settings(), self._make_recipe()
+        start = self._make_start(recipe)
+        plan = self._make_plan(start, recipe)
+        backend = self._idle.take() or recipe.make_backend(start.base_seed)
+        try:
+            epoch = start.start(settings, recipe, plan, backend)
+        except BaseException:
+            backend.close()
+            raise
+        position = start.position
+        self._resume, self._epoch, self._position = None, position.epoch + 1, position
+        return LoaderIterator(settings, epoch, backend)
 
     def __len__(self) -> int:
         """Batches per epoch; for a stream as its own ``len()`` says."""
-        if not self._sampling.stream:
-            return len(self.batch_sampler if self._sampling.batched else self.sampler)
+        if not self._order.is_stream:
+            return len(self._order.index_sampler)
         count = self.reported_length = len(self.dataset)
         if self.batch_size is None:
             return count
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next ``iter()``. One that is to be resumed in its middle stays so."""
+        """Choose the epoch of the next ``iter()``. An epoch that is to be resumed in its middle stays so.
+
+        Raises
+        ------
+        ArgumentError
+            If ``epoch`` is no non-negative int.
+        """
         epoch = checked_count("epoch", epoch, least=0)
         if self._resume is None or self._resume.epoch != epoch:
-            self._epoch, self._resume, self._progress = epoch, None, None
+            self._epoch, self._resume, self._position = epoch, None, None
 
     def close(self) -> None:
-        """Stop workers that :class:`persistent_workers` keeps. Iterators under way have their own ``close``."""
-        backend, self._idle_backend = self._idle_backend, None
-        if backend is not None:
-            backend.close()
+        """Stop workers that wait for the next epoch. Iterators under way have their own ``close``."""
+        self._idle.close()
 
-    def _plan_and_job(self, progress: Progress, trace: Trace) -> tuple[Plan, Job]:
-        job = self._stream_job(trace, progress) if self._sampling.stream else self._map_job(trace)
-        return self._sampling.plan(self.seed, progress), job
+    def _make_settings(self) -> Settings:
+        return Settings(
+            self._order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
+            self._ledger, self.__len__, self.seed, self._idle, reported_length=self.reported_length,
+        )  # fmt: skip
 
-    def _stream_job(self, trace: Trace, progress: Progress) -> Job:
-        replicas = progress.openings() if isinstance(progress, Replicas) else None
-        return StreamJob(
-            trace,
-            self.worker_init_fn,
-            self.dataset,
-            self.batch_size,
-            self.drop_last,
-            self.collate_fn,
-            self.seed,
-            openings=replicas or {0: Opening(progress.epoch, 0, progress.samples, progress.dataset)},
-            rules=self._rules(),
-        )
+    def _make_recipe(self) -> Recipe:
+        order, limit = self._order, self.num_workers * (self.prefetch_factor or 0) or 1
+        spec = spec_of(self.dataset) if order.batched and self._collates_by_default and not order.is_stream else None
+        rules = Rules(self.on_error, order.population if self.on_error == "replace" else 0, self.seed_per_sample)
+        return Recipe(
+            self.workers, self.dataset, order.is_stream, order.batched, self.num_workers, self.chunk_size,
+            self.worker_init_fn, self.multiprocessing_context, self.collate_fn, rules, limit, spec,
+            rows=order.rows if spec is not None else 1, batch_size=self.batch_size, drop_last=self.drop_last,
+            pool=None if spec is None else self._memory.slots(limit + 2), deliver_rows=self._convert,
+        )  # fmt: skip
 
-    def _rules(self) -> Rules:
-        population = self._sampling.population if self.on_error == "replace" else 0
-        return Rules(self.on_error, population, self.seed_per_sample)
+    def _make_start(self, recipe: Recipe) -> EpochStart:
+        position = Position(self._epoch) if self._resume is None else self._resume.copy()
+        assign_workers(position, recipe.processes, is_stream=recipe.is_stream)
+        # Of the epoch too: workers that are started anew for each epoch must not draw the same in each.
+        words = np.random.SeedSequence([self.seed, position.epoch]).generate_state(1, np.uint64)
+        return EpochStart(position, self.seed, int(words[0] >> np.uint64(1)))
 
-    def _map_job(self, trace: Trace) -> Job:
-        spec = spec_of(self.dataset) if self._sampling.batched and self._default_collate else None
-        given, rules = (trace, self.worker_init_fn, self.dataset), self._rules()
-        if spec is None:
-            return SampleJob(*given, self.collate_fn, batched=self._sampling.batched, rules=rules)
-        if self._pool is None:
-            self._pool = SlotPool(keep=self._limit + 2)
-        return FillJob(*given, Layout(spec, self._sampling.rows), self._pool, self._deliver, rules)
-
-    def _backend(self, epoch: int) -> Backend:
-        backend, self._idle_backend = self._idle_backend, None
-        if backend is None or self._pid != os.getpid():  # threads stay behind in a fork
-            self._pid = os.getpid()
-            kind, own = BACKENDS.get(self.workers), {}
-            if self.workers == "processes":
-                # of the epoch too, or workers that are started anew would draw the same in each
-                base_seed = np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1)
-                own = {"context": self.multiprocessing_context, "base_seed": int(base_seed)}
-            backend = kind(self.num_workers, self.chunk_size, **own)
-        return backend
-
-    def _put_back(self, backend: Backend) -> None:
-        if self.persistent_workers and self._idle_backend is None:
-            backend.pause()
-            self._idle_backend = backend
-        else:
-            backend.close()
+    def _make_plan(self, start: EpochStart, recipe: Recipe) -> Any:
+        order, position = self._order, start.position
+        if recipe.is_stream:
+            return StreamPlan(self.seed, position.epoch, position.batches)
+        if order.unit is None:
+            order.set_sampler_epoch(position.epoch)
+            start.walk = SamplerWalk(order.index_sampler, cuts=order.cuts)
+            start.walk.restore(position.sampler, position.batches)
+        return order.make_plan(self.seed, position, start.walk, fills=recipe.spec is not None, checks_length=True)
 
     # state
 
@@ -328,47 +303,38 @@ class DataLoader:
             JSON-able (if the user's own sampler and dataset give JSON-able states) and O(1) in size. After the last
             batch it resumes to an epoch of no batches; after ``StopIteration``, to the next epoch.
         """
-        progress = self._resume or self._progress or Progress(self._epoch)
-        drawn = self._sampling
-        state = dump(progress, self.seed, drawn.seed, drawn.order(), drawn.ranks)
-        if isinstance(progress, Replicas) and progress.batches and not progress.finished:
-            state["workers"] = progress.dump()
-        return copy.deepcopy(state)
+        position = self._resume or self._position or Position(self._epoch)
+        return copy.deepcopy(dump(position, self.seed, self._order))
 
-    def _parsed(self, state: Mapping[str, Any]) -> Progress:
-        progress = parse(state, self._sampling.order(), self._sampling.ranks)
-        if state.get("workers") is not None:  # streams of their own, which alone have it
-            progress = Replicas.parse(progress, state["workers"])
-        return self._placed(progress)
+    def _parse(self, state: Mapping[str, State]) -> Position:
+        position = parse(state, self._order)
+        processes = self.num_workers if BACKENDS.get(self.workers).capabilities.isolated else 0
+        assign_workers(position, processes, is_stream=self._order.is_stream)
+        return position
 
-    def _placed(self, progress: Progress) -> Progress:
-        """``progress`` as this loader's workers go on with it."""
-        if self._sampling.stream and self.workers == "processes":
-            return Replicas.of(progress, self.num_workers)
-        return progress.alone() if isinstance(progress, Replicas) else progress
+    def load_state_dict(self, state: Mapping[str, State]) -> None:
+        """Resume the next ``iter()`` where ``state`` was taken, with any number and kind of workers.
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Make the next ``iter()`` go on where ``state`` was taken, with any number and kind of workers.
-
-        With a sampler of ours that knows ranks, any number of those too: they go on where all of them together were,
-        each with the state of any one of them. The state is to be taken between steps, when all have come equally far;
-        ``batch_size`` may then be another one, as the samples are dealt out anew.
+        With a sampler of ours that knows ranks, any number of those too: they resume where all of them together were,
+        each with the state of any one of them. The state must be taken between steps, when all have come equally far;
+        ``batch_size`` may then be another one, as the rest is divided anew.
 
         Raises
         ------
         StateError
-            If the state belongs to a loader with another order or dataset, or to another seed than was given here.
+            If the state belongs to a loader with another order or dataset, or to another seed than was given here; if
+            each worker process has a state of its own, and there is another number of processes.
         """
-        progress = self._parsed(copy.deepcopy(state))
+        position = self._parse(copy.deepcopy(state))
         if self._seed_given and state["seed"] != self.seed:
             raise StateError(f"the state was taken with seed={state['seed']}, this loader was given seed={self.seed}")
-        self._sampling.check_position(progress)
+        self._order.check_position(position)
         if self.seed != state["seed"]:
             self.close()  # processes know the seed that they were started with
         self.seed = state["seed"]
-        if self._sampling.seed is not None and state["sampler_seed"] is not None:
-            self._sampling.seed = state["sampler_seed"]
-        self._resume, self._epoch, self._progress = progress, progress.epoch, None
+        if self._order.sampler_seed is not None and state["sampler_seed"] is not None:
+            self._order.sampler.seed = state["sampler_seed"]
+        self._resume, self._epoch, self._position = position, position.epoch, None
 
     # statistics
 
@@ -380,9 +346,3 @@ class DataLoader:
     def left_out(self) -> list[LeftOut]:
         """What could not be built, of the batches delivered up to now: the newest 10,000, oldest first; a copy."""
         return self._ledger.losses.kept()
-
-    def _retire(self, trace: Trace) -> None:
-        self._ledger.retire(trace)
-
-    def _count(self, done: Done) -> None:
-        self._ledger.count(done)

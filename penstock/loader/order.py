@@ -1,31 +1,37 @@
-"""What the order of samples hangs on, and what of it may change between saving a state and loading it.
+"""What the order of samples depends on, and what of it may change between saving a state and loading it.
 
 ::
 
     a state of 4 ranks, 3 batches of 8 each           the same epoch on 3 ranks
-    origin 0, samples 24  ──consumed = 0 + 4 * 24──>  origin 96, samples 0: positions 96, 97, ... are dealt out anew
+    origin 0, samples 24  ──consumed = 0 + 4 * 24──>  origin 96, samples 0: the order from position 96 on, on 3 ranks
     the same state on 4 ranks  ─────────────────────>  origin 0, samples 24: the very next batch
 
-Positions count the whole job's samples (batches, for a batch sampler), so that a state says the same on each rank that
-has come equally far. Number of workers, kind of workers and rank are no part of any of it. Nothing here draws an index.
+Positions count the whole job's samples (batches, for a batch sampler), so that the state is the same on each rank that
+has come equally far. Number of workers, kind of workers and rank are no part of it. Nothing here draws an index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from penstock.datasets.base import fingerprint_of, is_iterable
 from penstock.errors import StateError
-from penstock.samplers import DistributedSampler, RandomAccess
+from penstock.loader.plan import BatchPlan, IndexPlan, Plan, WalkPlan
+from penstock.loader.position import Position
+from penstock.samplers import BatchSampler, DistributedSampler, RandomAccess, Sampler
 from penstock.samplers.base import BatchAccess, Dealt
 
-__all__ = ["Ranks", "check_order", "described", "is_shared_out", "length", "ranks_of", "rest_of", "seekable"]
+if TYPE_CHECKING:
+    from penstock.loader.walk import SamplerWalk
+
+__all__ = ["Fingerprint", "Order", "Ranks", "check_order", "has_all_samples", "length", "place_on_ranks"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """How a sampler's order is shared out.
+    """How a sampler divides its order between ranks.
 
     Parameters
     ----------
@@ -43,19 +49,162 @@ class Ranks:
         return origin + self.num_replicas * (samples if self.unit == "samples" else batches)
 
 
-def seekable(sampler: Any) -> Literal["samples", "batches"] | None:
-    """Whether samples or batches can be asked for by position; None if ``sampler`` has to be iterated.
+class Fingerprint:
+    """What distinguishes a dataset from others of its length; computed once, since it may take a while.
 
-    It has, if a subclass overrides ``__iter__`` alone: its order is then the iterated one.
+    Parameters
+    ----------
+    dataset : dataset
+        The loader's.
     """
-    if isinstance(sampler, RandomAccess) and _speaks_for_iteration(sampler, "order"):
+
+    _UNKNOWN: Final = object()
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset, self._value = dataset, self._UNKNOWN
+
+    def get(self) -> str | None:
+        """The dataset's own; None where it has none."""
+        if self._value is self._UNKNOWN:
+            self._value = fingerprint_of(self._dataset)
+        return self._value  # type: ignore[return-value]  # no longer the mark
+
+
+class Order:
+    """A loader's index sampler and dataset, and what can be known of their order without drawing.
+
+    Parameters
+    ----------
+    dataset : dataset
+        The loader's.
+    index_sampler : iterable
+        The batch sampler; without batches the sampler; None for a stream without one.
+    batched : bool
+        Whether samples come in batches.
+    fingerprint : Fingerprint
+        The dataset's.
+    """
+
+    CUTTING: frozenset[type] = frozenset({BatchSampler})
+    """Batch samplers that only cut what their sampler draws; a subclass may do anything."""
+
+    def __init__(self, dataset: Any, index_sampler: Any, *, batched: bool, fingerprint: Fingerprint) -> None:
+        self.dataset, self.index_sampler, self.batched, self._fingerprint = dataset, index_sampler, batched, fingerprint
+        self.is_stream = is_iterable(dataset)
+
+    @property
+    def cuts(self) -> bool:
+        """Whether the index sampler only cuts into batches what its ``sampler`` draws."""
+        return type(self.index_sampler) in self.CUTTING
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler whose indices are only cut into batches; else the index sampler itself."""
+        return self.index_sampler.sampler if self.cuts else self.index_sampler
+
+    @property
+    def unit(self) -> Literal["samples", "batches"] | None:
+        """Whether samples or batches can be drawn from any position; None if the sampler has to be iterated."""
+        unit = seekable(self.sampler)
+        return unit if unit == ("batches" if self.batched and not self.cuts else "samples") else None
+
+    @property
+    def ranks(self) -> Ranks | None:
+        """The ranks of a sampler whose rest can be divided between another number of them; None for any other."""
+        return None if self.unit is None else ranks_of(self.sampler)
+
+    @property
+    def sampler_seed(self) -> int | None:
+        """The seed of a sampler of penstock's, which is no part of the order: a state brings its own."""
+        seed = getattr(self.sampler, "seed", None)
+        return seed if self.unit is not None and isinstance(seed, int) else None
+
+    def cut(self) -> tuple[int, bool] | None:
+        """Batch size and ``drop_last`` where samples are drawn; None where batches are drawn."""
+        if self.cuts:
+            return self.index_sampler.batch_size, self.index_sampler.drop_last
+        return None if self.batched else (1, False)
+
+    def expected_samples(self) -> int | None:
+        """Samples of a whole epoch; None where that is unknown."""
+        if self.is_stream:
+            return length(self.dataset)
+        return length(self.sampler) if self.cut() is not None else None
+
+    def describe(self) -> dict[str, Any]:
+        """What fixes the order besides seed and epoch, as JSON keeps it."""
+        return {
+            "dataset": None if self.is_stream else length(self.dataset),
+            "fingerprint": self._fingerprint.get(),
+            "sampler": self.describe_sampler(),
+            "batch_size": getattr(self.index_sampler, "batch_size", None),
+            "drop_last": getattr(self.index_sampler, "drop_last", False),
+        }
+
+    def describe_sampler(self) -> dict[str, Any]:
+        """What fixes the sampler's order; the number of ranks is kept apart where it may change."""
+        if seekable(self.sampler) is None:
+            sampler = self.sampler
+            return {"type": None if sampler is None else type(sampler).__name__, "length": length(sampler)}
+        signature = dict(self.sampler.signature())
+        if ranks_of(self.sampler) is not None:
+            signature.pop("num_replicas", None)
+        return signature
+
+    def check_position(self, position: Position) -> None:
+        """Compare batches with samples, where the order alone fixes how many samples so many batches have.
+
+        Raises
+        ------
+        StateError
+            If they do not fit.
+        """
+        cut, unit = self.cut(), self.unit
+        if unit is None:
+            return
+        count = len(rest_of(self.sampler, position.origin))
+        if unit == "samples" and cut is not None:
+            fits = position.samples == min(position.batches * cut[0], count)
+        else:
+            fits = position.batches <= count
+        if not fits:
+            raise StateError(f"the state's samples={position.samples} do not fit its batches={position.batches}")
+
+    def make_plan(
+        self, seed: int, position: Position, walk: SamplerWalk | None, *, fills: bool, checks_length: bool = False
+    ) -> Plan:
+        """The tasks of an epoch from ``position`` on; ``walk`` is there already, where the sampler is iterated."""
+        cut, start = self.cut(), (seed, position.epoch, position.batches)
+        if walk is None:
+            rest = rest_of(self.sampler, position.origin)
+            return BatchPlan(rest, *start) if cut is None else IndexPlan(rest, *cut, *start)
+        expected = length(self.sampler) if checks_length else None
+        return WalkPlan(
+            walk, batched=self.batched, seed=seed, epoch=position.epoch, start=position.batches, fills=fills,
+            expected=expected,
+        )  # fmt: skip
+
+    def set_sampler_epoch(self, epoch: int) -> None:
+        """Give the epoch to a sampler of penstock's that is iterated; one that is seeked gets it with each question."""
+        if isinstance(self.index_sampler, Sampler) and self.unit is None:
+            self.index_sampler.set_epoch(epoch)
+        if isinstance(self.sampler, Sampler) and self.unit is None:
+            self.sampler.set_epoch(epoch)
+
+
+def seekable(sampler: Any) -> Literal["samples", "batches"] | None:
+    """Whether samples or batches can be drawn from any position; None if ``sampler`` has to be iterated.
+
+    It has to, if a subclass overrides ``__iter__`` alone: its order is then the iterated one.
+    """
+    if isinstance(sampler, RandomAccess) and _agrees_with_iteration(sampler, "order"):
         return "samples"
-    if isinstance(sampler, BatchAccess) and _speaks_for_iteration(sampler, "batches"):
+    if isinstance(sampler, BatchAccess) and _agrees_with_iteration(sampler, "batches"):
         return "batches"
     return None
 
 
-def _speaks_for_iteration(sampler: Any, method: str) -> bool:
+def _agrees_with_iteration(sampler: Any, method: str) -> bool:
     for cls in type(sampler).__mro__:
         if method in vars(cls):
             return True
@@ -65,7 +214,7 @@ def _speaks_for_iteration(sampler: Any, method: str) -> bool:
 
 
 def ranks_of(sampler: Any) -> Ranks | None:
-    """The ranks of a sampler whose rest can be dealt out to another number of them; None for any other."""
+    """The ranks of a sampler whose rest can be divided between another number of them; None for any other."""
     unit = seekable(sampler)
     return Ranks(sampler.num_replicas, unit) if unit is not None and isinstance(sampler, Dealt) else None
 
@@ -75,18 +224,8 @@ def rest_of(sampler: Any, origin: int) -> Any:
     return sampler.remaining(origin) if origin else sampler
 
 
-def described(sampler: Any) -> dict[str, Any]:
-    """What fixes a sampler's order, besides seed and epoch; the number of ranks is kept apart where it may change."""
-    if seekable(sampler) is None:
-        return {"type": None if sampler is None else type(sampler).__name__, "length": length(sampler)}
-    signature = dict(sampler.signature())
-    if ranks_of(sampler) is not None:
-        signature.pop("num_replicas", None)
-    return signature
-
-
-def is_shared_out(sampler: Any, dataset: Any) -> bool:
-    """Whether ``sampler`` gives each rank a share of all of ``dataset``: a :class:`DistributedSampler` of it."""
+def has_all_samples(sampler: Any, dataset: Any) -> bool:
+    """Whether ``sampler`` is a :class:`DistributedSampler` of all of ``dataset``."""
     return type(sampler) is DistributedSampler and sampler.dataset is dataset
 
 
@@ -103,10 +242,10 @@ def check_order(theirs: Any, ours: Mapping[str, Any], *, besides: frozenset[str]
     Raises
     ------
     StateError
-        Naming the first field that differs, with both values.
+        With the first field that differs and both values.
     """
     if not isinstance(theirs, Mapping):
-        raise StateError(f"the state's order{at} should be a mapping, but is {theirs!r:.200}")
+        raise StateError(f"the state's order{at} must be a mapping, got {theirs!r:.200}")
     for name in {**ours, **theirs}:
         mine, saved = ours.get(name), theirs.get(name)
         if isinstance(mine, Mapping) and isinstance(saved, Mapping):
@@ -116,6 +255,54 @@ def check_order(theirs: Any, ours: Mapping[str, Any], *, besides: frozenset[str]
                 f"the state was taken with {(at + '.' + name).lstrip('.')}={saved!r}, this loader has {mine!r}: "
                 "its order of samples is another one"
             )
+
+
+def place_on_ranks(position: Position, state: Mapping[str, Any], order: Order) -> Position:
+    """``position`` as it was on equally many ranks; on others a new one, from where all of them together were.
+
+    Parameters
+    ----------
+    position : Position
+        What the state says was delivered.
+    state : mapping
+        Its ``ranks`` and ``order`` are read.
+    order : Order
+        The loader's.
+
+    Raises
+    ------
+    StateError
+        If the order is another one, or is known to as many ranks only.
+    """
+    saved, ranks = state.get("ranks"), order.ranks
+    if ranks is None or saved is None:
+        check_order(state["order"], order.describe())
+        return position
+    if not isinstance(saved, Mapping) or {"num_replicas", "origin"} - saved.keys():
+        raise StateError(f"the state's ranks must have num_replicas and origin, got {saved!r:.200}")
+    check_count("ranks.num_replicas", saved["num_replicas"], least=1)
+    check_count("ranks.origin", saved["origin"], least=0)
+    position.origin = saved["origin"]
+    theirs = replace(ranks, num_replicas=saved["num_replicas"])
+    if theirs == ranks:
+        check_order(state["order"], order.describe())
+        return position
+    # Positions are consumed, not batches: another number of ranks may cut them into other batches.
+    check_order(state["order"], order.describe(), besides=frozenset({"batch_size"}))
+    if position.ahead:
+        raise StateError(
+            f"the state of {theirs.num_replicas} ranks has batches beyond a gap (in_order=False), which are unknown to "
+            f"{ranks.num_replicas} ranks; resume on {theirs.num_replicas}, or from the next epoch"
+        )
+    consumed = theirs.consumed(position.origin, position.samples, position.batches)
+    return Position(position.epoch, origin=consumed, lost=position.lost, workers=position.workers)
+
+
+def check_count(name: str, value: Any, *, least: int) -> None:
+    """Raise a StateError if the state's ``name`` is no int of at least ``least``, 0 or 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        kind = "a positive" if least else "a non-negative"
+        raise StateError(f"the state's {name} must be {kind} int, got {value!r:.200}")
 
 
 def length(sized: Any) -> int | None:

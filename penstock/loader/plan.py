@@ -2,32 +2,32 @@
 
 ::
 
-    sampler with order(start, stop, epoch)  ->  IndexPlan     seeks to any batch in O(1)
+    sampler with order(start, stop, epoch)  ->  IndexPlan     begins at any batch in O(1)
     batch sampler with batches(start, ...)  ->  BatchPlan     likewise
-    any other (batch) sampler               ->  ForeignPlan   asked for its state, else run forward
-    iterable dataset                        ->  StreamPlan    numbers only; the job pulls
+    any other (batch) sampler               ->  WalkPlan      iterates it (penstock.loader.walk)
+    iterable dataset                        ->  StreamPlan    tasks without indices
 
 A plan is an iterator of tasks for one epoch, used by one thread. It reads no sample.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
-import logging
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, Protocol
+import operator
+from collections.abc import Iterator
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.datasets.base import IndexBatch
 from penstock.errors import SampleError
-from penstock.loader.order import length
-from penstock.sample import SampleKeys
-from penstock.samplers.base import BatchAccess, IndexSampler, RandomAccess, Sampler
+from penstock.loader.walk import SamplerWalk
+from penstock.sample import Index, SampleKeys
+from penstock.samplers.base import BatchAccess, RandomAccess
 from penstock.workers.base import Task
 
-__all__ = ["BatchPlan", "ForeignPlan", "IndexPlan", "Plan", "StreamPlan"]
+__all__ = ["BatchPlan", "IndexPlan", "Plan", "StreamPlan", "WalkPlan"]
 
 _BLOCK: Final = 4096
 """Indices asked of a sampler at once: one vectorised call serves many batches."""
@@ -35,15 +35,12 @@ _BLOCK: Final = 4096
 _BATCHES: Final = 32
 """Batches asked of a batch sampler at once."""
 
-_logger = logging.getLogger(__name__)
-
 
 class Plan(Protocol):
-    """The tasks of one epoch, in order.
+    """The tasks of one epoch, in order."""
 
-    An error that it raises ends the epoch, unless it has ``numbers_errors``, true: an error then takes the number of a
-    task, and what follows can be asked for.
-    """
+    goes_on_after_error: bool
+    """Whether an error takes the number of one task, and the next one can be drawn; False: it ends the epoch."""
 
     def __iter__(self) -> Iterator[Task]: ...
 
@@ -66,6 +63,8 @@ class IndexPlan:
     start : int
         Batches to leave out.
     """
+
+    goes_on_after_error = False
 
     def __init__(
         self, sampler: RandomAccess, batch_size: int, drop_last: bool, seed: int, epoch: int, start: int
@@ -107,6 +106,8 @@ class BatchPlan:
         As for :class:`IndexPlan`.
     """
 
+    goes_on_after_error = False
+
     def __init__(self, sampler: BatchAccess, seed: int, epoch: int, start: int) -> None:
         self._sampler, self._seed, self._epoch, self._seq = sampler, seed, epoch, start
         self._count = len(sampler)
@@ -129,103 +130,74 @@ class BatchPlan:
         return Task(seq, indices, SampleKeys(self._seed, self._epoch, indices))
 
 
-class ForeignPlan:
-    """Tasks from any iterable of indices (``batch_size`` given) or of batches of indices (None).
+class WalkPlan:
+    """Tasks from a sampler that is iterated.
 
     Parameters
     ----------
-    sampler : iterable
-        Of indices, or of lists of them. Iterated once; if it or its iterator has ``state_dict``, the state after each
-        batch travels with the task.
-    batch_size : int, optional
-        Samples per task; None: the sampler gives batches.
-    drop_last, seed, epoch, start
-        As for :class:`IndexPlan`.
-    state : object
-        A state that a task carried: restored, in place of running forward.
+    walk : SamplerWalk
+        At the first batch that is wanted.
+    batched : bool
+        Whether it draws batches of indices.
+    seed, epoch : int
+        Parts of the samples' keys.
+    start : int
+        Number of the first task.
+    fills : bool
+        Whether the dataset fills rows, and takes indices as an array.
+    expected : int, optional
+        What ``walk.drawn`` must be at the end; None: not checked.
     """
+
+    goes_on_after_error = True  # as torch's loader, which advances a sampler again that has raised
 
     def __init__(
         self,
-        sampler: Iterable[Any],
-        batch_size: int | None,
-        drop_last: bool,
+        walk: SamplerWalk,
+        *,
+        batched: bool,
         seed: int,
         epoch: int,
         start: int,
-        state: Any,
+        fills: bool = False,
+        expected: int | None = None,
     ) -> None:
-        self._sampler, self._batch_size, self._drop_last = sampler, batch_size, drop_last
+        self._walk, self._batched, self._fills, self._expected = walk, batched, fills, expected
         self._seed, self._epoch, self._seq = seed, epoch, start
-        self._expected = length(sampler)
-        self._drawn = start if batch_size is None else start * batch_size
-        if isinstance(sampler, Sampler):
-            sampler.set_epoch(epoch)
-        self._iterator: Any
-        self._ended = state is not None and state["ended"]
-        if self._ended:  # what it says of itself at its end may be its start again: it is not asked
-            self._iterator, self._stateful = iter(()), ""
-            self._expected = None
-            return
-        if state is not None and state["of"] == "sampler":
-            sampler.load_state_dict(copy.deepcopy(state["state"]))  # type: ignore[attr-defined]  # it gave the state
-        self._iterator = iter(sampler)
-        if state is not None and state["of"] == "iterator":
-            self._iterator.load_state_dict(copy.deepcopy(state["state"]))
-        self._stateful = _owner_of_state(self._iterator, sampler)
-        if state is None and self._drawn:
-            _logger.warning(
-                "%s has no state_dict: running it forward over %d draws", type(sampler).__name__, self._drawn
-            )
-            for _ in range(self._drawn):
-                next(self._iterator, None)
 
     def __iter__(self) -> Iterator[Task]:
         return self
 
     def __next__(self) -> Task:
-        drawn: Any = self._next_batch()
-        task = Task(self._seq, *_keyed(drawn, self._seed, self._epoch))
-        if self._stateful:
-            owner: Any = self._iterator if self._stateful == "iterator" else self._sampler
-            state = copy.deepcopy(owner.state_dict())
-            task.sampler_state = {"of": self._stateful, "state": state, "ended": self._ended}
-        self._seq += 1
+        seq, self._seq = self._seq, self._seq + 1
+        try:
+            drawn = next(self._walk)
+        except StopIteration:
+            self._seq = seq  # but an error keeps the number: it is delivered in a batch's place
+            self._check_length()
+            raise
+        if not self._batched:
+            drawn = [drawn]
+        elif type(drawn) is not list:
+            drawn = IndexBatch(drawn)
+        task = Task(seq, *_add_keys(drawn, self._seed, self._epoch, fills=self._fills))
+        task.sampler_state = self._walk.state()
         return task
 
-    def _next_batch(self) -> list[Any]:
-        if self._batch_size is None:
-            try:
-                batch = next(self._iterator)
-            except StopIteration:
-                self._check_length()
-                raise
-            self._drawn += 1
-            return list(batch)
-        batch = []
-        for index in self._iterator:
-            batch.append(index)
-            self._drawn += 1
-            if len(batch) == self._batch_size:
-                return batch
-        self._ended = True
-        self._check_length()
-        if not batch or self._drop_last:
-            raise StopIteration
-        return batch
-
     def _check_length(self) -> None:
-        """An epoch that ends short, or long, of what was promised does not pass in silence."""
+        """Raise if the epoch ends short, or long, of the sampler's ``len()``."""
         expected, self._expected = self._expected, None
-        if expected is not None and expected != self._drawn:
+        if expected is not None and expected != self._walk.drawn:
             raise SampleError(
-                f"{type(self._sampler).__name__} gave {self._drawn} indices, but its len() was {expected}",
+                f"{type(self._walk.inner).__name__} gave {self._walk.drawn} indices, but its len() was {expected}",
                 epoch=self._epoch,
             )
 
 
 class StreamPlan:
-    """Endless tasks without indices: the stream itself says when it ends, and numbers its batches."""
+    """Endless tasks without indices: the stream itself ends, and numbers its batches."""
+
+    goes_on_after_error = False
 
     def __init__(self, seed: int, epoch: int, start: int) -> None:
         self._keys = SampleKeys(seed, epoch, np.empty(0, np.int64))
@@ -239,24 +211,25 @@ class StreamPlan:
         return Task(seq, (), self._keys)
 
 
-def _owner_of_state(iterator: Any, sampler: Any) -> str:
-    """Who is asked where the order stands; "": nobody can say."""
-    if _is_stateful(iterator):
-        return "iterator"
-    # One of ours comes here only if a subclass iterates in its own way, of which our state_dict() knows nothing.
-    own = isinstance(sampler, (IndexSampler, BatchAccess))
-    return "sampler" if _is_stateful(sampler) and not own else ""
+def _add_keys(
+    drawn: list[Index], seed: int, epoch: int, *, fills: bool
+) -> tuple[NDArray[np.int64] | list[Index], SampleKeys]:
+    """Indices, and the keys of their samples: the index itself if it is an integer, else a digest of its text.
+
+    A dataset is given what its sampler drew, of the same type; one that fills rows is given an array.
+    """
+    try:
+        numbers = np.array([_as_integer(index) for index in drawn], np.int64)
+    except (TypeError, OverflowError):
+        digests = [hashlib.blake2b(repr(index).encode(), digest_size=8).digest() for index in drawn]
+        return drawn, SampleKeys(seed, epoch, np.frombuffer(b"".join(digests), "<i8").astype(np.int64))
+    is_plain = (fills and len(drawn) > 0) or (type(drawn) is list and all(type(index) is int for index in drawn))
+    return numbers if is_plain else drawn, SampleKeys(seed, epoch, numbers)
 
 
-def _is_stateful(what: Any) -> bool:
-    return hasattr(what, "state_dict") and hasattr(what, "load_state_dict")
-
-
-def _keyed(drawn: list[Any], seed: int, epoch: int) -> tuple[Any, SampleKeys]:
-    """Indices as an int64 array where they are ints, else as they are, keyed by a digest of their text."""
-    array = np.asarray(drawn) if all(isinstance(index, (int, np.integer)) for index in drawn) else None
-    if array is not None and (array.dtype.kind in "iu" or not len(array)):
-        indices = array.astype(np.int64)
-        return indices, SampleKeys(seed, epoch, indices)
-    digests = [hashlib.blake2b(repr(index).encode(), digest_size=8).digest() for index in drawn]
-    return drawn, SampleKeys(seed, epoch, np.frombuffer(b"".join(digests), "<i8").astype(np.int64))
+def _as_integer(index: Index) -> int:
+    if isinstance(index, int):
+        return index
+    if getattr(index, "ndim", 0):
+        raise TypeError("an array is not one integer")
+    return operator.index(index)

@@ -1,99 +1,65 @@
-"""Where an epoch stands, in a form that JSON keeps and that any number of workers can resume.
+"""Our layout of a state: what JSON keeps, and any number of workers can resume.
 
 A state is O(1): seeds, epoch, batches and samples *delivered* (not prefetched), and the parameters that fix the order,
-so that a state of another dataset, sampler or batch size is refused by name. Another number of ranks goes on where all
-of them together were (:mod:`penstock.loader.order`). What only the user's own sampler or
-dataset knows is asked of it and carried along as it is.
+so that a state of another dataset, sampler or batch size is refused by name. On another number of ranks it resumes
+where all of them together were (:mod:`penstock.loader.order`). States of the user's own sampler and dataset are kept
+as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.errors import StateError
-from penstock.loader.order import Ranks, check_order
-from penstock.workers.base import Done
+from penstock.loader.generators import dump_worker_rng, parse_worker_rng
+from penstock.loader.order import Order, check_count, place_on_ranks
+from penstock.loader.position import Position, WorkerPosition
+from penstock.sample import State
 
-__all__ = ["VERSION", "Progress", "dump", "parse", "shared_out"]
+__all__ = ["VERSION", "dump", "parse"]
 
 VERSION: Final = 1
 
 _COUNTS: Final = ("seed", "epoch", "batches", "samples")
 
 
-@dataclass(slots=True)
-class Progress:
-    """How far an epoch has been delivered.
-
-    Parameters
-    ----------
-    epoch : int
-        Which one.
-    batches, samples : int
-        Delivered without a gap from the epoch's start.
-    ahead : dict
-        Batches delivered beyond a gap (``in_order=False``): number to the number of their samples.
-    sampler, dataset : object
-        State of the user's sampler and dataset after the last batch counted, if they have one.
-    origin : int
-        Position in the whole job's order from which batches and samples are counted: not 0 in an epoch that other
-        numbers of ranks have begun.
-    lost : int
-        Samples that were left out of the epoch: what is spent of its ``max_errors``.
-    """
-
-    epoch: int = 0
-    batches: int = 0
-    samples: int = 0
-    ahead: dict[int, int] = field(default_factory=dict)
-    sampler: Any = None
-    dataset: Any = None
-    finished: bool = False
-    origin: int = 0
-    lost: int = 0
-    _states: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-
-    def deliver(self, done: Done) -> None:
-        """Count one batch."""
-        self.ahead[done.seq] = done.rows
-        self._states[done.seq] = (None if done.task is None else done.task.sampler_state, done.state)
-        while self.batches in self.ahead:
-            self.samples += self.ahead.pop(self.batches)
-            self.sampler, self.dataset = self._states.pop(self.batches, (self.sampler, self.dataset))
-            self.batches += 1
-
-    def copy(self) -> Progress:
-        """An independent copy, as a new iterator begins with."""
-        return replace(self, ahead=dict(self.ahead), _states={})
-
-
-def dump(
-    progress: Progress, seed: int, sampler_seed: int | None, order: Mapping[str, Any], ranks: Ranks | None = None
-) -> dict[str, Any]:
-    """The ``state_dict`` of a loader that has come this far."""
-    if progress.finished:
-        progress = Progress(progress.epoch + 1)
+def dump(position: Position, seed: int, order: Order) -> dict[str, Any]:
+    """The ``state_dict`` of a loader at ``position``."""
+    if position.finished:
+        position = Position(position.epoch + 1)
+    ranks = order.ranks
     return {
         "version": VERSION,
         "seed": seed,
-        "epoch": progress.epoch,
-        "batches": progress.batches,
-        "samples": progress.samples,
-        "left_out": progress.lost,
-        "ahead": [[seq, rows] for seq, rows in sorted(progress.ahead.items())],
-        "sampler_seed": sampler_seed,
-        "sampler": progress.sampler,
-        "dataset": progress.dataset,
-        "order": dict(order),
-        "ranks": None if ranks is None else {"num_replicas": ranks.num_replicas, "origin": progress.origin},
-        "workers": None,
+        "epoch": position.epoch,
+        "batches": position.batches,
+        "samples": position.samples,
+        "left_out": position.lost,
+        "ahead": [[seq, rows] for seq, rows in sorted(position.ahead.items())],
+        "sampler_seed": order.sampler_seed,
+        "sampler": position.sampler,
+        "dataset": None if position.processes else position.workers.get(0, WorkerPosition()).state,
+        "order": order.describe(),
+        "ranks": None if ranks is None else {"num_replicas": ranks.num_replicas, "origin": position.origin},
+        "workers": _dump_workers(position),
     }
 
 
-def parse(state: Mapping[str, Any], order: Mapping[str, Any], ranks: Ranks | None = None) -> Progress:
-    """The progress that ``state`` describes, for a loader with this order and these ranks.
+def _dump_workers(position: Position) -> dict[str, Any] | None:
+    """What each worker process has drawn, and its states; None where nothing is to be resumed in workers."""
+    workers = [position.workers.get(number, WorkerPosition()) for number in range(position.processes)]
+    is_needed = position.is_stream or any(worker.state is not None or worker.rng is not None for worker in workers)
+    if not (workers and position.batches and is_needed):
+        return None
+    return {
+        "last": -1 if position.last_worker is None else position.last_worker,
+        "shares": [[worker.samples, worker.state, worker.ended, dump_worker_rng(worker.rng)] for worker in workers],
+    }
+
+
+def parse(state: Mapping[str, Any], order: Order) -> Position:
+    """The position that ``state`` describes, for a loader with this order.
 
     Raises
     ------
@@ -101,67 +67,42 @@ def parse(state: Mapping[str, Any], order: Mapping[str, Any], ranks: Ranks | Non
         If it is no such state, of another version, incomplete, or of a loader with another order; the field is named.
     """
     if not isinstance(state, Mapping):
-        raise StateError(f"a loader's state is the mapping that state_dict() gives, got {type(state).__name__}")
+        raise StateError(f"a loader's state must be the mapping that state_dict() returns, got {type(state).__name__}")
     version = state.get("version")
     if version != VERSION:
-        raise StateError(f"the state's version is {version!r}; this penstock reads version {VERSION}")
+        raise StateError(f"the state's version must be {VERSION}, got {version!r}")
     for name in (*_COUNTS, "ahead", "sampler_seed", "sampler", "dataset", "order", "ranks"):
         if name not in state:
             raise StateError(f"the state has no field {name!r}: it is damaged or not a loader's")
     for name in _COUNTS:
-        _check_count(name, state[name], least=0)
+        check_count(name, state[name], least=0)
     try:
         ahead = {int(seq): int(rows) for seq, rows in state["ahead"]}
     except (TypeError, ValueError) as error:
-        raise StateError(f"the state's ahead should be pairs of ints, but is {state['ahead']!r:.200}") from error
-    progress = Progress(state["epoch"], state["batches"], state["samples"], ahead, state["sampler"], state["dataset"])
-    progress.lost = state.get("left_out", 0)
-    _check_count("left_out", progress.lost, least=0)
-    if ranks is None or state["ranks"] is None:
-        check_order(state["order"], order)
-        return progress
-    return shared_out(progress, state, order, ranks)
+        raise StateError(f"the state's ahead must be pairs of ints, got {state['ahead']!r:.200}") from error
+    position = Position(state["epoch"], state["batches"], state["samples"], ahead, state["sampler"])
+    position.lost, position.is_stream = state.get("left_out", 0), order.is_stream
+    check_count("left_out", position.lost, least=0)
+    if state["dataset"] is not None or order.is_stream:
+        position.workers = {0: WorkerPosition(position.samples, state["dataset"])}
+    if state.get("workers") is not None:
+        _parse_workers(position, state["workers"])
+    return place_on_ranks(position, state, order)
 
 
-def shared_out(progress: Progress, state: Mapping[str, Any], order: Mapping[str, Any], ranks: Ranks) -> Progress:
-    """``progress`` as it was on equally many ranks; on others, a new one from where all of them were.
-
-    Parameters
-    ----------
-    progress : Progress
-        What the state says was delivered.
-    state : mapping
-        Whose ``ranks`` and ``order`` are read.
-    order, ranks : mapping, Ranks
-        The loader's.
-
-    Raises
-    ------
-    StateError
-        If the order is another one, or is not known to others than as many ranks.
-    """
-    saved = state["ranks"]
-    if not isinstance(saved, Mapping) or {"num_replicas", "origin"} - saved.keys():
-        raise StateError(f"the state's ranks should have num_replicas and origin, but are {saved!r:.200}")
-    _check_count("ranks.num_replicas", saved["num_replicas"], least=1)
-    _check_count("ranks.origin", saved["origin"], least=0)
-    progress.origin = saved["origin"]
-    theirs = replace(ranks, num_replicas=saved["num_replicas"])
-    if theirs == ranks:
-        check_order(state["order"], order)
-        return progress
-    # Positions are consumed, not batches: another number of ranks may cut them into others.
-    check_order(state["order"], order, besides=frozenset({"batch_size"}))
-    if progress.ahead:
-        raise StateError(
-            f"the state of {theirs.num_replicas} ranks has batches beyond a gap (in_order=False), of which "
-            f"{ranks.num_replicas} ranks cannot be told; resume on {theirs.num_replicas}, or go on from the next epoch"
-        )
-    consumed = theirs.consumed(progress.origin, progress.samples, progress.batches)
-    return Progress(progress.epoch, dataset=progress.dataset, origin=consumed, lost=progress.lost)
+def _parse_workers(position: Position, saved: State) -> None:
+    try:
+        workers = [_parse_worker(*worker) for worker in saved["shares"]]
+        last = int(saved["last"])
+        if not (workers and -1 <= last < len(workers)):
+            raise ValueError(last)  # noqa: TRY301  # one place says what is wrong
+    except (TypeError, ValueError, KeyError) as error:
+        raise StateError(f"the state's workers must be what each had drawn, got {saved!r:.200}") from error
+    position.workers, position.processes = dict(enumerate(workers)), len(workers)
+    position.last_worker = None if last < 0 else last
 
 
-def _check_count(name: str, value: Any, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        kind = "a positive" if least else "a non-negative"
-        raise StateError(f"the state's {name} should be {kind} int, but is {value!r:.200}")
+def _parse_worker(samples: object, state: State, ended: bool, rng: State = None) -> WorkerPosition:
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 0:
+        raise ValueError(samples)
+    return WorkerPosition(samples, state, parse_worker_rng(rng), bool(ended))

@@ -38,7 +38,7 @@ from penstock.doctor import RULES, Finding, Report, check  # noqa: E402  # as ab
 from penstock.doctor.rules.copied_objects import objects_nbytes  # noqa: E402  # as above
 from penstock.doctor.subject import Subject, usable_cores  # noqa: E402  # as above
 from penstock.torch import DataLoader  # noqa: E402  # as above
-from penstock.torch.loader.work import Memory, Work  # noqa: E402  # as above
+from penstock.torch.loader.recipe import choose_backend  # noqa: E402  # as above
 
 GENERATOR = np.random.default_rng(0)
 
@@ -181,7 +181,7 @@ def test_it_is_judged_as_the_loader_will_choose(fills: bool, kwargs: dict[str, A
     dataset = td.TensorDataset(torch.zeros(10)) if fills else Clean()
     its_loader = DataLoader(dataset, **{"num_workers": 1, **kwargs})
 
-    assert Subject(its_loader, 0).setting.workers == Work.of(its_loader, Memory()).kind
+    assert Subject(its_loader, 0).setting.workers == choose_backend(its_loader)
 
 
 # ---------------------------------------------------------------- open handles

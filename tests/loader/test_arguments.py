@@ -48,7 +48,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "batch_size true": ({"batch_size": True}, "batch_size should be a positive integer value"),
     "drop_last a number": ({"drop_last": 3}, "drop_last should be a boolean value"),
     "an unknown kind of worker": (
-        {"workers": "fibres", "num_workers": 1}, "workers='fibres' is not there; there are: auto, serial, threads, proc"
+        {"workers": "fibres", "num_workers": 1}, "workers must be one of auto, serial, threads, proc"
     ),
     "serial with workers": ({"workers": "serial", "num_workers": 1}, "workers='serial' has no workers"),
     "threads without workers": ({"workers": "threads"}, "workers='threads' needs num_workers > 0"),

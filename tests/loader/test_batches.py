@@ -155,7 +155,7 @@ def test_slots_are_used_again() -> None:
     """Fifty epochs allocate no more slots than one: memory is flat."""
     loader = make("rows", num_workers=2)
     epoch(loader)
-    pool = loader._pool
+    pool = loader._memory.pool
     assert pool is not None
     before = pool.allocated
 

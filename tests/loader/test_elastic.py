@@ -222,8 +222,8 @@ def test_batches_beyond_a_gap_are_not_dealt_out_anew() -> None:
     [
         ([4], "num_replicas and origin"),
         ({"num_replicas": 4}, "num_replicas and origin"),
-        ({"num_replicas": 0, "origin": 0}, "ranks.num_replicas should be a positive int"),
-        ({"num_replicas": 4, "origin": -1}, "ranks.origin should be a non-negative int"),
+        ({"num_replicas": 0, "origin": 0}, "ranks.num_replicas must be a positive int"),
+        ({"num_replicas": 4, "origin": -1}, "ranks.origin must be a non-negative int"),
         ({"num_replicas": True, "origin": 0}, "ranks.num_replicas"),
         ({"num_replicas": 4, "origin": "0"}, "ranks.origin"),
     ],

@@ -465,5 +465,5 @@ def test_arguments_of_a_forked_iterator_error_are_clear() -> None:
     walk = iter(ps.DataLoader(Samples(), 2))
     walk._pid = -1
 
-    with pytest.raises(ArgumentError, match="calls iter"):
+    with pytest.raises(ArgumentError, match="must call iter"):
         next(walk)

@@ -185,7 +185,7 @@ def test_another_number_of_streams_is_refused_in_mid_epoch(theirs: int, ours: in
     middle = loader.state_dict()
     list(walk)
 
-    with pytest.raises(StateError, match="where each of its streams would stand cannot be told"):
+    with pytest.raises(StateError, match="the position of each of its streams is unknown"):
         load(Plain(), ours).load_state_dict(middle)
     fresh, expected = load(Plain(), ours), load(Plain(), ours)
     fresh.load_state_dict(loader.state_dict())

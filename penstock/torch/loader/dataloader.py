@@ -8,6 +8,7 @@ and a backend: it decides which, begins epochs and answers for their state. It s
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import os
 import weakref
@@ -20,17 +21,29 @@ from typing_extensions import TypeVar  # torch brings it along
 
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError, StallError, StateError
+from penstock.loader.arguments import check_workers_kind
+from penstock.loader.epoch import Epoch
 from penstock.loader.faults import LeftOut, Losses, warn_of_unequal_steps
-from penstock.loader.ledger import Ledger
-from penstock.loader.stats import Stats
+from penstock.loader.order import Fingerprint
+from penstock.loader.position import Position
+from penstock.loader.recipe import Memory, Recipe
+from penstock.loader.stats import Ledger, Stats
+from penstock.rng import undisturbed
 from penstock.samplers.base import checked_count, checked_seed
-from penstock.torch.loader.epochs import Opener, begin_rest
+from penstock.torch.datasets import native
+from penstock.torch.loader.beginning import EpochCounter, TorchEpochStart, draw_epoch, draw_next_epoch
 from penstock.torch.loader.iteration import DataLoaderIterator
-from penstock.torch.loader.order import Identity
-from penstock.torch.loader.saving import Mark, check, mark_of_epoch, may_have_state, resumable, state_of_unstarted
-from penstock.torch.loader.state import Position, Resume, parse
-from penstock.torch.loader.terms import Epoch, Terms
-from penstock.torch.loader.work import Memory, Work, kind_of
+from penstock.torch.loader.order import TorchOrder, TorchSettings
+from penstock.torch.loader.recipe import choose_backend, make_recipe
+from penstock.torch.loader.saving import (
+    Mark,
+    check_state,
+    make_mark,
+    make_unstarted_state,
+    may_have_state,
+    parse_for_loader,
+)
+from penstock.torch.loader.state import Resume, parse
 from penstock.workers import BACKENDS, Backend
 
 __all__ = ["DataLoader", "StatefulDataLoader"]
@@ -148,7 +161,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         )  # fmt: skip
         if own_stream:
             self.__dict__["dataset"] = dataset
-        self.workers, self.seed = _checked_kind(workers, num_workers), None if seed is None else checked_seed(seed)
+        check_workers_kind(workers, num_workers)
+        self.workers, self.seed = workers, None if seed is None else checked_seed(seed)
         if stall_timeout is not None and stall_timeout <= 0:
             raise ArgumentError(f"stall_timeout should be positive or None, but got {stall_timeout}")
         self.stall_timeout = stall_timeout
@@ -164,9 +178,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     _newest: weakref.ref[DataLoaderIterator] | None
     _epoch: Epoch | None
     _ledger: Ledger
-    _identity: Identity
+    _fingerprint: Fingerprint
     _memory: Memory
-    _opener: Opener
+    _counter: EpochCounter
 
     def _runtime(self) -> dict[str, Any]:
         """Attributes of a loader that was never iterated."""
@@ -175,9 +189,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             "_newest": None,
             "_epoch": None,
             "_ledger": Ledger(self._losses),
-            "_identity": Identity(self.dataset),
+            "_fingerprint": Fingerprint(native(self.dataset)),
             "_memory": Memory(),
-            "_opener": Opener(),
+            "_counter": EpochCounter(),
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -209,82 +223,97 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _get_iterator(self) -> Any:
         warn_of_unequal_steps(self.on_error, stacklevel=3)
         self._check_rationality()
-        terms, work, backend = self._terms(), Work.of(self, self._memory), None
-
-        def make(base_seed: int) -> Backend:
-            nonlocal backend
-            backend = work.backend(base_seed)
-            return backend
-
-        try:
-            epoch = self._opener.begin(terms, work, self._taken_resume(terms), make)
-            assert backend is not None, "made when the seed is known"
-            self._await_workers(backend, epoch)
-            iterator = DataLoaderIterator(terms, epoch, backend, work.limit)
-        except BaseException:
-            if backend is not None:
-                backend.close()
-            raise
-        self._note(iterator)
-        if epoch.position.finished:  # resumed behind its end: workers do what they had done, and then go on
+        settings = self._make_settings()
+        recipe = make_recipe(self, settings.order, self._memory)
+        resume = self._take_resume(settings)
+        with undisturbed():
+            start = draw_epoch(settings, recipe, self._counter, resume)
+            epoch, backend = self._start_epoch(settings, recipe, start)
+        iterator = self._make_iterator(settings, epoch, backend)
+        if start.position.finished:  # resumed after its end: workers repeat what they had done, and then go on
             iterator.exhaust()
             self._begin_again(iterator)
         return iterator
 
-    def _begin_again(self, iterator: DataLoaderIterator) -> None:
-        """torch's reset of a persistent iterator: the next epoch with the same workers."""
-        last = iterator.epoch
-        iterator.begin(self._terms(), lambda backend: self._next_epoch(last.work, last.position, backend))
-        self._note(iterator)
-
-    def _restart(self, iterator: DataLoaderIterator) -> None:
-        """torch's reset of an iterator that something else wraps: the next epoch, wherever it stands in this one."""
-        iterator.abandon()
-        self._begin_again(iterator)
-
-    def _take_over(self, kept: DataLoaderIterator) -> DataLoaderIterator:
-        """The same where somebody may still be in the middle of the last epoch, which goes on by itself then."""
-        work, terms = kept.epoch.work, self._terms()
-        if work.processes:
-            try:
-                self._note_beginnings(kept)
-                backend, last = kept.give_workers(begin_rest)
-            except StallError:
-                fresh: DataLoaderIterator = self._get_iterator()
-                return fresh
-        else:  # threads are soon there, and the dataset, perhaps a stream that they are at, is not theirs
-            backend, last = work.backend(kept.epoch.position.beginning.base_seed), kept.epoch.position
+    def _start_epoch(self, settings: TorchSettings, recipe: Recipe, start: TorchEpochStart) -> tuple[Epoch, Backend]:
+        """Make workers and start the job, after what the epoch draws was drawn."""
+        backend = None
         try:
-            iterator = DataLoaderIterator(terms, self._next_epoch(work, last, backend), backend, work.limit)
+            backend = recipe.make_backend(start.base_seed)
+            epoch = start.start(settings, recipe, start.make_plan(settings, recipe), backend)
+        except BaseException:
+            start.restore_generators(settings, started=False)
+            if backend is not None:
+                backend.close()
+            raise
+        start.restore_generators(settings, started=True)
+        return epoch, backend
+
+    def _make_iterator(self, settings: TorchSettings, epoch: Epoch, backend: Backend) -> DataLoaderIterator:
+        try:
+            self._await_workers(backend, epoch)
+            iterator = DataLoaderIterator(settings, epoch, backend)
         except BaseException:
             backend.close()
             raise
         self._note(iterator)
         return iterator
 
-    def _note_beginnings(self, kept: DataLoaderIterator) -> None:
-        """Keep what workers said when they began; an error of theirs comes with their first batch."""
-        if not may_have_state(self.dataset):
+    def _begin_again(self, iterator: DataLoaderIterator) -> None:
+        """torch's reset of a persistent iterator: the next epoch with the same workers."""
+        last, settings = iterator.epoch, self._make_settings()
+        epoch = self._start_next(settings, last.recipe, last.position, iterator.backend)
+        self._await_workers(iterator.backend, epoch)
+        iterator.begin(settings, epoch)
+        self._note(iterator)
+
+    def _start_next(self, settings: TorchSettings, recipe: Recipe, last: Position, backend: Backend) -> Epoch:
+        with undisturbed():
+            start = draw_next_epoch(settings, recipe, self._counter, last)
+            return start.start(settings, recipe, start.make_plan(settings, recipe), backend)
+
+    def _restart(self, iterator: DataLoaderIterator) -> None:
+        """torch's reset of an iterator that something else wraps: the next epoch, wherever it stands in this one."""
+        iterator.abandon()
+        self._begin_again(iterator)
+
+    def _take_over(self, old: DataLoaderIterator) -> DataLoaderIterator:
+        """The same where somebody may still use the last epoch's iterator, which then goes on alone."""
+        recipe, settings, last = old.epoch.recipe, self._make_settings(), old.epoch.position
+        if recipe.processes:
+            try:
+                self._record_first_states(old)
+                backend, last = old.release_workers()
+            except StallError:
+                fresh: DataLoaderIterator = self._get_iterator()
+                return fresh
+        else:  # threads are quickly made, and the dataset, perhaps a stream in use, is not theirs alone
+            backend = recipe.make_backend(old.epoch.start.base_seed)
+        try:
+            epoch = self._start_next(settings, recipe, last, backend)
+        except BaseException:
+            backend.close()
+            raise
+        return self._make_iterator(settings, epoch, backend)
+
+    def _record_first_states(self, iterator: DataLoaderIterator) -> None:
+        """Keep the states of workers when they began; an error of theirs is raised with their first batch."""
+        if not may_have_state(self._make_settings().order):
             return
         try:
-            kept.note_start()
+            iterator.record_first_states()
         except StallError:
             raise
         except Exception as error:  # noqa: BLE001  # as the docstring says
             _logger.debug("a worker could not begin: %r", error)
 
-    def _next_epoch(self, work: Work, last: Position, backend: Backend) -> Epoch:
-        epoch = self._opener.begin_again(self._terms(), work, last, backend)
-        self._await_workers(backend, epoch)
-        return epoch
-
     def _note(self, iterator: DataLoaderIterator) -> None:
         self._epoch, self._newest = iterator.epoch, weakref.ref(iterator)
 
     def _await_workers(self, backend: Backend, epoch: Epoch) -> None:
-        """What workers say at their beginning; an error of theirs comes with their first batch."""
-        if not epoch.work.processes:
-            epoch.note_start(backend, self._terms().patience_s)
+        """Wait for workers that are no processes; an error of a process is raised with its first batch."""
+        if not epoch.recipe.processes:
+            epoch.record_first_states(backend, self._make_settings().patience_s)
 
     def _check_rationality(self) -> None:
         if self.num_workers == 0:
@@ -295,11 +324,15 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if not self.prefetch_factor:
             raise AssertionError("prefetch_factor must be greater than 0: with 0 no batch is ever asked for")
 
-    def _terms(self) -> Terms:
-        return Terms(
-            self.dataset, self._index_sampler, self.num_workers, self.in_order, self.timeout, self.stall_timeout,
-            self.persistent_workers, self._ledger, self._identity, self._auto_collation, self.generator,
-            self.seed, self.snapshot_every_n_steps, self._IterableDataset_len_called, self._restores_globals,
+    def _make_settings(self) -> TorchSettings:
+        index_sampler, batched = self._index_sampler, self._auto_collation
+        order = TorchOrder(self.dataset, index_sampler, batched=batched, fingerprint=self._fingerprint)
+        order.seed = self.seed
+        return TorchSettings(
+            order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
+            self._ledger, functools.partial(len, index_sampler), self.seed,
+            snapshot_every=self.snapshot_every_n_steps, reported_length=self._IterableDataset_len_called,
+            generator=self.generator, restores_globals=self._restores_globals,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:
@@ -307,7 +340,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         epoch = checked_count("epoch", epoch, least=0)
         if self._resume is not None and parse(self._resume).position.epoch != epoch:
             self._resume = None
-        self._opener.set_epoch(epoch)
+        self._counter.set(epoch)
         samplers: tuple[Any, ...] = (self.batch_sampler, self.sampler, getattr(self.batch_sampler, "sampler", None))
         for sampler in samplers:
             if hasattr(sampler, "set_epoch"):
@@ -342,15 +375,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         mark = self._mark()
         if mark is not None:
             return mark.state()
-        processes = self.num_workers if kind_of(self) == "processes" else 0
-        return state_of_unstarted(self._terms(), self._opener.upcoming(self._terms()), processes)
+        settings = self._make_settings()
+        processes = self.num_workers if BACKENDS.get(choose_backend(self)).capabilities.isolated else 0
+        return make_unstarted_state(settings, self._counter.upcoming(settings.order), processes)
 
     def _mark(self) -> Mark | None:
         """Where the newest iterator stands, to be written down later; None before ``iter()``."""
         if self._resume is not None or self._epoch is None:
             return None
         iterator = None if self._newest is None else self._newest()
-        return mark_of_epoch(self._terms(), self._epoch, iterator)
+        return make_mark(self._make_settings(), self._epoch, iterator)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next ``iter()`` go on where ``state_dict`` was taken; an empty one begins anew.
@@ -372,13 +406,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return
         own = given.get("penstock")
         if isinstance(own, Mapping) and "order" in own:
-            check(own, self._terms())
+            check_state(own, self._make_settings().order)
         self._resume = copy.deepcopy(given)
 
-    def _taken_resume(self, terms: Terms) -> Resume | None:
+    def _take_resume(self, settings: TorchSettings) -> Resume | None:
         if self._resume is None:
             return None
-        resume = resumable(self._resume, terms)
+        resume = parse_for_loader(self._resume, settings)
         self._resume = None
         return resume
 
@@ -401,16 +435,6 @@ class StatefulDataLoader(DataLoader[T_co]):
     """
 
     def _await_workers(self, backend: Backend, epoch: Epoch) -> None:
-        patience_s = self._terms().patience_s
+        patience_s = self._make_settings().patience_s
         backend.opened(patience_s)
-        epoch.note_start(backend, patience_s)
-
-
-def _checked_kind(workers: str, num_workers: int) -> str:
-    if workers != "auto" and workers not in BACKENDS:
-        raise ArgumentError(f"workers={workers!r} is not there; there are: auto, {', '.join(BACKENDS)}")
-    if workers == "serial" and num_workers > 0:
-        raise ArgumentError(f"workers='serial' has no workers, but num_workers={num_workers}; give num_workers=0")
-    if workers not in {"auto", "serial"} and num_workers == 0:
-        raise ArgumentError(f"workers={workers!r} needs num_workers > 0")
-    return workers
+        epoch.record_first_states(backend, patience_s)

@@ -7,11 +7,9 @@ from a file is numbers, and is checked to be that.
 
 from __future__ import annotations
 
-import base64
 import binascii
-import pickle
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -20,8 +18,16 @@ import numpy as np
 import torch
 
 from penstock.errors import StateError
+from penstock.loader.generators import (
+    array_to_text,
+    numpy_to_text,
+    python_to_text,
+    text_to_array,
+    text_to_numpy,
+    text_to_python,
+)
 
-__all__ = ["Randomness", "generators_of", "kept", "worker_bytes", "worker_state"]
+__all__ = ["Randomness", "generators_of", "preserve_generators"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +105,10 @@ class Randomness:
     def dump(self) -> dict[str, Any]:
         """As JSON keeps it."""
         return {
-            "torch": None if self.torch_global is None else _text(self.torch_global.numpy()),
-            "numpy": None if self.numpy_global is None else _numpy_text(self.numpy_global),
-            "python": None if self.python_global is None else _python_text(self.python_global),
-            "generators": [_text(state.numpy()) for state in self.generators],
+            "torch": None if self.torch_global is None else array_to_text(self.torch_global.numpy()),
+            "numpy": None if self.numpy_global is None else numpy_to_text(self.numpy_global),
+            "python": None if self.python_global is None else python_to_text(self.python_global),
+            "generators": [array_to_text(state.numpy()) for state in self.generators],
         }
 
     @classmethod
@@ -116,10 +122,10 @@ class Randomness:
         """
         try:
             return cls(
-                None if saved["torch"] is None else torch.from_numpy(_array(saved["torch"], np.uint8)),
-                None if saved["numpy"] is None else _numpy_state(saved["numpy"]),
-                None if saved["python"] is None else _python_state(saved["python"]),
-                [torch.from_numpy(_array(text, np.uint8)) for text in saved["generators"]],
+                None if saved["torch"] is None else torch.from_numpy(text_to_array(saved["torch"], np.uint8)),
+                None if saved["numpy"] is None else text_to_numpy(saved["numpy"]),
+                None if saved["python"] is None else text_to_python(saved["python"]),
+                [torch.from_numpy(text_to_array(text, np.uint8)) for text in saved["generators"]],
             )
         except (TypeError, KeyError, ValueError, binascii.Error) as error:
             raise StateError(f"the state of random generators is damaged: {error!r:.200}") from error
@@ -139,61 +145,10 @@ def generators_of(*holders: Any) -> list[torch.Generator]:
 
 
 @contextmanager
-def kept() -> Iterator[None]:
-    """Global generators are afterwards as they were before."""
+def preserve_generators() -> Iterator[None]:
+    """Restore global generators when the body has ended."""
     before = Randomness.now()
     try:
         yield
     finally:
         before.restore()
-
-
-def worker_state(pickled: bytes | None) -> dict[str, Any] | None:
-    """A worker's generators, as :attr:`penstock.workers.Done.rng` has them, as JSON keeps them."""
-    if pickled is None:
-        return None
-    of_random, of_numpy, of_torch = pickle.loads(pickled)  # noqa: S301  # it came from a worker of this program
-    state = None if of_torch is None else torch.frombuffer(bytearray(of_torch), dtype=torch.uint8)
-    kind, key, *rest = of_numpy
-    of_numpy = (kind, np.frombuffer(key, np.uint32), *rest)
-    return Randomness(state, of_numpy, of_random).dump()
-
-
-def worker_bytes(saved: Mapping[str, Any] | None) -> bytes | None:
-    """What :func:`worker_state` gave, as :class:`penstock.loader.jobs.Opening` takes it."""
-    if saved is None:
-        return None
-    state = Randomness.parse(saved)
-    if state.numpy_global is None or state.python_global is None:
-        raise StateError("the state of a worker's random generators is not complete")
-    of_torch = None if state.torch_global is None else state.torch_global.numpy().tobytes()
-    kind, key, *rest = state.numpy_global
-    return pickle.dumps((state.python_global, (kind, key.tobytes(), *rest), of_torch))
-
-
-def _text(array: np.ndarray[Any, Any]) -> str:
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-
-
-def _array(text: str, dtype: Any) -> np.ndarray[Any, Any]:
-    return np.frombuffer(bytearray(base64.b64decode(text, validate=True)), dtype)
-
-
-def _numpy_text(state: Any) -> list[Any]:
-    kind, key, position, has_gauss, gauss = state
-    return [str(kind), _text(np.asarray(key, "<u4")), int(position), int(has_gauss), float(gauss)]
-
-
-def _numpy_state(saved: Any) -> Any:
-    kind, key, position, has_gauss, gauss = saved
-    return str(kind), _array(key, "<u4").astype(np.uint32), int(position), int(has_gauss), float(gauss)
-
-
-def _python_text(state: Any) -> list[Any]:
-    version, words, gauss = state
-    return [version, _text(np.asarray(words, "<u4")), gauss]
-
-
-def _python_state(saved: Any) -> Any:
-    version, words, gauss = saved
-    return int(version), tuple(_array(words, "<u4").tolist()), None if gauss is None else float(gauss)

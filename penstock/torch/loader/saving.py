@@ -1,7 +1,6 @@
-"""States of a torch loader: what one says, and which of them a loader takes.
+"""States of a torch loader: what one contains, and which of them a loader takes.
 
-Called by the loader, when it is asked for a state and when it is given one. Nothing here starts a worker, draws a
-random number or iterates a sampler.
+Nothing here starts a worker, draws a random number or iterates a sampler.
 """
 
 from __future__ import annotations
@@ -9,34 +8,37 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.datasets.base import is_iterable
-from penstock.loader.jobs.base import snapshot_before
-from penstock.loader.state import Progress
+from penstock.loader.jobs.base import is_stateful, snapshot_before
+from penstock.loader.order import place_on_ranks
+from penstock.loader.position import Position, WorkerPosition
 from penstock.rng import undisturbed
-from penstock.torch.loader.iteration import DataLoaderIterator
-from penstock.torch.loader.order import draws_from_globals, innermost, order_of, placed, ranks, sampler_seed
-from penstock.torch.loader.randomness import Randomness, generators_of
-from penstock.torch.loader.state import Beginning, Position, Resume, Share, dump, parse
-from penstock.torch.loader.stateful import Stateful
-from penstock.torch.loader.terms import Epoch, Terms
+from penstock.torch.loader.beginning import Beginning
+from penstock.torch.loader.randomness import Randomness
+from penstock.torch.loader.state import Resume, dump, parse
 
-__all__ = ["Mark", "check", "mark_of_epoch", "may_have_state", "resumable", "state_of_unstarted"]
+if TYPE_CHECKING:
+    from penstock.loader.epoch import Epoch
+    from penstock.loader.iteration import LoaderIterator
+    from penstock.sample import State
+    from penstock.torch.loader.order import TorchOrder, TorchSettings
+
+__all__ = ["Mark", "check_state", "make_mark", "make_unstarted_state", "may_have_state", "parse_for_loader"]
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a loader is at one moment, kept in as little as can be; :meth:`state` writes it down.
+    """The position of a loader at one moment, without the cost of writing it down; :meth:`state` does that.
 
     Parameters
     ----------
     live, snapshot : Position
-        What was delivered, and where workers last said where they were; copies.
+        What was delivered, and the last snapshot of the workers' states; copies.
     now : Randomness
         The random states.
     order : dict
-        Fields of a state that say which order it belongs to.
+        Fields of a state that fix the order.
     length : int, optional
         What ``len(dataset)`` was, if it was asked for.
     """
@@ -52,104 +54,104 @@ class Mark:
         return dump(self.live, self.snapshot, self.now, copy.deepcopy(self.order), self.length)
 
 
-def mark_of_epoch(terms: Terms, epoch: Epoch, iterator: DataLoaderIterator | None) -> Mark:
-    """Where a loader is whose newest epoch is ``epoch``."""
-    if iterator is not None and may_have_state(terms.dataset):
-        iterator.note_start()
-    live, snapshot = epoch.position, epoch.standing()
+def make_mark(settings: TorchSettings, epoch: Epoch, iterator: LoaderIterator | None) -> Mark:
+    """The mark of a loader whose newest epoch is ``epoch``."""
+    if iterator is not None and may_have_state(settings.order):
+        iterator.record_first_states()
+    live, snapshot = epoch.position, epoch.snapshot
     with undisturbed():
         now = Randomness.now(
-            generators_of(terms, terms.index_sampler) if live.finished else (),
-            of_torch=terms.generator is None or not terms.num_workers,
-            of_others=not terms.num_workers,
+            settings.generators() if live.finished else (),
+            of_torch=settings.generator is None or not settings.num_workers,
+            of_others=not settings.num_workers,
         )
     if epoch.order is None:
-        epoch.order = _order(terms, live)
+        epoch.order = _dump_order(settings.order, live)
     copied = live.copy()
-    return Mark(copied, copied if snapshot is live else snapshot.copy(), now, epoch.order, terms.reported_length)
+    return Mark(copied, copied if snapshot is live else snapshot.copy(), now, epoch.order, settings.reported_length)
 
 
-def state_of_unstarted(terms: Terms, number: int, processes: int) -> dict[str, Any]:
+def make_unstarted_state(settings: TorchSettings, number: int, processes: int) -> dict[str, Any]:
     """The ``state_dict`` of a loader that was never iterated.
 
     Parameters
     ----------
-    terms : Terms
+    settings : TorchSettings
         The loader's.
     number : int
         Of the epoch that ``iter()`` would begin.
     processes : int
         Worker processes that it would start.
     """
+    order = settings.order
     with undisturbed():
         now = Randomness.now(
-            generators_of(terms, terms.index_sampler),
-            of_torch=terms.generator is None or not terms.num_workers,
-            of_others=not terms.num_workers or draws_from_globals(terms)[1],
+            settings.generators(),
+            of_torch=settings.generator is None or not settings.num_workers,
+            of_others=not settings.num_workers or order.draws_from_globals()[1],
         )
-    state = snapshot_before(terms.dataset)
+    state = snapshot_before(order.dataset)
     position = Position(
-        epoch=number, processes=processes, iterable=is_iterable(terms.dataset), beginning=Beginning(-1),
-        shares={worker: Share(state=state) for worker in range(max(1, processes))},
+        number, processes=processes, is_stream=order.is_stream, beginning=Beginning(-1),
+        workers={worker: WorkerPosition(state=state) for worker in range(max(1, processes))},
     )  # fmt: skip
-    order = _order(terms, position)
-    return dump(position, position, now, order, terms.reported_length, started=False)
+    return dump(position, position, now, _dump_order(order, position), settings.reported_length, started=False)
 
 
-def _order(terms: Terms, position: Position) -> dict[str, Any]:
-    """The fields of a state that say which order it belongs to."""
-    dealt = ranks(terms)
+def _dump_order(order: TorchOrder, position: Position) -> dict[str, Any]:
+    """The fields of a state that fix the order."""
+    ranks = order.ranks
     return {
-        "order": order_of(terms),
-        "ranks": None if dealt is None else {"num_replicas": dealt.num_replicas, "origin": position.origin},
-        "sampler_seed": sampler_seed(terms),
+        "order": order.describe(),
+        "ranks": None if ranks is None else {"num_replicas": ranks.num_replicas, "origin": position.origin},
+        "sampler_seed": order.sampler_seed,
     }
 
 
-def resumable(state: Any, terms: Terms) -> Resume:
-    """What ``state`` asks of ``loader``.
+def parse_for_loader(state: State, settings: TorchSettings) -> Resume:
+    """What ``state`` asks of a loader with these settings.
 
     Raises
     ------
     StateError
-        If it is none, or one of a loader with another order.
+        If it is no state, or one of a loader with another order.
     """
-    resume = parse(state)
+    resume, order = parse(state), settings.order
     if not resume.whole:
         return resume
     own, position = state["penstock"], resume.position
-    check(own, terms)
-    if resume.now is not None and not terms.restores_globals:
+    check_state(own, order)
+    if resume.now is not None and not settings.restores_globals:
         resume.now = resume.now.of_generators()
-    if not resume.started and own["order"] != order_of(terms):
+    if not resume.started and own["order"] != order.describe():
         resume.now = None  # another sampler was put in: it draws its own order
         return resume
-    whole = Progress(position.epoch, position.batches + resume.replay, resume.delivered, position.ahead)
-    here = placed(whole, own, terms)
+    delivered = Position(position.epoch, position.batches + resume.replay, resume.delivered, position.ahead)
+    here = place_on_ranks(delivered, own, order)
     position.origin, position.lost = here.origin, own["left_out"]
-    if here is not whole:
+    if here is not delivered:
         _begin_at_origin(resume)
-    if own["sampler_seed"] is not None and sampler_seed(terms) is not None:
-        innermost(terms.index_sampler).seed = own["sampler_seed"]
+    if own["sampler_seed"] is not None and order.sampler_seed is not None:
+        order.sampler.seed = own["sampler_seed"]
     return resume
 
 
-def check(own: Mapping[str, Any], terms: Terms) -> None:
+def check_state(own: Mapping[str, Any], order: TorchOrder) -> None:
     """Refuse a state of another order. Before an epoch has begun, its sampler may still be exchanged.
 
     Parameters
     ----------
     own : mapping
-        The part of a state that is penstock's.
+        The part ``"penstock"`` of a state.
 
     Raises
     ------
     StateError
-        Naming the field that differs.
+        With the name of the field that differs.
     """
     if not own.get("started", True):
-        own = {**own, "order": {**own["order"], "sampler": order_of(terms)["sampler"]}}
-    placed(Progress(), own, terms)
+        own = {**own, "order": {**own["order"], "sampler": order.describe_sampler()}}
+    place_on_ranks(Position(), own, order)
 
 
 def _begin_at_origin(resume: Resume) -> None:
@@ -157,10 +159,10 @@ def _begin_at_origin(resume: Resume) -> None:
     position, resume.replay = resume.position, 0
     position.batches = position.samples = position.yielded = 0
     position.sampler = position.last_worker = None
-    for share in position.shares.values():
-        share.samples = 0
+    for worker in position.workers.values():
+        worker.samples = 0
 
 
-def may_have_state(dataset: Any) -> bool:
-    """Whether the dataset, or its iterator, could say where it is."""
-    return isinstance(dataset, Stateful) or is_iterable(dataset)
+def may_have_state(order: TorchOrder) -> bool:
+    """Whether the dataset, or its iterator, could have a ``state_dict``."""
+    return order.is_stream or is_stateful(order.dataset)

@@ -1,0 +1,210 @@
+"""One epoch: what it is made of, and how it is started on a backend."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any
+
+from penstock.loader.jobs import Opening
+from penstock.loader.position import Position, WorkerPosition
+from penstock.loader.route import Route
+
+if TYPE_CHECKING:
+    from penstock.loader.faults import Tally
+    from penstock.loader.plan import Plan
+    from penstock.loader.recipe import Recipe, Settings
+    from penstock.loader.walk import SamplerWalk
+    from penstock.trace import Trace
+    from penstock.workers.base import Backend, Done, Task
+
+__all__ = ["Epoch", "EpochStart"]
+
+_NO_STATE = {"dataset": None, "iterator": None}
+
+
+@dataclass(slots=True)
+class EpochStart:
+    """What has to be known before an epoch's workers are made.
+
+    Parameters
+    ----------
+    position : Position
+        Where the epoch begins.
+    seed : int
+        Of the samples' keys.
+    base_seed : int
+        Of the workers' random generators.
+    walk : SamplerWalk, optional
+        The open sampler, where it is iterated.
+    has_states : bool
+        Whether workers begin with the states that ``position`` has of them.
+    resumed : bool
+        Whether these states are of this epoch; else only what the dataset itself remembers is taken from them.
+    replay : int
+        Batches to build again and drop before the first that is delivered.
+    """
+
+    position: Position
+    seed: int
+    base_seed: int = 0
+    walk: SamplerWalk | None = None
+    has_states: bool = True
+    resumed: bool = True
+    replay: int = 0
+
+    def openings(self) -> dict[int, Opening]:
+        """How each worker begins."""
+        position = self.position
+        numbers = range(max(1, position.processes))
+        if not self.has_states:
+            return {number: Opening(position.epoch, number) for number in numbers}
+        workers = {number: position.workers.get(number, WorkerPosition()) for number in numbers}
+        return {
+            number: Opening(position.epoch, number, worker.samples, _opening_state(worker), self.resumed, worker.rng)
+            for number, worker in workers.items()
+        }
+
+    def start(self, settings: Settings, recipe: Recipe, plan: Plan, backend: Backend) -> Epoch:
+        """Start the job on ``backend``, whose workers are new or idle.
+
+        Raises
+        ------
+        Exception
+            What ``iter(dataset)`` raised in this process, or what prevents that workers are started.
+        """
+        position, openings = self.position, self.openings()
+        if not self.resumed:
+            for worker in position.workers.values():
+                worker.state = None
+        trace = settings.ledger.open()
+        try:
+            backend.start(recipe.make_job(trace, self.seed, openings))
+        except BaseException as error:
+            settings.ledger.retire(trace)
+            if isinstance(error, (TypeError, AttributeError, PicklingError)) and "pickle" in str(error):
+                _warn_of_pickling()
+            raise
+        if recipe.is_stream:
+            position.sampler = None
+        elif position.sampler is None and self.walk is not None:
+            position.sampler = self.walk.state()
+        route = None
+        if recipe.processes:
+            last = -1 if position.last_worker is None else position.last_worker
+            first = last + 1 if position.is_replicated else position.batches
+            route = Route(recipe.processes, recipe.limit, in_order=settings.in_order, first=first)
+        # Batches that came out of order cannot be built again in that order: then each has a snapshot.
+        every = settings.snapshot_every if settings.in_order else 1
+        since: list[Task] | None = [] if settings.persistent else None
+        tally = _make_tally(settings, recipe, position)
+        return Epoch(recipe, self, plan, trace, route, every, tally, since)
+
+
+@dataclass(slots=True)
+class Epoch:
+    """What one epoch is made of.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        What is done, and by whom.
+    start : EpochStart
+        How it began; its position counts on.
+    plan : Plan
+        From the first batch that is to be delivered.
+    trace : Trace
+        Open in the ledger.
+    route : Route, optional
+        Where workers are processes.
+    every : int, optional
+        Batches between snapshots, where workers are processes.
+    tally : Tally, optional
+        Counts the samples that are left out, where some may be.
+    since : list of Task, optional
+        Where workers may be taken away: the tasks of what was delivered since the last snapshot.
+    order : dict, optional
+        What a state says of the order; computed by the first.
+    """
+
+    recipe: Recipe
+    start: EpochStart
+    plan: Plan
+    trace: Trace
+    route: Route | None = None
+    every: int | None = 1
+    tally: Tally | None = None
+    since: list[Task] | None = None
+    order: dict[str, Any] | None = None
+    position: Position = field(init=False)
+    _snapshot: Position | None = None
+
+    def __post_init__(self) -> None:
+        self.position = self.start.position
+        if self.route is not None and self.every != 1:
+            self._snapshot = self.position.copy()
+
+    @property
+    def snapshot(self) -> Position:
+        """The position for which the workers' states are known; the epoch's own where they come with each batch."""
+        return self.position if self._snapshot is None else self._snapshot
+
+    def restart(self, backend: Backend) -> None:
+        """Start another backend at the snapshot, for the rest of this epoch; its plan goes on, and nothing is drawn."""
+        start = EpochStart(self.snapshot, self.start.seed, self.start.base_seed)
+        backend.start(self.recipe.make_job(self.trace, start.seed, start.openings()))
+
+    def count(self, done: Done) -> None:
+        """Count a batch, or an error, that is delivered."""
+        self.position.deliver(done)
+        if self._snapshot is None:
+            return
+        if self.since is not None and done.task is not None:
+            self.since.append(done.task)
+        if self.every and self.position.batches % self.every == 0:
+            self._snapshot, self.since = self.position.copy(), None if self.since is None else []
+
+    def record_first_states(self, backend: Backend, timeout_s: float | None, *, missing_only: bool = False) -> None:
+        """Wait for what workers returned when they began, and keep it; or only what is not known yet."""
+        for position in (self.position, self._snapshot):
+            if position is None:
+                continue
+            workers = [position.worker(number) for number in range(max(1, position.processes))]
+            if missing_only and all(worker.state is not None for worker in workers):
+                continue
+            for worker, state in zip(workers, backend.opened(timeout_s), strict=False):
+                if state is not None and not (missing_only and worker.state is not None):
+                    worker.state = state
+
+    def needs_snapshot(self, task: Task) -> bool:
+        """Whether a snapshot may need what this task's worker returns with it: torchdata's rule."""
+        if not self.every:
+            return False
+        workers = self.recipe.num_workers
+        if self.position.is_replicated:  # which batch this will be is known only when it comes
+            return self.position.batches % self.every + 1 + self.recipe.limit + workers >= self.every
+        return task.seq % self.every + workers >= self.every
+
+
+def _opening_state(worker: WorkerPosition) -> Any:
+    return {**_NO_STATE, **(worker.state or {}), "ended": True} if worker.ended else worker.state
+
+
+def _make_tally(settings: Settings, recipe: Recipe, position: Position) -> Tally | None:
+    """What counts the samples that are left out; None where none may be."""
+    if not recipe.rules.tolerant:
+        return None
+    before = {"drawn": position.samples, "lost": position.lost}
+    expected = settings.order.expected_samples()
+    return settings.losses.epoch(position.epoch, expected, resumed=position.batches > 0, **before)
+
+
+def _warn_of_pickling() -> None:
+    """torch's hint, beside the error that says what was wrong."""
+    warnings.warn(
+        "Got pickle error when starting a worker process: what a worker needs (dataset, collate_fn, worker_init_fn) "
+        "must be picklable unless workers are forked; define functions at the top of a module, or give "
+        "multiprocessing_context='fork'",
+        stacklevel=7,
+    )

@@ -1,0 +1,179 @@
+"""How far an epoch has been delivered: counted by the iterator, read by the loader.
+
+:mod:`penstock.loader.state` writes it down in our layout, :mod:`penstock.torch.loader.state` in torchdata's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from penstock.errors import StateError
+from penstock.workers.base import NOTHING, Done
+
+if TYPE_CHECKING:
+    from penstock.sample import State
+
+__all__ = ["Position", "WorkerPosition", "assign_workers"]
+
+
+@dataclass(slots=True)
+class WorkerPosition:
+    """How far one worker process is; worker 0 stands for all workers that are no processes.
+
+    Parameters
+    ----------
+    samples : int
+        Samples that it has drawn for delivered batches.
+    state : dict, optional
+        States of its dataset and iterator after these: ``dataset``, ``iterator``, ``ended``.
+    rng : bytes, optional
+        State of its global random generators, as :attr:`penstock.workers.Done.rng`.
+    ended : bool
+        Whether its stream has ended.
+    """
+
+    samples: int = 0
+    state: State = None
+    rng: bytes | None = None
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class Position:
+    """How far an epoch has been delivered.
+
+    Parameters
+    ----------
+    epoch : int
+        Number of the epoch.
+    batches, samples : int
+        Delivered without a gap from the epoch's start.
+    ahead : dict
+        Batches delivered beyond a gap (``in_order=False``): number to the number of their samples.
+    sampler : object, optional
+        State of a sampler that is iterated, after the last batch counted.
+    finished : bool
+        Whether the epoch was delivered to its end.
+    origin : int
+        Position in the whole job's order from which batches and samples are counted: not 0 in an epoch that another
+        number of ranks has begun.
+    lost : int
+        Samples that were left out of the epoch.
+    yielded : int
+        Batches delivered, without errors.
+    processes : int
+        Number of worker processes; 0 where workers are threads or the calling thread.
+    is_stream : bool
+        Whether the dataset is iterated.
+    last_worker : int, optional
+        Worker process whose batch was delivered last.
+    workers : dict
+        :class:`WorkerPosition` by worker number.
+    beginning : object, optional
+        What a framework's loader drew when the epoch began; the states of that loader keep it.
+    """
+
+    epoch: int = 0
+    batches: int = 0
+    samples: int = 0
+    ahead: dict[int, int] = field(default_factory=dict)
+    sampler: State = None
+    finished: bool = False
+    origin: int = 0
+    lost: int = 0
+    yielded: int = 0
+    processes: int = 0
+    is_stream: bool = False
+    last_worker: int | None = None
+    workers: dict[int, WorkerPosition] = field(default_factory=dict)
+    beginning: State = None
+    _states: dict[int, tuple[State, State]] = field(default_factory=dict)
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether each worker process iterates the stream by itself, so that batches have no common order."""
+        return self.is_stream and self.processes > 0
+
+    def worker(self, number: int | None) -> WorkerPosition:
+        """The position of one worker, made when it is first asked for."""
+        return self.workers.setdefault(number or 0, WorkerPosition())
+
+    def record(self, done: Done) -> WorkerPosition:
+        """Keep the states that a worker sent with a batch, whether or not the batch is delivered."""
+        worker = self.worker(done.worker)
+        if done.state is not None:
+            worker.state = done.state
+        if done.rng is not None:
+            worker.rng = done.rng
+        return worker
+
+    def deliver(self, done: Done) -> None:
+        """Count one batch, or an error in its place."""
+        self.yielded += done.error is None and done.batch is not NOTHING
+        if done.worker is not None:
+            self.last_worker = done.worker
+        if self.processes:
+            self.record(done).samples += done.rows
+        if self.is_replicated:
+            self.batches += 1
+            self.samples += done.rows
+            return
+        self.ahead[done.seq] = done.rows
+        self._states[done.seq] = (None if done.task is None else done.task.sampler_state, done.state)
+        while self.batches in self.ahead:
+            rows = self.ahead.pop(self.batches)
+            self.sampler, state = self._states.pop(self.batches, (self.sampler, None))
+            self.samples += rows
+            self.batches += 1
+            if not self.processes:
+                here = self.worker(0)
+                here.samples, here.state = here.samples + rows, here.state if state is None else state
+
+    def copy(self) -> Position:
+        """An independent copy."""
+        workers = {number: replace(worker) for number, worker in self.workers.items()}
+        return replace(self, ahead=dict(self.ahead), workers=workers, _states=dict(self._states))
+
+
+def assign_workers(position: Position, processes: int, *, is_stream: bool) -> None:
+    """Give the states of the workers that there were to the ``processes`` worker processes that there are now.
+
+    Raises
+    ------
+    StateError
+        If the dataset is a stream that another number of processes has begun to iterate, or if the copies of a dataset
+        with a state differ between the workers.
+    """
+    old, new = position.processes, processes
+    workers = [position.workers.get(number, WorkerPosition()) for number in range(max(1, old))]
+    position.processes, position.is_stream = new, is_stream
+    if old == new:
+        return
+    position.last_worker = None
+    states = [worker.state for worker in workers if worker.state is not None]
+    if max(1, old) == max(1, new):
+        first = workers[0]
+        position.workers = {0: WorkerPosition(first.samples, first.state, ended=first.ended)}
+    elif is_stream and (states or position.batches):
+        taken = f"with {old} worker processes, each with a stream of its own" if old else "of one stream"
+        raise StateError(
+            f"the state was taken {taken}, in the middle of an epoch, and this loader has {new or 'no'} worker "
+            f"processes: the position of each of its streams is unknown; give num_workers={old}, or resume from the "
+            "end of an epoch"
+        )
+    elif any(not _are_equal(state, states[0]) for state in states):
+        raise StateError(
+            f"the state was taken with {old} worker processes, whose datasets have different states, and this loader "
+            f"has {new or 'none'}; give num_workers={old}"
+        )
+    else:
+        numbers = range(max(1, new)) if states else ()
+        position.workers = {number: WorkerPosition(state=states[0]) for number in numbers}
+
+
+def _are_equal(a: State, b: State) -> bool:
+    try:
+        return bool(a == b)
+    except (ValueError, RuntimeError):  # arrays inside have no single truth value
+        return False

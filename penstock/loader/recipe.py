@@ -1,0 +1,219 @@
+"""What ``iter(loader)`` decides: the dataset, what is done with it, by which workers, in which memory.
+
+====================  =========  =============================================
+dataset               workers    job
+====================  =========  =============================================
+fills rows            threads    rows are written into slots
+any other, map-style  processes  samples are built and collated
+stream                processes  each process iterates a replica of the stream
+====================  =========  =============================================
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.loader.faults import Losses, Rules
+from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
+from penstock.loader.order import Order
+from penstock.loader.stats import Ledger
+from penstock.sample import Batch, Tree
+from penstock.slots import Layout, PageLock, SlotPool
+from penstock.trace import Trace
+from penstock.workers import BACKENDS, Backend, Capabilities, Job
+
+__all__ = ["IdleWorkers", "Memory", "Recipe", "Settings"]
+
+
+class Memory:
+    """A loader's slots, which outlive its epochs; allocated when they are first needed."""
+
+    def __init__(self) -> None:
+        self.pool: SlotPool | None = None
+
+    def slots(self, keep: int, page_lock: PageLock | None = None) -> SlotPool:
+        """The pool, made by the first call."""
+        if self.pool is None:
+            self.pool = SlotPool(keep=keep, page_lock=page_lock)
+        return self.pool
+
+
+class IdleWorkers:
+    """A backend whose workers wait for the next epoch of a loader with ``persistent_workers``."""
+
+    def __init__(self) -> None:
+        self._backend: Backend | None = None
+        self._pid = os.getpid()
+
+    def take(self) -> Backend | None:
+        """The backend, which is the caller's now; None if there is none, or in a forked child."""
+        backend, self._backend = self._backend, None
+        if self._pid != os.getpid():  # threads stay behind in a fork
+            self._pid, backend = os.getpid(), None
+        return backend
+
+    def put(self, backend: Backend) -> None:
+        """Keep a backend; close it if there is one already."""
+        if self._backend is None:
+            backend.pause()
+            self._backend = backend
+        else:
+            backend.close()
+
+    def close(self) -> None:
+        """Stop the workers. Idempotent."""
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            backend.close()
+
+
+@dataclass(slots=True)
+class Settings:
+    """What an iterator reads of its loader; made by each ``iter()``. It does not hold the loader.
+
+    Parameters
+    ----------
+    order : Order
+        Of the samples.
+    num_workers, in_order, timeout, stall_timeout, seed
+        The loader's.
+    persistent : bool
+        Whether workers outlive an epoch.
+    ledger : Ledger
+        The loader's own.
+    count_batches : callable
+        ``len(loader)``.
+    idle : IdleWorkers, optional
+        Where workers go at the end of an epoch; None: a persistent iterator keeps its own.
+    snapshot_every : int, optional
+        Batches between two states of worker processes; None or 0: only their first.
+    reported_length : int, optional
+        What ``len(dataset)`` was when ``len(loader)`` was called.
+    """
+
+    order: Order
+    num_workers: int
+    in_order: bool
+    timeout: float
+    stall_timeout: float | None
+    persistent: bool
+    ledger: Ledger
+    count_batches: Callable[[], int]
+    seed: int | None = None
+    idle: IdleWorkers | None = None
+    snapshot_every: int | None = 1
+    reported_length: int | None = None
+
+    @property
+    def patience_s(self) -> float | None:
+        """Seconds to wait for workers without any progress; None: without limit."""
+        return self.timeout or self.stall_timeout
+
+    @property
+    def losses(self) -> Losses:
+        """What the loader has left out."""
+        return self.ledger.losses
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What one ``iter()`` decides; kept as long as its workers.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the backend.
+    dataset : dataset
+        The job's.
+    is_stream, batched : bool
+        Whether the dataset is iterated; whether samples come in batches.
+    num_workers, chunk_size, worker_init_fn, context
+        The loader's.
+    collate : callable
+        From the list of samples to the batch; without batches from the one sample.
+    rules : Rules
+        What becomes of samples that fail, and how random generators are seeded.
+    limit : int
+        Most batches under way or ready.
+    spec : tree of ArraySpec, optional
+        Of one sample, if the dataset fills rows.
+    rows : int
+        Rows of a full batch, where that is known; else 1.
+    batch_size, drop_last
+        Of a stream's batches.
+    pool : SlotPool, optional
+        Memory for rows.
+    page_lock : PageLock, optional
+        Locks the memory in which batches arrive.
+    deliver, deliver_rows : callable, optional
+        From a built batch, or from filled arrays, to what the user gets.
+    returns_as_given : bool
+        Whether what ``__getitems__`` returns is collated as it is.
+    """
+
+    kind: str
+    dataset: Any
+    is_stream: bool
+    batched: bool
+    num_workers: int
+    chunk_size: int | None
+    worker_init_fn: Callable[[int], None] | None
+    context: Any
+    collate: Callable[[Any], Batch]
+    rules: Rules
+    limit: int
+    spec: Tree | None = None
+    rows: int = 1
+    batch_size: int | None = None
+    drop_last: bool = False
+    pool: SlotPool | None = None
+    page_lock: PageLock | None = None
+    deliver: Callable[[Batch], Batch] | None = None
+    deliver_rows: Callable[[Tree], Batch] | None = None
+    returns_as_given: bool = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Of the backend."""
+        found: Capabilities = BACKENDS.get(self.kind).capabilities
+        return found
+
+    @property
+    def processes(self) -> int:
+        """Worker processes; 0 where batches are built in this process."""
+        return self.num_workers if self.capabilities.isolated else 0
+
+    def make_backend(self, base_seed: int) -> Backend:
+        """A backend of this kind, not started; worker ``i`` gets torch's seeds for ``base_seed + i``."""
+        backend: Backend = BACKENDS.get(self.kind)(
+            self.num_workers, self.chunk_size, context=self.context, base_seed=base_seed, page_lock=self.page_lock
+        )
+        return backend
+
+    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, Opening]) -> Job:
+        """What is done with the tasks of one epoch.
+
+        Parameters
+        ----------
+        trace : Trace
+            The epoch's.
+        seed : int
+            Of the samples' keys.
+        openings : mapping
+            How each worker begins, by its number.
+        """
+        first = trace, self.worker_init_fn, self.dataset
+        if self.spec is not None:
+            assert self.pool is not None, "allocated with the spec"
+            assert self.deliver_rows is not None, "given with the spec"
+            return FillJob(*first, Layout(self.spec, self.rows), self.pool, self.deliver_rows, self.rules)
+        more: dict[str, Any] = {"deliver": self.deliver, "openings": openings, "rules": self.rules}
+        if self.is_stream:
+            size = (self.batch_size or 1) if self.batched else None
+            return StreamJob(*first, size, self.drop_last, self.collate, seed, **more)
+        return SampleJob(
+            *first, self.collate, batched=self.batched, stateful=True, as_given=self.returns_as_given, **more
+        )

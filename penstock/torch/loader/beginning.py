@@ -1,0 +1,309 @@
+"""How epochs of a torch loader begin: what is drawn, in torch's order; and begin again, from a state.
+
+To resume, the beginning is repeated: under the random states that were saved, the same calls draw the same numbers, the
+sampler is run forward over what was delivered (no sample is read), and everybody else's random numbers are put back.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils.data.dataloader import _InfiniteConstantSampler
+
+from penstock.loader.epoch import EpochStart
+from penstock.loader.position import Position, WorkerPosition, assign_workers
+from penstock.samplers import Sampler
+from penstock.torch.loader.randomness import Randomness
+from penstock.torch.loader.walk import StreamWalkPlan, TorchWalk
+from penstock.workers import END
+
+if TYPE_CHECKING:
+    from penstock.loader.plan import Plan
+    from penstock.loader.recipe import Recipe
+    from penstock.sample import State
+    from penstock.torch.loader.order import TorchOrder, TorchSettings
+    from penstock.torch.loader.state import Resume
+
+__all__ = ["Beginning", "EpochCounter", "TorchEpochStart", "draw_epoch", "draw_next_epoch"]
+
+
+@dataclass(slots=True)
+class Beginning:
+    """What was drawn when an epoch began, so that it can be drawn again.
+
+    Parameters
+    ----------
+    base_seed : int
+        Workers' seeds are made of it; below 0: not drawn yet, or unknown (a state of torchdata's without workers).
+    before : Randomness, optional
+        Before anything was drawn; None: a state of torchdata's, which does not have it.
+    passes : int
+        How often ``iter(index_sampler)`` was called.
+    draws_seed : bool
+        Whether ``base_seed`` was drawn in this epoch.
+    begun : bool
+        Whether the sampler has been advanced.
+    advanced : Randomness, optional
+        Before the sampler was first advanced, if others had drawn since the epoch began.
+    """
+
+    base_seed: int
+    before: Randomness | None = None
+    passes: int = 1
+    draws_seed: bool = True
+    begun: bool = False
+    advanced: Randomness | None = None
+
+
+class EpochCounter:
+    """Numbers a loader's epochs: it counts, unless a sampler of penstock's was given another epoch."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._of_sampler: int | None = None
+
+    def set(self, epoch: int) -> None:
+        """Choose the number of the next epoch."""
+        self._next = epoch
+
+    def resume(self, epoch: int, order: TorchOrder) -> None:
+        """Choose the number of the next epoch, whatever epoch the sampler has now."""
+        self._next, self._of_sampler = epoch, _epoch_of(order.sampler)
+
+    def upcoming(self, order: TorchOrder) -> int:
+        """The number of the next epoch."""
+        given = _epoch_of(order.sampler)
+        if given is not None and self._of_sampler is not None and given != self._of_sampler:
+            return given
+        return max(self._next, given) if given and self._of_sampler is None else self._next
+
+    def take(self, order: TorchOrder) -> int:
+        """The number of the next epoch, which begins now."""
+        number = self.upcoming(order)
+        order.set_sampler_epoch(number)
+        self._next, self._of_sampler = number + 1, _epoch_of(order.sampler)
+        return number
+
+
+def _epoch_of(sampler: object) -> int | None:
+    return sampler.epoch if isinstance(sampler, Sampler) else None
+
+
+@dataclass(slots=True)
+class TorchEpochStart(EpochStart):
+    """See :class:`penstock.loader.epoch.EpochStart`.
+
+    Parameters
+    ----------
+    to_restore : Randomness, optional
+        Global generators as they were before an epoch was drawn again.
+    saved : Randomness, optional
+        Generators as the state has them.
+    """
+
+    to_restore: Randomness | None = None
+    saved: Randomness | None = None
+
+    def restore_generators(self, settings: TorchSettings, *, started: bool) -> None:
+        """Put back what drawing the epoch again has changed; call it when the job is ``started``, or cannot be."""
+        if self.to_restore is not None:
+            self.to_restore.restore()
+        if started and self.saved is not None:
+            if self.position.finished:
+                settings.restore(self.saved)
+            else:
+                self.saved.restore()
+
+    def make_plan(self, settings: TorchSettings, recipe: Recipe) -> Plan:
+        """The epoch's tasks."""
+        position, walk = self.position, self.walk
+        if recipe.is_stream:
+            assert isinstance(walk, TorchWalk), "opened when the epoch was drawn"
+            return StreamWalkPlan(
+                walk, batched=recipe.batched, seed=self.seed, epoch=position.epoch, start=position.batches
+            )
+        walk = None if settings.order.unit is not None else walk
+        return settings.order.make_plan(self.seed, position, walk, fills=recipe.spec is not None)
+
+
+def draw_epoch(
+    settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume | None
+) -> TorchEpochStart:
+    """Draw what an epoch with new workers draws, as torch does, or again as ``resume`` says."""
+    if resume is None or not resume.started:
+        return _draw_anew(settings, recipe, counter, resume)
+    # Workers that stay must first repeat what they had done at the end of that epoch; the loader runs it to its end.
+    repeats_end = resume.replay > 0 and _keeps_workers(settings, recipe, resume)
+    if resume.position.finished and not repeats_end:
+        return _draw_anew(settings, recipe, counter, resume)
+    return _draw_again(settings, recipe, counter, resume)
+
+
+def draw_next_epoch(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, last: Position) -> TorchEpochStart:
+    """Draw what an epoch with workers that are there draws: torch draws no base seed for it."""
+    position = Position(
+        counter.take(settings.order), processes=recipe.processes, is_stream=recipe.is_stream,
+        workers={number: WorkerPosition(rng=worker.rng) for number, worker in last.workers.items()},
+    )  # fmt: skip
+    walk, position.beginning = _draw(settings, recipe, position.epoch, passes=1, base_seed=last.beginning.base_seed)
+    return _make_start(settings, position, walk, has_states=False)
+
+
+def _draw_anew(
+    settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume | None
+) -> TorchEpochStart:
+    last = Position() if resume is None else resume.position
+    started = resume is None or resume.started
+    keeps_workers = resume is not None and started and _keeps_workers(settings, recipe, resume)
+    if resume is not None:
+        if started and not recipe.processes and not last.processes:
+            _run_to_end(recipe, last.worker(0).state)
+        if resume.now is not None:
+            settings.restore(resume.now)
+        counter.resume(last.epoch + started, settings.order)
+    position = Position(counter.take(settings.order), processes=recipe.processes, is_stream=recipe.is_stream)
+    base_seed = last.beginning.base_seed if keeps_workers else None
+    passes = 2 if settings.num_workers and not keeps_workers else 1
+    walk, position.beginning = _draw(settings, recipe, position.epoch, passes=passes, base_seed=base_seed)
+    if keeps_workers:
+        position.workers = {number: WorkerPosition(state=w.state, rng=w.rng) for number, w in last.workers.items()}
+    elif not started:
+        state = last.worker(0).state
+        position.workers = {number: WorkerPosition(state=state) for number in range(max(1, recipe.processes))}
+    return _make_start(settings, position, walk, resumed=False)
+
+
+def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume) -> TorchEpochStart:
+    position, epoch = resume.position, resume.position.epoch
+    assign_workers(position, recipe.processes, is_stream=recipe.is_stream)
+    has_state = any(worker.state is not None for worker in position.workers.values())
+    if not resume.whole and recipe.is_stream and not has_state:
+        resume.replay += position.yielded
+        position = Position(processes=position.processes, is_stream=position.is_stream, beginning=position.beginning)
+    counter.resume(epoch, settings.order)
+    counter.set(epoch + 1)
+    if position.beginning.base_seed < 0:
+        position.beginning.base_seed = _draw_seed(settings)
+    before = Randomness.now()
+    try:
+        walk = _repeat_draws(settings, recipe, position)
+    except BaseException:
+        before.restore()
+        raise
+    start = _make_start(settings, position, walk)
+    start.replay, start.to_restore, start.saved = resume.replay, before, resume.now
+    return start
+
+
+def _make_start(
+    settings: TorchSettings, position: Position, walk: TorchWalk, *, has_states: bool = True, resumed: bool = True
+) -> TorchEpochStart:
+    base_seed: int = position.beginning.base_seed
+    seed = base_seed if settings.seed is None else settings.seed
+    return TorchEpochStart(position, seed, base_seed, walk, has_states, resumed)
+
+
+def _run_to_end(recipe: Recipe, saved: State) -> None:
+    """Give the dataset the state that it has at the end of an epoch that is over, so that its next one can begin.
+
+    A stream's saved state is either that before its end, which its iterator must still come to, or already that of its
+    next beginning: then nothing may be drawn from it.
+    """
+    dataset, has_own = recipe.dataset, saved is not None and saved["dataset"] is not None
+    if saved is None or (not has_own and saved["iterator"] is None):
+        return
+    if has_own:
+        dataset.load_state_dict(copy.deepcopy(saved["dataset"]))
+    if not recipe.is_stream:
+        return
+    iterator = iter(dataset)
+    if saved["iterator"] is not None:
+        iterator.load_state_dict(copy.deepcopy(saved["iterator"]))
+    if next(iterator, END) is not END and has_own:
+        dataset.load_state_dict(copy.deepcopy(saved["dataset"]))
+
+
+def _keeps_workers(settings: TorchSettings, recipe: Recipe, resume: Resume) -> bool:
+    """Whether the workers of the epoch that is over would have stayed for the next one."""
+    return settings.persistent and recipe.processes == resume.position.processes > 0
+
+
+def _draw(
+    settings: TorchSettings, recipe: Recipe, number: int, *, passes: int, base_seed: int | None
+) -> tuple[TorchWalk, Beginning]:
+    """Begin as torch does: ``iter(index_sampler)``, the base seed (unless given), with new workers ``iter`` again."""
+    order = settings.order
+    beginning = Beginning(0, _now(settings, recipe), passes, draws_seed=base_seed is None)
+    sampler = order.sampler
+    after: Randomness | None = None
+
+    def note_advance() -> None:
+        """Note the random states that the sampler is first advanced under, if somebody has drawn since."""
+        beginning.begun, present = True, _now(settings, recipe)
+        if (replaced := order.sampler) is not sampler:  # since iter(): the other one begins here
+            beginning.before, beginning.draws_seed = present, False
+            if isinstance(replaced, Sampler):
+                replaced.set_epoch(number)
+        if not present.equals(after):
+            beginning.advanced = present
+
+    walk = _make_walk(order, recipe, note_advance)
+    walk.open()
+    beginning.base_seed = _draw_seed(settings) if base_seed is None else base_seed
+    for _ in range(passes - 1):
+        walk.open()
+    after = _now(settings, recipe)
+    return walk, beginning
+
+
+def _now(settings: TorchSettings, recipe: Recipe) -> Randomness:
+    """The random states that the order of an epoch may depend on that begins now."""
+    of_torch, of_others = settings.order.draws_from_globals()
+    if recipe.kind == "serial" and recipe.is_stream:
+        of_torch = of_others = True
+    return Randomness.now(settings.generators(), of_torch=of_torch, of_others=of_others)
+
+
+def _repeat_draws(settings: TorchSettings, recipe: Recipe, position: Position) -> TorchWalk:
+    """Begin as the epoch was begun before, and go to ``position``; leaves global generators as they were then."""
+    order, beginning = settings.order, position.beginning
+
+    def note_advance() -> None:
+        """Note that the sampler is advanced now; it was not before the state was taken."""
+        if not beginning.begun:
+            of_torch, of_others = order.draws_from_globals()
+            beginning.begun = True
+            beginning.advanced = Randomness.now(settings.generators(), of_torch=of_torch, of_others=of_others)
+
+    order.set_sampler_epoch(position.epoch)
+    walk = _make_walk(order, recipe, note_advance)
+    if beginning.before is not None:
+        settings.restore(beginning.before)
+    walk.open()
+    if beginning.before is not None and beginning.draws_seed:
+        _draw_seed(settings)
+    for _ in range(beginning.passes - 1):
+        walk.open()
+    if beginning.advanced is not None:
+        settings.restore(beginning.advanced)
+    if recipe.is_stream:
+        if not isinstance(order.sampler, _InfiniteConstantSampler):
+            walk.skip(position.batches)
+    elif order.unit is None:
+        walk.restore(position.sampler, position.batches)
+        if beginning.begun:
+            walk.prime()
+    return walk
+
+
+def _make_walk(order: TorchOrder, recipe: Recipe, before_first: Callable[[], None]) -> TorchWalk:
+    before = None if recipe.is_stream else before_first
+    return TorchWalk(order.index_sampler, cuts=order.cuts, before_first=before)
+
+
+def _draw_seed(settings: TorchSettings) -> int:
+    return int(torch.empty((), dtype=torch.int64).random_(generator=settings.generator).item())

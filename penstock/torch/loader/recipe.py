@@ -1,0 +1,164 @@
+"""The recipe of a torch loader: what the workers do, which they are, and in which memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, get_worker_info
+from torch.utils.data import Subset as TorchSubset
+from torch.utils.data._utils import worker as torch_worker
+
+from penstock.collate import TorchCollate, Untorched
+from penstock.datasets import Subset as OwnSubset
+from penstock.datasets.base import is_iterable, spec_of
+from penstock.loader.arguments import refuse_records
+from penstock.loader.faults import Rules
+from penstock.loader.jobs import Opening
+from penstock.loader.order import length
+from penstock.loader.recipe import Memory, Recipe
+from penstock.sample import Batch, Tree, tree_leaves
+from penstock.samplers import DistributedSampler as OwnDistributedSampler
+from penstock.torch.collate import as_batch, default_collate, default_convert, has_own_functions
+from penstock.torch.datasets import Subset, native
+from penstock.torch.device import pinning
+from penstock.torch.loader.order import TorchOrder
+from penstock.torch.samplers import StatefulDistributedSampler
+from penstock.trace import Trace
+from penstock.workers import BACKENDS, Job
+
+__all__ = ["choose_backend", "make_recipe"]
+
+_LARGE: Final = 64 << 20
+"""Bytes of a batch above which a dataset is asked for its length, which torch does not do here."""
+_WHOLE: Final = frozenset({SequentialSampler, RandomSampler})
+_DISTRIBUTED: Final = frozenset({DistributedSampler, OwnDistributedSampler, StatefulDistributedSampler})
+"""Samplers that draw from all of their dataset; those that give each rank a part of it."""
+_SUBSETS: Final = (OwnSubset, Subset, TorchSubset)
+
+
+def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
+    """What ``iter(loader)`` decides.
+
+    Raises
+    ------
+    ArgumentError
+        If samples are records of a store, which cannot be collated.
+    """
+    dataset, batched, by_default = native(loader.dataset), order.batched, _collates_by_default(loader)
+    if batched and by_default:
+        refuse_records(dataset, _SUBSETS)
+    spec = _find_spec(loader)
+    pins = pinning.wanted(loader.pin_memory, loader.pin_memory_device, stacklevel=4)
+    rows = getattr(loader.batch_sampler, "batch_size", None)
+    if isinstance(rows, int) and spec is not None and rows * sum(leaf.nbytes for leaf in tree_leaves(spec)) > _LARGE:
+        rows = min(rows, max(length(dataset) or rows, 1))  # batch_size=10**9 is the whole dataset
+    kind, context = choose_backend(loader), loader.multiprocessing_context
+    capabilities = BACKENDS.get(kind).capabilities
+    limit = loader.num_workers * (loader.prefetch_factor or 0) or 1
+    collate = loader.collate_fn
+    if by_default and capabilities.isolated:
+        collate = TorchCollate(batched=batched)  # a worker process need not import torch
+    pool = None
+    if spec is not None:
+        pool = memory.slots(limit + 2, pinning.slot_lock() if pins else None)
+    deliver = _Deliver(pins=pins)
+    made = _ThreadRecipe if _starts_threads(context) and loader.worker_init_fn is not None else Recipe
+    return made(
+        kind, dataset, order.is_stream, batched, loader.num_workers, loader.chunk_size, loader.worker_init_fn, context,
+        collate, _make_rules(loader, order), limit, spec, rows if isinstance(rows, int) else 1, loader.batch_size,
+        loader.drop_last, pool, pinning.slot_lock() if pins and capabilities.pins_memory else None, deliver.batch,
+        deliver.rows, returns_as_given=True,
+    )  # fmt: skip
+
+
+def choose_backend(loader: Any) -> str:
+    """Name of the backend that ``iter(loader)`` chooses; starts and allocates nothing."""
+    if not loader.num_workers:
+        return "serial"
+    if loader.workers != "auto":
+        return str(loader.workers)
+    context = loader.multiprocessing_context
+    if _starts_threads(context):
+        return "threads"
+    is_plain = loader.worker_init_fn is None and context is None
+    return "threads" if is_plain and get_worker_info() is None and _find_spec(loader) is not None else "processes"
+
+
+def _starts_threads(context: Any) -> bool:
+    """Whether a context's "processes" are threads, as those of MONAI's ``ThreadDataLoader``."""
+    process = getattr(context, "Process", None)
+    return isinstance(process, type) and issubclass(process, threading.Thread)
+
+
+def _find_spec(loader: Any) -> Tree | None:
+    """Of one sample, if the dataset fills rows and batches are collated by default."""
+    batched = loader._auto_collation  # noqa: SLF001  # torch's name, which a subclass may override
+    if not batched or is_iterable(loader.dataset) or not _collates_by_default(loader):
+        return None
+    return spec_of(native(loader.dataset))
+
+
+def _collates_by_default(loader: Any) -> bool:
+    if loader._auto_collation:  # noqa: SLF001  # as above
+        return loader.collate_fn is default_collate and not has_own_functions()
+    return loader.collate_fn is default_convert
+
+
+def _make_rules(loader: Any, order: TorchOrder) -> Rules:
+    sampler = order.sampler
+    # An order that somebody else made may be of one split alone: no sample from outside of it replaces one that fails.
+    source = getattr(sampler, "dataset" if type(sampler) in _DISTRIBUTED else "data_source", None)
+    is_whole = type(sampler) in _WHOLE | _DISTRIBUTED and source is loader.dataset
+    population = len(loader.dataset) if is_whole and loader.on_error == "replace" else 0
+    return Rules(loader.on_error, population, loader.seed_per_sample)
+
+
+@dataclass(frozen=True, slots=True)
+class _Deliver:
+    """The last step to the user: tensors, in page-locked memory if ``pins``."""
+
+    pins: bool
+
+    def rows(self, arrays: Tree) -> Batch:
+        """A batch over the memory of filled rows."""
+        return self._pin(as_batch(arrays))
+
+    def batch(self, batch: Batch) -> Batch:
+        """A collated batch; one that was collated without torch becomes tensors."""
+        if isinstance(batch, Untorched):
+            batch = default_convert(batch.batch)  # type: ignore[no-untyped-call]  # torch's is untyped
+        return self._pin(batch)
+
+    def _pin(self, batch: Batch) -> Batch:
+        return pinning.pin(batch) if self.pins else batch
+
+
+@dataclass(frozen=True, slots=True)
+class _ThreadRecipe(Recipe):
+    """Where threads stand for worker processes: ``worker_init_fn`` finds torch's worker info there."""
+
+    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, Opening]) -> Job:
+        assert self.worker_init_fn is not None, "else there is nothing to wrap"
+        init = _InitInThread(self.worker_init_fn, self.num_workers, seed, self.dataset)
+        return Recipe.make_job(replace(self, worker_init_fn=init), trace, seed, openings)
+
+
+class _InitInThread:
+    """Calls ``worker_init_fn`` in a thread that stands for a worker process, with torch's worker info set meanwhile."""
+
+    _one_at_a_time: Final = threading.Lock()
+
+    def __init__(self, worker_init_fn: Callable[[int], None], num_workers: int, seed: int, dataset: Any) -> None:
+        self._call, self._num_workers, self._seed, self._dataset = worker_init_fn, num_workers, seed, dataset
+
+    def __call__(self, worker: int) -> None:
+        of_worker = {"num_workers": self._num_workers, "seed": self._seed + worker, "dataset": self._dataset}
+        with self._one_at_a_time:  # torch keeps the info in one place for the process
+            torch_worker._worker_info = torch_worker.WorkerInfo(id=worker, **of_worker)  # noqa: SLF001  # where torch looks
+            try:
+                self._call(worker)
+            finally:
+                torch_worker._worker_info = None  # noqa: SLF001  # as above
