@@ -26,33 +26,16 @@ _NO_STATE = {"dataset": None, "iterator": None}
 
 @dataclass(slots=True)
 class EpochStart:
-    """What has to be known before an epoch's workers are made.
+    """What has to be known before an epoch's workers are made."""
 
-    Parameters
-    ----------
-    position : Position
-        Where the epoch begins.
-    seed : int
-        Of the samples' keys.
-    base_seed : int
-        Of the workers' random generators.
-    walk : SamplerWalk, optional
-        The open sampler, where it is iterated.
-    has_states : bool
-        Whether workers begin with the states that ``position`` has of them.
-    resumed : bool
-        Whether these states are of this epoch; else only what the dataset itself remembers is taken from them.
-    replay : int
-        Batches to build again and drop before the first that is delivered.
-    """
-
-    position: Position
-    seed: int
-    base_seed: int = 0
-    walk: SamplerWalk | None = None
-    has_states: bool = True
+    position: Position  # where the epoch begins
+    seed: int  # of the samples' keys
+    base_seed: int = 0  # of the workers' random generators
+    walk: SamplerWalk | None = None  # the open sampler, where it is iterated
+    has_states: bool = True  # whether workers begin with the states that ``position`` has of them
+    # whether these states are of this epoch; else only what the dataset itself remembers is taken from them
     resumed: bool = True
-    replay: int = 0
+    replay: int = 0  # batches to build again and drop before the first that is delivered
 
     def openings(self) -> dict[int, Opening]:
         """How each worker begins."""
@@ -104,39 +87,18 @@ class EpochStart:
 
 @dataclass(slots=True)
 class Epoch:
-    """What one epoch is made of.
+    """What one epoch is made of."""
 
-    Parameters
-    ----------
-    recipe : Recipe
-        What is done, and by whom.
-    start : EpochStart
-        How it began; its position counts on.
-    plan : Plan
-        From the first batch that is to be delivered.
-    trace : Trace
-        Open in the ledger.
-    route : Route, optional
-        Where workers are processes.
-    every : int, optional
-        Batches between snapshots, where workers are processes.
-    tally : Tally, optional
-        Counts the samples that are left out, where some may be.
-    since : list of Task, optional
-        Where workers may be taken away: the tasks of what was delivered since the last snapshot.
-    order : dict, optional
-        What a state says of the order; computed by the first.
-    """
-
-    recipe: Recipe
-    start: EpochStart
-    plan: Plan
-    trace: Trace
-    route: Route | None = None
-    every: int | None = 1
-    tally: Tally | None = None
+    recipe: Recipe  # what is done, and by whom
+    start: EpochStart  # how it began; its position counts on
+    plan: Plan  # from the first batch that is to be delivered
+    trace: Trace  # open in the ledger
+    route: Route | None = None  # where workers are processes
+    every: int | None = 1  # batches between snapshots, where workers are processes
+    tally: Tally | None = None  # counts the samples that are left out, where some may be
+    # where workers may be taken away: the tasks of what was delivered since the last snapshot
     since: list[Task] | None = None
-    order: dict[str, Any] | None = None
+    order: dict[str, Any] | None = None  # what a state says of the order; computed by the first
     position: Position = field(init=False)
     _snapshot: Position | None = None
 

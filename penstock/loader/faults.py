@@ -98,22 +98,13 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a job builds samples; part of it, so that workers know.
+    """How a job builds samples; part of it, so that workers know."""
 
-    Parameters
-    ----------
-    on_error : {"raise", "skip", "replace"}
-        What becomes of a sample that fails.
-    population : int
-        Where a batch has no sample that could stand in for another: how many samples of the dataset, from the first,
-        may. 0, unless the sampler draws from all of the dataset: a stand-in must not come from another split.
-    seed_per_sample : bool
-        Whether global random generators are seeded from each sample's key.
-    """
-
-    on_error: str = "raise"
+    on_error: str = "raise"  # what becomes of a sample that fails
+    # where a batch has no sample that could stand in for another: how many samples of the dataset, from the
+    # first, may. 0, unless the sampler draws from all of the dataset: a stand-in must not come from another split
     population: int = 0
-    seed_per_sample: bool = False
+    seed_per_sample: bool = False  # whether global random generators are seeded from each sample's key
 
     @property
     def tolerant(self) -> bool:

@@ -315,6 +315,8 @@ class LoaderIterator:
                 task = next(self._plan)
             except StopIteration:
                 self._plan_ended = True
+                if self._settings.ahead is not None and not self._replaying:
+                    self._settings.ahead.begin()
                 return
             except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
                 self._ready[self._planned] = Done(self._planned, error=error)

@@ -18,6 +18,7 @@ import numpy as np
 from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import spec_of
 from penstock.errors import ArgumentError, StateError
+from penstock.loader.ahead import EpochAhead
 from penstock.loader.arguments import Arguments, check_arguments, refuse_torch_arguments
 from penstock.loader.epoch import EpochStart
 from penstock.loader.faults import LeftOut, Losses, Rules, warn_of_unequal_steps
@@ -36,7 +37,7 @@ from penstock.workers import BACKENDS
 __all__ = ["DataLoader"]
 
 _FIXED: Final = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
-_NOT_PICKLED: Final = frozenset({"_idle", "_memory", "_position"})
+_NOT_PICKLED: Final = frozenset({"_ahead", "_idle", "_memory", "_position"})
 
 
 class DataLoader:
@@ -105,6 +106,11 @@ class DataLoader:
         generators are not, and ``penstock.torch.check`` names them. Outside worker processes, samples are then built
         one at a time, and the global generators are put back behind each (cv2's cannot be). Threads share them with the
         caller: a loop that draws from them itself, while threads build, disturbs both; processes have their own.
+    overlap_epochs : bool
+        Begin the next epoch while the last batches of this one are consumed, so that ``iter()`` finds its first batches
+        built. Only for a map-style dataset with a sampler of penstock's (``shuffle=`` makes one), which ``set_epoch``
+        may still exchange: the work is then dropped. The next epoch has workers of its own; with
+        ``persistent_workers``, two sets of workers take turns.
     pin_memory, generator : bool, object
         torch's. They are refused: :class:`penstock.torch.DataLoader` takes them.
 
@@ -143,6 +149,7 @@ class DataLoader:
         max_errors: float | None = None,
         error_log: str | os.PathLike[str] | None = None,
         seed_per_sample: bool = False,
+        overlap_epochs: bool = False,
         pin_memory: bool = False,
         generator: Any = None,
     ) -> None:
@@ -154,13 +161,15 @@ class DataLoader:
                 multiprocessing_context,
             )
         )  # fmt: skip
+        if overlap_epochs and not num_workers:
+            raise ArgumentError("overlap_epochs needs num_workers > 0: without workers nothing is built ahead")
         self.dataset = dataset
         self.num_workers, self.prefetch_factor = num_workers, given.prefetch_factor
         self.persistent_workers, self.in_order = persistent_workers, in_order
         self.timeout, self.stall_timeout = timeout, stall_timeout
         self.worker_init_fn, self.chunk_size = worker_init_fn, given.chunk_size
         self.multiprocessing_context = given.multiprocessing_context
-        self.on_error, self.seed_per_sample = on_error, seed_per_sample
+        self.on_error, self.seed_per_sample, self.overlap_epochs = on_error, seed_per_sample, overlap_epochs
         self._ledger = Ledger(Losses(on_error, max_errors, error_log))
         self.seed = secrets.randbits(63) if given.seed is None else given.seed
         self._seed_given = given.seed is not None
@@ -193,6 +202,7 @@ class DataLoader:
         self._position: Position | None = None
         self._resume: Position | None = None
         self._memory, self._idle = Memory(), IdleWorkers()
+        self._ahead = EpochAhead(self) if getattr(self, "overlap_epochs", False) else None
         self.reported_length: int | None = None
         self._initialized = True
 
@@ -211,6 +221,7 @@ class DataLoader:
         self._init_runtime()
         self._initialized = False
         self.__dict__.update(state)
+        self._ahead = EpochAhead(self) if self.overlap_epochs else None
         self._initialized = True
 
     def __class_getitem__(cls, item: Any) -> type[Self]:  # DataLoader[T], as torch's subscripts
@@ -220,6 +231,15 @@ class DataLoader:
 
     def __iter__(self) -> LoaderIterator:
         warn_of_unequal_steps(self.on_error, stacklevel=2)
+        iterator = None if self._ahead is None else self._ahead.take(self._next_epoch_key())
+        if iterator is None:
+            iterator = self._make_iterator()
+        position = iterator.epoch.position
+        self._resume, self._epoch, self._position = None, position.epoch + 1, position
+        return iterator
+
+    def _make_iterator(self) -> LoaderIterator:
+        """An iterator of the next epoch; position and epoch counter stay as they are."""
         settings, recipe = self._make_settings(), self._make_recipe()
         start = self._make_start(recipe)
         plan = self._make_plan(start, recipe)
@@ -229,9 +249,16 @@ class DataLoader:
         except BaseException:
             backend.close()
             raise
-        position = start.position
-        self._resume, self._epoch, self._position = None, position.epoch + 1, position
         return LoaderIterator(settings, epoch, backend)
+
+    _begin_next_epoch = _make_iterator
+
+    def _next_epoch_key(self) -> object:
+        """See :class:`penstock.loader.ahead.EpochAhead`; a stream, and a foreign sampler, is not drawn early."""
+        order = self._order
+        if self._resume is not None or order.unit is None or order.is_stream:
+            return None
+        return self._epoch, self.seed, order.sampler_seed, self.collate_fn, self.dataset
 
     def __len__(self) -> int:
         """Batches per epoch; for a stream as its own ``len()`` says."""
@@ -255,13 +282,15 @@ class DataLoader:
             self._epoch, self._resume, self._position = epoch, None, None
 
     def close(self) -> None:
-        """Stop workers that wait for the next epoch. Iterators under way have their own ``close``."""
+        """Stop workers that wait for the next epoch, or have begun it. Iterators under way have their own ``close``."""
+        if self._ahead is not None:
+            self._ahead.close()
         self._idle.close()
 
     def _make_settings(self) -> Settings:
         return Settings(
             self._order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
-            self._ledger, self.__len__, self.seed, self._idle, reported_length=self.reported_length,
+            self._ledger, self.__len__, self.seed, self._idle, ahead=self._ahead, reported_length=self.reported_length,
         )  # fmt: skip
 
     def _make_recipe(self) -> Recipe:

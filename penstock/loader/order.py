@@ -31,18 +31,10 @@ __all__ = ["Fingerprint", "Order", "Ranks", "check_order", "has_all_samples", "l
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """How a sampler divides its order between ranks.
+    """How a sampler divides its order between ranks."""
 
-    Parameters
-    ----------
-    num_replicas : int
-        Number of ranks.
-    unit : {"samples", "batches"}
-        What positions count.
-    """
-
-    num_replicas: int
-    unit: Literal["samples", "batches"]
+    num_replicas: int  # number of ranks
+    unit: Literal["samples", "batches"]  # what positions count
 
     def consumed(self, origin: int, samples: int, batches: int) -> int:
         """Positions that all ranks together have consumed, if each has come as far as this one."""

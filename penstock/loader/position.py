@@ -19,75 +19,35 @@ __all__ = ["Position", "WorkerPosition", "assign_workers"]
 
 @dataclass(slots=True)
 class WorkerPosition:
-    """How far one worker process is; worker 0 stands for all workers that are no processes.
+    """How far one worker process is; worker 0 stands for all workers that are no processes."""
 
-    Parameters
-    ----------
-    samples : int
-        Samples that it has drawn for delivered batches.
-    state : dict, optional
-        States of its dataset and iterator after these: ``dataset``, ``iterator``, ``ended``.
-    rng : bytes, optional
-        State of its global random generators, as :attr:`penstock.workers.Done.rng`.
-    ended : bool
-        Whether its stream has ended.
-    """
-
-    samples: int = 0
-    state: State = None
-    rng: bytes | None = None
-    ended: bool = False
+    samples: int = 0  # samples that it has drawn for delivered batches
+    state: State = None  # states of its dataset and iterator after these: ``dataset``, ``iterator``, ``ended``
+    rng: bytes | None = None  # state of its global random generators, as :attr:`penstock.workers.Done.rng`
+    ended: bool = False  # whether its stream has ended
 
 
 @dataclass(slots=True)
 class Position:
-    """How far an epoch has been delivered.
+    """How far an epoch has been delivered."""
 
-    Parameters
-    ----------
-    epoch : int
-        Number of the epoch.
-    batches, samples : int
-        Delivered without a gap from the epoch's start.
-    ahead : dict
-        Batches delivered beyond a gap (``in_order=False``): number to the number of their samples.
-    sampler : object, optional
-        State of a sampler that is iterated, after the last batch counted.
-    finished : bool
-        Whether the epoch was delivered to its end.
-    origin : int
-        Position in the whole job's order from which batches and samples are counted: not 0 in an epoch that another
-        number of ranks has begun.
-    lost : int
-        Samples that were left out of the epoch.
-    yielded : int
-        Batches delivered, without errors.
-    processes : int
-        Number of worker processes; 0 where workers are threads or the calling thread.
-    is_stream : bool
-        Whether the dataset is iterated.
-    last_worker : int, optional
-        Worker process whose batch was delivered last.
-    workers : dict
-        :class:`WorkerPosition` by worker number.
-    beginning : object, optional
-        What a framework's loader drew when the epoch began; the states of that loader keep it.
-    """
-
-    epoch: int = 0
-    batches: int = 0
+    epoch: int = 0  # number of the epoch
+    batches: int = 0  # delivered without a gap from the epoch's start
     samples: int = 0
+    # batches delivered beyond a gap (``in_order=False``): number to the number of their samples
     ahead: dict[int, int] = field(default_factory=dict)
-    sampler: State = None
-    finished: bool = False
+    sampler: State = None  # state of a sampler that is iterated, after the last batch counted
+    finished: bool = False  # whether the epoch was delivered to its end
+    # position in the whole job's order from which batches and samples are counted: not 0 in an epoch that another
+    # number of ranks has begun
     origin: int = 0
-    lost: int = 0
-    yielded: int = 0
-    processes: int = 0
-    is_stream: bool = False
-    last_worker: int | None = None
-    workers: dict[int, WorkerPosition] = field(default_factory=dict)
-    beginning: State = None
+    lost: int = 0  # samples that were left out of the epoch
+    yielded: int = 0  # batches delivered, without errors
+    processes: int = 0  # number of worker processes; 0 where workers are threads or the calling thread
+    is_stream: bool = False  # whether the dataset is iterated
+    last_worker: int | None = None  # worker process whose batch was delivered last
+    workers: dict[int, WorkerPosition] = field(default_factory=dict)  # :class:`WorkerPosition` by worker number
+    beginning: State = None  # what a framework's loader drew when the epoch began; the states of that loader keep it
     _states: dict[int, tuple[State, State]] = field(default_factory=dict)
 
     @property

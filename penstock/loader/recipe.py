@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.loader.ahead import EpochAhead
 from penstock.loader.faults import Losses, Rules
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.loader.order import Order
@@ -72,40 +73,22 @@ class IdleWorkers:
 
 @dataclass(slots=True)
 class Settings:
-    """What an iterator reads of its loader; made by each ``iter()``. It does not hold the loader.
+    """What an iterator reads of its loader; made by each ``iter()``. It does not hold the loader."""
 
-    Parameters
-    ----------
-    order : Order
-        Of the samples.
-    num_workers, in_order, timeout, stall_timeout, seed
-        The loader's.
-    persistent : bool
-        Whether workers outlive an epoch.
-    ledger : Ledger
-        The loader's own.
-    count_batches : callable
-        ``len(loader)``.
-    idle : IdleWorkers, optional
-        Where workers go at the end of an epoch; None: a persistent iterator keeps its own.
-    snapshot_every : int, optional
-        Batches between two states of worker processes; None or 0: only their first.
-    reported_length : int, optional
-        What ``len(dataset)`` was when ``len(loader)`` was called.
-    """
-
-    order: Order
-    num_workers: int
+    order: Order  # of the samples
+    num_workers: int  # the loader's
     in_order: bool
     timeout: float
     stall_timeout: float | None
-    persistent: bool
-    ledger: Ledger
-    count_batches: Callable[[], int]
+    persistent: bool  # whether workers outlive an epoch
+    ledger: Ledger  # the loader's own
+    count_batches: Callable[[], int]  # ``len(loader)``
     seed: int | None = None
+    # where workers go at the end of an epoch; None: a persistent iterator keeps its own
     idle: IdleWorkers | None = None
-    snapshot_every: int | None = 1
-    reported_length: int | None = None
+    snapshot_every: int | None = 1  # batches between two states of worker processes; None or 0: only their first
+    ahead: EpochAhead | None = None  # begins the next epoch when the plan of this one has ended
+    reported_length: int | None = None  # what ``len(dataset)`` was when ``len(loader)`` was called
 
     @property
     def patience_s(self) -> float | None:
@@ -120,60 +103,28 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What one ``iter()`` decides; kept as long as its workers.
+    """What one ``iter()`` decides; kept as long as its workers."""
 
-    Parameters
-    ----------
-    kind : str
-        Name of the backend.
-    dataset : dataset
-        The job's.
-    is_stream, batched : bool
-        Whether the dataset is iterated; whether samples come in batches.
-    num_workers, chunk_size, worker_init_fn, context
-        The loader's.
-    collate : callable
-        From the list of samples to the batch; without batches from the one sample.
-    rules : Rules
-        What becomes of samples that fail, and how random generators are seeded.
-    limit : int
-        Most batches under way or ready.
-    spec : tree of ArraySpec, optional
-        Of one sample, if the dataset fills rows.
-    rows : int
-        Rows of a full batch, where that is known; else 1.
-    batch_size, drop_last
-        Of a stream's batches.
-    pool : SlotPool, optional
-        Memory for rows.
-    page_lock : PageLock, optional
-        Locks the memory in which batches arrive.
-    deliver, deliver_rows : callable, optional
-        From a built batch, or from filled arrays, to what the user gets.
-    returns_as_given : bool
-        Whether what ``__getitems__`` returns is collated as it is.
-    """
-
-    kind: str
-    dataset: Any
-    is_stream: bool
+    kind: str  # name of the backend
+    dataset: Any  # the job's
+    is_stream: bool  # whether the dataset is iterated; whether samples come in batches
     batched: bool
-    num_workers: int
+    num_workers: int  # the loader's
     chunk_size: int | None
     worker_init_fn: Callable[[int], None] | None
     context: Any
-    collate: Callable[[Any], Batch]
-    rules: Rules
-    limit: int
-    spec: Tree | None = None
-    rows: int = 1
-    batch_size: int | None = None
+    collate: Callable[[Any], Batch]  # from the list of samples to the batch; without batches from the one sample
+    rules: Rules  # what becomes of samples that fail, and how random generators are seeded
+    limit: int  # most batches under way or ready
+    spec: Tree | None = None  # of one sample, if the dataset fills rows
+    rows: int = 1  # rows of a full batch, where that is known; else 1
+    batch_size: int | None = None  # of a stream's batches
     drop_last: bool = False
-    pool: SlotPool | None = None
-    page_lock: PageLock | None = None
-    deliver: Callable[[Batch], Batch] | None = None
+    pool: SlotPool | None = None  # memory for rows
+    page_lock: PageLock | None = None  # locks the memory in which batches arrive
+    deliver: Callable[[Batch], Batch] | None = None  # from a built batch, or from filled arrays, to what the user gets
     deliver_rows: Callable[[Tree], Batch] | None = None
-    returns_as_given: bool = False
+    returns_as_given: bool = False  # whether what ``__getitems__`` returns is collated as it is
 
     @property
     def capabilities(self) -> Capabilities:

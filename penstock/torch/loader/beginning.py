@@ -33,29 +33,15 @@ __all__ = ["Beginning", "EpochCounter", "TorchEpochStart", "draw_epoch", "draw_n
 
 @dataclass(slots=True)
 class Beginning:
-    """What was drawn when an epoch began, so that it can be drawn again.
+    """What was drawn when an epoch began, so that it can be drawn again."""
 
-    Parameters
-    ----------
-    base_seed : int
-        Workers' seeds are made of it; below 0: not drawn yet, or unknown (a state of torchdata's without workers).
-    before : Randomness, optional
-        Before anything was drawn; None: a state of torchdata's, which does not have it.
-    passes : int
-        How often ``iter(index_sampler)`` was called.
-    draws_seed : bool
-        Whether ``base_seed`` was drawn in this epoch.
-    begun : bool
-        Whether the sampler has been advanced.
-    advanced : Randomness, optional
-        Before the sampler was first advanced, if others had drawn since the epoch began.
-    """
-
+    # workers' seeds are made of it; below 0: not drawn yet, or unknown (a state of torchdata's without workers)
     base_seed: int
-    before: Randomness | None = None
-    passes: int = 1
-    draws_seed: bool = True
-    begun: bool = False
+    before: Randomness | None = None  # before anything was drawn; None: a state of torchdata's, which does not have it
+    passes: int = 1  # how often ``iter(index_sampler)`` was called
+    draws_seed: bool = True  # whether ``base_seed`` was drawn in this epoch
+    begun: bool = False  # whether the sampler has been advanced
+    # before the sampler was first advanced, if others had drawn since the epoch began
     advanced: Randomness | None = None
 
 
@@ -95,18 +81,10 @@ def _epoch_of(sampler: object) -> int | None:
 
 @dataclass(slots=True)
 class TorchEpochStart(EpochStart):
-    """See :class:`penstock.loader.epoch.EpochStart`.
+    """See :class:`penstock.loader.epoch.EpochStart`."""
 
-    Parameters
-    ----------
-    to_restore : Randomness, optional
-        Global generators as they were before an epoch was drawn again.
-    saved : Randomness, optional
-        Generators as the state has them.
-    """
-
-    to_restore: Randomness | None = None
-    saved: Randomness | None = None
+    to_restore: Randomness | None = None  # global generators as they were before an epoch was drawn again
+    saved: Randomness | None = None  # generators as the state has them
 
     def restore_generators(self, settings: TorchSettings, *, started: bool) -> None:
         """Put back what drawing the epoch again has changed; call it when the job is ``started``, or cannot be."""
@@ -143,13 +121,11 @@ def draw_epoch(
     return _draw_again(settings, recipe, counter, resume)
 
 
-def draw_next_epoch(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, last: Position) -> TorchEpochStart:
-    """Draw what an epoch with workers that are there draws: torch draws no base seed for it."""
-    position = Position(
-        counter.take(settings.order), processes=recipe.processes, is_stream=recipe.is_stream,
-        workers={number: WorkerPosition(rng=worker.rng) for number, worker in last.workers.items()},
-    )  # fmt: skip
-    walk, position.beginning = _draw(settings, recipe, position.epoch, passes=1, base_seed=last.beginning.base_seed)
+def draw_next_epoch(settings: TorchSettings, recipe: Recipe, number: int, last: Position) -> TorchEpochStart:
+    """Draw what epoch ``number`` with workers that are there draws: torch draws no base seed for it."""
+    workers = {worker: WorkerPosition(rng=at_end.rng) for worker, at_end in last.workers.items()}
+    position = Position(number, processes=recipe.processes, is_stream=recipe.is_stream, workers=workers)
+    walk, position.beginning = _draw(settings, recipe, number, passes=1, base_seed=last.beginning.base_seed)
     return _make_start(settings, position, walk, has_states=False)
 
 

@@ -11,7 +11,6 @@ import copy
 import functools
 import logging
 import os
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,30 +19,27 @@ import torch.utils.data
 from typing_extensions import TypeVar  # torch brings it along
 
 from penstock.datasets.base import is_iterable
-from penstock.errors import ArgumentError, StallError, StateError
+from penstock.errors import ArgumentError, StateError
 from penstock.loader.arguments import check_workers_kind
 from penstock.loader.epoch import Epoch
-from penstock.loader.faults import LeftOut, Losses, warn_of_unequal_steps
+from penstock.loader.faults import LeftOut, Losses
 from penstock.loader.order import Fingerprint
-from penstock.loader.position import Position
-from penstock.loader.recipe import Memory, Recipe
+from penstock.loader.recipe import Memory
 from penstock.loader.stats import Ledger, Stats
-from penstock.rng import undisturbed
 from penstock.samplers.base import checked_count, checked_seed
 from penstock.torch.datasets import native
-from penstock.torch.loader.beginning import EpochCounter, TorchEpochStart, draw_epoch, draw_next_epoch
+from penstock.torch.loader.beginning import EpochCounter
 from penstock.torch.loader.iteration import DataLoaderIterator
+from penstock.torch.loader.opening import EpochOpening
 from penstock.torch.loader.order import TorchOrder, TorchSettings
-from penstock.torch.loader.recipe import choose_backend, make_recipe
+from penstock.torch.loader.recipe import choose_backend
 from penstock.torch.loader.saving import (
     Mark,
     check_state,
     make_mark,
     make_unstarted_state,
-    may_have_state,
-    parse_for_loader,
 )
-from penstock.torch.loader.state import Resume, parse
+from penstock.torch.loader.state import parse
 from penstock.workers import BACKENDS, Backend
 
 __all__ = ["DataLoader", "StatefulDataLoader"]
@@ -62,7 +58,7 @@ class _OwnStream(torch.utils.data.IterableDataset[Any]):
         return iter(self.dataset)
 
 
-class DataLoader(torch.utils.data.DataLoader[T_co]):
+class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
     """Batches of a dataset as ``torch.utils.data.DataLoader`` gives them; an instance of it.
 
     Parameters
@@ -107,6 +103,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         A file that gets one line of JSON for each sample that is left out: ``store``, ``key``, ``index``, ``epoch``,
         ``batch``, ``worker``, ``type``, ``reason``.
 
+    overlap_epochs : bool
+        Begin the next epoch while the last batches of this one are consumed, so that ``iter()`` finds its first batches
+        built. Needs ``persistent_workers``, whose workers are then two sets that take turns; only for a map-style
+        dataset in an order that is not drawn from random states: by penstock's samplers, torch's ``SequentialSampler``
+        or ``DistributedSampler``. What ``set_epoch`` or another sampler makes wrong is dropped.
+
     Notes
     -----
     A dataset that fills rows gives tensors over the slot's own memory: it is used again when the last tensor (or view
@@ -148,6 +150,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         on_error: str = "raise",
         max_errors: float | None = None,
         error_log: str | os.PathLike[str] | None = None,
+        overlap_epochs: bool = False,
     ) -> None:
         if seed is not None and generator is None:
             generator = torch.Generator()
@@ -169,18 +172,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.chunk_size = None if chunk_size is None else checked_count("chunk_size", chunk_size, least=1)
         self.snapshot_every_n_steps, self.seed_per_sample = snapshot_every_n_steps, seed_per_sample
         self.on_error, self.max_errors, self.error_log = on_error, max_errors, error_log
+        if overlap_epochs and not persistent_workers:
+            raise ArgumentError("overlap_epochs needs persistent_workers=True: new workers' seeds are drawn at iter()")
+        self.overlap_epochs = overlap_epochs
         self._losses = Losses(on_error, max_errors, error_log)
         self._resume: Any = None
         self._restores_globals = True
         self.__dict__.update(self._runtime())
 
-    _iterator: Any
-    _newest: weakref.ref[DataLoaderIterator] | None
-    _epoch: Epoch | None
     _ledger: Ledger
     _fingerprint: Fingerprint
-    _memory: Memory
-    _counter: EpochCounter
 
     def _runtime(self) -> dict[str, Any]:
         """Attributes of a loader that was never iterated."""
@@ -192,6 +193,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             "_fingerprint": Fingerprint(native(self.dataset)),
             "_memory": Memory(),
             "_counter": EpochCounter(),
+            "_ahead": None,
+            "_spare": None,
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -202,128 +205,6 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """
         return {**self.__dict__, **self._runtime()}
 
-    # iteration
-
-    def __iter__(self) -> Any:
-        if not (self.persistent_workers and self.num_workers > 0):
-            return self._get_iterator()
-        kept: Any = self._iterator
-        if kept is None:
-            self._iterator = self._get_iterator()
-        elif not isinstance(kept, DataLoaderIterator):  # what a subclass's _get_iterator returned
-            kept._reset(self)  # noqa: SLF001  # torch's name
-        elif kept.stopped:
-            self._iterator = self._get_iterator()
-        elif kept.finished:
-            self._begin_again(kept)
-        else:  # left before its end; somebody may be in the middle of it
-            self._iterator = self._take_over(kept)
-        return self._iterator
-
-    def _get_iterator(self) -> Any:
-        warn_of_unequal_steps(self.on_error, stacklevel=3)
-        self._check_rationality()
-        settings = self._make_settings()
-        recipe = make_recipe(self, settings.order, self._memory)
-        resume = self._take_resume(settings)
-        with undisturbed():
-            start = draw_epoch(settings, recipe, self._counter, resume)
-            epoch, backend = self._start_epoch(settings, recipe, start)
-        iterator = self._make_iterator(settings, epoch, backend)
-        if start.position.finished:  # resumed after its end: workers repeat what they had done, and then go on
-            iterator.exhaust()
-            self._begin_again(iterator)
-        return iterator
-
-    def _start_epoch(self, settings: TorchSettings, recipe: Recipe, start: TorchEpochStart) -> tuple[Epoch, Backend]:
-        """Make workers and start the job, after what the epoch draws was drawn."""
-        backend = None
-        try:
-            backend = recipe.make_backend(start.base_seed)
-            epoch = start.start(settings, recipe, start.make_plan(settings, recipe), backend)
-        except BaseException:
-            start.restore_generators(settings, started=False)
-            if backend is not None:
-                backend.close()
-            raise
-        start.restore_generators(settings, started=True)
-        return epoch, backend
-
-    def _make_iterator(self, settings: TorchSettings, epoch: Epoch, backend: Backend) -> DataLoaderIterator:
-        try:
-            self._await_workers(backend, epoch)
-            iterator = DataLoaderIterator(settings, epoch, backend)
-        except BaseException:
-            backend.close()
-            raise
-        self._note(iterator)
-        return iterator
-
-    def _begin_again(self, iterator: DataLoaderIterator) -> None:
-        """torch's reset of a persistent iterator: the next epoch with the same workers."""
-        last, settings = iterator.epoch, self._make_settings()
-        epoch = self._start_next(settings, last.recipe, last.position, iterator.backend)
-        self._await_workers(iterator.backend, epoch)
-        iterator.begin(settings, epoch)
-        self._note(iterator)
-
-    def _start_next(self, settings: TorchSettings, recipe: Recipe, last: Position, backend: Backend) -> Epoch:
-        with undisturbed():
-            start = draw_next_epoch(settings, recipe, self._counter, last)
-            return start.start(settings, recipe, start.make_plan(settings, recipe), backend)
-
-    def _restart(self, iterator: DataLoaderIterator) -> None:
-        """torch's reset of an iterator that something else wraps: the next epoch, wherever it stands in this one."""
-        iterator.abandon()
-        self._begin_again(iterator)
-
-    def _take_over(self, old: DataLoaderIterator) -> DataLoaderIterator:
-        """The same where somebody may still use the last epoch's iterator, which then goes on alone."""
-        recipe, settings, last = old.epoch.recipe, self._make_settings(), old.epoch.position
-        if recipe.processes:
-            try:
-                self._record_first_states(old)
-                backend, last = old.release_workers()
-            except StallError:
-                fresh: DataLoaderIterator = self._get_iterator()
-                return fresh
-        else:  # threads are quickly made, and the dataset, perhaps a stream in use, is not theirs alone
-            backend = recipe.make_backend(old.epoch.start.base_seed)
-        try:
-            epoch = self._start_next(settings, recipe, last, backend)
-        except BaseException:
-            backend.close()
-            raise
-        return self._make_iterator(settings, epoch, backend)
-
-    def _record_first_states(self, iterator: DataLoaderIterator) -> None:
-        """Keep the states of workers when they began; an error of theirs is raised with their first batch."""
-        if not may_have_state(self._make_settings().order):
-            return
-        try:
-            iterator.record_first_states()
-        except StallError:
-            raise
-        except Exception as error:  # noqa: BLE001  # as the docstring says
-            _logger.debug("a worker could not begin: %r", error)
-
-    def _note(self, iterator: DataLoaderIterator) -> None:
-        self._epoch, self._newest = iterator.epoch, weakref.ref(iterator)
-
-    def _await_workers(self, backend: Backend, epoch: Epoch) -> None:
-        """Wait for workers that are no processes; an error of a process is raised with its first batch."""
-        if not epoch.recipe.processes:
-            epoch.record_first_states(backend, self._make_settings().patience_s)
-
-    def _check_rationality(self) -> None:
-        if self.num_workers == 0:
-            if self.timeout != 0:
-                raise AssertionError(f"timeout={self.timeout} needs num_workers > 0: nobody else could stop waiting")
-            return
-        self.check_worker_number_rationality()
-        if not self.prefetch_factor:
-            raise AssertionError("prefetch_factor must be greater than 0: with 0 no batch is ever asked for")
-
     def _make_settings(self) -> TorchSettings:
         index_sampler, batched = self._index_sampler, self._auto_collation
         order = TorchOrder(self.dataset, index_sampler, batched=batched, fingerprint=self._fingerprint)
@@ -332,7 +213,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
             self._ledger, functools.partial(len, index_sampler), self.seed,
             snapshot_every=self.snapshot_every_n_steps, reported_length=self._IterableDataset_len_called,
-            generator=self.generator, restores_globals=self._restores_globals,
+            ahead=self._ahead, generator=self.generator, restores_globals=self._restores_globals,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:
@@ -348,9 +229,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def close(self) -> None:
         """Stop workers that wait for another epoch. Iterators under way have their own ``close``."""
-        iterator, self._iterator = self._iterator, None
-        if isinstance(iterator, DataLoaderIterator):
-            iterator._shutdown_workers()  # noqa: SLF001  # torch's name
+        iterators = self._iterator, self._spare
+        self._iterator = self._spare = None
+        if self._ahead is not None:
+            self._ahead.close()
+        for iterator in iterators:
+            if isinstance(iterator, DataLoaderIterator):
+                iterator._shutdown_workers()  # noqa: SLF001  # torch's name
 
     # state
 
@@ -408,13 +293,6 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if isinstance(own, Mapping) and "order" in own:
             check_state(own, self._make_settings().order)
         self._resume = copy.deepcopy(given)
-
-    def _take_resume(self, settings: TorchSettings) -> Resume | None:
-        if self._resume is None:
-            return None
-        resume = parse_for_loader(self._resume, settings)
-        self._resume = None
-        return resume
 
     # statistics
 

@@ -62,6 +62,10 @@ class TorchOrder(Order):
             return self.sampler.generator is None, False
         return True, True
 
+    def is_fixed(self) -> bool:
+        """Whether the order depends on no random state, but on the sampler's seed and epoch: it may be drawn early."""
+        return not self.is_stream and (self.unit is not None or type(self.sampler) in _FIXED)
+
     def takes_given_generators(self) -> bool:
         """Whether it is drawn from given generators or global ones; another sampler may make a generator itself."""
         return type(self.sampler) in _FIXED | _SHUFFLING or self.unit is not None
@@ -69,19 +73,11 @@ class TorchOrder(Order):
 
 @dataclass(slots=True)
 class TorchSettings(Settings):
-    """What an iterator of a torch loader reads of it; see :class:`penstock.loader.recipe.Settings`.
-
-    Parameters
-    ----------
-    generator : torch.Generator, optional
-        The loader's.
-    restores_globals : bool
-        Whether a state that is resumed puts global random generators back.
-    """
+    """What an iterator of a torch loader reads of it; see :class:`penstock.loader.recipe.Settings`."""
 
     order: TorchOrder
-    generator: torch.Generator | None = None
-    restores_globals: bool = True
+    generator: torch.Generator | None = None  # the loader's
+    restores_globals: bool = True  # whether a state that is resumed puts global random generators back
 
     def generators(self) -> list[torch.Generator]:
         """The generators that loader and samplers were given."""

@@ -32,24 +32,12 @@ __all__ = ["Randomness", "generators_of", "preserve_generators"]
 
 @dataclass(frozen=True, slots=True)
 class Randomness:
-    """States at one moment; None: not asked for.
+    """States at one moment; None: not asked for."""
 
-    Parameters
-    ----------
-    torch_global : Tensor, shape (n,), uint8, optional
-        Of torch's default CPU generator.
-    numpy_global : tuple, optional
-        As of ``numpy.random.get_state()``.
-    python_global : tuple, optional
-        As of ``random.getstate()``.
-    generators : sequence of Tensor
-        Of given generators, in the order of :func:`generators_of`.
-    """
-
-    torch_global: torch.Tensor | None = None
-    numpy_global: Any = None
-    python_global: Any = None
-    generators: Sequence[torch.Tensor] = ()
+    torch_global: torch.Tensor | None = None  # of torch's default CPU generator
+    numpy_global: Any = None  # as of ``numpy.random.get_state()``
+    python_global: Any = None  # as of ``random.getstate()``
+    generators: Sequence[torch.Tensor] = ()  # of given generators, in the order of :func:`generators_of`
 
     @classmethod
     def now(cls, generators: Iterable[torch.Generator] = (), *, of_torch: bool = True, of_others: bool = True) -> Self:

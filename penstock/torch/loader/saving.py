@@ -29,25 +29,13 @@ __all__ = ["Mark", "check_state", "make_mark", "make_unstarted_state", "may_have
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The position of a loader at one moment, without the cost of writing it down; :meth:`state` does that.
+    """The position of a loader at one moment, without the cost of writing it down; :meth:`state` does that."""
 
-    Parameters
-    ----------
-    live, snapshot : Position
-        What was delivered, and the last snapshot of the workers' states; copies.
-    now : Randomness
-        The random states.
-    order : dict
-        Fields of a state that fix the order.
-    length : int, optional
-        What ``len(dataset)`` was, if it was asked for.
-    """
-
-    live: Position
+    live: Position  # what was delivered, and the last snapshot of the workers' states; copies
     snapshot: Position
-    now: Randomness
-    order: dict[str, Any]
-    length: int | None
+    now: Randomness  # the random states
+    order: dict[str, Any]  # fields of a state that fix the order
+    length: int | None  # what ``len(dataset)`` was, if it was asked for
 
     def state(self) -> dict[str, Any]:
         """The ``state_dict``."""

@@ -31,30 +31,15 @@ VERSION: Final = 1
 
 @dataclass(slots=True)
 class Resume:
-    """What a state asks for.
+    """What a state asks for."""
 
-    Parameters
-    ----------
-    position : Position
-        Where to go.
-    replay : int
-        Batches behind it that were delivered too, and are to be built again for what they do to workers.
-    now : Randomness, optional
-        Global generators, and those of a loader whose epoch is over, when the state was taken.
-    whole : bool
-        Whether the state is penstock's: torchdata's does not say what each worker has given.
-    delivered : int
-        Samples that were delivered, with those of ``replay``.
-    started : bool
-        Whether the epoch had begun; if not, nothing of it was drawn.
-    """
-
-    position: Position
-    replay: int = 0
+    position: Position  # where to go
+    replay: int = 0  # batches behind it that were delivered too, and are to be built again for what they do to workers
+    # global generators, and those of a loader whose epoch is over, when the state was taken
     now: Randomness | None = None
-    whole: bool = True
-    delivered: int = 0
-    started: bool = True
+    whole: bool = True  # whether the state is penstock's: torchdata's does not say what each worker has given
+    delivered: int = 0  # samples that were delivered, with those of ``replay``
+    started: bool = True  # whether the epoch had begun; if not, nothing of it was drawn
 
 
 def dump(
