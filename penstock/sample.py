@@ -26,13 +26,16 @@ __all__ = [
     "ArrayKind",
     "ArraySpec",
     "Batch",
+    "DatasetLike",
     "Field",
     "Index",
     "Record",
     "Sample",
     "SampleKeys",
+    "SamplerLike",
     "Schema",
     "State",
+    "StateDict",
     "Tree",
     "Watch",
     "refuse_field_name",
@@ -75,6 +78,15 @@ Batch = Any
 
 Index = Any
 """What a sampler draws: an int as a rule, or any object that the dataset accepts."""
+
+DatasetLike = Any
+"""A dataset of penstock's, torch's or the user's: any object with ``__getitem__``, or that can be iterated."""
+
+SamplerLike = Any
+"""A sampler or batch sampler of penstock's, torch's or the user's: any iterable of indices, or of batches of them."""
+
+StateDict = dict[str, Any]
+"""What a loader's ``state_dict()`` returns."""
 
 State = Any
 """What ``state_dict()`` returns: as a rule a mapping that JSON can hold."""

@@ -17,6 +17,7 @@ from penstock.collate import default_collate
 from penstock.datasets import Subset
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError
+from penstock.sample import DatasetLike, SamplerLike
 from penstock.samplers.base import checked_count, checked_seed
 from penstock.stores.base import Store
 from penstock.workers import BACKENDS
@@ -28,11 +29,11 @@ __all__ = ["Arguments", "check_arguments", "check_workers_kind", "refuse_records
 class Arguments:
     """What the caller gave, by the names of :class:`~penstock.loader.DataLoader`."""
 
-    dataset: Any
+    dataset: DatasetLike
     batch_size: int | None
     shuffle: Any
-    sampler: Any
-    batch_sampler: Any
+    sampler: SamplerLike
+    batch_sampler: SamplerLike
     num_workers: int
     collate_fn: Callable[[list[Any]], Any] | None
     drop_last: bool
@@ -74,7 +75,7 @@ def check_arguments(given: Arguments) -> Arguments:
     return given
 
 
-def refuse_records(dataset: Any, subsets: tuple[type, ...] = (Subset,)) -> None:
+def refuse_records(dataset: DatasetLike, subsets: tuple[type, ...] = (Subset,)) -> None:
     """Refuse a store, or a part of one, whose records nobody could collate.
 
     Parameters

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.loader.jobs import Opening
 from penstock.loader.position import Position, WorkerPosition
 from penstock.loader.route import Route
+from penstock.sample import StateDict
 
 if TYPE_CHECKING:
     from penstock.loader.faults import Tally
@@ -98,7 +99,7 @@ class Epoch:
     tally: Tally | None = None  # counts the samples that are left out, where some may be
     # where workers may be taken away: the tasks of what was delivered since the last snapshot
     since: list[Task] | None = None
-    order: dict[str, Any] | None = None  # what a state says of the order; computed by the first
+    order: StateDict | None = None  # what a state says of the order; computed by the first
     position: Position = field(init=False)
     _snapshot: Position | None = None
 

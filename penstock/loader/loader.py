@@ -30,7 +30,7 @@ from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse
 from penstock.loader.stats import Ledger, Stats
 from penstock.loader.walk import SamplerWalk
-from penstock.sample import Batch, Sample, State
+from penstock.sample import Batch, DatasetLike, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import checked_count
 from penstock.workers import BACKENDS
 
@@ -121,12 +121,12 @@ class DataLoader:
     again. Not thread-safe: one thread iterates an iterator.
     """
 
-    sampler: Any
-    batch_sampler: Any
+    sampler: SamplerLike
+    batch_sampler: SamplerLike
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: DatasetLike,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Iterable[Any] | None = None,
@@ -211,13 +211,13 @@ class DataLoader:
             raise ArgumentError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         """Arguments and position, without workers, slots and times."""
         pickled = {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}
         resume = self._parse(self.state_dict())
         return {**pickled, "_ledger": copy.copy(self._ledger), "_resume": resume, "_initialized": False}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         self._init_runtime()
         self._initialized = False
         self.__dict__.update(state)
@@ -323,7 +323,7 @@ class DataLoader:
 
     # state
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Where the newest iterator stands: what was delivered, not what was prefetched.
 
         Returns

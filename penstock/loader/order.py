@@ -20,6 +20,7 @@ from penstock.datasets.base import fingerprint_of, is_iterable
 from penstock.errors import StateError
 from penstock.loader.plan import BatchPlan, IndexPlan, Plan, WalkPlan
 from penstock.loader.position import Position
+from penstock.sample import DatasetLike, SamplerLike, State, StateDict
 from penstock.samplers import BatchSampler, DistributedSampler, RandomAccess, Sampler
 from penstock.samplers.base import BatchAccess, Dealt
 
@@ -52,7 +53,7 @@ class Fingerprint:
 
     _UNKNOWN: Final = object()
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: DatasetLike) -> None:
         self._dataset, self._value = dataset, self._UNKNOWN
 
     def get(self) -> str | None:
@@ -80,7 +81,9 @@ class Order:
     CUTTING: frozenset[type] = frozenset({BatchSampler})
     """Batch samplers that only cut what their sampler draws; a subclass may do anything."""
 
-    def __init__(self, dataset: Any, index_sampler: Any, *, batched: bool, fingerprint: Fingerprint) -> None:
+    def __init__(
+        self, dataset: DatasetLike, index_sampler: SamplerLike, *, batched: bool, fingerprint: Fingerprint
+    ) -> None:
         self.dataset, self.index_sampler, self.batched, self._fingerprint = dataset, index_sampler, batched, fingerprint
         self.is_stream = is_iterable(dataset)
 
@@ -90,7 +93,7 @@ class Order:
         return type(self.index_sampler) in self.CUTTING
 
     @property
-    def sampler(self) -> Any:
+    def sampler(self) -> SamplerLike:
         """The sampler whose indices are only cut into batches; else the index sampler itself."""
         return self.index_sampler.sampler if self.cuts else self.index_sampler
 
@@ -123,7 +126,7 @@ class Order:
             return length(self.dataset)
         return length(self.sampler) if self.cut() is not None else None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> StateDict:
         """What fixes the order besides seed and epoch, as JSON keeps it."""
         return {
             "dataset": None if self.is_stream else length(self.dataset),
@@ -133,7 +136,7 @@ class Order:
             "drop_last": getattr(self.index_sampler, "drop_last", False),
         }
 
-    def describe_sampler(self) -> dict[str, Any]:
+    def describe_sampler(self) -> StateDict:
         """What fixes the sampler's order; the number of ranks is kept apart where it may change."""
         if seekable(self.sampler) is None:
             sampler = self.sampler
@@ -184,7 +187,7 @@ class Order:
             self.sampler.set_epoch(epoch)
 
 
-def seekable(sampler: Any) -> Literal["samples", "batches"] | None:
+def seekable(sampler: SamplerLike) -> Literal["samples", "batches"] | None:
     """Whether samples or batches can be drawn from any position; None if ``sampler`` has to be iterated.
 
     It has to, if a subclass overrides ``__iter__`` alone: its order is then the iterated one.
@@ -196,7 +199,7 @@ def seekable(sampler: Any) -> Literal["samples", "batches"] | None:
     return None
 
 
-def _agrees_with_iteration(sampler: Any, method: str) -> bool:
+def _agrees_with_iteration(sampler: SamplerLike, method: str) -> bool:
     for cls in type(sampler).__mro__:
         if method in vars(cls):
             return True
@@ -205,37 +208,26 @@ def _agrees_with_iteration(sampler: Any, method: str) -> bool:
     return True
 
 
-def ranks_of(sampler: Any) -> Ranks | None:
+def ranks_of(sampler: SamplerLike) -> Ranks | None:
     """The ranks of a sampler whose rest can be divided between another number of them; None for any other."""
     unit = seekable(sampler)
     return Ranks(sampler.num_replicas, unit) if unit is not None and isinstance(sampler, Dealt) else None
 
 
-def rest_of(sampler: Any, origin: int) -> Any:
+def rest_of(sampler: SamplerLike, origin: int) -> Any:
     """What is left of a sampler's order after ``origin`` positions of the whole job."""
     return sampler.remaining(origin) if origin else sampler
 
 
-def has_all_samples(sampler: Any, dataset: Any) -> bool:
+def has_all_samples(sampler: SamplerLike, dataset: DatasetLike) -> bool:
     """Whether ``sampler`` is a :class:`DistributedSampler` of all of ``dataset``."""
     return type(sampler) is DistributedSampler and sampler.dataset is dataset
 
 
-def check_order(theirs: Any, ours: Mapping[str, Any], *, besides: frozenset[str] = frozenset(), at: str = "") -> None:
-    """Refuse a state whose order is another one.
-
-    Parameters
-    ----------
-    theirs, ours : mapping
-        The state's and the loader's; mappings inside are compared field by field.
-    besides : frozenset of str
-        Fields that may differ.
-
-    Raises
-    ------
-    StateError
-        With the first field that differs and both values.
-    """
+def check_order(
+    theirs: object, ours: Mapping[str, State], *, besides: frozenset[str] = frozenset(), at: str = ""
+) -> None:
+    """Raise a StateError if a state's order differs from the loader's, but for the fields ``besides``."""
     if not isinstance(theirs, Mapping):
         raise StateError(f"the state's order{at} must be a mapping, got {theirs!r:.200}")
     for name in {**ours, **theirs}:
@@ -249,22 +241,11 @@ def check_order(theirs: Any, ours: Mapping[str, Any], *, besides: frozenset[str]
             )
 
 
-def place_on_ranks(position: Position, state: Mapping[str, Any], order: Order) -> Position:
+def place_on_ranks(position: Position, state: Mapping[str, State], order: Order) -> Position:
     """``position`` as it was on equally many ranks; on others a new one, from where all of them together were.
 
-    Parameters
-    ----------
-    position : Position
-        What the state says was delivered.
-    state : mapping
-        Its ``ranks`` and ``order`` are read.
-    order : Order
-        The loader's.
-
-    Raises
-    ------
-    StateError
-        If the order is another one, or is known to as many ranks only.
+    Reads ``ranks`` and ``order`` of ``state``; raises a StateError if the order is another one, or is known to as many
+    ranks only.
     """
     saved, ranks = state.get("ranks"), order.ranks
     if ranks is None or saved is None:
@@ -290,16 +271,16 @@ def place_on_ranks(position: Position, state: Mapping[str, Any], order: Order) -
     return Position(position.epoch, origin=consumed, lost=position.lost, workers=position.workers)
 
 
-def check_count(name: str, value: Any, *, least: int) -> None:
+def check_count(name: str, value: object, *, least: int) -> None:
     """Raise a StateError if the state's ``name`` is no int of at least ``least``, 0 or 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         kind = "a positive" if least else "a non-negative"
         raise StateError(f"the state's {name} must be {kind} int, got {value!r:.200}")
 
 
-def length(sized: Any) -> int | None:
+def length(sized: object) -> int | None:
     """``len(sized)``, or None where there is none."""
     try:
-        return len(sized)
+        return len(sized)  # type: ignore[arg-type]  # whatever it is
     except (TypeError, NotImplementedError):  # it has none, or only says so when asked
         return None

@@ -21,7 +21,7 @@ from penstock.loader.faults import Losses, Rules
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.loader.order import Order
 from penstock.loader.stats import Ledger
-from penstock.sample import Batch, Tree
+from penstock.sample import Batch, DatasetLike, StateDict, Tree
 from penstock.slots import Layout, PageLock, SlotPool
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Capabilities, Job
@@ -106,7 +106,7 @@ class Recipe:
     """What one ``iter()`` decides; kept as long as its workers."""
 
     kind: str  # name of the backend
-    dataset: Any  # the job's
+    dataset: DatasetLike  # the job's
     is_stream: bool  # whether the dataset is iterated; whether samples come in batches
     batched: bool
     num_workers: int  # the loader's
@@ -161,7 +161,7 @@ class Recipe:
             assert self.pool is not None, "allocated with the spec"
             assert self.deliver_rows is not None, "given with the spec"
             return FillJob(*first, Layout(self.spec, self.rows), self.pool, self.deliver_rows, self.rules)
-        more: dict[str, Any] = {"deliver": self.deliver, "openings": openings, "rules": self.rules}
+        more: StateDict = {"deliver": self.deliver, "openings": openings, "rules": self.rules}
         if self.is_stream:
             size = (self.batch_size or 1) if self.batched else None
             return StreamJob(*first, size, self.drop_last, self.collate, seed, **more)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.datasets.base import is_iterable
 from penstock.loader.arguments import Arguments
 from penstock.loader.order import Fingerprint, Order, has_all_samples, length
+from penstock.sample import StateDict
 from penstock.samplers import BatchSampler, BucketBatchSampler, RandomSampler, SequentialSampler
 
 __all__ = ["LoaderOrder"]
@@ -70,7 +69,7 @@ class LoaderOrder(Order):
         seed = getattr(self.sampler, "seed", None)
         return seed if isinstance(seed, int) else None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> StateDict:
         """See :meth:`Order.describe`."""
         batches = self.batch_sampler
         cut = batches if isinstance(batches, BatchSampler) else self

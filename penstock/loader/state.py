@@ -9,13 +9,13 @@ as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import StateError
 from penstock.loader.generators import dump_worker_rng, parse_worker_rng
 from penstock.loader.order import Order, check_count, place_on_ranks
 from penstock.loader.position import Position, WorkerPosition
-from penstock.sample import State
+from penstock.sample import State, StateDict
 
 __all__ = ["VERSION", "dump", "parse"]
 
@@ -24,7 +24,7 @@ VERSION: Final = 1
 _COUNTS: Final = ("seed", "epoch", "batches", "samples")
 
 
-def dump(position: Position, seed: int, order: Order) -> dict[str, Any]:
+def dump(position: Position, seed: int, order: Order) -> StateDict:
     """The ``state_dict`` of a loader at ``position``."""
     if position.finished:
         position = Position(position.epoch + 1)
@@ -46,7 +46,7 @@ def dump(position: Position, seed: int, order: Order) -> dict[str, Any]:
     }
 
 
-def _dump_workers(position: Position) -> dict[str, Any] | None:
+def _dump_workers(position: Position) -> StateDict | None:
     """What each worker process has drawn, and its states; None where nothing is to be resumed in workers."""
     workers = [position.workers.get(number, WorkerPosition()) for number in range(position.processes)]
     is_needed = position.is_stream or any(worker.state is not None or worker.rng is not None for worker in workers)
@@ -58,7 +58,7 @@ def _dump_workers(position: Position) -> dict[str, Any] | None:
     }
 
 
-def parse(state: Mapping[str, Any], order: Order) -> Position:
+def parse(state: Mapping[str, State], order: Order) -> Position:
     """The position that ``state`` describes, for a loader with this order.
 
     Raises

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from penstock.loader.jobs.base import is_stateful
 from penstock.rng import undisturbed
-from penstock.sample import Index, State
+from penstock.sample import Index, SamplerLike, State
 from penstock.samplers.base import BatchAccess, IndexSampler
 
 __all__ = ["SamplerWalk"]
@@ -31,7 +31,9 @@ class SamplerWalk:
         Called before the sampler is first advanced.
     """
 
-    def __init__(self, index_sampler: Any, *, cuts: bool, before_first: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, index_sampler: SamplerLike, *, cuts: bool, before_first: Callable[[], None] | None = None
+    ) -> None:
         self._outer, self._cuts, self._before_first = index_sampler, cuts, before_first
         self._iterator: Any = None
         self._owners: tuple[Any, Any] | None = None  # sampler and iterator with a state; found once, not for each batch

@@ -15,6 +15,7 @@ import torch.utils.data
 
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError
+from penstock.sample import StateDict
 from penstock.torch.loader.dataloader import DataLoader
 
 __all__ = ["adopt"]
@@ -61,7 +62,7 @@ def adopt(loader: Any, **more: Any) -> Any:
     return wrapper
 
 
-def _again(loader: Any, more: dict[str, Any]) -> DataLoader[Any]:
+def _again(loader: Any, more: StateDict) -> DataLoader[Any]:
     ours = isinstance(loader, DataLoader)
     if not (ours or type(loader).__iter__ is _ITERATES or type(loader).__module__.startswith("torchdata.")):
         raise ArgumentError(
@@ -74,7 +75,7 @@ def _again(loader: Any, more: dict[str, Any]) -> DataLoader[Any]:
     return kind(**{"dataset": loader.dataset, **arguments, **_order(loader), **more})
 
 
-def _order(loader: Any) -> dict[str, Any]:
+def _order(loader: Any) -> StateDict:
     """The arguments that give the same batches of indices."""
     if is_iterable(loader.dataset):
         return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}

@@ -26,6 +26,7 @@ from penstock.loader.faults import LeftOut, Losses
 from penstock.loader.order import Fingerprint
 from penstock.loader.recipe import Memory
 from penstock.loader.stats import Ledger, Stats
+from penstock.sample import DatasetLike, State, StateDict
 from penstock.samplers.base import checked_count, checked_seed
 from penstock.torch.datasets import native
 from penstock.torch.loader.beginning import EpochCounter
@@ -51,7 +52,7 @@ T_co = TypeVar("T_co", covariant=True, default=Any)
 class _OwnStream(torch.utils.data.IterableDataset[Any]):
     """Stands for a stream of penstock's while torch checks the arguments: torch knows its own class alone."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: DatasetLike) -> None:
         self.dataset = dataset
 
     def __iter__(self) -> Iterator[Any]:
@@ -123,7 +124,7 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: DatasetLike,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Iterable[Any] | None = None,
@@ -183,7 +184,7 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
     _ledger: Ledger
     _fingerprint: Fingerprint
 
-    def _runtime(self) -> dict[str, Any]:
+    def _runtime(self) -> StateDict:
         """Attributes of a loader that was never iterated."""
         return {
             "_iterator": None,
@@ -197,7 +198,7 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
             "_spare": None,
         }
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         """Arguments, and a state that is loaded: workers, position and statistics stay behind.
 
         There is no ``__setstate__``: a wrapper that passes attribute access on, as Accelerate's does, would be
@@ -239,7 +240,7 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
 
     # state
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Where the newest iterator stands: what was delivered, not what was prefetched.
 
         Returns
@@ -255,7 +256,7 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
         Starts no worker, draws no random number and opens no sampler.
         """
         if self._resume is not None:
-            saved: dict[str, Any] = copy.deepcopy(self._resume)
+            saved: StateDict = copy.deepcopy(self._resume)
             return saved
         mark = self._mark()
         if mark is not None:
@@ -271,7 +272,7 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
         iterator = None if self._newest is None else self._newest()
         return make_mark(self._make_settings(), self._epoch, iterator)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, State]) -> None:
         """Make the next ``iter()`` go on where ``state_dict`` was taken; an empty one begins anew.
 
         Any number and kind of workers will do where the dataset is not a stream, or keeps no state of its own in each

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch.utils.data import (
@@ -18,6 +18,7 @@ from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from penstock.loader.order import Order, length
 from penstock.loader.recipe import Settings
+from penstock.sample import StateDict
 from penstock.samplers import BatchSampler as OwnBatchSampler
 from penstock.torch.loader.randomness import generators_of
 
@@ -41,11 +42,11 @@ class TorchOrder(Order):
     seed: int | None = None
     """The loader's."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> StateDict:
         """See :meth:`penstock.loader.order.Order.describe`."""
         return {**super().describe(), "seed": self.seed}
 
-    def describe_sampler(self) -> dict[str, Any]:
+    def describe_sampler(self) -> StateDict:
         """See :meth:`penstock.loader.order.Order.describe_sampler`."""
         if self.unit is not None:
             return super().describe_sampler()

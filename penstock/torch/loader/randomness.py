@@ -26,6 +26,7 @@ from penstock.loader.generators import (
     text_to_numpy,
     text_to_python,
 )
+from penstock.sample import StateDict
 
 __all__ = ["Randomness", "generators_of", "preserve_generators"]
 
@@ -90,7 +91,7 @@ class Randomness:
         """Whether every state is the same."""
         return other is not None and self.dump() == other.dump()
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> StateDict:
         """As JSON keeps it."""
         return {
             "torch": None if self.torch_global is None else array_to_text(self.torch_global.numpy()),

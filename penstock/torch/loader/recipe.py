@@ -19,7 +19,7 @@ from penstock.loader.faults import Rules
 from penstock.loader.jobs import Opening
 from penstock.loader.order import length
 from penstock.loader.recipe import Memory, Recipe
-from penstock.sample import Batch, Tree, tree_leaves
+from penstock.sample import Batch, DatasetLike, Tree, tree_leaves
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
 from penstock.torch.collate import as_batch, default_collate, default_convert, has_own_functions
 from penstock.torch.datasets import Subset, native
@@ -151,7 +151,9 @@ class _InitInThread:
 
     _one_at_a_time: Final = threading.Lock()
 
-    def __init__(self, worker_init_fn: Callable[[int], None], num_workers: int, seed: int, dataset: Any) -> None:
+    def __init__(
+        self, worker_init_fn: Callable[[int], None], num_workers: int, seed: int, dataset: DatasetLike
+    ) -> None:
         self._call, self._num_workers, self._seed, self._dataset = worker_init_fn, num_workers, seed, dataset
 
     def __call__(self, worker: int) -> None:

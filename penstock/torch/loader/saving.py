@@ -8,12 +8,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.loader.jobs.base import is_stateful, snapshot_before
 from penstock.loader.order import place_on_ranks
 from penstock.loader.position import Position, WorkerPosition
 from penstock.rng import undisturbed
+from penstock.sample import State, StateDict
 from penstock.torch.loader.beginning import Beginning
 from penstock.torch.loader.randomness import Randomness
 from penstock.torch.loader.state import Resume, dump, parse
@@ -34,10 +35,10 @@ class Mark:
     live: Position  # what was delivered, and the last snapshot of the workers' states; copies
     snapshot: Position
     now: Randomness  # the random states
-    order: dict[str, Any]  # fields of a state that fix the order
+    order: StateDict  # fields of a state that fix the order
     length: int | None  # what ``len(dataset)`` was, if it was asked for
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> StateDict:
         """The ``state_dict``."""
         return dump(self.live, self.snapshot, self.now, copy.deepcopy(self.order), self.length)
 
@@ -59,7 +60,7 @@ def make_mark(settings: TorchSettings, epoch: Epoch, iterator: LoaderIterator | 
     return Mark(copied, copied if snapshot is live else snapshot.copy(), now, epoch.order, settings.reported_length)
 
 
-def make_unstarted_state(settings: TorchSettings, number: int, processes: int) -> dict[str, Any]:
+def make_unstarted_state(settings: TorchSettings, number: int, processes: int) -> StateDict:
     """The ``state_dict`` of a loader that was never iterated.
 
     Parameters
@@ -86,7 +87,7 @@ def make_unstarted_state(settings: TorchSettings, number: int, processes: int) -
     return dump(position, position, now, _dump_order(order, position), settings.reported_length, started=False)
 
 
-def _dump_order(order: TorchOrder, position: Position) -> dict[str, Any]:
+def _dump_order(order: TorchOrder, position: Position) -> StateDict:
     """The fields of a state that fix the order."""
     ranks = order.ranks
     return {
@@ -124,7 +125,7 @@ def parse_for_loader(state: State, settings: TorchSettings) -> Resume:
     return resume
 
 
-def check_state(own: Mapping[str, Any], order: TorchOrder) -> None:
+def check_state(own: Mapping[str, State], order: TorchOrder) -> None:
     """Refuse a state of another order. Before an epoch has begun, its sampler may still be exchanged.
 
     Parameters

@@ -20,7 +20,7 @@ from typing import Any, Final
 from penstock.errors import StateError
 from penstock.loader.generators import dump_worker_rng, parse_worker_rng
 from penstock.loader.position import Position, WorkerPosition
-from penstock.sample import State
+from penstock.sample import State, StateDict
 from penstock.torch.loader.beginning import Beginning
 from penstock.torch.loader.randomness import Randomness
 
@@ -46,11 +46,11 @@ def dump(
     live: Position,
     snapshot: Position,
     now: Randomness,
-    order: Mapping[str, Any],
+    order: Mapping[str, State],
     length: int | None,
     *,
     started: bool = True,
-) -> dict[str, Any]:
+) -> StateDict:
     """The ``state_dict`` of a loader that has come to ``live``, whose workers said where they were at ``snapshot``.
 
     ``order``: the fields ``order``, ``ranks`` and ``sampler_seed``. ``length``: ``len(dataset)``, if it was asked for.
@@ -91,12 +91,12 @@ def dump(
     return state
 
 
-def _of_one(position: Position, main: dict[str, Any]) -> dict[str, Any]:
+def _of_one(position: Position, main: StateDict) -> StateDict:
     dataset_state, fetcher_state = _split(position.worker(0), position)
     return {**main, "_num_yielded": position.yielded, "fetcher_state": fetcher_state, "dataset_state": dataset_state}
 
 
-def _of_processes(position: Position, main: dict[str, Any]) -> dict[str, Any]:
+def _of_processes(position: Position, main: StateDict) -> StateDict:
     workers = {}
     for worker in range(position.processes):
         dataset_state, fetcher_state = _split(position.workers.get(worker, WorkerPosition()), position)
@@ -133,7 +133,7 @@ def _split(worker: WorkerPosition, position: Position) -> tuple[State, State]:
     return state["dataset"], {"dataset_iter_state": state["iterator"], "fetcher_ended": ended}
 
 
-def _join(saved: Mapping[str, Any]) -> State:
+def _join(saved: Mapping[str, State]) -> State:
     fetcher = saved["fetcher_state"] or {"dataset_iter_state": None, "fetcher_ended": False}
     state = {
         "dataset": saved["dataset_state"],
@@ -143,7 +143,7 @@ def _join(saved: Mapping[str, Any]) -> State:
     return None if state["dataset"] is None and state["iterator"] is None else state
 
 
-def _dump_beginning(beginning: Beginning) -> dict[str, Any]:
+def _dump_beginning(beginning: Beginning) -> StateDict:
     before, advanced = beginning.before, beginning.advanced
     return {
         "base_seed": beginning.base_seed,
@@ -155,7 +155,7 @@ def _dump_beginning(beginning: Beginning) -> dict[str, Any]:
     }
 
 
-def _parse_beginning(saved: Mapping[str, Any]) -> Beginning:
+def _parse_beginning(saved: Mapping[str, State]) -> Beginning:
     before, advanced = saved["before"], saved["advanced"]
     return Beginning(
         saved["base_seed"],
@@ -186,7 +186,7 @@ def parse(state: Any) -> Resume:
         raise StateError(f"not a loader's state, or a damaged one: {missing:.200}") from error
 
 
-def _parse(state: Mapping[str, Any]) -> Resume:
+def _parse(state: Mapping[str, State]) -> Resume:
     if "_snapshot" in state:
         snapshot = state["_snapshot"]
         main, workers = snapshot["_main_snapshot"], snapshot["_worker_snapshots"]
@@ -209,7 +209,7 @@ def _parse(state: Mapping[str, Any]) -> Resume:
     return _add_own_part(position, state["penstock"])
 
 
-def _add_own_part(position: Position, own: Mapping[str, Any]) -> Resume:
+def _add_own_part(position: Position, own: Mapping[str, State]) -> Resume:
     if own["version"] != VERSION:
         raise StateError(f"the state's version must be {VERSION}, got {own['version']!r}")
     for name in ("epoch", "batches", "samples", "yielded", "replay", "delivered", "left_out"):

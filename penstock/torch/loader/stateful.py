@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
+
+from penstock.sample import StateDict
 
 __all__ = ["Stateful"]
 
@@ -11,10 +13,10 @@ __all__ = ["Stateful"]
 class Stateful(Protocol):
     """Anything with ``state_dict`` and ``load_state_dict``; ``isinstance`` asks for the two methods alone."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Where it stands: picklable, and unchanged by what comes later."""
         ...
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from where ``state_dict`` was taken."""
         ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from penstock.loader.jobs.base import is_stateful
 from penstock.loader.walk import SamplerWalk
-from penstock.sample import SampleKeys, State
+from penstock.sample import SampleKeys, State, StateDict
 from penstock.torch.loader.randomness import Randomness
 from penstock.workers.base import Task
 
@@ -82,7 +81,7 @@ class TorchWalk(SamplerWalk):
         return restored
 
 
-def _from_torchdata(sampler: RandomSampler, saved: dict[str, Any]) -> Iterator[int]:
+def _from_torchdata(sampler: RandomSampler, saved: StateDict) -> Iterator[int]:
     """The order that torchdata's own random sampler was in the middle of: it keeps the state it shuffled from."""
     again = copy.copy(sampler)
     again.generator = sampler.generator if sampler.generator is not None else torch.Generator()
