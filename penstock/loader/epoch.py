@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
-from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+from penstock.loader.faults import ErrorBudget
 from penstock.loader.jobs import Opening
 from penstock.loader.position import Position, WorkerPosition
 from penstock.loader.route import Route
 from penstock.sample import StateDict
 
 if TYPE_CHECKING:
-    from penstock.loader.faults import Tally
     from penstock.loader.plan import Plan
     from penstock.loader.recipe import Recipe, Settings
     from penstock.loader.walk import SamplerWalk
@@ -62,13 +60,11 @@ class EpochStart:
         if not self.resumed:
             for worker in position.workers.values():
                 worker.state = None
-        trace = settings.ledger.open()
+        trace = settings.counters.open()
         try:
             backend.start(recipe.make_job(trace, self.seed, openings))
-        except BaseException as error:
-            settings.ledger.retire(trace)
-            if isinstance(error, (TypeError, AttributeError, PicklingError)) and "pickle" in str(error):
-                _warn_of_pickling()
+        except BaseException:
+            settings.counters.retire(trace)
             raise
         if recipe.is_stream:
             position.sampler = None
@@ -82,8 +78,8 @@ class EpochStart:
         # Batches that came out of order cannot be built again in that order: then each has a snapshot.
         every = settings.snapshot_every if settings.in_order else 1
         since: list[Task] | None = [] if settings.persistent else None
-        tally = _make_tally(settings, recipe, position)
-        return Epoch(recipe, self, plan, trace, route, every, tally, since)
+        budget = _make_budget(settings, recipe, position)
+        return Epoch(recipe, self, plan, trace, route, every, budget, since)
 
 
 @dataclass(slots=True)
@@ -93,10 +89,10 @@ class Epoch:
     recipe: Recipe  # what is done, and by whom
     start: EpochStart  # how it began; its position counts on
     plan: Plan  # from the first batch that is to be delivered
-    trace: Trace  # open in the ledger
+    trace: Trace  # open in the counters
     route: Route | None = None  # where workers are processes
     every: int | None = 1  # batches between snapshots, where workers are processes
-    tally: Tally | None = None  # counts the samples that are left out, where some may be
+    budget: ErrorBudget | None = None  # counts the samples that are left out, where some may be
     # where workers may be taken away: the tasks of what was delivered since the last snapshot
     since: list[Task] | None = None
     order: StateDict | None = None  # what a state says of the order; computed by the first
@@ -154,20 +150,10 @@ def _opening_state(worker: WorkerPosition) -> Any:
     return {**_NO_STATE, **(worker.state or {}), "ended": True} if worker.ended else worker.state
 
 
-def _make_tally(settings: Settings, recipe: Recipe, position: Position) -> Tally | None:
+def _make_budget(settings: Settings, recipe: Recipe, position: Position) -> ErrorBudget | None:
     """What counts the samples that are left out; None where none may be."""
     if not recipe.rules.tolerant:
         return None
     before = {"drawn": position.samples, "lost": position.lost}
     expected = settings.order.expected_samples()
-    return settings.losses.epoch(position.epoch, expected, resumed=position.batches > 0, **before)
-
-
-def _warn_of_pickling() -> None:
-    """torch's hint, beside the error that says what was wrong."""
-    warnings.warn(
-        "Got pickle error when starting a worker process: what a worker needs (dataset, collate_fn, worker_init_fn) "
-        "must be picklable unless workers are forked; define functions at the top of a module, or give "
-        "multiprocessing_context='fork'",
-        stacklevel=7,
-    )
+    return ErrorBudget(settings.left_out_log, position.epoch, expected, resumed=position.batches > 0, **before)

@@ -1,14 +1,13 @@
-"""What becomes of samples that cannot be built: the rules, the records, how many are too many.
+"""Samples that cannot be built: what becomes of them, how they are recorded, how many are too many.
 
 ::
 
-    worker: build fails -> LeftOut, in Done.left_out ──batches in order──> Tally (one epoch) -> Losses (the loader)
-                                                                             │ too many:          │ list, and a
-                                                                             └ SampleError        └ file of lines
+    worker: build fails -> LeftOut, in Done.left_out ──batches in order──> ErrorBudget (one epoch) -> LeftOutLog
+                                                                             │ too many:               (the loader)
+                                                                             └ SampleError             list, file
 
-Jobs follow the rules (:mod:`penstock.loader.jobs`); the iterator settles each batch with its tally when the batch is
-delivered, so that the records have the order of the batches and delivered + left out = drawn. Nothing here builds a
-sample.
+Jobs follow the :class:`Rules` (:mod:`penstock.loader.jobs`). The iterator counts each batch when it is delivered, so
+that the records have the order of the batches, and delivered + left out = drawn.
 """
 
 from __future__ import annotations
@@ -29,19 +28,20 @@ from penstock.datasets.base import place_of
 from penstock.errors import ArgumentError, PenstockError, SampleError
 from penstock.workers.base import END, NOTHING, Done
 
-__all__ = ["LeftOut", "Losses", "Rules", "Tally", "warn_of_unequal_steps"]
+__all__ = ["ErrorBudget", "LeftOut", "LeftOutLog", "Rules", "warn_of_unequal_steps"]
 
 _POLICIES: Final = ("raise", "skip", "replace")
-_KEPT: Final = 10_000
+_IN_MEMORY: Final = 10_000
 """Records in memory; the file has all."""
 _ALWAYS: Final = 100
 _SHARE: Final = 0.01
 """Without ``max_errors``: an epoch may lose this many samples, or this share of what it has drawn if that is more."""
 _REASON: Final = 1000
 """Characters of a reason."""
-_TOLD: Final = 3
-"""Records that the error of a budget tells, and how many characters of each reason."""
-_BRIEF: Final = 200
+_SHOWN: Final = 3
+"""Records in the error of a budget."""
+_SHOWN_REASON: Final = 200
+"""Characters of each reason there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +113,7 @@ class Rules:
 
 
 def warn_of_unequal_steps(on_error: str, *, stacklevel: int) -> None:
-    """Warn where ranks may take unequal numbers of steps: with "skip", under a process group of several ranks.
-
-    Parameters
-    ----------
-    on_error : {"raise", "skip", "replace"}
-        The loader's.
-    stacklevel : int
-        Frames above the caller to which the warning points.
-    """
+    """Warn where ranks may take unequal numbers of steps: with "skip", under a process group of several ranks."""
     distributed: Any = sys.modules.get("torch.distributed")  # where it is not imported, there is no process group
     if on_error != "skip" or distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return
@@ -134,95 +126,80 @@ def warn_of_unequal_steps(on_error: str, *, stacklevel: int) -> None:
         )
 
 
-class Losses:
-    """What a loader has left out, over all epochs.
+class LeftOutLog:
+    """The samples that a loader has left out, over all epochs.
 
     Parameters
     ----------
-    on_error : {"raise", "skip", "replace"}
+    on_error, max_errors, error_log
         The loader's.
-    max_errors : int or float, optional
-        Most samples that an epoch may lose; between 0 and 1: of each that is drawn, this share; None: 100, or one in
-        100 of those drawn if that is more.
-    error_log : path, optional
-        A file to which one line of JSON is appended for each sample that is left out.
 
     Raises
     ------
     ArgumentError
-        If the arguments mean nothing.
+        If an argument is wrong, or does not fit another one.
     """
 
     def __init__(self, on_error: str, max_errors: float | None, error_log: str | os.PathLike[str] | None) -> None:
         if on_error not in _POLICIES:
-            raise ArgumentError(f"on_error={on_error!r} is not there; there are: {', '.join(_POLICIES)}")
+            raise ArgumentError(f"on_error must be one of {', '.join(_POLICIES)}, got {on_error!r}")
         if on_error == "raise" and (max_errors is not None or error_log is not None):
             name = "max_errors" if max_errors is not None else "error_log"
             raise ArgumentError(f"{name} needs on_error='skip' or 'replace': with 'raise' nothing is left out")
-        self.on_error, self.max_errors = on_error, _checked_limit(max_errors)
+        self.on_error, self.max_errors = on_error, _check_limit(max_errors)
         self.error_log = None if error_log is None else Path(error_log)
         if self.error_log is not None and not self.error_log.absolute().parent.is_dir():
-            raise ArgumentError(f"error_log={str(error_log)!r}: there is no folder {self.error_log.absolute().parent}")
+            folder = self.error_log.absolute().parent
+            raise ArgumentError(f"error_log must be a file in an existing folder, got {str(error_log)!r}: no {folder}")
         self.count = 0
-        self._kept: deque[LeftOut] = deque(maxlen=_KEPT)
+        self._newest: deque[LeftOut] = deque(maxlen=_IN_MEMORY)
 
-    def kept(self) -> list[LeftOut]:
+    def newest(self) -> list[LeftOut]:
         """The newest 10,000 records, oldest first; a copy."""
-        return list(self._kept)
+        return list(self._newest)
 
-    def epoch(self, number: int, expected: int | None, *, resumed: bool, drawn: int = 0, lost: int = 0) -> Tally:
-        """A tally for an epoch of ``expected`` samples (None: unknown), from its start or ``resumed``; see it."""
-        return Tally(self, number, expected, resumed=resumed, drawn=drawn, lost=lost)
-
-    def missing(self, done: Done) -> int:
-        """How many samples a batch is short of ``done.rows``: what is replaced is not missing, but in streams."""
+    def count_missing(self, done: Done) -> int:
+        """How many samples a batch has less than ``done.rows``; what is replaced is not missing, but in streams."""
         replaced = self.on_error == "replace" and done.task is not None and len(done.task.indices)
         return 0 if replaced else len(done.left_out)
 
     def add(self, records: Sequence[LeftOut]) -> None:
-        """Keep records, and write them to the file.
-
-        Raises
-        ------
-        OSError
-            If they cannot be written.
-        """
+        """Keep records, and append them to the file; raises an OSError if that fails."""
         self.count += len(records)
-        self._kept.extend(records)
-        if self.error_log is not None:
-            lines = "".join(f"{record.line()}\n" for record in records)
-            with self.error_log.open(
-                "a", encoding="utf-8"
-            ) as file:  # opened each time: it is rare, and survives a fork
-                file.write(lines)
+        self._newest.extend(records)
+        if self.error_log is None:
+            return
+        lines = "".join(f"{record.line()}\n" for record in records)
+        with self.error_log.open("a", encoding="utf-8") as file:  # opened each time: it is rare, and survives a fork
+            file.write(lines)
 
 
-class Tally:
-    """What one epoch has drawn, delivered and lost. Used by the thread that iterates.
+class ErrorBudget:
+    """Counts what one epoch has drawn, delivered and left out, against ``max_errors``.
 
     Parameters
     ----------
-    losses : Losses
+    log : LeftOutLog
         The loader's.
     epoch : int
-        Its number.
+        Number of the epoch.
     expected : int, optional
-        Samples that it will have drawn at its end.
+        Samples that the epoch will have drawn at its end; None: unknown.
     resumed : bool
         Whether batches were delivered before.
     drawn, lost : int
-        Samples that were drawn, and those of them that were left out, before: the budget is the epoch's.
+        Samples that were drawn, and those of them that were left out, before: the budget is the whole epoch's.
     """
 
     def __init__(
-        self, losses: Losses, epoch: int, expected: int | None, *, resumed: bool, drawn: int = 0, lost: int = 0
+        self, log: LeftOutLog, epoch: int, expected: int | None, *, resumed: bool, drawn: int = 0, lost: int = 0
     ) -> None:
-        self._losses, self._epoch, self._expected, self._resumed = losses, epoch, expected, resumed
+        self._log, self._epoch, self._expected, self._resumed = log, epoch, expected, resumed
         self._drawn, self.lost, self._delivered = drawn, lost, 0
         self._first: list[LeftOut] = []
 
-    def settle(self, done: Done) -> Exception | None:
-        """Take note of a batch that is to be delivered; the error that stands in its place if too much is lost."""
+    def count(self, done: Done) -> Exception | None:
+        """Count a batch that is to be delivered; the error that replaces it if too much is lost."""
         self._drawn += done.rows if done.batch is not END else len(done.left_out)
         if done.error is not None:
             return None
@@ -231,25 +208,24 @@ class Tally:
             return None
         records = [dataclasses.replace(record, worker=done.worker) for record in done.left_out]
         self.lost += len(records)
-        self._first += records[: _TOLD - len(self._first)]
+        self._first += records[: _SHOWN - len(self._first)]
         try:
-            self._losses.add(records)
+            self._log.add(records)
         except OSError as error:
             return error
-        return self._judged(records[-1], max(self._drawn, self._expected or _ALWAYS))
+        return self._check(records[-1], max(self._drawn, self._expected or _ALWAYS))
 
     def end(self) -> SampleError | None:
-        """The error of an epoch that ends having lost too much, or everything."""
+        """The error of an epoch that ends with too much, or everything, left out."""
         if self.lost and not self._delivered and not self._resumed:
-            return SampleError(
-                f"every one of the {self.lost} samples drawn was left out{self._reasons()}", epoch=self._epoch
-            )
+            reasons = self._describe_first()
+            return SampleError(f"every one of the {self.lost} samples drawn was left out{reasons}", epoch=self._epoch)
         if not self._first or self._expected is not None:
             return None
-        return self._judged(self._losses.kept()[-1], self._drawn)
+        return self._check(self._log.newest()[-1], self._drawn)
 
-    def _judged(self, last: LeftOut, drawn: int) -> SampleError | None:
-        limit = self._losses.max_errors
+    def _check(self, last: LeftOut, drawn: int) -> SampleError | None:
+        limit = self._log.max_errors
         is_share = limit is None or (isinstance(limit, float) and limit < 1)
         allowed: float = limit or 0
         if is_share:
@@ -259,17 +235,17 @@ class Tally:
         most = f"{int(allowed)} of {drawn}" if is_share else f"{limit}"
         return SampleError(
             f"{self.lost} of {self._drawn} samples drawn were left out, more than max_errors={limit} allows ({most})"
-            f"{self._reasons()}",
+            f"{self._describe_first()}",
             store=last.store, key=last.key, index=last.index, epoch=last.epoch, batch=last.batch, worker=last.worker,
         )  # fmt: skip
 
-    def _reasons(self) -> str:
-        """Why the first ones were left out: mostly that is the fault that all of them have."""
-        told = [f"index {one.index!r}: {one.type}: {one.reason[:_BRIEF]}" for one in self._first]
-        return f"; the first: {'; '.join(told)}" if told else ""
+    def _describe_first(self) -> str:
+        """The first reasons: as a rule, all samples fail for the same one."""
+        shown = [f"index {one.index!r}: {one.type}: {one.reason[:_SHOWN_REASON]}" for one in self._first]
+        return f"; the first: {'; '.join(shown)}" if shown else ""
 
 
-def _checked_limit(limit: Any) -> int | float | None:
+def _check_limit(limit: object) -> int | float | None:
     if limit is None:
         return None
     if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0:
@@ -277,6 +253,6 @@ def _checked_limit(limit: Any) -> int | float | None:
     if isinstance(limit, float) and (0 < limit < 1 or limit == math.inf):
         return limit
     raise ArgumentError(
-        f"max_errors should be a number of samples (a non-negative int) or a share of them (a float between 0 and 1), "
-        f"but got {limit!r}"
+        f"max_errors must be a number of samples (a non-negative int) or a share of them (a float between 0 and 1), "
+        f"got {limit!r}"
     )

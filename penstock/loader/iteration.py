@@ -60,7 +60,7 @@ class LoaderIterator:
 
     def begin(self, settings: Settings, epoch: Epoch) -> None:
         """Begin another epoch, whose job is started on this iterator's backend; the last one is over."""
-        self._settings, self._epoch, self._plan, self._tally = settings, epoch, epoch.plan, epoch.tally
+        self._settings, self._epoch, self._plan, self._budget = settings, epoch, epoch.plan, epoch.budget
         position = epoch.position
         self._next_seq = self._planned = position.batches
         self._delivered_before = frozenset(position.ahead)
@@ -126,14 +126,14 @@ class LoaderIterator:
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_finalizing() and not getattr(self, "_closed", True):
             self._closed = True
-            self._settings.ledger.retire(self._epoch.trace)
+            self._settings.counters.retire(self._epoch.trace)
 
     def close(self) -> None:
         """End now: stop the workers (two seconds at most) and drop what is prefetched. Idempotent."""
         if not self._closed:
             self._closed = True
             self._ready.clear()
-            self._settings.ledger.retire(self._epoch.trace)
+            self._settings.counters.retire(self._epoch.trace)
         if not self._stopped:
             self._stopped = True
             self._backend.close()
@@ -192,7 +192,7 @@ class LoaderIterator:
             epoch.position.record(done)
         self._ready.clear()
         self._in_flight = 0
-        self._settings.ledger.retire(epoch.trace)
+        self._settings.counters.retire(epoch.trace)
 
     def _await_in_flight(self) -> None:
         while self._in_flight > len(self._ready):
@@ -214,16 +214,16 @@ class LoaderIterator:
             done = self._next_done()
             if done is None:
                 self._finish()
-                too_much = None if self._tally is None else self._tally.end()
+                too_much = None if self._budget is None else self._budget.end()
                 if too_much is not None:
                     return Done(self._next_seq, error=too_much)
             elif done.batch is END:
-                error = self._settle(done)
+                error = self._count_left_out(done)
                 self._end_stream(done)
                 if error is not None:
                     return Done(done.seq, error=error)
             elif done.seq not in self._delivered_before:
-                error = self._settle(done)
+                error = self._count_left_out(done)
                 if error is not None:
                     done.error, done.batch = error, None
                 self._count(done)
@@ -231,12 +231,12 @@ class LoaderIterator:
                     return done
         return None
 
-    def _settle(self, done: Done) -> Exception | None:
+    def _count_left_out(self, done: Done) -> Exception | None:
         """Record what is left out of a batch; the error that stands in its place if that is too much."""
-        if self._tally is None:
+        if self._budget is None:
             return None
-        error = self._tally.settle(done)
-        self._epoch.position.lost = self._tally.lost
+        error = self._budget.count(done)
+        self._epoch.position.lost = self._budget.lost
         return error
 
     def _end_stream(self, done: Done) -> None:
@@ -258,7 +258,7 @@ class LoaderIterator:
         """The epoch is delivered."""
         settings = self._settings
         self._epoch.position.finished = self._closed = True
-        settings.ledger.retire(self._epoch.trace)
+        settings.counters.retire(self._epoch.trace)
         if settings.persistent and settings.idle is None:
             self._backend.pause()
             return
@@ -272,10 +272,10 @@ class LoaderIterator:
         """Build again and drop batches up to number ``goal``: they were counted when they were delivered."""
         if self._epoch.position.batches >= goal:
             return
-        self._tally, self._replaying = None, True
+        self._budget, self._replaying = None, True
         while self._epoch.position.batches < goal and self._advance() is not None:
             pass
-        self._tally, self._replaying = self._epoch.tally, False
+        self._budget, self._replaying = self._epoch.budget, False
 
     def _count(self, done: Done) -> None:
         if done.task is None and not self._plan.goes_on_after_error:
@@ -286,7 +286,7 @@ class LoaderIterator:
         if self._eager:
             self._top_up()
         if done.error is None and not self._replaying:
-            self._settings.ledger.count(done)
+            self._settings.counters.count(done)
             self._warn_of_length()
 
     def _count_failure(self, done: Done) -> None:

@@ -21,14 +21,14 @@ from penstock.errors import ArgumentError, StateError
 from penstock.loader.ahead import EpochAhead
 from penstock.loader.arguments import Arguments, check_arguments, refuse_torch_arguments
 from penstock.loader.epoch import EpochStart
-from penstock.loader.faults import LeftOut, Losses, Rules, warn_of_unequal_steps
+from penstock.loader.faults import LeftOut, LeftOutLog, Rules, warn_of_unequal_steps
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.plan import StreamPlan
 from penstock.loader.position import Position, assign_workers
 from penstock.loader.recipe import IdleWorkers, Memory, Recipe, Settings
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse
-from penstock.loader.stats import Ledger, Stats
+from penstock.loader.stats import LoaderCounters, Stats
 from penstock.loader.walk import SamplerWalk
 from penstock.sample import Batch, DatasetLike, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import checked_count
@@ -170,7 +170,7 @@ class DataLoader:
         self.worker_init_fn, self.chunk_size = worker_init_fn, given.chunk_size
         self.multiprocessing_context = given.multiprocessing_context
         self.on_error, self.seed_per_sample, self.overlap_epochs = on_error, seed_per_sample, overlap_epochs
-        self._ledger = Ledger(Losses(on_error, max_errors, error_log))
+        self._counters = LoaderCounters(LeftOutLog(on_error, max_errors, error_log))
         self.seed = secrets.randbits(63) if given.seed is None else given.seed
         self._seed_given = given.seed is not None
         self._order = order = LoaderOrder(given, self.seed)
@@ -215,7 +215,7 @@ class DataLoader:
         """Arguments and position, without workers, slots and times."""
         pickled = {name: value for name, value in self.__dict__.items() if name not in _NOT_PICKLED}
         resume = self._parse(self.state_dict())
-        return {**pickled, "_ledger": copy.copy(self._ledger), "_resume": resume, "_initialized": False}
+        return {**pickled, "_counters": copy.copy(self._counters), "_resume": resume, "_initialized": False}
 
     def __setstate__(self, state: StateDict) -> None:
         self._init_runtime()
@@ -290,7 +290,8 @@ class DataLoader:
     def _make_settings(self) -> Settings:
         return Settings(
             self._order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
-            self._ledger, self.__len__, self.seed, self._idle, ahead=self._ahead, reported_length=self.reported_length,
+            self._counters, self.__len__, self.seed, self._idle, ahead=self._ahead,
+            reported_length=self.reported_length,
         )  # fmt: skip
 
     def _make_recipe(self) -> Recipe:
@@ -369,9 +370,9 @@ class DataLoader:
 
     def stats(self) -> Stats:
         """Time per stage, samples and batches since construction; print it for a table."""
-        return self._ledger.stats()
+        return self._counters.stats()
 
     @property
     def left_out(self) -> list[LeftOut]:
         """What could not be built, of the batches delivered up to now: the newest 10,000, oldest first; a copy."""
-        return self._ledger.losses.kept()
+        return self._counters.left_out_log.newest()

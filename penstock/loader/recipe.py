@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.loader.ahead import EpochAhead
-from penstock.loader.faults import Losses, Rules
+from penstock.loader.faults import LeftOutLog, Rules
 from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
 from penstock.loader.order import Order
-from penstock.loader.stats import Ledger
+from penstock.loader.stats import LoaderCounters
 from penstock.sample import Batch, DatasetLike, StateDict, Tree
 from penstock.slots import Layout, PageLock, SlotPool
 from penstock.trace import Trace
@@ -81,7 +81,7 @@ class Settings:
     timeout: float
     stall_timeout: float | None
     persistent: bool  # whether workers outlive an epoch
-    ledger: Ledger  # the loader's own
+    counters: LoaderCounters  # the loader's own
     count_batches: Callable[[], int]  # ``len(loader)``
     seed: int | None = None
     # where workers go at the end of an epoch; None: a persistent iterator keeps its own
@@ -96,9 +96,9 @@ class Settings:
         return self.timeout or self.stall_timeout
 
     @property
-    def losses(self) -> Losses:
+    def left_out_log(self) -> LeftOutLog:
         """What the loader has left out."""
-        return self.ledger.losses
+        return self.counters.left_out_log
 
 
 @dataclass(frozen=True, slots=True)

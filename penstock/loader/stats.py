@@ -1,15 +1,15 @@
-"""What a loader has spent, delivered and left out: iterators count in a ledger, ``loader.stats()`` reads it."""
+"""What a loader has spent, delivered and left out: iterators count, ``loader.stats()`` reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.loader.faults import Losses
+from penstock.loader.faults import LeftOutLog
 from penstock.sample import State
 from penstock.trace import STAGES, Trace
 from penstock.workers.base import NOTHING, Done
 
-__all__ = ["Ledger", "StageStats", "Stats"]
+__all__ = ["LoaderCounters", "StageStats", "Stats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,17 @@ class Stats:
         return "\n".join(lines)
 
 
-class Ledger:
-    """What a loader's iterators have spent, delivered and left out, summed up.
+class LoaderCounters:
+    """What a loader's iterators have spent, delivered and left out; outlives them.
 
     Parameters
     ----------
-    losses : Losses
+    left_out_log : LeftOutLog
         The loader's.
     """
 
-    def __init__(self, losses: Losses) -> None:
-        self.losses = losses
+    def __init__(self, left_out_log: LeftOutLog) -> None:
+        self.left_out_log = left_out_log
         self._traces: list[Trace] = []
         self._retired = dict.fromkeys(STAGES, (0, 0))
         self._batches = self._samples = 0
@@ -120,14 +120,14 @@ class Ledger:
     def count(self, done: Done) -> None:
         """A batch was delivered."""
         self._batches += done.batch is not NOTHING
-        self._samples += done.rows - self.losses.missing(done)
+        self._samples += done.rows - self.left_out_log.count_missing(done)
 
     def stats(self) -> Stats:
         """All of it."""
         total = self._retired
         for trace in list(self._traces):
             total = _sum(total, trace.total())
-        return Stats.of(total, self._batches, self._samples, self.losses.count)
+        return Stats.of(total, self._batches, self._samples, self.left_out_log.count)
 
 
 def _sum(a: dict[str, tuple[int, int]], b: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:

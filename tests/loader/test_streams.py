@@ -203,7 +203,7 @@ def test_a_damaged_state_of_workers_is_refused(saved: dict[str, Any]) -> None:
     next(iter(loader))
     state = loader.state_dict() | {"workers": saved}
 
-    with pytest.raises(StateError, match="the state's workers should be what each had given"):
+    with pytest.raises(StateError, match="the state's workers must be what each had drawn"):
         load(Plain()).load_state_dict(state)
 
 

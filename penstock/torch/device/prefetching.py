@@ -232,7 +232,7 @@ class _Walk:
     def _state(self) -> Callable[[], dict[str, Any]] | None:
         """What gives the loader's state as it is now; None where it has none."""
         if getattr(type(self._loader), "state_dict", None) is DataLoader.state_dict:
-            mark = self._loader._mark()  # noqa: SLF001  # a state is written down only if it is asked for
+            mark = self._loader._defer_state()  # noqa: SLF001  # a state is written down only if it is asked for
             return None if mark is None else mark.state
         if not hasattr(self._loader, "state_dict"):
             return None

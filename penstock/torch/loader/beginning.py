@@ -7,9 +7,11 @@ sampler is run forward over what was delivered (no sample is read), and everybod
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch.utils.data.dataloader import _InfiniteConstantSampler
@@ -22,13 +24,21 @@ from penstock.torch.loader.walk import StreamWalkPlan, TorchWalk
 from penstock.workers import END
 
 if TYPE_CHECKING:
+    from penstock.loader.epoch import Epoch
     from penstock.loader.plan import Plan
-    from penstock.loader.recipe import Recipe
+    from penstock.loader.recipe import Recipe, Settings
     from penstock.sample import State
     from penstock.torch.loader.order import TorchOrder, TorchSettings
     from penstock.torch.loader.state import Resume
+    from penstock.workers.base import Backend
 
 __all__ = ["Beginning", "EpochCounter", "TorchEpochStart", "draw_epoch", "draw_next_epoch"]
+
+_PICKLE_HINT: Final = (
+    "Got pickle error when starting a worker process: what a worker needs (dataset, collate_fn, worker_init_fn) must "
+    "be picklable unless workers are forked; define functions at the top of a module, or give "
+    "multiprocessing_context='fork'"
+)
 
 
 @dataclass(slots=True)
@@ -95,6 +105,15 @@ class TorchEpochStart(EpochStart):
                 settings.restore(self.saved)
             else:
                 self.saved.restore()
+
+    def start(self, settings: Settings, recipe: Recipe, plan: Plan, backend: Backend) -> Epoch:
+        """See :meth:`penstock.loader.epoch.EpochStart.start`; warns as torch does of what cannot be pickled."""
+        try:
+            return EpochStart.start(self, settings, recipe, plan, backend)
+        except (TypeError, AttributeError, PicklingError) as error:
+            if "pickle" in str(error):
+                warnings.warn(_PICKLE_HINT, stacklevel=7)
+            raise
 
     def make_plan(self, settings: TorchSettings, recipe: Recipe) -> Plan:
         """The epoch's tasks."""

@@ -22,10 +22,10 @@ from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.arguments import check_workers_kind
 from penstock.loader.epoch import Epoch
-from penstock.loader.faults import LeftOut, Losses
+from penstock.loader.faults import LeftOut, LeftOutLog
 from penstock.loader.order import Fingerprint
 from penstock.loader.recipe import Memory
-from penstock.loader.stats import Ledger, Stats
+from penstock.loader.stats import LoaderCounters, Stats
 from penstock.sample import DatasetLike, State, StateDict
 from penstock.samplers.base import checked_count, checked_seed
 from penstock.torch.datasets import native
@@ -35,9 +35,9 @@ from penstock.torch.loader.opening import EpochOpening
 from penstock.torch.loader.order import TorchOrder, TorchSettings
 from penstock.torch.loader.recipe import choose_backend
 from penstock.torch.loader.saving import (
-    Mark,
+    DeferredState,
     check_state,
-    make_mark,
+    defer_state,
     make_unstarted_state,
 )
 from penstock.torch.loader.state import parse
@@ -176,12 +176,12 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
         if overlap_epochs and not persistent_workers:
             raise ArgumentError("overlap_epochs needs persistent_workers=True: new workers' seeds are drawn at iter()")
         self.overlap_epochs = overlap_epochs
-        self._losses = Losses(on_error, max_errors, error_log)
+        self._left_out_log = LeftOutLog(on_error, max_errors, error_log)
         self._resume: Any = None
         self._restores_globals = True
         self.__dict__.update(self._runtime())
 
-    _ledger: Ledger
+    _counters: LoaderCounters
     _fingerprint: Fingerprint
 
     def _runtime(self) -> StateDict:
@@ -190,7 +190,7 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
             "_iterator": None,
             "_newest": None,
             "_epoch": None,
-            "_ledger": Ledger(self._losses),
+            "_counters": LoaderCounters(self._left_out_log),
             "_fingerprint": Fingerprint(native(self.dataset)),
             "_memory": Memory(),
             "_counter": EpochCounter(),
@@ -212,7 +212,7 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
         order.seed = self.seed
         return TorchSettings(
             order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
-            self._ledger, functools.partial(len, index_sampler), self.seed,
+            self._counters, functools.partial(len, index_sampler), self.seed,
             snapshot_every=self.snapshot_every_n_steps, reported_length=self._IterableDataset_len_called,
             ahead=self._ahead, generator=self.generator, restores_globals=self._restores_globals,
         )  # fmt: skip
@@ -258,19 +258,19 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
         if self._resume is not None:
             saved: StateDict = copy.deepcopy(self._resume)
             return saved
-        mark = self._mark()
+        mark = self._defer_state()
         if mark is not None:
             return mark.state()
         settings = self._make_settings()
         processes = self.num_workers if BACKENDS.get(choose_backend(self)).capabilities.isolated else 0
         return make_unstarted_state(settings, self._counter.upcoming(settings.order), processes)
 
-    def _mark(self) -> Mark | None:
+    def _defer_state(self) -> DeferredState | None:
         """Where the newest iterator stands, to be written down later; None before ``iter()``."""
         if self._resume is not None or self._epoch is None:
             return None
         iterator = None if self._newest is None else self._newest()
-        return make_mark(self._make_settings(), self._epoch, iterator)
+        return defer_state(self._make_settings(), self._epoch, iterator)
 
     def load_state_dict(self, state_dict: Mapping[str, State]) -> None:
         """Make the next ``iter()`` go on where ``state_dict`` was taken; an empty one begins anew.
@@ -299,12 +299,12 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
 
     def stats(self) -> Stats:
         """Time per stage, samples and batches since construction; print it for a table."""
-        return self._ledger.stats()
+        return self._counters.stats()
 
     @property
     def left_out(self) -> list[LeftOut]:
         """What could not be built, of the batches delivered up to now: the newest 10,000, oldest first; a copy."""
-        return self._losses.kept()
+        return self._left_out_log.newest()
 
 
 class StatefulDataLoader(DataLoader[T_co]):

@@ -40,7 +40,7 @@ class DataLoaderIterator(LoaderIterator):
             self._shutdown_workers()
         elif not self._closed:
             self._closed = True
-            self._settings.ledger.retire(self._epoch.trace)
+            self._settings.counters.retire(self._epoch.trace)
 
     def _shutdown_workers(self) -> None:
         """torch's name, which other libraries call: end now, and stop the workers, in two seconds at most."""

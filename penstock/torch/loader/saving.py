@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from penstock.sample import State
     from penstock.torch.loader.order import TorchOrder, TorchSettings
 
-__all__ = ["Mark", "check_state", "make_mark", "make_unstarted_state", "may_have_state", "parse_for_loader"]
+__all__ = ["DeferredState", "check_state", "defer_state", "make_unstarted_state", "may_have_state", "parse_for_loader"]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class DeferredState:
     """The position of a loader at one moment, without the cost of writing it down; :meth:`state` does that."""
 
     live: Position  # what was delivered, and the last snapshot of the workers' states; copies
@@ -43,7 +43,7 @@ class Mark:
         return dump(self.live, self.snapshot, self.now, copy.deepcopy(self.order), self.length)
 
 
-def make_mark(settings: TorchSettings, epoch: Epoch, iterator: LoaderIterator | None) -> Mark:
+def defer_state(settings: TorchSettings, epoch: Epoch, iterator: LoaderIterator | None) -> DeferredState:
     """The mark of a loader whose newest epoch is ``epoch``."""
     if iterator is not None and may_have_state(settings.order):
         iterator.record_first_states()
@@ -57,7 +57,9 @@ def make_mark(settings: TorchSettings, epoch: Epoch, iterator: LoaderIterator | 
     if epoch.order is None:
         epoch.order = _dump_order(settings.order, live)
     copied = live.copy()
-    return Mark(copied, copied if snapshot is live else snapshot.copy(), now, epoch.order, settings.reported_length)
+    return DeferredState(
+        copied, copied if snapshot is live else snapshot.copy(), now, epoch.order, settings.reported_length
+    )
 
 
 def make_unstarted_state(settings: TorchSettings, number: int, processes: int) -> StateDict:

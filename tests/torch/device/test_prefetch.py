@@ -22,7 +22,7 @@ from penstock.errors import ArgumentError  # noqa: E402  # as above
 from penstock.slots import SlotPool  # noqa: E402  # as above
 from penstock.torch.device import prefetching  # noqa: E402  # as above
 from penstock.torch.device.prefetching import Prefetcher, prefetch  # noqa: E402  # as above
-from penstock.torch.loader.saving import Mark  # noqa: E402  # as above
+from penstock.torch.loader.saving import DeferredState  # noqa: E402  # as above
 
 META = torch.device("meta")
 
@@ -618,13 +618,13 @@ def test_a_state_counts_what_was_handed_over(taken: int, streams: Any, module: A
 def test_a_state_is_written_down_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prefetching notes where the loader is, and has no state written with each batch."""
     written: list[int] = []
-    write = Mark.state
+    write = DeferredState.state
 
-    def counted(mark: Mark) -> dict[str, Any]:
+    def counted(mark: DeferredState) -> dict[str, Any]:
         written.append(mark.live.batches)
         return write(mark)
 
-    monkeypatch.setattr(Mark, "state", counted)
+    monkeypatch.setattr(DeferredState, "state", counted)
     prefetched = Prefetcher(pt.DataLoader(list(range(20)), 3), META, depth=3, streams=FakeStreams())
     walk = iter(prefetched)
     next(walk), next(walk)
