@@ -176,6 +176,9 @@ class WalkPlan:
             self._seq = seq  # but an error keeps the number: it is delivered in a batch's place
             self._check_length()
             raise
+        except Exception:
+            self._expected = None  # why the epoch ends short is known now
+            raise
         if not self._batched:
             drawn = [drawn]
         elif type(drawn) is not list:

@@ -72,7 +72,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a negative limit": ({"on_error": "skip", "max_errors": -1}, "max_errors must be a number of samples"),
     "a share above one": ({"on_error": "skip", "max_errors": 1.5}, "max_errors must be a number of samples"),
     "a limit that is true": ({"on_error": "skip", "max_errors": True}, "max_errors must be a number of samples"),
-    "a log in no folder": ({"on_error": "skip", "error_log": "/nowhere/x"}, "error_log must be a file in an existing folder, got '/nowhere/x'"),
+    "a log in no folder": (
+        {"on_error": "skip", "error_log": "/nowhere/x"}, "error_log must be a file in an existing folder"
+    ),
     "a stall limit of zero": ({"stall_timeout": 0}, "stall_timeout should be positive or None"),
     "a chunk of nothing": ({"chunk_size": 0}, "chunk_size should be a positive integer value"),
     "a negative seed": ({"seed": -1}, "seed should be a non-negative integer value"),
