@@ -51,16 +51,23 @@ class LoaderIterator:
         The first; its job is started.
     backend : Backend
         Owned from now on.
+
+    Attributes
+    ----------
+    epoch : Epoch
+        The one that it is in, or has ended.
+    backend : Backend
+        Its workers; ``stopped`` says whether they are gone for good.
     """
 
     def __init__(self, settings: Settings, epoch: Epoch, backend: Backend) -> None:
-        self._backend, self._limit, self._pid = backend, epoch.recipe.limit, os.getpid()
-        self._needs_workers = self._stopped = self._closed = False
+        self.backend, self._limit, self._pid = backend, epoch.recipe.limit, os.getpid()
+        self._needs_workers = self.stopped = self._closed = False
         self.begin(settings, epoch)
 
     def begin(self, settings: Settings, epoch: Epoch) -> None:
         """Begin another epoch, whose job is started on this iterator's backend; the last one is over."""
-        self._settings, self._epoch, self._plan, self._budget = settings, epoch, epoch.plan, epoch.budget
+        self._settings, self.epoch, self._plan, self._budget = settings, epoch, epoch.plan, epoch.budget
         position = epoch.position
         self._next_seq = self._planned = position.batches
         self._delivered_before = frozenset(position.ahead)
@@ -70,30 +77,15 @@ class LoaderIterator:
         self._ready: dict[int, Done] = {}
         self._failures: dict[int, int] = {}  # in a row, by worker
         # Without workers, a sampler is advanced when a batch is asked for, not before.
-        self._eager = self._backend.capabilities.builds_ahead
+        self._eager = self.backend.capabilities.builds_ahead
         if self._eager:
             self._top_up()
         self._replay(position.batches + epoch.start.replay)
 
     @property
-    def epoch(self) -> Epoch:
-        """The epoch that it is in, or has ended."""
-        return self._epoch
-
-    @property
-    def backend(self) -> Backend:
-        """Its workers."""
-        return self._backend
-
-    @property
     def finished(self) -> bool:
         """Whether the epoch was delivered to its end."""
-        return self._epoch.position.finished
-
-    @property
-    def stopped(self) -> bool:
-        """Whether its workers are gone for good."""
-        return self._stopped
+        return self.epoch.position.finished
 
     def __iter__(self) -> LoaderIterator:
         return self
@@ -126,23 +118,21 @@ class LoaderIterator:
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_finalizing() and not getattr(self, "_closed", True):
             self._closed = True
-            self._settings.counters.retire(self._epoch.trace)
+            self._settings.counters.retire(self.epoch.trace)
 
     def close(self) -> None:
         """End now: stop the workers (two seconds at most) and drop what is prefetched. Idempotent."""
         if not self._closed:
             self._closed = True
             self._ready.clear()
-            self._settings.counters.retire(self._epoch.trace)
-        if not self._stopped:
-            self._stopped = True
-            self._backend.close()
+            self._settings.counters.retire(self.epoch.trace)
+        if not self.stopped:
+            self.stopped = True
+            self.backend.close()
 
     def exhaust(self) -> None:
         """Run to the end of the epoch, and drop what it gives."""
         self._replay(sys.maxsize)
-
-    # workers that are taken away
 
     def release_workers(self) -> tuple[Backend, Position]:
         """Let another iterator have the workers; this one keeps what they were building.
@@ -157,7 +147,7 @@ class LoaderIterator:
         StallError
             If they do not come back. This iterator then ends with the same error, after what is ready.
         """
-        epoch, backend = self._epoch, self._backend
+        epoch, backend = self.epoch, self.backend
         try:
             self._await_in_flight()
         except StallError as stalled:
@@ -172,7 +162,7 @@ class LoaderIterator:
         for done in self._ready.values():
             position.record(done)
         self._settings, self._needs_workers = replace(self._settings, persistent=False), True
-        self._backend = epoch.recipe.make_backend(epoch.start.base_seed)
+        self.backend = epoch.recipe.make_backend(epoch.start.base_seed)
         return backend, position
 
     def abandon(self) -> None:
@@ -183,9 +173,9 @@ class LoaderIterator:
         StallError
             If the workers do not get on.
         """
-        epoch = self._epoch
-        if self._stopped:
-            self._backend, self._stopped = epoch.recipe.make_backend(epoch.start.base_seed), False
+        epoch = self.epoch
+        if self.stopped:
+            self.backend, self.stopped = epoch.recipe.make_backend(epoch.start.base_seed), False
             self._in_flight = 0
         self._await_in_flight()
         for done in self._ready.values():
@@ -201,9 +191,7 @@ class LoaderIterator:
 
     def record_first_states(self) -> None:
         """See :meth:`Epoch.record_first_states`."""
-        self._epoch.record_first_states(self._backend, self._settings.patience_s, missing_only=True)
-
-    # one batch
+        self.epoch.record_first_states(self.backend, self._settings.patience_s, missing_only=True)
 
     def _advance(self) -> Done | None:
         """The next batch or error, counted as delivered; None at the end."""
@@ -236,20 +224,20 @@ class LoaderIterator:
         if self._budget is None:
             return None
         error = self._budget.count(done)
-        self._epoch.position.lost = self._budget.lost
+        self.epoch.position.lost = self._budget.lost
         return error
 
     def _end_stream(self, done: Done) -> None:
         """A stream is at its end: the only one, or that of one worker process."""
-        route = self._epoch.route
+        route = self.epoch.route
         if route is None or done.worker is None:
             self._plan_ended = True
         else:
-            self._epoch.position.record(done).ended = True
+            self.epoch.position.record(done).ended = True
             self._retire_worker(done.worker)
 
     def _retire_worker(self, worker: int) -> None:
-        route = self._epoch.route
+        route = self.epoch.route
         assert route is not None, "worker processes have one"
         route.retire(worker)
         self._plan_ended = route.is_over()
@@ -257,31 +245,31 @@ class LoaderIterator:
     def _finish(self) -> None:
         """The epoch is delivered."""
         settings = self._settings
-        self._epoch.position.finished = self._closed = True
-        settings.counters.retire(self._epoch.trace)
+        self.epoch.position.finished = self._closed = True
+        settings.counters.retire(self.epoch.trace)
         if settings.persistent and settings.idle is None:
-            self._backend.pause()
+            self.backend.pause()
             return
-        self._stopped = True
+        self.stopped = True
         if settings.persistent and settings.idle is not None:
-            settings.idle.put(self._backend)
+            settings.idle.put(self.backend)
         else:
-            self._backend.close()
+            self.backend.close()
 
     def _replay(self, goal: int) -> None:
         """Build again and drop batches up to number ``goal``: they were counted when they were delivered."""
-        if self._epoch.position.batches >= goal:
+        if self.epoch.position.batches >= goal:
             return
         self._budget, self._replaying = None, True
-        while self._epoch.position.batches < goal and self._advance() is not None:
+        while self.epoch.position.batches < goal and self._advance() is not None:
             pass
-        self._budget, self._replaying = self._epoch.budget, False
+        self._budget, self._replaying = self.epoch.budget, False
 
     def _count(self, done: Done) -> None:
         if done.task is None and not self._plan.goes_on_after_error:
             return  # the sampler failed and is at its end: a state taken now has it fail again
-        self._epoch.count(done)
-        if self._epoch.position.is_replicated:
+        self.epoch.count(done)
+        if self.epoch.position.is_replicated:
             self._count_failure(done)
         if self._eager:
             self._top_up()
@@ -299,15 +287,13 @@ class LoaderIterator:
             self._retire_worker(worker)
 
     def _warn_of_length(self) -> None:
-        reported, samples = self._settings.reported_length, self._epoch.position.samples
+        reported, samples = self._settings.reported_length, self.epoch.position.samples
         if reported is not None and samples > reported:
             warnings.warn(
                 f"Length of IterableDataset {type(self._settings.order.dataset).__name__} was reported to be {reported}"
                 f", but {samples} samples have been fetched.",
                 stacklevel=5,
             )
-
-    # tasks
 
     def _top_up(self) -> None:
         while self._in_flight < self._limit and not self._plan_ended and self._has_room():
@@ -331,21 +317,21 @@ class LoaderIterator:
     def _has_room(self) -> bool:
         if self._needs_workers and self._in_flight:
             return False  # what is ready comes first: it may be all that is asked for
-        route = self._epoch.route
+        route = self.epoch.route
         return route is None or route.has_room()
 
     def _submit(self, task: Task) -> None:
-        epoch = self._epoch
+        epoch = self.epoch
         if self._needs_workers:
             self._needs_workers = False
-            epoch.restart(self._backend)
+            epoch.restart(self.backend)
             for old in epoch.since or ():
-                self._backend.submit(old)
+                self.backend.submit(old)
                 self._receive()  # it was delivered: built again for what it does to its worker
         if epoch.route is not None:
             task.worker = epoch.route.choose()
             task.snapshot = epoch.needs_snapshot(task)
-        self._backend.submit(task)
+        self.backend.submit(task)
 
     def _next_done(self) -> Done | None:
         """The batch whose turn it is; None at the end."""
@@ -366,13 +352,13 @@ class LoaderIterator:
 
     def _wait(self) -> Done:
         done = self._receive()
-        if self._epoch.route is not None and done.worker is not None:
-            self._epoch.route.finish(done.worker)
+        if self.epoch.route is not None and done.worker is not None:
+            self.epoch.route.finish(done.worker)
         return done
 
     def _receive(self) -> Done:
         """The next batch that ends, whichever it is."""
-        settings, backend = self._settings, self._backend
+        settings, backend = self._settings, self.backend
         limit_s = settings.patience_s
         start, before = time.perf_counter_ns(), backend.progress()
         limits = 0  # how many times in a row limit_s has passed without progress
@@ -388,7 +374,7 @@ class LoaderIterator:
                 if limits:
                     self._check_stall(limits, backend.samples_per_call())
         finally:
-            self._epoch.trace.add("wait", time.perf_counter_ns() - start)
+            self.epoch.trace.add("wait", time.perf_counter_ns() - start)
 
     def _check_stall(self, limits: int, samples: int) -> None:
         """Nothing has moved for ``limits`` times ``stall_timeout``, and a call asks for ``samples``: warn, or raise."""
@@ -406,5 +392,5 @@ class LoaderIterator:
 
     def _make_stall_error(self, what: str) -> StallError:
         dataset = type(self._settings.order.dataset).__name__
-        where = {"dataset": dataset, "epoch": self._epoch.position.epoch, "batch": self._next_seq}
-        return StallError(f"{what}; {self._backend.stuck()}", **where)
+        where = {"dataset": dataset, "epoch": self.epoch.position.epoch, "batch": self._next_seq}
+        return StallError(f"{what}; {self.backend.stuck()}", **where)

@@ -32,13 +32,13 @@ if __name__ == "__main__":
         SlowToArrive(16), 4, num_workers=2, workers="processes", multiprocessing_context="{method}", timeout=0.3
     )
     walk, came, told, deadline = iter(loader), [], [], time.monotonic() + 50
-    before = [process.pid for process in walk._backend.processes]
+    before = [process.pid for process in walk.backend.processes]
     while len(came) < 16 and time.monotonic() < deadline:
         try:
             came += next(walk)[:, 0].tolist()
         except ps.StallError as stalled:
             told.append(str(stalled))
-    say(came=came, told=told[:1], same=before == [process.pid for process in walk._backend.processes])
+    say(came=came, told=told[:1], same=before == [process.pid for process in walk.backend.processes])
     walk.close()
 """
     ran = run_script(tmp_path, body, 90)

@@ -75,35 +75,13 @@ class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
         if it is a stream, its one iterator; ``get_worker_info()`` is None there.
     seed : int, optional
         Fixes the order, as ``generator=torch.Generator().manual_seed(seed)`` would, and the samples' keys.
-    stall_timeout : float, optional
-        Seconds without any progress of any worker after which :class:`~penstock.errors.StallError` says where they
-        stand. A call for several samples (``__getitems__``, ``load_samples``, a chunk of rows to fill, ``collate_fn``)
-        is allowed this time for each of them; after the first a warning is logged. None: wait for ever, as torch does.
     chunk_size : int, optional
         Rows of a batch that a thread takes at a time; changes no batch.
     snapshot_every_n_steps : int, optional
         Batches between two times that worker processes tell their state; what was delivered since is built again when
         a run is resumed. 0 or None: only where they began.
-    seed_per_sample : bool
-        Seed ``random``, ``numpy.random``, torch's CPU generator and, where it is imported, cv2's from each sample's key
-        before it is built, and from the batch's before it is collated: any number and kind of workers draw the same,
-        also after a resume. Seeded besides are transforms of albumentations, imgaug and MONAI that the dataset holds;
-        other generators are not, and :func:`penstock.torch.check` names them. Outside worker processes, samples are
-        then built one at a time, and the global generators are put back behind each (cv2's cannot be).
-    on_error : {"raise", "skip", "replace"}
-        What becomes of a sample that cannot be built. "raise": its batch is an error. "skip": its batch is shorter; one
-        with nothing left is not delivered, so that ranks may take unequal numbers of steps (a warning says so under a
-        process group). "replace": another sample of the same batch, chosen by the sample's own key, is built in its
-        place (one of the dataset, where the batch has no other and all of the dataset is drawn from); the number of
-        batches stays.
-        Errors of collation, and of samplers, are raised always.
-    max_errors : int or float, optional
-        Most samples that an epoch may lose before that is an error: a number, or a share of those drawn. None: 100, or
-        one in 100 if that is more.
-    error_log : path, optional
-        A file that gets one line of JSON for each sample that is left out: ``store``, ``key``, ``index``, ``epoch``,
-        ``batch``, ``worker``, ``type``, ``reason``.
-
+    stall_timeout, seed_per_sample, on_error, max_errors, error_log
+        As for :class:`penstock.DataLoader`.
     overlap_epochs : bool
         Begin the next epoch while the last batches of this one are consumed, so that ``iter()`` finds its first batches
         built. Needs ``persistent_workers``, whose workers are then two sets that take turns; only for a map-style

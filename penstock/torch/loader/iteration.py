@@ -40,14 +40,14 @@ class DataLoaderIterator(LoaderIterator):
             self._shutdown_workers()
         elif not self._closed:
             self._closed = True
-            self._settings.counters.retire(self._epoch.trace)
+            self._settings.counters.retire(self.epoch.trace)
 
     def _shutdown_workers(self) -> None:
         """torch's name, which other libraries call: end now, and stop the workers, in two seconds at most."""
         super().close()
 
     def _warn_of_length(self) -> None:
-        settings, yielded = self._settings, self._epoch.position.yielded
+        settings, yielded = self._settings, self.epoch.position.yielded
         if settings.reported_length is not None and yielded > settings.reported_length:
             warnings.warn(
                 f"Length of IterableDataset {settings.order.dataset} was reported to be {settings.reported_length}"
@@ -61,7 +61,7 @@ class DataLoaderIterator(LoaderIterator):
     @property
     def _workers(self) -> list[Any]:
         """Process objects; none where workers are threads."""
-        return list(getattr(self._backend, "processes", ()))
+        return list(getattr(self.backend, "processes", ()))
 
     @property
     def _num_workers(self) -> int:
@@ -77,8 +77,8 @@ class DataLoaderIterator(LoaderIterator):
 
     @property
     def _base_seed(self) -> int:
-        return self._epoch.start.base_seed
+        return self.epoch.start.base_seed
 
     @property
     def _num_yielded(self) -> int:
-        return self._epoch.position.yielded
+        return self.epoch.position.yielded
