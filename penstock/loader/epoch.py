@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from penstock.trace import Trace
     from penstock.workers.base import Backend, Done, Task
 
-__all__ = ["Epoch", "EpochStart"]
+__all__ = ["Epoch", "PreparedEpoch"]
 
 _NO_STATE = {"dataset": None, "iterator": None}
 
 
 @dataclass(slots=True)
-class EpochStart:
+class PreparedEpoch:
     """What has to be known before an epoch's workers are made."""
 
     position: Position  # where the epoch begins
@@ -87,7 +87,7 @@ class Epoch:
     """What one epoch is made of."""
 
     recipe: Recipe  # what is done, and by whom
-    start: EpochStart  # how it began; its position counts on
+    prepared: PreparedEpoch  # how it began; its position counts on
     plan: Plan  # from the first batch that is to be delivered
     trace: Trace  # open in the counters
     route: Route | None = None  # where workers are processes
@@ -100,7 +100,7 @@ class Epoch:
     _snapshot: Position | None = None
 
     def __post_init__(self) -> None:
-        self.position = self.start.position
+        self.position = self.prepared.position
         if self.route is not None and self.every != 1:
             self._snapshot = self.position.copy()
 
@@ -111,8 +111,8 @@ class Epoch:
 
     def restart(self, backend: Backend) -> None:
         """Start another backend at the snapshot, for the rest of this epoch; its plan goes on, and nothing is drawn."""
-        start = EpochStart(self.snapshot, self.start.seed, self.start.base_seed)
-        backend.start(self.recipe.make_job(self.trace, start.seed, start.openings()))
+        prepared = PreparedEpoch(self.snapshot, self.prepared.seed, self.prepared.base_seed)
+        backend.start(self.recipe.make_job(self.trace, prepared.seed, prepared.openings()))
 
     def count(self, done: Done) -> None:
         """Count a batch, or an error, that is delivered."""

@@ -80,7 +80,7 @@ class LoaderIterator:
         self._eager = self.backend.capabilities.builds_ahead
         if self._eager:
             self._top_up()
-        self._replay(position.batches + epoch.start.replay)
+        self._replay(position.batches + epoch.prepared.replay)
 
     @property
     def finished(self) -> bool:
@@ -162,7 +162,7 @@ class LoaderIterator:
         for done in self._ready.values():
             position.record(done)
         self._settings, self._needs_workers = replace(self._settings, persistent=False), True
-        self.backend = epoch.recipe.make_backend(epoch.start.base_seed)
+        self.backend = epoch.recipe.make_backend(epoch.prepared.base_seed)
         return backend, position
 
     def abandon(self) -> None:
@@ -175,7 +175,7 @@ class LoaderIterator:
         """
         epoch = self.epoch
         if self.stopped:
-            self.backend, self.stopped = epoch.recipe.make_backend(epoch.start.base_seed), False
+            self.backend, self.stopped = epoch.recipe.make_backend(epoch.prepared.base_seed), False
             self._in_flight = 0
         self._await_in_flight()
         for done in self._ready.values():

@@ -20,7 +20,7 @@ from penstock.datasets.base import spec_of
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.ahead import EpochAhead
 from penstock.loader.arguments import Arguments, check_arguments, refuse_torch_arguments
-from penstock.loader.epoch import EpochStart
+from penstock.loader.epoch import PreparedEpoch
 from penstock.loader.faults import LeftOut, LeftOutLog, Rules, warn_of_unequal_steps
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.plan import StreamPlan
@@ -241,11 +241,11 @@ class DataLoader:
     def _make_iterator(self) -> LoaderIterator:
         """An iterator of the next epoch; position and epoch counter stay as they are."""
         settings, recipe = self._make_settings(), self._make_recipe()
-        start = self._make_start(recipe)
-        plan = self._make_plan(start, recipe)
-        backend = self._idle.take() or recipe.make_backend(start.base_seed)
+        prepared = self._prepare(recipe)
+        plan = self._make_plan(prepared, recipe)
+        backend = self._idle.take() or recipe.make_backend(prepared.base_seed)
         try:
-            epoch = start.start(settings, recipe, plan, backend)
+            epoch = prepared.start(settings, recipe, plan, backend)
         except BaseException:
             backend.close()
             raise
@@ -305,22 +305,22 @@ class DataLoader:
             pool=None if spec is None else self._memory.slots(limit + 2), deliver_rows=self._convert,
         )  # fmt: skip
 
-    def _make_start(self, recipe: Recipe) -> EpochStart:
+    def _prepare(self, recipe: Recipe) -> PreparedEpoch:
         position = Position(self._epoch) if self._resume is None else self._resume.copy()
         assign_workers(position, recipe.processes, is_stream=recipe.is_stream)
         # Of the epoch too: workers that are started anew for each epoch must not draw the same in each.
         words = np.random.SeedSequence([self.seed, position.epoch]).generate_state(1, np.uint64)
-        return EpochStart(position, self.seed, int(words[0] >> np.uint64(1)))
+        return PreparedEpoch(position, self.seed, int(words[0] >> np.uint64(1)))
 
-    def _make_plan(self, start: EpochStart, recipe: Recipe) -> Any:
-        order, position = self._order, start.position
+    def _make_plan(self, prepared: PreparedEpoch, recipe: Recipe) -> Any:
+        order, position = self._order, prepared.position
         if recipe.is_stream:
             return StreamPlan(self.seed, position.epoch, position.batches)
         if order.unit is None:
             order.set_sampler_epoch(position.epoch)
-            start.walk = SamplerWalk(order.index_sampler, cuts=order.cuts)
-            start.walk.restore(position.sampler, position.batches)
-        return order.make_plan(self.seed, position, start.walk, fills=recipe.spec is not None, checks_length=True)
+            prepared.walk = SamplerWalk(order.index_sampler, cuts=order.cuts)
+            prepared.walk.restore(position.sampler, position.batches)
+        return order.make_plan(self.seed, position, prepared.walk, fills=recipe.spec is not None, checks_length=True)
 
     # state
 

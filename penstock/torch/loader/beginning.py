@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
-from penstock.loader.epoch import EpochStart
+from penstock.loader.epoch import PreparedEpoch
 from penstock.loader.position import Position, WorkerPosition, assign_workers
 from penstock.samplers import Sampler
 from penstock.torch.loader.randomness import Randomness
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.torch.loader.state import Resume
     from penstock.workers.base import Backend
 
-__all__ = ["Beginning", "EpochCounter", "TorchEpochStart", "draw_epoch", "draw_next_epoch"]
+__all__ = ["Beginning", "DrawnEpoch", "EpochCounter", "draw_epoch", "draw_next_epoch"]
 
 _PICKLE_HINT: Final = (
     "Got pickle error when starting a worker process: what a worker needs (dataset, collate_fn, worker_init_fn) must "
@@ -90,8 +90,8 @@ def _epoch_of(sampler: object) -> int | None:
 
 
 @dataclass(slots=True)
-class TorchEpochStart(EpochStart):
-    """See :class:`penstock.loader.epoch.EpochStart`."""
+class DrawnEpoch(PreparedEpoch):
+    """See :class:`penstock.loader.epoch.PreparedEpoch`."""
 
     to_restore: Randomness | None = None  # global generators as they were before an epoch was drawn again
     saved: Randomness | None = None  # generators as the state has them
@@ -107,9 +107,9 @@ class TorchEpochStart(EpochStart):
                 self.saved.restore()
 
     def start(self, settings: Settings, recipe: Recipe, plan: Plan, backend: Backend) -> Epoch:
-        """See :meth:`penstock.loader.epoch.EpochStart.start`; warns as torch does of what cannot be pickled."""
+        """See :meth:`penstock.loader.epoch.PreparedEpoch.start`; warns as torch does of what cannot be pickled."""
         try:
-            return EpochStart.start(self, settings, recipe, plan, backend)
+            return PreparedEpoch.start(self, settings, recipe, plan, backend)
         except (TypeError, AttributeError, PicklingError) as error:
             if "pickle" in str(error):
                 warnings.warn(_PICKLE_HINT, stacklevel=7)
@@ -127,9 +127,7 @@ class TorchEpochStart(EpochStart):
         return settings.order.make_plan(self.seed, position, walk, fills=recipe.spec is not None)
 
 
-def draw_epoch(
-    settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume | None
-) -> TorchEpochStart:
+def draw_epoch(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume | None) -> DrawnEpoch:
     """Draw what an epoch with new workers draws, as torch does, or again as ``resume`` says."""
     if resume is None or not resume.started:
         return _draw_anew(settings, recipe, counter, resume)
@@ -140,17 +138,15 @@ def draw_epoch(
     return _draw_again(settings, recipe, counter, resume)
 
 
-def draw_next_epoch(settings: TorchSettings, recipe: Recipe, number: int, last: Position) -> TorchEpochStart:
+def draw_next_epoch(settings: TorchSettings, recipe: Recipe, number: int, last: Position) -> DrawnEpoch:
     """Draw what epoch ``number`` with workers that are there draws: torch draws no base seed for it."""
     workers = {worker: WorkerPosition(rng=at_end.rng) for worker, at_end in last.workers.items()}
     position = Position(number, processes=recipe.processes, is_stream=recipe.is_stream, workers=workers)
     walk, position.beginning = _draw(settings, recipe, number, passes=1, base_seed=last.beginning.base_seed)
-    return _make_start(settings, position, walk, has_states=False)
+    return _prepare(settings, position, walk, has_states=False)
 
 
-def _draw_anew(
-    settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume | None
-) -> TorchEpochStart:
+def _draw_anew(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume | None) -> DrawnEpoch:
     last = Position() if resume is None else resume.position
     started = resume is None or resume.started
     keeps_workers = resume is not None and started and _keeps_workers(settings, recipe, resume)
@@ -169,10 +165,10 @@ def _draw_anew(
     elif not started:
         state = last.worker(0).state
         position.workers = {number: WorkerPosition(state=state) for number in range(max(1, recipe.processes))}
-    return _make_start(settings, position, walk, resumed=False)
+    return _prepare(settings, position, walk, resumed=False)
 
 
-def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume) -> TorchEpochStart:
+def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume) -> DrawnEpoch:
     position, epoch = resume.position, resume.position.epoch
     assign_workers(position, recipe.processes, is_stream=recipe.is_stream)
     has_state = any(worker.state is not None for worker in position.workers.values())
@@ -189,17 +185,17 @@ def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, 
     except BaseException:
         before.restore()
         raise
-    start = _make_start(settings, position, walk)
-    start.replay, start.to_restore, start.saved = resume.replay, before, resume.now
-    return start
+    prepared = _prepare(settings, position, walk)
+    prepared.replay, prepared.to_restore, prepared.saved = resume.replay, before, resume.now
+    return prepared
 
 
-def _make_start(
+def _prepare(
     settings: TorchSettings, position: Position, walk: TorchWalk, *, has_states: bool = True, resumed: bool = True
-) -> TorchEpochStart:
+) -> DrawnEpoch:
     base_seed: int = position.beginning.base_seed
     seed = base_seed if settings.seed is None else settings.seed
-    return TorchEpochStart(position, seed, base_seed, walk, has_states, resumed)
+    return DrawnEpoch(position, seed, base_seed, walk, has_states, resumed)
 
 
 def _run_to_end(recipe: Recipe, saved: State) -> None:

@@ -77,7 +77,7 @@ class DataLoaderIterator(LoaderIterator):
 
     @property
     def _base_seed(self) -> int:
-        return self.epoch.start.base_seed
+        return self.epoch.prepared.base_seed
 
     @property
     def _num_yielded(self) -> int:

@@ -15,7 +15,7 @@ from penstock.loader.ahead import EpochAhead
 from penstock.loader.faults import warn_of_unequal_steps
 from penstock.loader.position import Position
 from penstock.rng import undisturbed
-from penstock.torch.loader.beginning import EpochCounter, TorchEpochStart, draw_epoch, draw_next_epoch
+from penstock.torch.loader.beginning import DrawnEpoch, EpochCounter, draw_epoch, draw_next_epoch
 from penstock.torch.loader.iteration import DataLoaderIterator
 from penstock.torch.loader.recipe import make_recipe
 from penstock.torch.loader.saving import may_have_state, parse_for_loader
@@ -84,26 +84,26 @@ class EpochOpening:
         recipe = make_recipe(self, settings.order, self._memory)
         resume = self._take_resume(settings)
         with undisturbed():
-            start = draw_epoch(settings, recipe, self._counter, resume)
-            epoch, backend = self._start_epoch(settings, recipe, start)
+            prepared = draw_epoch(settings, recipe, self._counter, resume)
+            epoch, backend = self._start_epoch(settings, recipe, prepared)
         iterator = self._make_iterator(settings, epoch, backend)
-        if start.position.finished:  # resumed after its end: workers repeat what they had done, and then go on
+        if prepared.position.finished:  # resumed after its end: workers repeat what they had done, and then go on
             iterator.exhaust()
             self._begin_again(iterator)
         return iterator
 
-    def _start_epoch(self, settings: TorchSettings, recipe: Recipe, start: TorchEpochStart) -> tuple[Epoch, Backend]:
+    def _start_epoch(self, settings: TorchSettings, recipe: Recipe, prepared: DrawnEpoch) -> tuple[Epoch, Backend]:
         """Make workers and start the job, after what the epoch draws was drawn."""
         backend = None
         try:
-            backend = recipe.make_backend(start.base_seed)
-            epoch = start.start(settings, recipe, start.make_plan(settings, recipe), backend)
+            backend = recipe.make_backend(prepared.base_seed)
+            epoch = prepared.start(settings, recipe, prepared.make_plan(settings, recipe), backend)
         except BaseException:
-            start.restore_generators(settings, started=False)
+            prepared.restore_generators(settings, started=False)
             if backend is not None:
                 backend.close()
             raise
-        start.restore_generators(settings, started=True)
+        prepared.restore_generators(settings, started=True)
         return epoch, backend
 
     def _make_iterator(self, settings: TorchSettings, epoch: Epoch, backend: Backend) -> DataLoaderIterator:
@@ -126,8 +126,8 @@ class EpochOpening:
 
     def _start_next(self, settings: TorchSettings, recipe: Recipe, last: Position, backend: Backend) -> Epoch:
         with undisturbed():
-            start = draw_next_epoch(settings, recipe, self._counter.take(settings.order), last)
-            return start.start(settings, recipe, start.make_plan(settings, recipe), backend)
+            prepared = draw_next_epoch(settings, recipe, self._counter.take(settings.order), last)
+            return prepared.start(settings, recipe, prepared.make_plan(settings, recipe), backend)
 
     # the next epoch, begun while the last batches of this one are consumed: see penstock.loader.ahead
 
@@ -145,9 +145,9 @@ class EpochOpening:
         if spare is not None and (spare.stopped or not spare.finished):
             spare = self._spare = None
         position = Position(beginning=last.position.beginning) if spare is None else spare.epoch.position
-        start = draw_next_epoch(settings, recipe, number, position)
-        backend = recipe.make_backend(start.base_seed) if spare is None else spare.backend
-        epoch = start.start(settings, recipe, start.make_plan(settings, recipe), backend)
+        prepared = draw_next_epoch(settings, recipe, number, position)
+        backend = recipe.make_backend(prepared.base_seed) if spare is None else spare.backend
+        epoch = prepared.start(settings, recipe, prepared.make_plan(settings, recipe), backend)
         if spare is None:
             return DataLoaderIterator(settings, epoch, backend)
         spare.begin(settings, epoch)
@@ -177,7 +177,7 @@ class EpochOpening:
                 fresh: DataLoaderIterator = self._get_iterator()
                 return fresh
         else:  # threads are quickly made, and the dataset, perhaps a stream in use, is not theirs alone
-            backend = recipe.make_backend(old.epoch.start.base_seed)
+            backend = recipe.make_backend(old.epoch.prepared.base_seed)
         try:
             epoch = self._start_next(settings, recipe, last, backend)
         except BaseException:
