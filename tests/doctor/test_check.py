@@ -36,7 +36,8 @@ from penstock import doctor  # noqa: E402  # as above
 from penstock.datasets.walk import walk  # noqa: E402  # as above
 from penstock.doctor import RULES, Finding, Report, check  # noqa: E402  # as above
 from penstock.doctor.rules.copied_objects import objects_nbytes  # noqa: E402  # as above
-from penstock.doctor.subject import Subject, usable_cores  # noqa: E402  # as above
+from penstock.doctor.settings import usable_cores  # noqa: E402  # as above
+from penstock.doctor.subject import Subject  # noqa: E402  # as above
 from penstock.torch import DataLoader  # noqa: E402  # as above
 from penstock.torch.loader.recipe import choose_backend  # noqa: E402  # as above
 
@@ -181,7 +182,7 @@ def test_it_is_judged_as_the_loader_will_choose(fills: bool, kwargs: dict[str, A
     dataset = td.TensorDataset(torch.zeros(10)) if fills else Clean()
     its_loader = DataLoader(dataset, **{"num_workers": 1, **kwargs})
 
-    assert Subject(its_loader, 0).setting.workers == choose_backend(its_loader)
+    assert Subject(its_loader, 0).settings.kind == choose_backend(its_loader)
 
 
 # ---------------------------------------------------------------- open handles
@@ -354,7 +355,7 @@ def test_large_containers_of_objects_are_weighed(held: Callable[[], Any]) -> Non
 
     finding = one(report, "copied-objects")
     assert (finding.where, finding.severity) == ("dataset.held", "note")
-    assert "each of 2 workers" in finding.what
+    assert "Each of 2 workers" in finding.what
     assert "in all" in finding.what
 
 
@@ -1056,7 +1057,7 @@ def test_a_huge_dataset_is_looked_at_within_bounds() -> None:
     assert not walk([("dataset", deep)]).complete
     report = check(deep)
     assert not report.complete
-    assert "was not seen" in str(report)
+    assert "was not checked" in str(report)
 
 
 class Proxy:
