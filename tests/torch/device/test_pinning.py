@@ -68,11 +68,11 @@ class FakeCuda:
         """As cudaGetErrorString."""
         return "out of memory" if error == 2 else "some error"
 
-    def capturing(self) -> bool:
+    def is_capturing(self) -> bool:
         """Whether a graph is being captured."""
         return self.in_capture
 
-    def events(self) -> list[FakeEvent]:
+    def record_events(self) -> list[FakeEvent]:
         """Two streams' events."""
         if self.lost:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -82,7 +82,7 @@ class FakeCuda:
 def locked(error: int = 0) -> tuple[FakeCuda, pinning.CudaPageLock]:
     """A lock and what stands for CUDA under it."""
     cuda = FakeCuda(error)
-    return cuda, pinning.CudaPageLock(runtime=cuda)
+    return cuda, pinning.CudaPageLock(cuda=cuda)
 
 
 class Point(NamedTuple):
@@ -104,7 +104,7 @@ class Custom:
         return self
 
 
-# wanted
+# should_pin
 
 
 def torchs_warnings(**arguments: Any) -> list[tuple[Any, str]]:
@@ -130,7 +130,7 @@ def test_without_an_accelerator_torchs_warnings_are_given(arguments: dict[str, A
     """The same warnings, in the same words, and nothing is pinned."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        answer = pinning.wanted(**arguments)
+        answer = pinning.should_pin(**arguments)
 
     assert answer is False
     assert [(w.category, str(w.message)) for w in caught] == torchs_warnings(**arguments)
@@ -146,10 +146,10 @@ def test_an_accelerator_is_pinned_for_unless_it_cannot(
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        got = pinning.wanted(True)
+        got = pinning.should_pin(True)
 
     assert got is answer
-    assert pinning.usable() is answer
+    assert pinning.can_pin() is answer
     assert len(caught) == warned
     for w in caught:
         assert str(w.message) == (
@@ -169,7 +169,7 @@ def test_pinning_walks_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
         a=torch.zeros(1), b=[torch.ones(1), "text", b"bytes"], c=Point(torch.ones(1), 3), d=(custom, array, None)
     )
 
-    pinned = pinning.pin(batch)
+    pinned = pinning.pin_batch(batch)
 
     assert type(pinned) is collections.OrderedDict
     assert pinned["a"].item() == 100
@@ -308,7 +308,7 @@ def test_a_forked_child_asks_nothing_of_cuda() -> None:
 
 def test_without_cuda_slots_are_not_locked() -> None:
     """A loader gets no lock where there is no CUDA device."""
-    assert (pinning.slot_lock() is None) is not torch.cuda.is_available()
+    assert (pinning.create_slot_lock() is None) is not torch.cuda.is_available()
 
 
 # on a device
@@ -317,13 +317,13 @@ def test_without_cuda_slots_are_not_locked() -> None:
 @needs_gpu
 def test_a_locked_slot_is_pinned_memory() -> None:
     """torch sees tensors over a locked slot as pinned, so pin() leaves them where they are."""
-    lock = pinning.slot_lock()
+    lock = pinning.create_slot_lock()
     assert lock is not None
     pool = SlotPool(page_lock=lock)
     tensor = torch.from_numpy(pool.take(1 << 20).bytes())[4096:]
 
-    stays = pinning.pin([tensor])[0]
-    copied = pinning.pin(torch.zeros(4096))
+    stays = pinning.pin_batch([tensor])[0]
+    copied = pinning.pin_batch(torch.zeros(4096))
 
     assert tensor.is_pinned()
     assert stays.data_ptr() == tensor.data_ptr()
@@ -335,22 +335,22 @@ def test_locking_twice_is_refused_and_leaves_no_error_behind() -> None:
     """CUDA's refusal is ours to report: the next kernel does not raise it."""
     array = np.zeros(1 << 20, np.uint8)
     address = array.__array_interface__["data"][0] + 4095 & ~4095
-    undo = pinning.page_lock(address, 8192)
+    undo = pinning.lock_pages(address, 8192)
 
     with pytest.raises(ArgumentError, match="locked already"):
-        pinning.page_lock(address, 8192)
+        pinning.lock_pages(address, 8192)
     sum_ = (torch.ones(10, device="cuda") * 2).sum().item()
     undo()
 
     assert sum_ == 20
-    pinning.page_lock(address, 8192)()
+    pinning.lock_pages(address, 8192)()
 
 
 @needs_gpu
 @pytest.mark.parametrize("side", [False, True])
 def test_a_slot_is_not_overwritten_under_a_copy(side: bool) -> None:
     """Batches dropped as soon as their copy is queued, behind slow kernels, arrive whole."""
-    lock = pinning.slot_lock()
+    lock = pinning.create_slot_lock()
     pool = SlotPool(page_lock=lock)
     slow = torch.randn(4096, 4096, device="cuda")
     stream = torch.cuda.Stream() if side else torch.cuda.current_stream()
@@ -377,8 +377,8 @@ def test_a_program_with_locked_slots_ends_quietly() -> None:
     code = (
         "import torch\n"
         "from penstock.slots import SlotPool\n"
-        "from penstock.torch.device.pinning import slot_lock\n"
-        "pool = SlotPool(page_lock=slot_lock())\n"
+        "from penstock.torch.device.pinning import create_slot_lock\n"
+        "pool = SlotPool(page_lock=create_slot_lock())\n"
         "kept = [torch.from_numpy(pool.take(1 << 20).bytes()).to('cuda', non_blocking=True) for _ in range(5)]\n"
         "array = pool.take(1 << 20).bytes()\n"
     )

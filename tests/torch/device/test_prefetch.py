@@ -722,7 +722,7 @@ def test_it_is_not_pickled() -> None:
 def test_mps_and_the_cpu_have_no_streams_worth_while() -> None:
     """torch's streams of the CPU do nothing, and MPS has one queue."""
     for kind in ("cpu", "mps", "meta"):
-        assert prefetching._streams(torch.device(kind)) is None
+        assert prefetching._streams_of(torch.device(kind)) is None
 
 
 # on a device
@@ -753,9 +753,9 @@ def test_batches_arrive_whole_under_a_slow_step(depth: int) -> None:
 @needs_gpu
 def test_slots_are_not_refilled_under_a_copy() -> None:
     """Over page-locked slots, on another stream than the default one."""
-    from penstock.torch.device.pinning import slot_lock
+    from penstock.torch.device.pinning import create_slot_lock
 
-    pool = SlotPool(page_lock=slot_lock())
+    pool = SlotPool(page_lock=create_slot_lock())
 
     def batches() -> Iterator[Any]:
         for n in range(60):
