@@ -72,7 +72,7 @@ def test_every_kind_of_image_is_torchvisions(root: Path, name: str) -> None:
 
     worst = {path: levels(ours[i][0], theirs[i][0]) for i, (path, _) in enumerate(theirs.samples)}
 
-    assert recognise(transform).rest == ()
+    assert recognise(transform).remaining == ()
     assert {path: level for path, level in worst.items() if level > ONE[ours[0][0].dtype]} == {}
 
 

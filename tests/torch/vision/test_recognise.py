@@ -13,7 +13,7 @@ from torchvision import tv_tensors  # noqa: E402  # behind the skip
 from torchvision.transforms import InterpolationMode, v2  # noqa: E402
 from torchvision.transforms import transforms as v1  # noqa: E402
 
-from penstock.torch.vision.recognise import Value, recognise  # noqa: E402
+from penstock.torch.vision.recognise import ImageType, recognise  # noqa: E402
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NORMALIZE = f"Normalize(mean={MEAN}, std={STD})"
@@ -85,7 +85,7 @@ def test_what_is_recognised(transform: Any, ops: list[str]) -> None:
     found = recognise(transform)
 
     assert [repr(op) for op in found.ops] == ops
-    assert found.rest == ()
+    assert found.remaining == ()
     assert found.reason == ""
 
 
@@ -110,22 +110,22 @@ def patched() -> Any:
 TENSOR: list[Any] = [v1.PILToTensor()]
 IMAGE: list[Any] = [v2.ToImage()]
 LEFT: list[tuple[list[Any], Any, str]] = [
-    ([], MyFlip(), "none of torchvision's"),
-    ([], lambda image: image, "none of torchvision's"),
-    ([], v1.RandomApply([v1.RandomHorizontalFlip()]), "none of torchvision's"),
-    ([], v1.ColorJitter(0.4), "none of torchvision's"),
+    ([], MyFlip(), "no op for it"),
+    ([], lambda image: image, "no op for it"),
+    ([], v1.RandomApply([v1.RandomHorizontalFlip()]), "no op for it"),
+    ([], v1.ColorJitter(0.4), "no op for it"),
     ([], hooked(), "hook"),
     ([], patched(), "method of its own"),
     ([], v1.Resize(9, InterpolationMode.NEAREST), "interpolation nearest"),
     ([], v2.RandomResizedCrop(9, interpolation="hamming"), "interpolation hamming"),
     ([], v2.Resize(None, max_size=9), "size=None"),
     ([], v1.Resize((9, 9), max_size=10), "max_size"),
-    ([], v1.RandomCrop(9, 1, True, padding_mode="reflect"), "mirrored twice"),
+    ([], v1.RandomCrop(9, 1, True, padding_mode="reflect"), "too small twice"),
     ([], v1.RandomCrop(9, 1, fill=(0.5, 0.5, 0.5)), "0 to 255"),
     ([], v2.RandomCrop(9, 1, fill={tv_tensors.Image: 3}), "0 to 255"),
-    (TENSOR, v1.RandomCrop(9, 1, fill=(1, 2, 3)), "fill=(1, 2, 3) of a uint8 tensor"),
-    ([v1.ToTensor()], v1.RandomCrop(9, 1, fill=1), "fill=1 of a float32 tensor"),
-    ([], v1.RandomHorizontalFlip(1.5), "probability"),
+    (TENSOR, v1.RandomCrop(9, 1, fill=(1, 2, 3)), "fill=(1, 2, 3) for a uint8 tensor"),
+    ([v1.ToTensor()], v1.RandomCrop(9, 1, fill=1), "fill=1 for a float32 tensor"),
+    ([], v1.RandomHorizontalFlip(1.5), "1.5"),
     ([], v1.Normalize(MEAN, STD), "takes float tensors"),
     ([], v1.ConvertImageDtype(FLOAT), "takes tensors"),
     (TENSOR, v1.Normalize(MEAN, STD), "takes float tensors"),
@@ -135,10 +135,10 @@ LEFT: list[tuple[list[Any], Any, str]] = [
     (TENSOR, v2.Resize(9, "bicubic"), "bicubic on tensors"),
     (TENSOR, v2.ToDtype(FLOAT), "scale=False"),
     (TENSOR, v2.ToDtype(torch.float64, scale=True), "float64"),
-    (TENSOR, v2.ToDtype({tv_tensors.Image: FLOAT}, scale=True), "neither this type nor others"),
-    (IMAGE, v1.CenterCrop(9), "v1 behind v2"),
+    (TENSOR, v2.ToDtype({tv_tensors.Image: FLOAT}, scale=True), "neither this type nor 'others'"),
+    (IMAGE, v1.CenterCrop(9), "v1 transform after v2"),
     ([v1.ToTensor()], v1.Resize(9), "without rounding"),
-    ([v1.ToTensor()], v2.ToDtype(torch.uint8, scale=True), "brought back to uint8"),
+    ([v1.ToTensor()], v2.ToDtype(torch.uint8, scale=True), "floats to uint8"),
     ([v1.ToTensor()], v1.Normalize(MEAN, (1.0, 0.0, 1.0)), "std"),
     ([v1.ToTensor()], v1.Normalize((0.5, 0.5), (0.5, 0.5)), "one number or three"),
     ([v1.ToTensor()], v1.Normalize((0.5,), STD), "one number or three"),
@@ -152,8 +152,8 @@ def test_what_is_left_as_it_is(before: list[Any], transform: Any, reason: str) -
 
     found = recognise(v1.Compose([*before, transform, last]))
 
-    assert found.rest == (transform, last)
-    assert len(found.taken) == len(before)
+    assert found.remaining == (transform, last)
+    assert len(found.names) == len(before)
     assert reason in found.reason
     assert reason in str(found)
 
@@ -163,7 +163,7 @@ def test_the_rest_is_given_what_torchvision_would_have_given() -> None:
     unknown = v1.Lambda(lambda value: value)
 
     found = {
-        len(steps): recognise(v1.Compose([*steps, unknown])).value
+        len(steps): recognise(v1.Compose([*steps, unknown])).image_type
         for steps in (
             [v1.CenterCrop(3)],
             [v1.CenterCrop(3), v1.ToTensor()],
@@ -171,7 +171,7 @@ def test_the_rest_is_given_what_torchvision_would_have_given() -> None:
         )
     }
 
-    assert found == {1: Value("pil", "uint8"), 2: Value("tensor", "float32"), 3: Value("image", "uint8")}
+    assert found == {1: ImageType("pil", "uint8"), 2: ImageType("tensor", "float32"), 3: ImageType("image", "uint8")}
 
 
 def test_another_default_dtype_is_left() -> None:
@@ -183,4 +183,4 @@ def test_another_default_dtype_is_left() -> None:
         torch.set_default_dtype(torch.float32)
 
     assert "float64" in found.reason
-    assert found.taken == ()
+    assert found.names == ()

@@ -131,7 +131,7 @@ def test_the_log_says_what_is_native(photos: Path, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.INFO, "penstock.torch.vision"):
         ps.StoreDataset(photos / "photos.lmdb", "image", PARTLY)
 
-    assert "native: RandomResizedCrop; as they are: RandAugment, PILToTensor" in caplog.text
+    assert "native: RandomResizedCrop; called as usual: RandAugment, PILToTensor" in caplog.text
 
 
 def test_it_pickles(photos: Path) -> None:
