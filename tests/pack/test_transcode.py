@@ -145,4 +145,4 @@ def test_the_command_says_how_many(mixed: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["pack", str(mixed), str(tmp_path / "pack.lmdb"), "--transcode", "baseline"])
 
     assert result.exit_code == 0
-    assert "3 images transcoded to baseline, 3 kept as they were" in result.output
+    assert "3 images transcoded to baseline, 3 unchanged" in result.output
