@@ -102,8 +102,8 @@ def test_crops_of_the_two_parts_share_no_pixel() -> None:
     """Held-out crops lie left of every training crop of the same photograph."""
     size = (451, 300)
 
-    left = max(crop.box[2] for crop in photographs._crops(Path("left"), size, 200, (0, 0.7)))
-    right = min(crop.box[0] for crop in photographs._crops(Path("right"), size, 200, (0.7, 1)))
+    left = max(crop.box[2] for crop in photographs._draw_crops(Path("left"), size, 200, (0, 0.7)))
+    right = min(crop.box[0] for crop in photographs._draw_crops(Path("right"), size, 200, (0.7, 1)))
 
     assert left <= right
 

@@ -47,14 +47,14 @@ def main() -> None:
     try:
         app(prog_name="penstock")
     except ArgumentError as error:
-        print_error(_message(error))
+        print_error(_format_error(error))
         sys.exit(USAGE)
     except PenstockError as error:
-        print_error(_message(error))
+        print_error(_format_error(error))
         sys.exit(FAILED)
 
 
-def _message(error: PenstockError) -> str:
+def _format_error(error: PenstockError) -> str:
     """The error's text. If it has several lines (a list of files), the location is added to the first."""
     first, newline, others = error.message.partition("\n")
     where = str(error).removeprefix(error.message)

@@ -12,7 +12,7 @@ from penstock.errors import ArgumentError
 if TYPE_CHECKING:
     from penstock.stores.base import Store
 
-__all__ = ["ClassesOption", "StoreArgument", "class_names", "open_store"]
+__all__ = ["ClassesOption", "StoreArgument", "open_store", "parse_class_names"]
 
 StoreArgument = Annotated[
     str, typer.Argument(metavar="STORE", help="A pack, a folder of images, or a URL such as `lmdb://photos.lmdb`.")
@@ -33,11 +33,11 @@ def open_store(store: str, classes: str | None) -> Store:
     """Open the store of a command."""
     from penstock import stores
 
-    names = class_names(classes)
+    names = parse_class_names(classes)
     return stores.open(store, **({} if names is None else {"classes": names}))
 
 
-def class_names(value: str | None) -> list[str] | None:
+def parse_class_names(value: str | None) -> list[str] | None:
     """The names in the value of ``--classes``: separated by commas, or the lines of a file."""
     if value is None:
         return None

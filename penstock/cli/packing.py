@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.app import FAILED, INTERRUPTED, app
-from penstock.cli.arguments import ClassesOption, StoreArgument, class_names, open_store
+from penstock.cli.arguments import ClassesOption, StoreArgument, open_store, parse_class_names
 from penstock.cli.output import format_bytes, print_error, print_line, print_list, print_skipped
 from penstock.plurals import counted
 
@@ -112,14 +112,14 @@ def pack(
             check=check,
             transcode=transcode,
             index=index.value,
-            classes=class_names(classes),
+            classes=parse_class_names(classes),
             progress=True,
         )
     except KeyboardInterrupt:
         again = "the same command without --overwrite" if overwrite else "the same command"
         print_error(f"interrupted; what was committed is kept, and {again} resumes it")
         raise typer.Exit(INTERRUPTED) from None
-    records = f"{counted(report.records, 'record')}{_resumed(report.resumed)}, {format_bytes(report.nbytes)}"
+    records = f"{counted(report.records, 'record')}{_format_resumed(report.resumed)}, {format_bytes(report.nbytes)}"
     if report.reused:
         print_line(f"{report.store} is already packed, nothing to do: {records}")
     else:
@@ -188,13 +188,13 @@ def verify(
     raise typer.Exit(FAILED)
 
 
-def _resumed(count: int) -> str:
+def _format_resumed(count: int) -> str:
     return f" ({count:,} of them earlier)" if count else ""
 
 
 def _print_indexed(report: IndexReport) -> None:
     print_line(
-        f"{report.path}: {counted(report.indexed, 'image')} indexed by {report.kind}{_resumed(report.resumed)}, "
+        f"{report.path}: {counted(report.indexed, 'image')} indexed by {report.kind}{_format_resumed(report.resumed)}, "
         f"{format_bytes(report.nbytes)}, in {report.elapsed_s:.1f} s"
     )
     if report.left_out:

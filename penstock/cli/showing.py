@@ -74,7 +74,7 @@ def _print_info(summary: StoreInfo) -> None:
     for name, as_text in _SIZES.items():
         values: SizeRange | None = getattr(summary, name)
         if values is not None:
-            rows.append((name, _range(values, as_text)))
+            rows.append((name, _format_range(values, as_text)))
     if summary.formats:
         sampled = "" if summary.measured == summary.records else f" (of {summary.measured:,} sampled)"
         rows.append(("formats", ", ".join(f"{name} {count:,}" for name, count in summary.formats.items()) + sampled))
@@ -101,14 +101,18 @@ def _print_classes(summary: StoreInfo) -> None:
         print_line(f"    ... and {len(summary.classes) - _CLASSES_SHOWN:,} more")
 
 
-def _range(values: SizeRange, as_text: Callable[[float], str]) -> str:
+def _format_range(values: SizeRange, as_text: Callable[[float], str]) -> str:
     if values.min == values.max:
         return as_text(values.min)
     return f"{as_text(values.min)} to {as_text(values.max)}, median {as_text(values.median)}"
 
 
-def _pixels(count: float) -> str:
+def _format_pixels(count: float) -> str:
     return f"{count:g}"
 
 
-_SIZES: Final[dict[str, Callable[[float], str]]] = {"width": _pixels, "height": _pixels, "nbytes": format_bytes}
+_SIZES: Final[dict[str, Callable[[float], str]]] = {
+    "width": _format_pixels,
+    "height": _format_pixels,
+    "nbytes": format_bytes,
+}

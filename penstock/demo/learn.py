@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from penstock.sample import Batch
 
-__all__ = ["Learner", "accuracy", "digest", "digests"]
+__all__ = ["Learner", "count_correct", "digest", "digest_all"]
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Learner:
         return float(loss.detach())
 
 
-def accuracy(network: nn.Module, loader: Iterable[Batch]) -> tuple[int, int]:
+def count_correct(network: nn.Module, loader: Iterable[Batch]) -> tuple[int, int]:
     """Count the correct predictions and the images of a loader: (correct, total)."""
     right = seen = 0
     network.eval()
@@ -76,6 +76,6 @@ def digest(batch: Batch) -> str:
     return hashlib.blake2b(images.numpy().tobytes() + labels.numpy().tobytes(), digest_size=16).hexdigest()
 
 
-def digests(loader: Iterable[Batch]) -> list[str]:
-    """The digests of all remaining batches of a loader or its iterator."""
+def digest_all(loader: Iterable[Batch]) -> list[str]:
+    """Digest all remaining batches of a loader or its iterator."""
     return [digest(batch) for batch in loader]

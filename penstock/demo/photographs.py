@@ -74,8 +74,8 @@ def write_photographs(folder: Path, *, train: int, held_out: int) -> None:
             photograph = _open_photograph(file)
             for part in ("train", "held-out"):
                 (partial / part / name).mkdir(parents=True)
-            crops = [*_crops(partial / "train" / name, photograph.size, train, (_HELD_OUT, 1))]
-            crops += _crops(partial / "held-out" / name, photograph.size, held_out, (0, _HELD_OUT))
+            crops = [*_draw_crops(partial / "train" / name, photograph.size, train, (_HELD_OUT, 1))]
+            crops += _draw_crops(partial / "held-out" / name, photograph.size, held_out, (0, _HELD_OUT))
             for _ in pool.map(lambda crop, source=photograph: _save(source, crop), crops):
                 pass  # the iteration raises the threads' errors
     (partial / marker.name).write_text(made_of)
@@ -90,7 +90,7 @@ def _open_photograph(file: str) -> Image.Image:
         return image.convert("L" if image.mode in {"L", "I;16"} else "RGB")
 
 
-def _crops(folder: Path, size: tuple[int, int], count: int, span: tuple[float, float]) -> Iterator[_CropFile]:
+def _draw_crops(folder: Path, size: tuple[int, int], count: int, span: tuple[float, float]) -> Iterator[_CropFile]:
     """Draw ``count`` crops from the columns ``span`` (fractions of the width) of a photograph."""
     draw = np.random.default_rng([*size, round(span[0] * 100)])
     left, right, height = round(size[0] * span[0]), round(size[0] * span[1]), size[1]

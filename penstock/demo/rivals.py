@@ -1,7 +1,7 @@
 """The same augmentation with two loaders, measured in turns: torch's with Pillow and torchvision, and penstock's.
 
 Both read the same bytes, use two persistent workers and the same batch size, and return float32 CHW tensors. Before
-speed is measured, :func:`largest_difference` compares their images.
+speed is measured, :func:`measure_largest_difference` compares their images.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ __all__ = [
     "WORKERS",
     "FileDataset",
     "Rate",
-    "enough_images",
-    "largest_difference",
+    "create_pipeline",
+    "create_torch_loader",
+    "create_torchvision_transform",
+    "create_unshuffled_loader",
+    "estimate_round_images",
     "measure_in_turns",
-    "pipeline",
-    "torch_loader",
-    "torchvision",
-    "unshuffled_loader",
+    "measure_largest_difference",
 ]
 
 WORKERS = 2
 SIZE = 224
 
 
-def pipeline(*, augment: bool) -> T.Pipeline:
+def create_pipeline(*, augment: bool) -> T.Pipeline:
     """Penstock's pipeline for training (with augmentation) or evaluation."""
     geometry: list[T.Op] = (
         [T.RandomResizedCrop(SIZE), T.HorizontalFlip()] if augment else [T.Resize(256), T.CenterCrop(SIZE)]
@@ -54,7 +54,7 @@ def pipeline(*, augment: bool) -> T.Pipeline:
     )
 
 
-def torchvision(*, augment: bool) -> Callable[[Image.Image], torch.Tensor]:
+def create_torchvision_transform(*, augment: bool) -> Callable[[Image.Image], torch.Tensor]:
     """The same pipeline of torchvision's transforms."""
     tv = _import_transforms()
     geometry = (
@@ -86,7 +86,7 @@ class FileDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             return self.transform(image.convert("RGB")), label
 
 
-def torch_loader(dataset: FileDataset, batch_size: int) -> Iterable[Batch]:
+def create_torch_loader(dataset: FileDataset, batch_size: int) -> Iterable[Batch]:
     """torch's DataLoader with persistent workers, as its documentation recommends."""
     return torch.utils.data.DataLoader(
         dataset,
@@ -99,12 +99,12 @@ def torch_loader(dataset: FileDataset, batch_size: int) -> Iterable[Batch]:
     )
 
 
-def unshuffled_loader(dataset: FileDataset, batch_size: int) -> Iterable[Batch]:
+def create_unshuffled_loader(dataset: FileDataset, batch_size: int) -> Iterable[Batch]:
     """torch's DataLoader without shuffling and without workers, to compare images."""
     return torch.utils.data.DataLoader(dataset, batch_size=batch_size)
 
 
-def largest_difference(ours: Iterable[Batch], theirs: Iterable[Batch]) -> float:
+def measure_largest_difference(ours: Iterable[Batch], theirs: Iterable[Batch]) -> float:
     """The largest difference between the images of two loaders, in levels from 0 to 255."""
     largest = 0.0
     deviation = torch.tensor(T.IMAGENET_STD)[:, None, None] * 255
@@ -131,7 +131,7 @@ class Rate:
         return (max(self.rounds) - min(self.rounds)) / 2 / self.median
 
 
-def enough_images(dataset: FileDataset, seconds: float, *, least: int) -> int:
+def estimate_round_images(dataset: FileDataset, seconds: float, *, least: int) -> int:
     """Estimate how many images torch's loader loads in ``seconds``, from a few images."""
     few = range(min(16, len(dataset)))
     start = time.perf_counter()

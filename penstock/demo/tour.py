@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import penstock as ps
 from penstock.demo import rivals
-from penstock.demo.learn import Learner, accuracy, digest, digests
+from penstock.demo.learn import Learner, count_correct, digest, digest_all
 from penstock.demo.photographs import write_photographs
 from penstock.errors import ArgumentError, StoreError
 from penstock.escapes import printable
@@ -80,18 +80,18 @@ class PackPart:
         """The first ``count`` records."""
         return PackPart(self.url, self.folder, self.indices[:count])
 
-    def dataset(self, *, augment: bool) -> ps.Subset[Sample]:
-        """penstock's dataset of these records."""
+    def create_dataset(self, *, augment: bool) -> ps.Subset[Sample]:
+        """Create penstock's dataset of these records."""
         store = ps.open(self.url)
-        transform = rivals.pipeline(augment=augment)
+        transform = rivals.create_pipeline(augment=augment)
         return ps.Subset(ps.StoreDataset(store, fields=("image", "label"), transform=transform), self.indices)
 
-    def files(self, *, augment: bool) -> rivals.FileDataset:
-        """The dataset for torch's loader, of the files of the same records."""
+    def create_file_dataset(self, *, augment: bool) -> rivals.FileDataset:
+        """Create the dataset for torch's loader, of the files of the same records."""
         with ps.open(self.url) as store:
             keys, labels = store.keys(), store.column("label")
             files = [(self.folder / keys[i], int(labels[i])) for i in self.indices.tolist()]
-        return rivals.FileDataset(files, rivals.torchvision(augment=augment))
+        return rivals.FileDataset(files, rivals.create_torchvision_transform(augment=augment))
 
 
 class Tour:
@@ -117,19 +117,19 @@ class Tour:
         """Run all steps, on the user's folder or on the photographs in scikit-image."""
         self.output.mkdir(parents=True, exist_ok=True)
         if self.scale is QUICK:
-            self.say("quick run: with few images, the measured speeds are inaccurate")
+            self.print_line("quick run: with few images, the measured speeds are inaccurate")
         train, held_out = self.pack_photographs() if images is None else self.pack_users_photographs(images)
         self.measure(train, held_out)
         self.train(train, held_out)
-        self.say(f"\nTotal time: {time.perf_counter() - self.start:.0f} s. The files are in {self.output}/")
+        self.print_line(f"\nTotal time: {time.perf_counter() - self.start:.0f} s. The files are in {self.output}/")
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print one line."""
         self.console.print(text, soft_wrap=True)
 
     def print_heading(self, text: str) -> None:
         """Print the heading of a step."""
-        self.say(f"\n[bold]{text}[/bold]")
+        self.print_line(f"\n[bold]{text}[/bold]")
 
     # the photographs
 
@@ -138,7 +138,7 @@ class Tour:
         self.print_heading("Photographs")
         folder = self.output / "photographs"
         write_photographs(folder, train=self.scale.train, held_out=self.scale.held_out)
-        self.say(f"crops of the photographs in scikit-image, as JPEG files in {folder}/")
+        self.print_line(f"crops of the photographs in scikit-image, as JPEG files in {folder}/")
         train, held_out = (self.pack(folder / name, f"{name}.lmdb") for name in ("train", "held-out"))
         self.draw_contact_sheet(train)
         return train, held_out
@@ -161,25 +161,25 @@ class Tour:
         self.print_heading(f"Packing {folder}/ into {self.output / name}")
         report = ps.pack(folder, self.output / name, on_error="skip", overwrite=True, progress=True)
         megabytes = report.nbytes / 1e6
-        self.say(
+        self.print_line(
             f"{counted(report.records, 'record')}, {megabytes:.0f} MB in {report.elapsed_s:.1f} s: "
             f"{report.records / report.elapsed_s:,.0f} records/s, {megabytes / report.elapsed_s:,.0f} MB/s"
         )
         for left_out in report.skipped:
-            self.say(escape(printable(f"  left out: {left_out.key}: {left_out.reason}")))
+            self.print_line(escape(printable(f"  left out: {left_out.key}: {left_out.reason}")))
         found = ps.verify(self.output / name, folder)
         for problem in found.problems:
-            self.say(escape(printable(f"  {problem}")))
+            self.print_line(escape(printable(f"  {problem}")))
         if not found.ok:
             raise StoreError("the pack differs from its source", store=found.store)
-        self.say(f"verified: all checksums are correct, and {found.compared:,} records are equal to their files")
+        self.print_line(f"verified: all checksums are correct, and {found.compared:,} records are equal to their files")
         return PackPart(str(self.output / name), folder, np.random.default_rng(SEED).permutation(report.records))
 
     def draw_contact_sheet(self, part: PackPart) -> None:
         """Draw some records with their labels."""
         path = self.output / "contact-sheet.png"
         contact_sheet(part.url, path)
-        self.say(f"contact sheet: {path}")
+        self.print_line(f"contact sheet: {path}")
 
     # loading
 
@@ -188,28 +188,32 @@ class Tour:
         self.print_heading("Loading: RandomResizedCrop 224, flip, normalise, float32, two workers each")
         size, scale = self.scale.batch_size, self.scale
         few = held_out.first(64)
-        worst = rivals.largest_difference(
-            DataLoader(few.dataset(augment=False), batch_size=size, num_workers=rivals.WORKERS),
-            rivals.unshuffled_loader(few.files(augment=False), size),
+        worst = rivals.measure_largest_difference(
+            DataLoader(few.create_dataset(augment=False), batch_size=size, num_workers=rivals.WORKERS),
+            rivals.create_unshuffled_loader(few.create_file_dataset(augment=False), size),
         )
-        self.say(f"same images: without augmentation, pixels differ by at most {worst:.1f} of 255 levels")
-        files = train.files(augment=True)
-        count = rivals.enough_images(files, scale.round_s, least=4 * size)
+        self.print_line(f"same images: without augmentation, pixels differ by at most {worst:.1f} of 255 levels")
+        files = train.create_file_dataset(augment=True)
+        count = rivals.estimate_round_images(files, scale.round_s, least=4 * size)
         some = train.first(count)
         mine = self.create_loader(some, num_workers=rivals.WORKERS, persistent_workers=True)
         candidates = {
-            "torch DataLoader + Pillow + torchvision": rivals.torch_loader(some.files(augment=True), size),
+            "torch DataLoader + Pillow + torchvision": rivals.create_torch_loader(
+                some.create_file_dataset(augment=True), size
+            ),
             "penstock": mine,
         }
         rates = rivals.measure_in_turns(
-            candidates, scale.rounds, lambda name, n, rate: self.say(f"  round {n}  {name:<40}{rate:8,.0f} images/s")
+            candidates,
+            scale.rounds,
+            lambda name, n, rate: self.print_line(f"  round {n}  {name:<40}{rate:8,.0f} images/s"),
         )
         theirs, ours = rates.values()
         for rate in (theirs, ours):
-            self.say(f"{rate.name:<40} median {rate.median:7,.0f} images/s, spread ±{rate.spread:.0%}")
+            self.print_line(f"{rate.name:<40} median {rate.median:7,.0f} images/s, spread ±{rate.spread:.0%}")
         ratio = ours.median / theirs.median
-        self.say(f"[bold green]penstock is {ratio:.1f} times as fast[/bold green] ({count:,} images a round)")
-        self.say(f"penstock's time by stage, summed over its workers:\n{mine.stats()}")
+        self.print_line(f"[bold green]penstock is {ratio:.1f} times as fast[/bold green] ({count:,} images a round)")
+        self.print_line(f"penstock's time by stage, summed over its workers:\n{mine.stats()}")
         mine.close()
 
     # training
@@ -217,7 +221,7 @@ class Tour:
     def create_loader(self, part: PackPart, *, num_workers: int, persistent_workers: bool = False) -> DataLoader:
         """Create the training loader. Its batches do not depend on the number of workers."""
         return DataLoader(
-            part.dataset(augment=True),
+            part.create_dataset(augment=True),
             batch_size=self.scale.batch_size,
             shuffle=True,
             drop_last=True,
@@ -251,13 +255,15 @@ class Tour:
         self.train_batches(learner, batches, epoch, 0, stop)
         saved = self.output / "loader-state.json"
         saved.write_text(json.dumps(loader.state_dict()))
-        self.say(f"  stopped after batch {stop} of epoch {epoch + 1}; state: {saved.stat().st_size} bytes in {saved}")
-        expected = digests(batches)
+        self.print_line(
+            f"  stopped after batch {stop} of epoch {epoch + 1}; state: {saved.stat().st_size} bytes in {saved}"
+        )
+        expected = digest_all(batches)
         resumed = self.create_loader(part, num_workers=1)
         resumed.load_state_dict(json.loads(saved.read_text()))
         found = self.train_batches(learner, iter(resumed), epoch, stop, len(loader))
         same = sum(a == b for a, b in zip(expected, found, strict=True))
-        self.say(
+        self.print_line(
             f"  [bold green]resumed with a new loader and another number of workers: "
             f"{same} of {len(expected)} remaining batches are the same to the byte[/bold green]"
         )
@@ -292,15 +298,15 @@ class Tour:
         """Print the accuracy on the held-out images."""
         some = held_out.first(self.scale.epoch_images)
         loader = DataLoader(
-            some.dataset(augment=False), batch_size=self.scale.batch_size, num_workers=rivals.WORKERS, seed=SEED
+            some.create_dataset(augment=False), batch_size=self.scale.batch_size, num_workers=rivals.WORKERS, seed=SEED
         )
-        right, seen = accuracy(learner.network, loader)
+        right, seen = count_correct(learner.network, loader)
         if classes == 1:
-            self.say(
+            self.print_line(
                 "there is one class only, so there is no accuracy: put the photographs into one sub-folder per class"
             )
             return
-        self.say(
+        self.print_line(
             f"[bold green]{right} of {seen} held-out images correct: {right / seen:.1%}[/bold green] "
             f"({counted(classes, 'class')}; guessing gives {1 / classes:.1%})"
         )

@@ -95,7 +95,7 @@ class UserFunctions:
     def __init__(self, objects: Iterable[object]) -> None:
         self.functions: list[UserFunction] = []
         seen: set[tuple[types.CodeType, type | None]] = set()
-        waiting = deque(_entry_points(objects))
+        waiting = deque(_find_entry_points(objects))
         while waiting and len(self.functions) < _MAX_FUNCTIONS:
             function, entry_point, cls = waiting.popleft()
             if (function.__code__, cls) in seen:
@@ -139,7 +139,7 @@ def _add_call(caller: UserFunction, node: ast.Call) -> types.FunctionType | None
     return called if isinstance(called, types.FunctionType) and is_users(called) else None
 
 
-def _entry_points(objects: Iterable[object]) -> Iterator[tuple[types.FunctionType, str, type | None]]:
+def _find_entry_points(objects: Iterable[object]) -> Iterator[tuple[types.FunctionType, str, type | None]]:
     classes: set[type] = set()
     for value in objects:
         kind = type(value)  # isinstance() would call a proxy's __class__
@@ -202,13 +202,13 @@ def _resolve(caller: UserFunction, node: ast.expr) -> tuple[str, object]:
         node = node.value
     if not isinstance(node, ast.Name):
         return f".{chain[-1]}" if chain else "", None
-    imported = _local_imports(caller.tree).get(node.id)
+    imported = _read_local_imports(caller.tree).get(node.id)
     if imported is not None:
         chain = [*imported.split("."), *chain]
         return _follow_modules(chain[0], sys.modules.get(chain[0]), chain[1:])
     if node.id in caller.function.__code__.co_varnames:
         return f".{chain[-1]}" if chain else "", None
-    value = _captured_variables(caller.function).get(node.id, caller.function.__globals__.get(node.id))
+    value = _read_captured_variables(caller.function).get(node.id, caller.function.__globals__.get(node.id))
     return _follow_modules(node.id, value, chain)
 
 
@@ -236,7 +236,7 @@ def _canonical_name(name: str, value: object) -> str:
     return name
 
 
-def _local_imports(tree: ast.AST) -> dict[str, str]:
+def _read_local_imports(tree: ast.AST) -> dict[str, str]:
     """The imports inside a function: local name to full name."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -250,7 +250,7 @@ def _local_imports(tree: ast.AST) -> dict[str, str]:
     return names
 
 
-def _captured_variables(function: types.FunctionType) -> dict[str, object]:
+def _read_captured_variables(function: types.FunctionType) -> dict[str, object]:
     values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:

@@ -104,7 +104,7 @@ class _RecordingPickler(ForkingPickler):
             self._reached[id(obj)] = obj  # the reference keeps the object alive, so its id is not reused
         if issubclass(kind, _SENT_BY_OTHER_MEANS) or kind.__module__ in _INHERITED_MODULES:
             return "sent by other means"
-        elements = _sample_elements(obj, kind)
+        elements = _take_elements(obj, kind)
         if elements is None:
             return None
         if is_new and elements:
@@ -112,7 +112,7 @@ class _RecordingPickler(ForkingPickler):
         return "some elements are pickled separately"
 
 
-def _sample_elements(obj: Any, kind: type) -> list[object] | None:
+def _take_elements(obj: Any, kind: type) -> list[object] | None:
     """Some elements of a container that is too large to pickle here; None for any other object."""
     if issubclass(kind, np.ndarray):
         return [obj.flat[i] for i in sampled(obj.size)] if obj.dtype.hasobject and not obj.dtype.names else []

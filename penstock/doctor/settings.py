@@ -16,7 +16,7 @@ from penstock.datasets.base import is_iterable, spec_of
 from penstock.torch.collate import default_collate
 from penstock.torch.datasets import native
 
-__all__ = ["WorkerSettings", "usable_cores", "worker_settings"]
+__all__ = ["WorkerSettings", "count_usable_cores", "read_worker_settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +58,22 @@ class WorkerSettings:
         return "the worker" if self.num_workers == 1 else f"each of {self.num_workers} workers"
 
 
-def worker_settings(loader: Any, dataset: object) -> WorkerSettings:
+def read_worker_settings(loader: Any, dataset: object) -> WorkerSettings:
     """Read the settings of ``loader``, or of a dataset alone if ``loader`` is None."""
     if loader is None:
-        return WorkerSettings("processes", None, _start_method(None))
+        return WorkerSettings("processes", None, _read_start_method(None))
     seeds_samples = bool(getattr(loader, "seed_per_sample", False))
     if loader.num_workers == 0:
         return WorkerSettings("serial", 0, None, seeds_samples)
     kind = getattr(loader, "workers", "processes")
     if kind == "auto":
-        kind = _chosen_kind(loader, dataset)
+        kind = _predict_kind(loader, dataset)
     if kind == "threads":
         return WorkerSettings("threads", loader.num_workers, None, seeds_samples)
-    return WorkerSettings("processes", loader.num_workers, _start_method(loader), seeds_samples)
+    return WorkerSettings("processes", loader.num_workers, _read_start_method(loader), seeds_samples)
 
 
-def usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+def count_usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
     """Number of cores that this process may use: its CPU affinity, limited by the quota of its control group.
 
     Parameters
@@ -89,7 +89,7 @@ def usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         return cores
 
 
-def _chosen_kind(loader: Any, dataset: object) -> Literal["threads", "processes"]:
+def _predict_kind(loader: Any, dataset: object) -> Literal["threads", "processes"]:
     """The kind that ``workers="auto"`` of ``penstock.torch.DataLoader`` chooses in ``iter()``."""
     by_default = loader.batch_sampler is not None and loader.collate_fn is default_collate
     plain = loader.worker_init_fn is None and loader.multiprocessing_context is None
@@ -97,7 +97,7 @@ def _chosen_kind(loader: Any, dataset: object) -> Literal["threads", "processes"
     return "threads" if plain and fills else "processes"
 
 
-def _start_method(loader: object) -> str:
+def _read_start_method(loader: object) -> str:
     """The start method of a loader's processes. Reading it does not fix the program's default."""
     context = getattr(loader, "multiprocessing_context", None)
     if isinstance(context, str):

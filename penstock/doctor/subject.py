@@ -22,7 +22,7 @@ from penstock.datasets.base import is_iterable
 from penstock.datasets.walk import Graph, walk
 from penstock.doctor.functions import UserFunctions
 from penstock.doctor.pickling import PicklingResult, try_pickling
-from penstock.doctor.settings import WorkerSettings, worker_settings
+from penstock.doctor.settings import WorkerSettings, read_worker_settings
 from penstock.errors import ArgumentError
 from penstock.loader import DataLoader as NumpyDataLoader
 
@@ -55,7 +55,7 @@ class Subject:
                 "__getitem__ nor __iter__"
             )
         self.is_stream = is_iterable(self.dataset)
-        self.settings: WorkerSettings = worker_settings(self.loader, self.dataset)
+        self.settings: WorkerSettings = read_worker_settings(self.loader, self.dataset)
 
     def argument(self, name: str, default: Any = None) -> Any:
         """An argument of the loader; ``default`` if it has none of this name."""

@@ -100,12 +100,12 @@ def info(store: str | os.PathLike[str] | Store) -> StoreInfo:
         If the store cannot be opened, or a measured image cannot be read.
     """
     if isinstance(store, Store):
-        return _info(store)
+        return _summarise(store)
     with stores.open(store) as opened:
-        return _info(opened)
+        return _summarise(opened)
 
 
-def _info(store: Store) -> StoreInfo:
+def _summarise(store: Store) -> StoreInfo:
     sizes, nbytes, formats = _measure(store)
     exact = len(store) > 0 and all(
         name in store.schema and store.schema[name].kind == "int" for name in ("width", "height")
@@ -116,7 +116,7 @@ def _info(store: Store) -> StoreInfo:
         url=store.url,
         records=len(store),
         schema=store.schema,
-        classes=_classes(store),
+        classes=_count_classes(store),
         width=SizeRange.of(sizes[:, 0]) if len(sizes) else None,
         height=SizeRange.of(sizes[:, 1]) if len(sizes) else None,
         nbytes=SizeRange.of(nbytes) if len(nbytes) else None,
@@ -127,7 +127,7 @@ def _info(store: Store) -> StoreInfo:
     )
 
 
-def _classes(store: Store) -> dict[str, int]:
+def _count_classes(store: Store) -> dict[str, int]:
     label = next((name for name, each in store.schema.fields.items() if each.kind == "label"), None)
     if label is None:
         return {}

@@ -127,7 +127,7 @@ def _draw(store: Store, shown: list[int], image: str, label: str | None, columns
     sheet = Image.new("RGB", (width, _HEADER + rows * (tile + _CAPTION + _GAP) + _GAP), _PAPER)
     draw = ImageDraw.Draw(sheet)
     classes = store.schema[label].classes if label is not None else ()
-    title, small = _font(20), _font(13)
+    title, small = _load_font(20), _load_font(13)
     name = store.url.rpartition("/")[2]
     draw.text((_GAP, 16), _shorten(draw, name, title, width // 2), _INK, title)
     held = f"{len(shown):,} of {counted(len(store), 'record')}" + (
@@ -157,7 +157,7 @@ def _paste(sheet: Image, draw: ImageDraw, record: Record, image: str, square: tu
     try:
         picture = Image.fromarray(decode(bytes(record.fields[image])))
     except DecodeError:
-        draw.text((left + tile // 2, top + tile // 2), "cannot be decoded", _ALARM, _font(13), anchor="mm")
+        draw.text((left + tile // 2, top + tile // 2), "cannot be decoded", _ALARM, _load_font(13), anchor="mm")
         return ""
     size = f"   {picture.width} x {picture.height}"
     enlarged = tile // max(picture.size)
@@ -168,7 +168,7 @@ def _paste(sheet: Image, draw: ImageDraw, record: Record, image: str, square: tu
     return size
 
 
-def _font(size: int) -> FreeTypeFont:
+def _load_font(size: int) -> FreeTypeFont:
     from PIL import ImageFont
 
     return ImageFont.load_default(size)  # type: ignore[return-value]  # without FreeType it is a bitmap font, which works too

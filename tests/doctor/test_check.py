@@ -35,8 +35,8 @@ from torch.utils import data as td  # noqa: E402  # it needs torch
 from penstock import doctor  # noqa: E402  # as above
 from penstock.datasets.walk import walk  # noqa: E402  # as above
 from penstock.doctor import RULES, Finding, Report, check  # noqa: E402  # as above
-from penstock.doctor.rules.copied_objects import objects_nbytes  # noqa: E402  # as above
-from penstock.doctor.settings import usable_cores  # noqa: E402  # as above
+from penstock.doctor.rules.copied_objects import estimate_nbytes  # noqa: E402  # as above
+from penstock.doctor.settings import count_usable_cores  # noqa: E402  # as above
 from penstock.doctor.subject import Subject  # noqa: E402  # as above
 from penstock.torch import DataLoader  # noqa: E402  # as above
 from penstock.torch.loader.recipe import choose_backend  # noqa: E402  # as above
@@ -86,7 +86,7 @@ def enough_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a check says of threads and workers depends on the machine: let it have two cores."""
     for rule in ("loader_setting", "thread_crowd", "sample"):
         module = importlib.import_module(f"penstock.doctor.rules.{rule}")
-        monkeypatch.setattr(module, "usable_cores", lambda: 2)
+        monkeypatch.setattr(module, "count_usable_cores", lambda: 2)
 
 
 # ---------------------------------------------------------------- clean datasets
@@ -361,7 +361,7 @@ def test_large_containers_of_objects_are_weighed(held: Callable[[], Any]) -> Non
 
 def test_weight_counts_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same list weighs more with more workers: a note becomes a warning."""
-    monkeypatch.setattr(sys.modules["penstock.doctor.rules.loader_setting"], "usable_cores", lambda: 64)
+    monkeypatch.setattr(sys.modules["penstock.doctor.rules.loader_setting"], "count_usable_cores", lambda: 64)
     with pytest.warns(UserWarning, match="max number of worker"):
         many = loader(Clean(names=NAMES), num_workers=32)
 
@@ -402,7 +402,7 @@ def test_the_estimate_is_near_the_truth() -> None:
 
     truth = sum(sys.getsizeof(pair) + sum(map(sys.getsizeof, pair)) for pair in pairs)
 
-    assert abs(objects_nbytes(pairs) - truth) < 0.1 * truth
+    assert abs(estimate_nbytes(pairs) - truth) < 0.1 * truth
 
 
 def test_a_data_frame_of_text_is_weighed() -> None:
@@ -896,8 +896,8 @@ def test_cores_are_those_of_the_quota(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("50000 100000\n")
     (tmp_path / "none").write_text("max 100000\n")
 
-    assert usable_cores(tmp_path / "one") == 1
-    assert usable_cores(tmp_path / "none") == usable_cores(tmp_path / "absent") >= 1
+    assert count_usable_cores(tmp_path / "one") == 1
+    assert count_usable_cores(tmp_path / "none") == count_usable_cores(tmp_path / "absent") >= 1
 
 
 def test_an_epoch_without_a_batch_is_an_error() -> None:

@@ -20,7 +20,7 @@ from penstock.doctor.findings import Finding, Severity
 from penstock.doctor.subject import Subject
 from penstock.plurals import counted
 
-__all__ = ["find", "objects_nbytes"]
+__all__ = ["estimate_nbytes", "find"]
 
 _NOTE_NBYTES: Final = 16 << 20  # in all workers together
 _WARNING_NBYTES: Final = 256 << 20
@@ -42,7 +42,7 @@ def find(subject: Subject) -> Iterator[Finding]:
     for place in subject.graph.places:
         if any(place.path.startswith((f"{outer.path}[", f"{outer.path}.")) for outer in found):
             continue
-        nbytes = objects_nbytes(place.value, most=_PAGE_NBYTES if settings.uses_fork else None)
+        nbytes = estimate_nbytes(place.value, most=_PAGE_NBYTES if settings.uses_fork else None)
         if nbytes * workers < _NOTE_NBYTES:
             continue
         found.append(place)
@@ -52,15 +52,15 @@ def find(subject: Subject) -> Iterator[Finding]:
             if settings.uses_fork
             else f"receives a pickled copy (start method {settings.start_method})"
         )
-        total = f": {_megabytes(nbytes * workers)} in all" if workers > 1 else ""
+        total = f": {_format_nbytes(nbytes * workers)} in all" if workers > 1 else ""
         text = (
-            f"This {place.kind.__name__} has {counted(len(place.value), 'element')}, about {_megabytes(nbytes)} of "
+            f"This {place.kind.__name__} has {counted(len(place.value), 'element')}, about {_format_nbytes(nbytes)} of "
             f"Python objects. {settings.each_worker.capitalize()} {effect}{total}."
         )
         yield Finding("copied-objects", severity, place.path, text, _ADVICE)
 
 
-def objects_nbytes(value: object, most: int | None = None) -> int:
+def estimate_nbytes(value: object, most: int | None = None) -> int:
     """Estimate the bytes of the Python objects that a container holds.
 
     Parameters
@@ -70,22 +70,22 @@ def objects_nbytes(value: object, most: int | None = None) -> int:
     most : int, optional
         The most bytes that one object counts.
     """
-    return _nested_nbytes(value, 0, sys.maxsize if most is None else most)
+    return _estimate_nested(value, 0, sys.maxsize if most is None else most)
 
 
-def _nested_nbytes(value: Any, depth: int, limit: int) -> int:
+def _estimate_nested(value: Any, depth: int, limit: int) -> int:
     if depth == len(_EXAMINED):
         return 0
     most, kind = _EXAMINED[depth], type(value)
     if issubclass(kind, (list, tuple)):
-        return _column_nbytes([value[i] for i in _pairs(len(value), most)], len(value), depth, limit)
+        return _estimate_column([value[i] for i in _pairs(len(value), most)], len(value), depth, limit)
     if issubclass(kind, dict):
         keys, values = list(islice(dict.keys(value), most)), list(islice(dict.values(value), most))
-        return _column_nbytes(keys, len(value), depth, limit) + _column_nbytes(values, len(value), depth, limit)
+        return _estimate_column(keys, len(value), depth, limit) + _estimate_column(values, len(value), depth, limit)
     if issubclass(kind, (set, frozenset, deque)):
-        return _column_nbytes(list(islice(iter(value), most)), len(value), depth, limit)
+        return _estimate_column(list(islice(iter(value), most)), len(value), depth, limit)
     if issubclass(kind, np.ndarray) and value.dtype.hasobject and not value.dtype.names:
-        return _column_nbytes([value.flat[i] for i in _pairs(value.size, most)], value.size, depth, limit)
+        return _estimate_column([value.flat[i] for i in _pairs(value.size, most)], value.size, depth, limit)
     return 0
 
 
@@ -95,14 +95,14 @@ def _pairs(count: int, most: int) -> Iterator[int]:
     return (i for start in range(0, count, step) for i in (start, start + 1) if i < count)
 
 
-def _column_nbytes(examined: Sequence[object], count: int, depth: int, limit: int) -> int:
+def _estimate_column(examined: Sequence[object], count: int, depth: int, limit: int) -> int:
     """The bytes of ``count`` elements, estimated from some of them. An object that occurs often counts once."""
     counted = [value for value in examined if _is_counted(value)]
     distinct = list({id(value): value for value in counted}.values())
     if not distinct:
         return 0
     measured = distinct[:: max(1, len(distinct) // 64)]
-    total = sum(min(sys.getsizeof(value, 64), limit) + _nested_nbytes(value, depth + 1, limit) for value in measured)
+    total = sum(min(sys.getsizeof(value, 64), limit) + _estimate_nested(value, depth + 1, limit) for value in measured)
     shared = len(distinct) < 0.9 * len(counted)
     number = len(distinct) if shared else count * len(counted) // len(examined)
     return total * number // len(measured)
@@ -116,5 +116,5 @@ def _is_counted(value: object) -> bool:
     return kind not in {type(None), bool} and not issubclass(kind, (type, np.ndarray))
 
 
-def _megabytes(nbytes: int) -> str:
+def _format_nbytes(nbytes: int) -> str:
     return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.0f} MB"

@@ -45,12 +45,12 @@ def find(subject: Subject) -> Iterator[Finding]:
     """Find functions that use global generators in samples, and a ``worker_init_fn`` that seeds with a constant."""
     for function in subject.functions:
         if function.function is subject.argument("worker_init_fn"):
-            yield from _constant_seeds(subject, function)
+            yield from _find_constant_seeds(subject, function)
         elif not subject.settings.seeds_samples:
-            yield from _global_draws(subject, function)
+            yield from _find_global_draws(subject, function)
 
 
-def _global_draws(subject: Subject, function: UserFunction) -> Iterator[Finding]:
+def _find_global_draws(subject: Subject, function: UserFunction) -> Iterator[Finding]:
     calls = [call for call in function.calls if _draws_globally(call)]
     if not calls:
         return
@@ -72,7 +72,7 @@ def _draws_globally(call: FunctionCall) -> bool:
     return call.name in _TORCH and not any(keyword.arg == "generator" for keyword in call.node.keywords)
 
 
-def _constant_seeds(subject: Subject, function: UserFunction) -> Iterator[Finding]:
+def _find_constant_seeds(subject: Subject, function: UserFunction) -> Iterator[Finding]:
     if subject.settings.num_workers == 1 or subject.settings.kind == "serial":
         return
     for call in function.calls:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from penstock.doctor.findings import Finding
-from penstock.doctor.settings import usable_cores
+from penstock.doctor.settings import count_usable_cores
 from penstock.doctor.subject import Subject
 from penstock.plurals import counted
 
@@ -18,16 +18,16 @@ def find(subject: Subject) -> Iterator[Finding]:
     """Find more workers than cores, epochs without a batch, and pinning without an accelerator."""
     if subject.loader is None:
         return
-    yield from _too_many_workers(subject)
-    yield from _empty_epoch(subject)
+    yield from _find_too_many_workers(subject)
+    yield from _find_empty_epoch(subject)
     if subject.argument("pin_memory", False) and not torch.accelerator.is_available():
         text = "There is no accelerator, so nothing is pinned, and the loader warns in each epoch."
         advice = "Pass pin_memory=torch.accelerator.is_available()."
         yield Finding("loader-setting", "note", "pin_memory=True", text, advice)
 
 
-def _too_many_workers(subject: Subject) -> Iterator[Finding]:
-    workers, cores = subject.settings.num_workers or 0, usable_cores()
+def _find_too_many_workers(subject: Subject) -> Iterator[Finding]:
+    workers, cores = subject.settings.num_workers or 0, count_usable_cores()
     if workers > cores:
         text = (
             f"This process may use {counted(cores, 'core')}. More workers than cores wait for one another, and each "
@@ -37,7 +37,7 @@ def _too_many_workers(subject: Subject) -> Iterator[Finding]:
         yield Finding("loader-setting", "warning", f"num_workers={workers}", text, advice)
 
 
-def _empty_epoch(subject: Subject) -> Iterator[Finding]:
+def _find_empty_epoch(subject: Subject) -> Iterator[Finding]:
     batch_size = subject.argument("batch_size")
     if subject.is_stream or not subject.argument("drop_last", False) or not isinstance(batch_size, int):
         return

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator
 
 from penstock.doctor.findings import Finding
-from penstock.doctor.rules.open_handle import handle_at
+from penstock.doctor.rules.open_handle import find_handle
 from penstock.doctor.subject import Subject
 
 __all__ = ["find"]
@@ -18,7 +18,7 @@ def find(subject: Subject) -> Iterator[Finding]:
     result, method = subject.pickling, subject.settings.start_method
     if result is None:
         return
-    handles = [place for place in subject.graph.places if handle_at(place) is not None]
+    handles = [place for place in subject.graph.places if find_handle(place) is not None]
     for failed in result.unpicklable:
         path = subject.graph.path_of(failed.value)
         if path is not None and any(path == each.path or path.startswith(f"{each.path}.") for each in handles):

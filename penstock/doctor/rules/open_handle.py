@@ -14,7 +14,7 @@ from penstock.datasets.walk import Place
 from penstock.doctor.findings import Finding, Severity
 from penstock.doctor.subject import Subject
 
-__all__ = ["find", "handle_at"]
+__all__ = ["find", "find_handle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,14 @@ def find(subject: Subject) -> Iterator[Finding]:
     """Find handles that workers inherit, share or cannot pickle."""
     found: list[Place] = []
     for place in subject.graph.places:
-        handle = handle_at(place)
+        handle = find_handle(place)
         if handle is None or any(place.path.startswith(f"{outer.path}.") for outer in found):
             continue
         found.append(place)
-        yield from _findings_of(subject, place, handle)
+        yield from _check_handle(subject, place, handle)
 
 
-def handle_at(place: Place) -> Handle | None:
+def find_handle(place: Place) -> Handle | None:
     """The kind of handle that ``place`` holds; None if it is closed or no handle."""
     kind = place.kind
     if issubclass(kind, io.IOBase):
@@ -107,7 +107,7 @@ def handle_at(place: Place) -> Handle | None:
     return None
 
 
-def _findings_of(subject: Subject, place: Place, handle: Handle) -> Iterator[Finding]:
+def _check_handle(subject: Subject, place: Place, handle: Handle) -> Iterator[Finding]:
     settings, named = subject.settings, f"{handle.name} ({place.kind.__name__})"
     if settings.kind == "threads":
         if not handle.is_thread_safe:

@@ -13,7 +13,7 @@ from penstock.datasets.base import fetch
 from penstock.datasets.walk import walk
 from penstock.doctor.findings import Finding
 from penstock.doctor.pickling import try_pickling
-from penstock.doctor.settings import usable_cores
+from penstock.doctor.settings import count_usable_cores
 from penstock.doctor.subject import Subject
 from penstock.sample import Sample, SampleKeys
 
@@ -42,9 +42,9 @@ def find(subject: Subject) -> Iterator[Finding]:
             )
             return
         times_s.append(time.perf_counter() - start_s)
-    yield from _slow_samples(subject, times_s[1:])  # the first sample also opens files and fills caches
+    yield from _find_slow_samples(subject, times_s[1:])  # the first sample also opens files and fills caches
     if loaded and subject.loader is not None and subject.settings.kind == "processes":
-        yield from _unsendable(subject, loaded[0])
+        yield from _find_unsendable(subject, loaded[0])
 
 
 def _load_samples(subject: Subject) -> Iterator[Sample]:
@@ -58,8 +58,8 @@ def _load_samples(subject: Subject) -> Iterator[Sample]:
         yield fetch(dataset, [index], SampleKeys(0, 0, np.array([index], np.int64)))[0]
 
 
-def _slow_samples(subject: Subject, times_s: list[float]) -> Iterator[Finding]:
-    cores = usable_cores()
+def _find_slow_samples(subject: Subject, times_s: list[float]) -> Iterator[Finding]:
+    cores = count_usable_cores()
     if subject.settings.num_workers != 0 or cores < 2 or not times_s:
         return
     median_s = float(np.median(times_s))
@@ -68,7 +68,7 @@ def _slow_samples(subject: Subject, times_s: list[float]) -> Iterator[Finding]:
         yield Finding("sample", "warning", "num_workers=0", text, f"Pass num_workers=1 to {cores}.")
 
 
-def _unsendable(subject: Subject, sample: Sample) -> Iterator[Finding]:
+def _find_unsendable(subject: Subject, sample: Sample) -> Iterator[Finding]:
     """Find what a worker process cannot send in a batch."""
     is_unbatched = subject.argument("batch_size") is None and subject.argument("batch_sampler") is None
     try:

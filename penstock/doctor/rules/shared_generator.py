@@ -41,23 +41,23 @@ _SEEDED_ADVICE: Final = (
 def find(subject: Subject) -> Iterator[Finding]:
     """Find generators in attributes, and in global variables that functions use while they make samples."""
     if subject.settings.seeds_samples:
-        yield from _unseeded_generators(subject)
+        yield from _find_unseeded(subject)
         return
     if _seeds_workers(subject):
         return
     for place in subject.graph.places:
         if _is_generator(place.value) and (place.owner is None or is_users(type(place.owner))):
-            yield _shared_generator(subject, place.path, place.value)
+            yield _describe_shared(subject, place.path, place.value)
     seen: set[int] = set()
     for function in subject.functions:
         for name in sorted(function.mentions):
             value = function.function.__globals__.get(name)
             if _is_generator(value) and id(value) not in seen:
                 seen.add(id(value))
-                yield _shared_generator(subject, f"global {name} in {function.where()}", value)
+                yield _describe_shared(subject, f"global {name} in {function.where()}", value)
 
 
-def _unseeded_generators(subject: Subject) -> Iterator[Finding]:
+def _find_unseeded(subject: Subject) -> Iterator[Finding]:
     """Find generators that seed_per_sample does not seed: the user's, and those of unknown libraries."""
     known = tuple(known_types())
     graph = walk(subject.roots, code=True, enter=lambda place: place.depth == 0 or not issubclass(place.kind, known))
@@ -77,7 +77,7 @@ def _is_global(generator: object) -> bool:
     return any(generator is own for own in (of_python, of_numpy, of_numpy._bit_generator, torch.default_generator))  # noqa: SLF001  # as above
 
 
-def _shared_generator(subject: Subject, where: str, generator: object) -> Finding:
+def _describe_shared(subject: Subject, where: str, generator: object) -> Finding:
     settings, kind = subject.settings, type(generator).__name__
     if settings.kind == "serial":
         text = f"This {kind} has no effect on workers with num_workers=0, but a resumed run starts it again."

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.doctor.findings import Finding
-from penstock.doctor.settings import usable_cores
+from penstock.doctor.settings import count_usable_cores
 from penstock.doctor.subject import Subject
 from penstock.plurals import counted
 
@@ -31,16 +31,16 @@ def find(subject: Subject) -> Iterator[Finding]:
     """Find OpenCV, NumPy's linear algebra and torch if they use several threads in every worker."""
     if subject.settings.kind == "serial":
         return
-    yield from _opencv(subject)
-    yield from _linear_algebra(subject)
-    yield from _raised_limits(subject)
+    yield from _find_opencv_threads(subject)
+    yield from _find_linear_algebra(subject)
+    yield from _find_raised_limits(subject)
 
 
-def _opencv(subject: Subject) -> Iterator[Finding]:
+def _find_opencv_threads(subject: Subject) -> Iterator[Finding]:
     cv2 = sys.modules.get("cv2")
     if cv2 is None or subject.functions.mentions("setNumThreads"):
         return
-    threads, cores = int(cv2.getNumThreads()), usable_cores()
+    threads, cores = int(cv2.getNumThreads()), count_usable_cores()
     workers = subject.settings.num_workers or 1
     if threads <= 1 or (subject.settings.num_workers is not None and threads * workers <= cores):
         return
@@ -59,8 +59,8 @@ def _opencv(subject: Subject) -> Iterator[Finding]:
     yield Finding("thread-crowd", "warning" if is_used else "note", "cv2.getNumThreads()", text, advice)
 
 
-def _linear_algebra(subject: Subject) -> Iterator[Finding]:
-    workers, cores = subject.settings.num_workers, usable_cores()
+def _find_linear_algebra(subject: Subject) -> Iterator[Finding]:
+    workers, cores = subject.settings.num_workers, count_usable_cores()
     if workers is None or "threadpool_limits" in {name for f in subject.functions for name in f.mentions}:
         return
     name, threads = next(
@@ -87,8 +87,8 @@ def _linear_algebra(subject: Subject) -> Iterator[Finding]:
             yield Finding("thread-crowd", "note", function.where(*lines), text, advice)
 
 
-def _raised_limits(subject: Subject) -> Iterator[Finding]:
-    workers, cores = subject.settings.num_workers or 1, usable_cores()
+def _find_raised_limits(subject: Subject) -> Iterator[Finding]:
+    workers, cores = subject.settings.num_workers or 1, count_usable_cores()
     for name in _SETTERS:
         for function, call in subject.functions.calls(name):
             argument = call.node.args[0] if call.node.args else None

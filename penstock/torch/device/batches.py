@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from penstock.sample import Batch
 
-__all__ = ["map_tensors", "tensors_of", "to_device"]
+__all__ = ["iterate_tensors", "map_tensors", "to_device"]
 
 _FLAT: Final = (str, bytes, bytearray, memoryview, range, int, float, complex, type(None))
 _CODE: Final = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
@@ -59,7 +59,7 @@ def map_tensors(function: Callable[[torch.Tensor], object], batch: Batch) -> Bat
     return _map_leaves(batch, function, lambda value: isinstance(value, torch.Tensor))
 
 
-def tensors_of(batch: Batch) -> Iterator[torch.Tensor]:
+def iterate_tensors(batch: Batch) -> Iterator[torch.Tensor]:
     """Yield every tensor that owns or views memory, including the parts of nested, sparse and wrapper tensors.
 
     The attributes of all objects are searched, because a batch may be an object of the user's own class.
@@ -71,15 +71,15 @@ def tensors_of(batch: Batch) -> Iterator[torch.Tensor]:
         if isinstance(value, (*_FLAT, *_CODE)) or id(value) in seen:
             continue
         seen[id(value)] = value
-        inner = _parts(value)
+        inner = _list_parts(value)
         if isinstance(value, torch.Tensor) and not inner:
             yield value
         waiting.extend(reversed(inner))
 
 
-def _parts(value: object) -> list[object]:
+def _list_parts(value: object) -> list[object]:
     if isinstance(value, torch.Tensor):
-        return _plain_tensors(value)
+        return _list_plain_tensors(value)
     if isinstance(value, Mapping):
         return list(value.values())
     if isinstance(value, (Sequence, set, frozenset)):
@@ -88,7 +88,7 @@ def _parts(value: object) -> list[object]:
     return [*getattr(value, "__dict__", {}).values(), *(getattr(value, name, None) for name in names)]
 
 
-def _plain_tensors(tensor: Any) -> list[object]:
+def _list_plain_tensors(tensor: Any) -> list[object]:
     """The plain tensors inside a nested, sparse or wrapper tensor; empty for a plain one."""
     if is_traceable_wrapper_subclass(tensor):
         return [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]

@@ -28,7 +28,7 @@ import torch
 
 from penstock.sample import Batch, State
 from penstock.samplers.base import checked_count
-from penstock.torch.device.batches import tensors_of, to_device
+from penstock.torch.device.batches import iterate_tensors, to_device
 from penstock.torch.loader.dataloader import DataLoader
 
 __all__ = ["Prefetcher", "prefetch"]
@@ -155,7 +155,7 @@ class Prefetcher:
         return self.loader.stats()
 
     def _create_copier(self) -> _BatchCopier:
-        streams = self._streams or _streams_of(self.device)
+        streams = self._streams or _find_streams(self.device)
         if streams is None:
             return _SynchronousCopier(self.device, self.transform)
         return _SideStreamCopier(streams, self.transform, self.depth, non_blocking=self.non_blocking)
@@ -321,7 +321,7 @@ class _SideStreamCopier:
 
     def copy(self, host: Batch) -> tuple[Batch, _Event, object]:
         streams, side = self._streams, self._side
-        sources = list(tensors_of(host))  # an object whose `to` works in place drops them too early
+        sources = list(iterate_tensors(host))  # an object whose `to` works in place drops them too early
         resident = [tensor for tensor in sources if streams.is_resident(tensor)]
         if resident:
             side.wait_stream(streams.current())
@@ -341,7 +341,7 @@ class _SideStreamCopier:
     def deliver(self, pending: _PendingBatch) -> Batch:
         current = self._streams.current()
         current.wait_event(pending.event)
-        for tensor in tensors_of(pending.batch):
+        for tensor in iterate_tensors(pending.batch):
             if self._streams.is_resident(tensor):
                 self._streams.record(tensor, current)
         self._in_use.append((pending.event, pending.host))
@@ -386,7 +386,7 @@ class _DeviceStreams:
         return tensor.device == self.device
 
 
-def _streams_of(device: torch.device) -> _DeviceStreams | None:
+def _find_streams(device: torch.device) -> _DeviceStreams | None:
     """The device's streams; None if torch has none for it, or they bring no gain."""
     if device.type in {"cpu", "meta", "mps"}:
         return None

@@ -56,7 +56,7 @@ class NativeTransform:
             return
         if not recognised.names:
             return
-        max_pixels = _max_pixels()  # Pillow limits pixels only, so the bytes that so many pixels take are allowed
+        max_pixels = _read_max_pixels()  # Pillow limits pixels only, so the bytes that so many pixels take are allowed
         decode = Decode(max_pixels=max_pixels, max_nbytes=16 * max_pixels)
         self.program = Pipeline([decode, *recognised.ops]).compile("image")
         self.is_random = any(op.random for op in recognised.ops)
@@ -91,7 +91,7 @@ def _to_pil(array: Array, encoded: bytes) -> PillowImage.Image:
     return image
 
 
-def _max_pixels() -> int:
+def _read_max_pixels() -> int:
     """The number of pixels above which Pillow raises, with its present settings."""
     from PIL import Image
 

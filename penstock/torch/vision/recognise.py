@@ -173,18 +173,18 @@ def _translate(step: Transform, image: ImageType) -> _Translation:
 # geometry
 
 
-def _resize(step: Transform, image: ImageType) -> _Translation:
+def _translate_resize(step: Transform, image: ImageType) -> _Translation:
     if step.size is None:
         raise _NotRecognisedError("size=None")
     size = step.size[0] if not isinstance(step.size, int) and len(step.size) == 1 else step.size
-    return (T.Resize(size, _filter(step, image), step.max_size),), image
+    return (T.Resize(size, _translate_filter(step, image), step.max_size),), image
 
 
-def _random_resized_crop(step: Transform, image: ImageType) -> _Translation:
-    return (T.RandomResizedCrop(tuple(step.size), step.scale, step.ratio, _filter(step, image)),), image
+def _translate_random_resized_crop(step: Transform, image: ImageType) -> _Translation:
+    return (T.RandomResizedCrop(tuple(step.size), step.scale, step.ratio, _translate_filter(step, image)),), image
 
 
-def _filter(step: Transform, image: ImageType) -> str:
+def _translate_filter(step: Transform, image: ImageType) -> str:
     """The name of the resampling filter, if torchvision's result for this type of image is penstock's."""
     mode = step.interpolation
     name = _PILLOW_NUMBERS.get(mode) if isinstance(mode, int) else InterpolationMode(mode).value
@@ -199,12 +199,12 @@ def _filter(step: Transform, image: ImageType) -> str:
     return name
 
 
-def _center_crop(step: Transform, image: ImageType) -> _Translation:
+def _translate_center_crop(step: Transform, image: ImageType) -> _Translation:
     return (T.CenterCrop(tuple(step.size)),), image
 
 
-def _random_crop(step: Transform, image: ImageType) -> _Translation:
-    size, padding = tuple(step.size), _sides(step)
+def _translate_random_crop(step: Transform, image: ImageType) -> _Translation:
+    size, padding = tuple(step.size), _read_padding(step)
     if not (padding or step.pad_if_needed):
         return (T.RandomCrop(size),), image
     mode = step.padding_mode
@@ -216,7 +216,7 @@ def _random_crop(step: Transform, image: ImageType) -> _Translation:
     return (T.RandomCrop(size, padding, step.pad_if_needed, fill, mode),), image
 
 
-def _sides(step: Transform) -> int | tuple[int, ...]:
+def _read_padding(step: Transform) -> int | tuple[int, ...]:
     """Padding in the order of v1: left, top, right, bottom. v2 stores left, right, top, bottom."""
     if type(step) is v2.RandomCrop and step.padding:
         left, right, top, bottom = step.padding
@@ -225,52 +225,52 @@ def _sides(step: Transform) -> int | tuple[int, ...]:
     return sides
 
 
-def _horizontal_flip(step: Transform, image: ImageType) -> _Translation:
+def _translate_horizontal_flip(step: Transform, image: ImageType) -> _Translation:
     return (T.HorizontalFlip(step.p),), image
 
 
-def _vertical_flip(step: Transform, image: ImageType) -> _Translation:
+def _translate_vertical_flip(step: Transform, image: ImageType) -> _Translation:
     return (T.VerticalFlip(step.p),), image
 
 
 # types and values
 
 
-def _to_tensor(step: Transform, image: ImageType) -> _Translation:
+def _translate_to_tensor(step: Transform, image: ImageType) -> _Translation:
     if image.kind != "pil":
-        return _unchanged(image, is_v2=type(step) is v2.ToTensor)
+        return _keep_tensor(image, is_v2=type(step) is v2.ToTensor)
     dtype = torch.get_default_dtype()
     if dtype != torch.float32:
         raise _NotRecognisedError(f"the default dtype is {dtype}")
     return (), ImageType("tensor", "float32")
 
 
-def _pil_to_tensor(step: Transform, image: ImageType) -> _Translation:
+def _translate_pil_to_tensor(step: Transform, image: ImageType) -> _Translation:
     if image.kind != "pil":
-        return _unchanged(image, is_v2=type(step) is v2.PILToTensor)
+        return _keep_tensor(image, is_v2=type(step) is v2.PILToTensor)
     return (), ImageType("tensor")
 
 
-def _unchanged(image: ImageType, *, is_v2: bool) -> _Translation:
+def _keep_tensor(image: ImageType, *, is_v2: bool) -> _Translation:
     """A tensor is passed to a transform that makes tensors: v2 returns it unchanged, v1 raises."""
     if not is_v2:
         raise _NotRecognisedError("it takes PIL images, got a tensor")
     return (), image
 
 
-def _to_image(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
+def _translate_to_image(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
     return (), replace(image, kind="image")
 
 
-def _to_pure_tensor(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
+def _translate_to_pure_tensor(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
     return (), replace(image, kind="tensor") if image.kind == "image" else image
 
 
-def _identity(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
+def _translate_identity(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
     return (), image
 
 
-def _to_dtype(step: Transform, image: ImageType) -> _Translation:
+def _translate_to_dtype(step: Transform, image: ImageType) -> _Translation:
     if image.kind == "pil":
         return (), image  # v2.ToDtype returns PIL images unchanged
     dtype = step.dtype
@@ -284,7 +284,7 @@ def _to_dtype(step: Transform, image: ImageType) -> _Translation:
     return _convert_dtype(dtype, image, scale=step.scale)
 
 
-def _convert_image_dtype(step: Transform, image: ImageType) -> _Translation:
+def _translate_convert_image_dtype(step: Transform, image: ImageType) -> _Translation:
     if image.kind == "pil":
         raise _NotRecognisedError("it takes tensors, got a PIL image")
     return _convert_dtype(step.dtype, image, scale=True)
@@ -301,7 +301,7 @@ def _convert_dtype(dtype: torch.dtype, image: ImageType, *, scale: bool) -> _Tra
     return (), replace(image, dtype=name)
 
 
-def _normalize(step: Transform, image: ImageType) -> _Translation:
+def _translate_normalize(step: Transform, image: ImageType) -> _Translation:
     if image.kind == "pil" or image.dtype == "uint8":
         raise _NotRecognisedError(f"it takes float tensors, got {image}")
     mean, std = ([float(v) for v in numbers] for numbers in (step.mean, step.std))
@@ -309,31 +309,31 @@ def _normalize(step: Transform, image: ImageType) -> _Translation:
 
 
 _TRANSLATORS: Final[dict[type, Callable[[Transform, ImageType], _Translation]]] = {
-    torch.nn.Identity: _identity,
-    v1.CenterCrop: _center_crop,
-    v1.ConvertImageDtype: _convert_image_dtype,
-    v1.Normalize: _normalize,
-    v1.PILToTensor: _pil_to_tensor,
-    v1.RandomCrop: _random_crop,
-    v1.RandomHorizontalFlip: _horizontal_flip,
-    v1.RandomResizedCrop: _random_resized_crop,
-    v1.RandomVerticalFlip: _vertical_flip,
-    v1.Resize: _resize,
-    v1.ToTensor: _to_tensor,
-    v2.CenterCrop: _center_crop,
-    v2.ConvertImageDtype: _convert_image_dtype,
-    v2.Identity: _identity,
-    v2.Normalize: _normalize,
-    v2.PILToTensor: _pil_to_tensor,
-    v2.RandomCrop: _random_crop,
-    v2.RandomHorizontalFlip: _horizontal_flip,
-    v2.RandomResizedCrop: _random_resized_crop,
-    v2.RandomVerticalFlip: _vertical_flip,
-    v2.Resize: _resize,
-    v2.ToDtype: _to_dtype,
-    v2.ToImage: _to_image,
-    v2.ToPureTensor: _to_pure_tensor,
-    v2.ToTensor: _to_tensor,
+    torch.nn.Identity: _translate_identity,
+    v1.CenterCrop: _translate_center_crop,
+    v1.ConvertImageDtype: _translate_convert_image_dtype,
+    v1.Normalize: _translate_normalize,
+    v1.PILToTensor: _translate_pil_to_tensor,
+    v1.RandomCrop: _translate_random_crop,
+    v1.RandomHorizontalFlip: _translate_horizontal_flip,
+    v1.RandomResizedCrop: _translate_random_resized_crop,
+    v1.RandomVerticalFlip: _translate_vertical_flip,
+    v1.Resize: _translate_resize,
+    v1.ToTensor: _translate_to_tensor,
+    v2.CenterCrop: _translate_center_crop,
+    v2.ConvertImageDtype: _translate_convert_image_dtype,
+    v2.Identity: _translate_identity,
+    v2.Normalize: _translate_normalize,
+    v2.PILToTensor: _translate_pil_to_tensor,
+    v2.RandomCrop: _translate_random_crop,
+    v2.RandomHorizontalFlip: _translate_horizontal_flip,
+    v2.RandomResizedCrop: _translate_random_resized_crop,
+    v2.RandomVerticalFlip: _translate_vertical_flip,
+    v2.Resize: _translate_resize,
+    v2.ToDtype: _translate_to_dtype,
+    v2.ToImage: _translate_to_image,
+    v2.ToPureTensor: _translate_to_pure_tensor,
+    v2.ToTensor: _translate_to_tensor,
 }
 
 _V1_TRANSFORMS: Final = frozenset(kind for kind in _TRANSLATORS if kind.__module__ == v1.__name__)

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from penstock.torch.device.batches import map_tensors, tensors_of, to_device  # noqa: E402  # it needs torch
+from penstock.torch.device.batches import iterate_tensors, map_tensors, to_device  # noqa: E402  # it needs torch
 
 META = torch.device("meta")
 
@@ -97,12 +97,12 @@ def test_every_tensor_of_a_nested_batch_is_moved_and_found() -> None:
         types.MappingProxyType({"d": torch.ones(14)}),
         torch.nn.utils.rnn.pack_sequence([torch.ones(15)]),
     ]
-    before = sorted(t.numel() for t in tensors_of(batch))
+    before = sorted(t.numel() for t in iterate_tensors(batch))
 
     moved = move(batch)
 
     assert before == sorted([1, *range(2, 16), 15])  # batch_sizes of the packed sequence is one too
-    after = list(tensors_of(moved))
+    after = list(iterate_tensors(moved))
     assert sorted(t.numel() for t in after) == before
     assert [t.numel() for t in after if t.device != META] == [15]  # ... and stays on the CPU, as torch has it
     assert [type(part) for part in moved[:-2]] == [type(part) for part in batch[:-2]]
@@ -154,7 +154,7 @@ def test_the_given_batch_is_left_as_it_was() -> None:
 def test_what_holds_no_tensor_stays_the_same_object(batch: Any) -> None:
     """Nothing is copied for nothing."""
     assert move(batch) is batch
-    assert list(tensors_of(batch)) == []
+    assert list(iterate_tensors(batch)) == []
 
 
 def test_containers_that_cannot_be_rebuilt_become_plain_ones() -> None:
@@ -192,7 +192,7 @@ def test_the_parts_of_sparse_tensors_are_found(layout: str) -> None:
     """Indices and values are what has memory."""
     eye = torch.eye(4).to_sparse(layout=getattr(torch, layout))
 
-    parts = list(tensors_of([eye]))
+    parts = list(iterate_tensors([eye]))
 
     assert len(parts) == (2 if layout == "sparse_coo" else 3)
     assert all(part.layout == torch.strided and part.untyped_storage().nbytes() for part in parts)
@@ -204,7 +204,7 @@ def test_the_parts_of_nested_tensors_are_found(layout: str) -> None:
     """The buffer of a nested tensor, and its offsets if it is jagged."""
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=getattr(torch, layout))
 
-    parts = list(tensors_of({"a": nested}))
+    parts = list(iterate_tensors({"a": nested}))
 
     assert sorted(part.numel() for part in parts)[-2:] == ([3, 5] if layout == "jagged" else [5])
     assert not any(part.is_nested for part in parts)
@@ -215,7 +215,7 @@ def test_cycles_end_and_shared_tensors_come_once() -> None:
     custom, tensor = Custom(torch.ones(1)), torch.ones(2)
     custom.x = [custom, tensor, tensor]
 
-    assert [t.numel() for t in tensors_of([custom, tensor])] == [2]
+    assert [t.numel() for t in iterate_tensors([custom, tensor])] == [2]
 
 
 def test_mapping_a_function_reaches_tensors_alone() -> None:

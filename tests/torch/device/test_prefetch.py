@@ -722,7 +722,7 @@ def test_it_is_not_pickled() -> None:
 def test_mps_and_the_cpu_have_no_streams_worth_while() -> None:
     """torch's streams of the CPU do nothing, and MPS has one queue."""
     for kind in ("cpu", "mps", "meta"):
-        assert prefetching._streams_of(torch.device(kind)) is None
+        assert prefetching._find_streams(torch.device(kind)) is None
 
 
 # on a device
