@@ -1,4 +1,4 @@
-"""Which transforms of torchvision's are recognised, as what, and where recognition ends."""
+"""Which of torchvision's transforms are recognised, as which ops, and where recognition ends."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ RECOGNISED: list[tuple[Any, list[str]]] = [
 
 @pytest.mark.parametrize(("transform", "ops"), RECOGNISED, ids=lambda value: type(value).__name__)
 def test_what_is_recognised(transform: Any, ops: list[str]) -> None:
-    """Each of torchvision's becomes its op with its own settings, and nothing is left over."""
+    """Each transform becomes its op with the same settings, and nothing remains."""
     found = recognise(transform)
 
     assert [repr(op) for op in found.ops] == ops
@@ -90,18 +90,18 @@ def test_what_is_recognised(transform: Any, ops: list[str]) -> None:
 
 
 class MyFlip(v1.RandomHorizontalFlip):  # type: ignore[misc]  # torchvision ships no types
-    """A user's own."""
+    """A user's subclass."""
 
 
 def hooked() -> Any:
-    """A transform with a hook on it."""
+    """A transform with a hook."""
     transform = v1.RandomHorizontalFlip()
     transform.register_forward_hook(lambda module, args, output: output)
     return transform
 
 
 def patched() -> Any:
-    """A transform with another method on it."""
+    """A transform with a replaced method."""
     transform = v2.CenterCrop(5)
     transform.transform = lambda inpt, params: inpt
     return transform
@@ -147,7 +147,7 @@ LEFT: list[tuple[list[Any], Any, str]] = [
 
 @pytest.mark.parametrize(("before", "transform", "reason"), LEFT)
 def test_what_is_left_as_it_is(before: list[Any], transform: Any, reason: str) -> None:
-    """What penstock would not do exactly alike ends the list, with the reason, and stays the very same object."""
+    """A transform that penstock would compute differently ends the list, with a reason, and is not changed."""
     last = v1.RandomHorizontalFlip()
 
     found = recognise(v1.Compose([*before, transform, last]))
@@ -159,7 +159,7 @@ def test_what_is_left_as_it_is(before: list[Any], transform: Any, reason: str) -
 
 
 def test_the_rest_is_given_what_torchvision_would_have_given() -> None:
-    """Behind the last recognised transform stands the type and dtype that it returns in torchvision."""
+    """The image type after the last recognised transform is torchvision's."""
     unknown = v1.Lambda(lambda value: value)
 
     found = {
@@ -175,7 +175,7 @@ def test_the_rest_is_given_what_torchvision_would_have_given() -> None:
 
 
 def test_another_default_dtype_is_left() -> None:
-    """ToTensor gives torch's default dtype: where that is not float32, it is left as it is."""
+    """ToTensor returns torch's default dtype, so it is not translated for another default dtype than float32."""
     torch.set_default_dtype(torch.float64)
     try:
         found = recognise(v1.ToTensor())
