@@ -66,6 +66,8 @@ def contact_sheet(
     ------
     ArgumentError
         If the store has no images, a number is not positive, or the file cannot be written.
+    StoreError
+        If the store cannot be opened or read.
     """
     if not isinstance(store, Store):
         with stores.open(store) as opened:

@@ -97,6 +97,13 @@ class Prefetcher:
     streams : object, optional
         A fake of the device's streams, for tests.
 
+    Raises
+    ------
+    AttributeError
+        From ``state_dict``, ``load_state_dict``, ``set_epoch`` and ``stats``, if the loader lacks the method.
+    NotImplementedError
+        From pickling.
+
     Notes
     -----
     The caller owns the tensors, and may use them on the stream that was current when the batch was returned. An

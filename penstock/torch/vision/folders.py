@@ -72,9 +72,8 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
 
         A ``target_transform`` is called once, to see whether it returns an int. If it raises, samples are collated.
         """
-        native = self._current_transform(
-            recompile=True
-        )  # a transform's attributes may have changed since the last epoch
+        # Compile again, because a transform's attributes may have changed since the last epoch.
+        native = self._current_transform(recompile=True)
         if native is None or native.spec is None or self._has_own_methods() or not self.samples:
             return None
         target = self.samples[0][1]

@@ -4,7 +4,7 @@
 
     Compose([RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor(), Normalize(mean, std), RandomErasing()])
              RandomResizedCrop       HorizontalFlip                       Normalize  ToLayout    │
-             └───────────────── ops, behind Decode ───────────────────────────────────────────┘  └ remaining: called
+             └───────────────── ops, after Decode ────────────────────────────────────────────┘  └ remaining: called
 
 Only torchvision's own classes are translated, by exact type, because a subclass may do anything. The type of the image
 (PIL image, tensor or ``tv_tensors.Image``, and its dtype) is followed through the transforms, because torchvision's
