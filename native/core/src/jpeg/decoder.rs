@@ -2,20 +2,20 @@
 
 use core::ops::Range;
 
-use super::color;
-use super::entropy::{Layout, PADDING, SLACK, WINDOW, Window};
-use super::header::Header;
-use super::huffman::Tables;
-use super::idct::BlockRow;
-use super::idct_scaled;
-use super::index::{Index, Kind};
-use super::markers::Color;
-use super::planes::{Cover, Part, Plane};
-use super::progressive::Progressive;
-use super::scale::Scale;
-use super::scan::Scan;
-use super::walk::Walk;
 use crate::error::Error;
+use crate::jpeg::entropy::huffman::Tables;
+use crate::jpeg::entropy::sequential::{Layout, PADDING, SLACK, WINDOW, Window};
+use crate::jpeg::format::header::Header;
+use crate::jpeg::format::markers::Color;
+use crate::jpeg::kernels::color;
+use crate::jpeg::kernels::idct::BlockRow;
+use crate::jpeg::kernels::idct_scaled;
+use crate::jpeg::planes::{Cover, Part, Plane};
+use crate::jpeg::scale::Scale;
+use crate::jpeg::scans::multi_scan::Progressive;
+use crate::jpeg::scans::scan_reader::Scan;
+use crate::jpeg::seek::mcu_reader::Walk;
+use crate::jpeg::seek::table::{Index, Kind};
 use crate::rows::RowSink;
 use crate::simd::{self, Level};
 

@@ -25,61 +25,22 @@
 //! Beside each `*_avx2` and `*_avx512` kernel stands the scalar one that specifies it. Whatever libjpeg would decode with a warning is
 //! [`crate::error::Error::Corrupt`] here: a decode that succeeds gives libjpeg's pixels.
 
-mod ahead;
-mod band;
-mod bits;
-mod coefficients;
-mod color;
-#[cfg(target_arch = "x86_64")]
-mod color_avx2;
-#[cfg(target_arch = "x86_64")]
-mod color_avx512;
 mod decoder;
 mod entropy;
-#[cfg(test)]
-mod entropy_tests;
-mod guide;
-mod header;
-mod huffman;
-mod huffman_code;
-mod idct;
-#[cfg(target_arch = "x86_64")]
-mod idct_avx2;
-#[cfg(target_arch = "x86_64")]
-mod idct_avx512;
-mod idct_scaled;
-#[cfg(target_arch = "x86_64")]
-mod idct_scaled_avx2;
-mod index;
-mod index_bytes;
-#[cfg(all(test, target_arch = "x86_64"))]
-mod kernel_tests;
-mod markers;
+mod format;
+mod kernels;
 mod planes;
-mod progressive;
+mod read_ahead;
 mod scale;
-mod scan;
-mod script;
-mod summary;
+mod scans;
+mod seek;
 mod transcode;
-#[cfg(test)]
-mod transcode_tests;
-mod unstuff;
-mod upsample;
-#[cfg(target_arch = "x86_64")]
-mod upsample_avx2;
-#[cfg(target_arch = "x86_64")]
-mod upsample_avx512;
-#[cfg(target_arch = "x86_64")]
-mod vector;
-mod walk;
-mod whole;
 
 pub use decoder::{Decoder, Region};
-pub use guide::{Found, Guide};
-pub use header::{Header, Limits};
-pub use index::{Index, Kind};
-pub use markers::{Color, Process};
+pub use format::header::{Header, Limits};
+pub use format::markers::{Color, Process};
+pub use format::summary::{Summary, inspect};
 pub use scale::Scale;
-pub use summary::{Summary, inspect};
+pub use seek::guide::{Found, Guide};
+pub use seek::table::{Index, Kind};
 pub use transcode::transcode_baseline;

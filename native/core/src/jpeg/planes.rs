@@ -3,13 +3,13 @@
 
 use core::ops::Range;
 
-use super::color;
-use super::decoder::Region;
-use super::header::{Component, Header};
-use super::idct;
-use super::scale::Scaled;
-use super::upsample::{self, Upsample};
 use crate::error::Error;
+use crate::jpeg::decoder::Region;
+use crate::jpeg::format::header::{Component, Header};
+use crate::jpeg::kernels::color;
+use crate::jpeg::kernels::idct;
+use crate::jpeg::kernels::upsample::{self, Upsample};
+use crate::jpeg::scale::Scaled;
 use crate::memory::grow;
 
 /// Samples before the first of each row: room for its left neighbour, and alignment.

@@ -1,8 +1,8 @@
 //! Reductions that the inverse DCT gives for nothing, and what becomes of a component at each: libjpeg's rules
 //! (`jpeg_calc_output_dimensions`, `jinit_upsampler`).
 
-use super::header::{Component, Header};
-use super::upsample::Upsample;
+use crate::jpeg::format::header::{Component, Header};
+use crate::jpeg::kernels::upsample::Upsample;
 
 /// Size of a decoded picture: each sample is the average of so many pixels across and down.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

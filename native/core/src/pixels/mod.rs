@@ -7,11 +7,5 @@
 pub mod adjust;
 pub mod blur;
 mod levels;
-#[cfg(target_arch = "x86_64")]
-mod levels_avx2;
-#[cfg(target_arch = "x86_64")]
-mod levels_avx512;
 pub mod mix;
 pub mod warp;
-#[cfg(target_arch = "x86_64")]
-mod warp_avx2;

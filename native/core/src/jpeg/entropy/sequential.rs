@@ -1,0 +1,365 @@
+//! Entropy decoding of unstuffed bytes: a run of whole MCUs, from a bit position and DC predictors, into coefficients
+//! (or past them). Knows nothing of markers, rows or regions; portable and safe.
+
+use crate::jpeg::entropy::huffman::{self, AcTable, DcTable, Entry, Tables};
+use crate::jpeg::format::header::Header;
+use crate::jpeg::format::markers::ZIGZAG;
+use crate::simd::Level;
+
+/// Unstuffed bytes at hand. A power of two, so that a mask replaces the bounds check of every load; valid data never reach
+/// the mask, others end up past the end of the data and are found out by their position.
+pub(crate) const WINDOW: usize = 8 * 1024;
+/// Bytes that must follow the data in a window, zeros at the end of an interval.
+pub(crate) const PADDING: usize = 32;
+/// i16s that must follow the last block of a coefficient buffer: blocks are written through a window of 256, so that an
+/// 8-bit index needs no bounds check.
+pub(crate) const SLACK: usize = 192;
+
+/// Bytes that a reader loads at once, and is at most ahead of the next bit.
+pub(crate) const LOAD: usize = 8;
+/// Bytes that a block may take, and those loaded ahead: a DC symbol of 27 bits and 63 AC symbols of 26.
+const MAX_BLOCK_BYTES: usize = (27 + 63 * 26usize).div_ceil(8) + LOAD;
+
+/// Natural position by zigzag position plus one (the position *after* the coefficient is at hand when it is stored).
+/// Past 64 (end of block, invalid symbols) 63, where nothing is stored but the 0 that a valid block has there then.
+static NATURAL_BEFORE: [u8; 1024] = {
+    let mut table = [63u8; 1024];
+    let mut k = 0;
+    while k < 64 {
+        table[k + 1] = ZIGZAG[k];
+        k += 1;
+    }
+    table
+};
+
+/// The bytes that entropy decoding reads.
+pub(crate) struct Window {
+    pub bytes: Box<[u8; WINDOW + PADDING]>,
+    /// Bytes of image data, from the start.
+    pub filled: usize,
+    /// The interval's data end with them.
+    pub ended: bool,
+}
+
+/// Tables and component of each block of an MCU.
+pub(crate) struct Layout<'t> {
+    slots: Vec<Slot<'t>>,
+}
+
+#[derive(Clone, Copy)]
+struct Slot<'t> {
+    dc: &'t DcTable,
+    ac: &'t AcTable,
+    component: usize,
+}
+
+impl<'t> Layout<'t> {
+    pub fn new(header: &Header<'_>, tables: &'t Tables) -> Self {
+        let mut slots = Vec::with_capacity(header.blocks_per_mcu);
+        for (component, c) in header.components().iter().enumerate() {
+            let slot = Slot {
+                dc: tables.dc(c.dc),
+                ac: tables.ac(c.ac),
+                component,
+            };
+            slots.extend(core::iter::repeat_n(slot, c.h * c.v));
+        }
+        Layout { slots }
+    }
+
+    pub fn blocks_per_mcu(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How far reading may have come for another MCU to be in the window for certain. Where the data end in it: for
+    /// another MCU to begin before their end, so that blocks that are declared but not there cost nothing.
+    fn limit(&self, window: &Window) -> usize {
+        if window.ended {
+            window.filled + LOAD
+        } else {
+            window.filled.saturating_sub(MAX_BLOCK_BYTES * self.slots.len())
+        }
+    }
+}
+
+/// Where entropy decoding stands: a position in the data, and what it has to remember.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cursor {
+    reader: Reader,
+    /// DC predictor of each component.
+    pub predictors: [i32; 3],
+}
+
+impl Cursor {
+    /// Position of the next bit.
+    pub fn position(&self) -> isize {
+        8 * self.reader.at as isize - (self.reader.count & 63) as isize
+    }
+
+    /// Bytes at the front of the data that are not needed any more.
+    pub fn spent(&self) -> usize {
+        self.reader.at
+    }
+
+    /// Tells that `bytes` were dropped from the front of the data.
+    pub fn rebase(&mut self, bytes: usize) {
+        self.reader.at -= bytes;
+    }
+
+    /// Passes over up to 7 bits of the first byte.
+    pub fn drop_bits(&mut self, window: &Window, bits: u8) {
+        self.reader.refill(&window.bytes);
+        self.reader.take(bits.into());
+    }
+}
+
+/// Bits of a window. Apart from the predictors, which are an array with an index: this is to live in registers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reader {
+    /// Next byte to be loaded.
+    at: usize,
+    /// Loaded bits, left-aligned.
+    bits: u64,
+    /// How many of them are known, in its low 6 bits; the others are not to be relied upon.
+    count: u64,
+}
+
+impl Reader {
+    /// Makes at least 56 bits known.
+    #[inline(always)]
+    fn refill(&mut self, window: &[u8; WINDOW + PADDING]) {
+        let start = self.at & (WINDOW - 1);
+        let next = window[start..]
+            .first_chunk()
+            .map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        self.bits |= next >> (self.count & 63);
+        self.at += (!self.count >> 3 & 7) as usize;
+        self.count |= 56;
+    }
+
+    #[inline(always)]
+    fn take(&mut self, bits: u64) {
+        self.bits <<= bits & 63;
+        self.count = self.count.wrapping_sub(bits);
+    }
+
+    /// The first symbol's value. A shift to the right by what is left: cheaper than a rotation by a variable.
+    #[inline(always)]
+    fn value(&self, total: u64, entry: &Entry) -> i16 {
+        let taken = self.bits >> (total.wrapping_neg() & 63);
+        entry.base.wrapping_add((taken as u16 & entry.mask) as i16)
+    }
+
+    /// A block's DC symbol, added to its predictor; false: invalid.
+    #[inline(always)]
+    fn dc(&mut self, slot: &Slot<'_>, predictor: &mut i32) -> bool {
+        let (total, entry) = slot.dc.look(self.bits);
+        *predictor = predictor.wrapping_add(i32::from(self.value(total, entry)));
+        self.take(total);
+        entry.advance == huffman::DC
+    }
+
+    /// Consumes the last AC symbols of a block, found at `first` and `second`; gives the position after the block.
+    #[inline(always)]
+    fn end_block(&mut self, table: &AcTable, entry: &Entry, first: usize, second: usize) -> usize {
+        if !(64..128).contains(&first) {
+            self.take(entry.total.into());
+            return second;
+        }
+        // the first symbol filled the block: the second belongs to the next one
+        self.take(table.first_total(self.bits, entry));
+        first
+    }
+}
+
+/// Decodes up to `used.len()` blocks (whole MCUs), as long as the window certainly holds what another MCU may take; tells
+/// how many. Where the data end in the window, it stops behind the MCU in which they do: the cursor is past them then.
+/// `coefficients` gets 64 each, in natural order, and is [`SLACK`] longer; `used` the number of zigzag positions in use.
+/// None: the data are corrupt.
+pub(crate) fn decode_blocks(
+    level: Level,
+    window: &Window,
+    layout: &Layout<'_>,
+    cursor: &mut Cursor,
+    coefficients: &mut [i16],
+    used: &mut [u8],
+) -> Option<usize> {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level is only ever one that the processor has.
+        Level::Avx2 | Level::Avx512 => unsafe { decode_blocks_bmi2(window, layout, cursor, coefficients, used) },
+        _ => decode_blocks_portable(window, layout, cursor, coefficients, used),
+    }
+}
+
+/// Passes over up to `count` blocks (whole MCUs), likewise: only the predictors change.
+pub(crate) fn skip_blocks(
+    level: Level,
+    window: &Window,
+    layout: &Layout<'_>,
+    cursor: &mut Cursor,
+    count: usize,
+) -> Option<usize> {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level is only ever one that the processor has.
+        Level::Avx2 | Level::Avx512 => unsafe { skip_blocks_bmi2(window, layout, cursor, count) },
+        _ => skip_blocks_portable(window, layout, cursor, count),
+    }
+}
+
+/// The portable code, compiled with the variable shifts of BMI2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,movbe")]
+fn decode_blocks_bmi2(
+    window: &Window,
+    layout: &Layout<'_>,
+    cursor: &mut Cursor,
+    coefficients: &mut [i16],
+    used: &mut [u8],
+) -> Option<usize> {
+    decode_blocks_portable(window, layout, cursor, coefficients, used)
+}
+
+/// The portable code, compiled with the variable shifts of BMI2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,movbe")]
+fn skip_blocks_bmi2(window: &Window, layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
+    skip_blocks_portable(window, layout, cursor, count)
+}
+
+/// Symbols that take a block to position `second` end it. Most ends are known by what a look-up tells first.
+#[inline(always)]
+fn ends(total: u64, second: usize) -> bool {
+    total & u64::from(huffman::ENDS) != 0 || second >= 64
+}
+
+/// Zigzag position after a block: 64 (full) or 129 to 191 (ended by a symbol); all else is corrupt.
+#[inline(always)]
+fn ends_well(k: usize) -> bool {
+    k == 64 || (129..192).contains(&k)
+}
+
+/// `$block!(slot, mcu, number)` for each block of one MCU after the other, as `$next` gives them. Written out for the usual
+/// samplings: branches of their own let the processor learn how the blocks of each component end.
+macro_rules! for_blocks {
+    (@ $next:expr, $block:ident, $($slot:ident $number:literal),+) => {
+        while let Some(mcu) = $next {
+            $($block!($slot, mcu, $number);)+
+        }
+    };
+    ($slots:expr, $next:expr, $block:ident) => {
+        match $slots {
+            [a] => for_blocks!(@ $next, $block, a 0),
+            [a, b, c] => for_blocks!(@ $next, $block, a 0, b 1, c 2),
+            [a, b, c, d] => for_blocks!(@ $next, $block, a 0, b 1, c 2, d 3),
+            [a, b, c, d, e, f] => for_blocks!(@ $next, $block, a 0, b 1, c 2, d 3, e 4, f 5),
+            slots => {
+                while let Some(mcu) = $next {
+                    for (number, slot) in slots.iter().enumerate() {
+                        $block!(slot, mcu, number);
+                    }
+                }
+            }
+        }
+    };
+}
+
+#[inline(always)]
+fn decode_blocks_portable(
+    window: &Window,
+    layout: &Layout<'_>,
+    cursor: &mut Cursor,
+    coefficients: &mut [i16],
+    used: &mut [u8],
+) -> Option<usize> {
+    let (bytes, limit) = (&*window.bytes, layout.limit(window));
+    let (mut at, mut predictors) = (cursor.reader, cursor.predictors);
+    let mut good = true;
+    let mut done = 0;
+    let mut mcus = used.chunks_exact_mut(layout.slots.len());
+    macro_rules! block {
+        ($slot:ident, $used:ident, $number:expr) => {
+            let block = coefficients.get_mut(64 * done..)?.first_chunk_mut::<256>()?;
+            done += 1;
+            block[..64].fill(0);
+            at.refill(bytes);
+            let predictor = &mut predictors[$slot.component];
+            good &= at.dc($slot, predictor);
+            block[0] = *predictor as i16;
+            let k = ac_block::<true>(bytes, $slot.ac, block, &mut at);
+            good &= ends_well(k);
+            $used[$number] = if k >= 128 { k as u8 & 127 } else { 64 };
+        };
+    }
+    for_blocks!(
+        &layout.slots[..],
+        if at.at <= limit { mcus.next() } else { None },
+        block
+    );
+    *cursor = Cursor { reader: at, predictors };
+    good.then_some(done)
+}
+
+/// A block's AC symbols, after its DC symbol, into `block` if they are to be kept; gives the position after the block.
+#[inline(always)]
+fn ac_block<const KEPT: bool>(
+    bytes: &[u8; WINDOW + PADDING],
+    table: &AcTable,
+    block: &mut [i16; 256],
+    reader: &mut Reader,
+) -> usize {
+    let mut at = *reader;
+    let mut k = 1;
+    macro_rules! symbols {
+        () => {
+            let (total, entry) = table.look(at.bits);
+            let first = k + usize::from(entry.advance);
+            let second = first + usize::from(entry.advance2);
+            if KEPT {
+                let value = at.value(total, entry);
+                block[NATURAL_BEFORE[second] as usize] = i16::from(entry.base2);
+                // stored last: it wins where there is no second symbol
+                block[NATURAL_BEFORE[first] as usize] = value;
+            }
+            if ends(total, second) {
+                k = at.end_block(table, entry, first, second);
+                break;
+            }
+            k = second;
+            at.take(total);
+        };
+    }
+    // 56 bits are enough for DC (27) and one lookup (26), or for two lookups
+    loop {
+        symbols!();
+        at.refill(bytes);
+        symbols!();
+        symbols!();
+        at.refill(bytes);
+        symbols!();
+    }
+    *reader = at;
+    k
+}
+
+#[inline(always)]
+fn skip_blocks_portable(window: &Window, layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
+    let (bytes, limit) = (&*window.bytes, layout.limit(window));
+    let (mut at, mut predictors) = (cursor.reader, cursor.predictors);
+    let mut good = true;
+    let mut done = 0;
+    let mut nowhere = [0; 256];
+    macro_rules! block {
+        ($slot:ident, $mcu:ident, $number:expr) => {
+            let ((), _) = ($mcu, $number);
+            at.refill(bytes);
+            good &= at.dc($slot, &mut predictors[$slot.component]);
+            good &= ends_well(ac_block::<false>(bytes, $slot.ac, &mut nowhere, &mut at));
+            done += 1;
+        };
+    }
+    for_blocks!(&layout.slots[..], (done < count && at.at <= limit).then_some(()), block);
+    *cursor = Cursor { reader: at, predictors };
+    good.then_some(done)
+}
