@@ -1,6 +1,6 @@
 //! Decodes JPEGs from memory on one thread and prints the time per image.
 //!
-//! `decode_bench [--scalar | --avx2] [--planar] [--rounds N] [--region SCALE | --crops] [--index rows|tiles|learn-rows|learn-tiles] FILE...`
+//! `decode_bench [--level scalar|avx2|avx512] [--planar] [--rounds N] [--region SCALE | --crops] [--index rows|tiles|learn-rows|learn-tiles] FILE...`
 //!
 //! `--crops`: one of each image's size as RandomResizedCrop draws it (0.08 to 1 of the area), the same on every run.
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use penstock_core::error::Error;
 use penstock_core::jpeg::{Decoder, Header, Index, Kind, Limits, Region};
 use penstock_core::rows::{RowSink, planar_row_len};
-use penstock_core::simd::{Level, detect};
+use penstock_core::simd::Available;
 
 const LIMITS: Limits = Limits::pixels(1 << 27);
 
@@ -122,7 +122,7 @@ fn decode(decoder: &mut Decoder, job: &Job, how: How, sinks: &mut (Interleaved, 
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut rounds, mut scale, mut crops, mut level, mut jobs) = (5u32, 1.0, false, detect(), vec![]);
+    let (mut rounds, mut scale, mut crops, mut level, mut jobs) = (5u32, 1.0, false, Available::best(), vec![]);
     let (mut index, mut seed) = (None, 1);
     let mut how = How {
         planar: false,
@@ -142,8 +142,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 "learn-tiles" => how.learn = Some(Kind::Tiles),
                 name => index = Some(Kind::named(name).ok_or("no such index")?),
             },
-            "--scalar" => level = Level::Scalar,
-            "--avx2" => level = Level::Avx2,
+            "--level" => level = Available::named(&value()?).ok_or("this processor has no such level")?,
             _ => files.push(argument),
         }
     }

@@ -8,7 +8,7 @@ use penstock_core::error::Error;
 use penstock_core::fill::{Failure, Filler, Geometry, Interleaved, Layout, Recipe, Row, Spent};
 use penstock_core::jpeg::{Guide, Header, Kind, Limits, Region, transcode_baseline};
 use penstock_core::resample::Filter;
-use penstock_core::simd::{Level, detect, levels};
+use penstock_core::simd::Available;
 
 #[path = "writer/mod.rs"]
 mod writer;
@@ -84,7 +84,7 @@ fn refusing<T>(refused: usize, make: impl FnOnce() -> T) -> (T, bool) {
 
 /// Refuses one request of `make` after the other, from a fresh filler each time: an error of that kind, or the same
 /// result where another way was found. Tells how many there were.
-fn refuse_each<T: PartialEq>(case: &str, level: Level, make: impl Fn(&mut Filler) -> Result<T, Failure>) -> usize {
+fn refuse_each<T: PartialEq>(case: &str, level: Available, make: impl Fn(&mut Filler) -> Result<T, Failure>) -> usize {
     let expected = make(&mut Filler::with_level(level));
     assert!(expected.is_ok(), "{case}: there is memory");
     for refused in 0.. {
@@ -164,7 +164,9 @@ fn whole([width, height]: [usize; 2], window: [usize; 2]) -> Geometry {
 fn every_large_allocation_may_be_refused() {
     let file = baseline(SHARED_SIZE);
     let header = Header::parse(&file, &Limits::NONE).expect("ours");
-    let index = Filler::with_level(detect()).index(&header, Kind::Rows).expect("good");
+    let index = Filler::with_level(Available::best())
+        .index(&header, Kind::Rows)
+        .expect("good");
     let index = index.to_bytes(&header);
     for index in [None, Some(&*index)] {
         let guide = Guide {
@@ -172,11 +174,11 @@ fn every_large_allocation_may_be_refused() {
             learn: None,
             threads: 2,
         };
-        assert!(refuse_each_of_filling(&file, guide, SHARED_SIZE, detect()) > 0);
+        assert!(refuse_each_of_filling(&file, guide, SHARED_SIZE, Available::best()) > 0);
     }
     for (size, level) in SIZES
         .into_iter()
-        .flat_map(|size| levels().iter().map(move |&level| (size, level)))
+        .flat_map(|size| Available::all().iter().map(move |&level| (size, level)))
     {
         let (baseline, progressive) = (baseline(size), progressive(size));
         assert!(refuse_each_of_filling(&baseline, Guide::default(), size, level) > 0);
@@ -187,7 +189,7 @@ fn every_large_allocation_may_be_refused() {
     }
 }
 
-fn refuse_each_of_filling(file: &[u8], guide: Guide<'_>, size: [usize; 2], level: Level) -> usize {
+fn refuse_each_of_filling(file: &[u8], guide: Guide<'_>, size: [usize; 2], level: Available) -> usize {
     let [width, height] = size;
     let case = format!("{size:?} at {level:?}, {} threads", guide.threads);
     let mut count = refuse_each(&format!("{case}, decoded"), level, |filler| {
@@ -220,7 +222,7 @@ fn refuse_each_of_filling(file: &[u8], guide: Guide<'_>, size: [usize; 2], level
     count
 }
 
-fn refuse_each_of_pixels(size: [usize; 2], level: Level) -> usize {
+fn refuse_each_of_pixels(size: [usize; 2], level: Available) -> usize {
     let [width, height] = size;
     let pixels = vec![7; 3 * width * height];
     refuse_each(&format!("pixels of {size:?} at {level:?}"), level, |filler| {

@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use penstock_core::fill::{Affine, Failure, Filler, Geometry, Interleaved, Layout, Recipe, Row, Spent};
 use penstock_core::jpeg::{Guide, Header, Kind, Limits, Region};
 use penstock_core::resample::Filter;
-use penstock_core::simd::{Level, levels};
+use penstock_core::simd::Available;
 
 #[path = "../../core/tests/writer/mod.rs"]
 mod writer;
@@ -231,20 +231,20 @@ fn run(image: &[u8], whole: bool, mut choices: Choices<'_>) {
         .filter(|_| whole && choices.byte() % 2 == 0)
         .map(|header| {
             let kind = choices.one_of(&[Kind::Rows, Kind::Tiles]);
-            let index = Filler::with_level(Level::Scalar)
+            let index = Filler::with_level(Available::SCALAR)
                 .index(header, kind)
                 .expect("a good image");
             index.to_bytes(header)
         });
-    let expected = case.fill(&mut Filler::with_level(Level::Scalar), image, Guide::default());
+    let expected = case.fill(&mut Filler::with_level(Available::SCALAR), image, Guide::default());
     assert!(!whole || !matches!(expected, Err(Failure::Image(_))), "a good image");
     if let (Ok(expected), Ok(header)) = (&expected, &header)
         && case.recipe.quality.is_infinite()
-        && let Some(row) = case.fill_decoded(&mut Filler::with_level(Level::Scalar), header)
+        && let Some(row) = case.fill_decoded(&mut Filler::with_level(Available::SCALAR), header)
     {
         assert_eq!(&row, expected, "decoded first: {:?}", case.columns);
     }
-    for &level in levels() {
+    for &level in Available::all() {
         let mut filler = Filler::with_level(level);
         for threads in [1, case.threads, 1] {
             let guide = Guide {

@@ -11,7 +11,7 @@
 
 mod bands;
 mod geometry;
-mod lines;
+pub mod lines;
 mod row;
 
 use std::cell::RefCell;
@@ -21,9 +21,9 @@ use crate::error::Error;
 use crate::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region, Scale};
 use crate::resample::{Filter, Resampler};
 use crate::rows::RowSink;
-use crate::simd::Level;
+use crate::simd::Available;
 pub use geometry::Geometry;
-pub use lines::{Affine, Lines};
+pub use lines::Affine;
 use row::Writer;
 pub use row::{Layout, Row};
 
@@ -87,7 +87,7 @@ pub struct Interleaved<'a> {
 
 /// Fills rows, one image after another.
 pub struct Filler {
-    level: Level,
+    level: Available,
     decoder: Decoder,
     resampler: Resampler,
     writer: Writer,
@@ -95,7 +95,7 @@ pub struct Filler {
 
 impl Filler {
     /// Kernels of the given level, or the best below it that this processor has.
-    pub fn with_level(level: Level) -> Self {
+    pub fn with_level(level: Available) -> Self {
         Self {
             level,
             decoder: Decoder::with_level(level),
@@ -199,7 +199,7 @@ impl Filler {
             if image.channels == 1 {
                 r[..line.len()].copy_from_slice(line);
             } else {
-                self.writer.lines().deinterleave(line, [r, g, b]);
+                lines::deinterleave(self.level, line, [r, g, b]);
             }
             self.resampler.done(y + 1);
         }
@@ -270,9 +270,9 @@ fn begin(
 ///
 /// # Panics
 /// If `f` calls this function again.
-pub fn with_filler<R>(level: Level, f: impl FnOnce(&mut Filler) -> R) -> R {
+pub fn with_filler<R>(level: Available, f: impl FnOnce(&mut Filler) -> R) -> R {
     thread_local! {
-        static FILLER: RefCell<Option<(Level, Filler)>> = const { RefCell::new(None) };
+        static FILLER: RefCell<Option<(Available, Filler)>> = const { RefCell::new(None) };
     }
     FILLER.with_borrow_mut(|kept| match kept {
         Some((made_for, filler)) if *made_for == level => f(filler),

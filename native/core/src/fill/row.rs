@@ -6,9 +6,9 @@
 //!
 //! The picture is whole and has its size: nothing is decoded or resized here, and nothing fails.
 
-use super::{Affine, Geometry, Lines, Recipe};
+use super::{Affine, Geometry, Recipe, lines};
 use crate::resample::Picture;
-use crate::simd::Level;
+use crate::simd::Available;
 
 /// How a row's three axes are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Row<'_> {
 
 /// Writes pictures as rows of a batch.
 pub(super) struct Writer {
-    lines: Lines,
+    level: Available,
     framed: [Vec<u8>; 3],
     mirrored: [Vec<u8>; 3],
     interleaved: Vec<u8>,
@@ -56,18 +56,13 @@ pub(super) struct Writer {
 
 impl Writer {
     /// With lines of the given level.
-    pub(super) fn new(level: Level) -> Self {
+    pub(super) fn new(level: Available) -> Self {
         Self {
-            lines: Lines::new(level),
+            level,
             framed: [const { Vec::new() }; 3],
             mirrored: [const { Vec::new() }; 3],
             interleaved: Vec::new(),
         }
-    }
-
-    /// The kernels it writes with.
-    pub(super) fn lines(&self) -> Lines {
-        self.lines
     }
 
     /// Writes a picture that lies in bands, from top to bottom.
@@ -89,9 +84,9 @@ impl Writer {
             for (plane, y) in (0..planes).flat_map(|plane| (0..height).map(move |y| (plane, y))) {
                 let mut line = frame.line(bands, plane, source(y), fr);
                 if geometry.flip_x {
-                    line = mirror(self.lines, line, &mut self.mirrored[0]);
+                    line = mirror(self.level, line, &mut self.mirrored[0]);
                 }
-                put(self.lines, line, (plane * height + y) * width, Some(plane), &mut row);
+                put(self.level, line, (plane * height + y) * width, Some(plane), &mut row);
             }
             return;
         }
@@ -103,15 +98,15 @@ impl Writer {
             let mut b = frame.line(bands, 2, from, fb);
             if geometry.flip_x {
                 let [mr, mg, mb] = &mut self.mirrored;
-                r = mirror(self.lines, r, mr);
-                g = mirror(self.lines, g, mg);
-                b = mirror(self.lines, b, mb);
+                r = mirror(self.level, r, mr);
+                g = mirror(self.level, g, mg);
+                b = mirror(self.level, b, mb);
             }
             if let Row::U8(out) = &mut row {
-                self.lines.interleave([r, g, b], &mut out[3 * y * width..][..3 * width]);
+                lines::interleave(self.level, [r, g, b], &mut out[3 * y * width..][..3 * width]);
             } else {
-                self.lines.interleave([r, g, b], &mut self.interleaved);
-                put(self.lines, &self.interleaved, 3 * y * width, None, &mut row);
+                lines::interleave(self.level, [r, g, b], &mut self.interleaved);
+                put(self.level, &self.interleaved, 3 * y * width, None, &mut row);
             }
         }
     }
@@ -154,18 +149,18 @@ fn banded(bands: &[Picture], plane: usize, mut y: usize) -> &[u8] {
     &[]
 }
 
-fn mirror<'a>(lines: Lines, line: &[u8], mirrored: &'a mut Vec<u8>) -> &'a [u8] {
+fn mirror<'a>(level: Available, line: &[u8], mirrored: &'a mut Vec<u8>) -> &'a [u8] {
     mirrored.resize(line.len(), 0);
-    lines.reverse(line, mirrored);
+    lines::reverse(level, line, mirrored);
     mirrored
 }
 
 /// Writes a line from element `at` on, of one channel or of all in turn.
-fn put(lines: Lines, line: &[u8], at: usize, channel: Option<usize>, row: &mut Row<'_>) {
+fn put(level: Available, line: &[u8], at: usize, channel: Option<usize>, row: &mut Row<'_>) {
     let of = |affine: &Affine| channel.map_or(*affine, |c| affine.channel(c));
     match row {
         Row::U8(out) => out[at..][..line.len()].copy_from_slice(line),
-        Row::F16(out, affine) => lines.normalise_f16(line, &of(affine), &mut out[at..][..line.len()]),
-        Row::F32(out, affine) => lines.normalise_f32(line, &of(affine), &mut out[at..][..line.len()]),
+        Row::F16(out, affine) => lines::normalise_f16(level, line, &of(affine), &mut out[at..][..line.len()]),
+        Row::F32(out, affine) => lines::normalise_f32(level, line, &of(affine), &mut out[at..][..line.len()]),
     }
 }

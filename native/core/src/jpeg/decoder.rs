@@ -17,7 +17,7 @@ use crate::jpeg::scans::scan_reader::Scan;
 use crate::jpeg::seek::mcu_reader::Walk;
 use crate::jpeg::seek::table::{Index, Kind};
 use crate::rows::RowSink;
-use crate::simd::{self, Level};
+use crate::simd::Available;
 
 /// Blocks decoded before they are transformed: few enough to stay in the first-level cache beside the tables.
 const RUN_BLOCKS: usize = 72;
@@ -63,7 +63,7 @@ impl Region {
 
 /// Decodes one image after another, keeping its tables and buffers.
 pub struct Decoder {
-    pub(super) level: Level,
+    pub(super) level: Available,
     pub(super) tables: Tables,
     pub(super) window: Window,
     coefficients: Box<[i16; 64 * RUN_BLOCKS + SLACK]>,
@@ -82,13 +82,13 @@ impl Default for Decoder {
 impl Decoder {
     /// A decoder that uses the best kernels of this processor.
     pub fn new() -> Self {
-        Self::with_level(simd::detect())
+        Self::with_level(Available::best())
     }
 
     /// A decoder that uses at most the kernels of `level`.
-    pub fn with_level(level: Level) -> Self {
+    pub fn with_level(level: Available) -> Self {
         Decoder {
-            level: level.available(),
+            level,
             tables: Tables::new(),
             window: Window {
                 bytes: Box::new([0; WINDOW + PADDING]),
@@ -226,7 +226,7 @@ impl Decoder {
 
 /// From coefficients to rows of the sink, one MCU row at a time.
 pub(super) struct Strips<'a> {
-    pub level: Level,
+    pub level: Available,
     pub header: &'a Header<'a>,
     pub region: Region,
     pub cover: &'a Cover,

@@ -165,7 +165,7 @@ impl Plane {
     }
 
     /// Row `y` of the picture at the component's samples, from pixel `x` on, `width` pixels at full size.
-    pub fn pixels(&mut self, level: crate::simd::Level, part: &Part, x: usize, y: usize, width: usize) -> &[u8] {
+    pub fn pixels(&mut self, level: crate::simd::Available, part: &Part, x: usize, y: usize, width: usize) -> &[u8] {
         let Scaled {
             across, down, upsample, ..
         } = part.scaled;

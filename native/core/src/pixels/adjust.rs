@@ -8,9 +8,9 @@
 //! Steps that look up each level alone are merged into one table a channel. Between steps everything is rounded to
 //! levels, as if each were applied to a whole picture: so that merging and blocks change nothing.
 
-use super::levels::{Levels, STEP, Table, scalar::blended};
-use crate::fill::Lines;
-use crate::simd::Level;
+use super::values::{self, STEP, Table, scalar::blended};
+use crate::fill::lines;
+use crate::simd::Available;
 
 /// A step, with what it is called in `penstock.transforms`. Factors are finite.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,9 +67,8 @@ struct Statistics {
 ///
 /// # Panics
 /// If lengths differ or are not whole pixels.
-pub fn adjust(image: &[u8], channels: usize, steps: &[Step], out: &mut [u8], level: Level) {
+pub fn adjust(image: &[u8], channels: usize, steps: &[Step], out: &mut [u8], level: Available) {
     assert!(image.len() == out.len() && (channels == 1 || channels == 3) && image.len().is_multiple_of(channels));
-    let kernels = (Levels::new(level), Lines::new(level));
     let (mut stages, mut rest, mut fresh) = (Vec::new(), steps, true);
     loop {
         let ready = rest
@@ -82,7 +81,7 @@ pub fn adjust(image: &[u8], channels: usize, steps: &[Step], out: &mut [u8], lev
         let next = rest.get(ready);
         let wanted = next.map_or(Wanted::Nothing, |step| step.wants());
         let written = next.is_none() || !stages.is_empty();
-        let statistics = Pass::new(channels, &stages, wanted, kernels).run(fresh.then_some(image), out, written);
+        let statistics = Pass::new(channels, &stages, wanted, level).run(fresh.then_some(image), out, written);
         fresh &= !written;
         let Some(next) = next else { return };
         stages.clear();
@@ -189,15 +188,14 @@ struct Pass<'a> {
     channels: usize,
     stages: &'a [Stage],
     wanted: Wanted,
-    levels: Levels,
-    lines: Lines,
+    level: Available,
     statistics: Statistics,
     planes: [[u8; BLOCK]; 3],
     luma: [u8; BLOCK],
 }
 
 impl<'a> Pass<'a> {
-    fn new(channels: usize, stages: &'a [Stage], wanted: Wanted, (levels, lines): (Levels, Lines)) -> Self {
+    fn new(channels: usize, stages: &'a [Stage], wanted: Wanted, level: Available) -> Self {
         // one table for all channels: which is which does not matter
         let alike = |stage: &Stage| matches!(stage, Stage::Lookup(t) if t[0] == t[1] && t[0] == t[2]);
         let flat = wanted == Wanted::Nothing && stages.iter().all(alike);
@@ -205,8 +203,7 @@ impl<'a> Pass<'a> {
             channels: if flat { 1 } else { channels },
             stages,
             wanted,
-            levels,
-            lines,
+            level,
             statistics: Statistics {
                 luma: 0,
                 limits: [[u8::MAX, u8::MIN]; 3],
@@ -225,7 +222,7 @@ impl<'a> Pass<'a> {
             let [r, g, b] = self.planes.each_mut().map(|plane| &mut plane[..count]);
             let line = image.map_or(&*out, |image| &image[i * bytes..][..out.len()]);
             if self.channels == 3 {
-                self.lines.deinterleave(line, [r, g, b]);
+                lines::deinterleave(self.level, line, [r, g, b]);
             } else {
                 r.copy_from_slice(line);
             }
@@ -236,7 +233,7 @@ impl<'a> Pass<'a> {
             }
             let [r, g, b] = self.planes.each_ref().map(|plane| &plane[..count]);
             if self.channels == 3 {
-                self.lines.interleave([r, g, b], out);
+                lines::interleave(self.level, [r, g, b], out);
             } else {
                 out.copy_from_slice(r);
             }
@@ -252,20 +249,18 @@ impl<'a> Pass<'a> {
             match stage {
                 Stage::Lookup(tables) => {
                     for (plane, table) in planes.iter_mut().zip(tables.iter()).take(self.channels) {
-                        self.levels.lookup(plane, table);
+                        values::lookup(self.level, plane, table);
                     }
                 }
                 Stage::Saturation(factor) => {
-                    self.levels.luma(planes.each_ref().map(|plane| &**plane), luma);
+                    values::luma(self.level, planes.each_ref().map(|plane| &**plane), luma);
                     for plane in &mut planes {
-                        self.levels.blend(luma, plane, *factor);
+                        values::blend(self.level, luma, plane, *factor);
                     }
                 }
-                Stage::Hue(turn) => self
-                    .levels
-                    .rotate_hue(planes.each_mut().map(|plane| &mut **plane), *turn),
+                Stage::Hue(turn) => values::rotate_hue(self.level, planes.each_mut().map(|plane| &mut **plane), *turn),
                 Stage::Gray => {
-                    self.levels.luma(planes.each_ref().map(|plane| &**plane), luma);
+                    values::luma(self.level, planes.each_ref().map(|plane| &**plane), luma);
                     for plane in &mut planes {
                         plane.copy_from_slice(luma);
                     }
@@ -282,7 +277,7 @@ impl<'a> Pass<'a> {
                 if self.channels == 3 {
                     let padded = count.next_multiple_of(STEP);
                     let planes = self.planes.each_ref().map(|plane| &plane[..padded]);
-                    self.levels.luma(planes, &mut self.luma[..padded]);
+                    values::luma(self.level, planes, &mut self.luma[..padded]);
                     luma = &self.luma[..count];
                 }
                 self.statistics.luma += luma.iter().map(|level| u64::from(*level)).sum::<u64>();

@@ -6,6 +6,6 @@
 
 pub mod adjust;
 pub mod blur;
-mod levels;
 pub mod mix;
+mod values;
 pub mod warp;

@@ -2,6 +2,7 @@
 
 use super::near::{self, Aligned, GROUP_SPARE, LOW_BITS, LobedGroup};
 use super::taps::Taps;
+use crate::simd::avx2::{load_words, load32, store_words};
 use core::arch::x86_64::*;
 
 /// Panics unless `rows` holds `n` readable bytes behind each offset (our own invariant: the caller pads rows).
@@ -45,12 +46,11 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
         let (c, d) = (_mm256_sra_epi32(c, drop), _mm256_sra_epi32(d, drop));
         // pixels 0..8 | 16..24 and 8..16 | 24..32
         let (even, odd) = (_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
-        // SAFETY: `out` is 32 values long
-        unsafe {
-            let at: *mut __m256i = out.as_mut_ptr().cast();
-            _mm256_storeu_si256(at, _mm256_permute2x128_si256::<0x20>(even, odd));
-            _mm256_storeu_si256(at.add(1), _mm256_permute2x128_si256::<0x31>(even, odd));
-        }
+        let [first, second] = out.as_chunks_mut().0 else {
+            unreachable!("two halves")
+        };
+        store_words(first, _mm256_permute2x128_si256::<0x20>(even, odd));
+        store_words(second, _mm256_permute2x128_si256::<0x31>(even, odd));
     }
 }
 
@@ -122,10 +122,10 @@ unsafe fn near_lines(lines: Lines, horizontal: &near::Convex, drop: u32) {
     let half = _mm256_set1_epi32(1 << (drop - 1));
     let drop = _mm_cvtsi32_si128(drop as i32);
     for (block, group) in horizontal.groups.iter().enumerate() {
-        // SAFETY: arrays of 32 bytes, and the caller's promise: eight values from tap 0 or 2 on
+        let shuffle = load32(&group.shuffle);
+        let weights = [load_words(&group.weights[0]), load_words(&group.weights[1])];
+        // SAFETY: the caller's promise: eight values from tap 0 or 2 on
         unsafe {
-            let shuffle = _mm256_loadu_si256(group.shuffle.as_ptr().cast());
-            let weights = group.weights.map(|weights| _mm256_loadu_si256(weights.as_ptr().cast()));
             for plane in 0..lines.planes {
                 let (line, out) = lines.plane(plane);
                 let products = |pair: usize| {
@@ -161,15 +161,12 @@ unsafe fn far_lines<const EIGHTS: usize>(lines: Lines, horizontal: &near::Convex
             let mut sums = [_mm256_setzero_si256(); 4];
             for (eight, Aligned(weights)) in pairs.iter().enumerate() {
                 for (i, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: the caller's promise; an array of 32 bytes
-                    let products = unsafe {
+                    // SAFETY: the caller's promise
+                    let values = unsafe {
                         let at = |i: usize| _mm_loadu_si128(line.add(starts[i] as usize + 8 * eight).cast());
-                        _mm256_madd_epi16(
-                            _mm256_set_m128i(at(i + 4), at(i)),
-                            _mm256_loadu_si256(weights[i].as_ptr().cast()),
-                        )
+                        _mm256_set_m128i(at(i + 4), at(i))
                     };
-                    *sum = _mm256_add_epi32(*sum, products);
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(values, load_words(&weights[i])));
                 }
             }
             let [a, b, c, d] = sums;
@@ -240,17 +237,16 @@ pub fn horizontal_lobed(line: &[u8], horizontal: &near::Lobed, out: &mut [u8]) {
 #[target_feature(enable = "avx2")]
 unsafe fn lobed_sums(line: *const u8, group: &LobedGroup, weights: &[[[i16; 16]; 2]]) -> __m256i {
     let (mut high, mut low) = (_mm256_setzero_si256(), _mm256_setzero_si256());
-    // SAFETY: arrays of 32 bytes, and the caller's promise
-    unsafe {
-        let shuffle = _mm256_loadu_si256(group.shuffle.as_ptr().cast());
-        for (pair, [high_weights, low_weights]) in weights.iter().enumerate() {
+    let shuffle = load32(&group.shuffle);
+    for (pair, [high_weights, low_weights]) in weights.iter().enumerate() {
+        // SAFETY: the caller's promise
+        let values = unsafe {
             let at = |base: usize| _mm_loadu_si128(line.add(base + 2 * pair).cast());
-            let values = _mm256_shuffle_epi8(_mm256_set_m128i(at(group.bases[1]), at(group.bases[0])), shuffle);
-            let high_weights = _mm256_loadu_si256(high_weights.as_ptr().cast());
-            let low_weights = _mm256_loadu_si256(low_weights.as_ptr().cast());
-            high = _mm256_add_epi32(high, _mm256_madd_epi16(values, high_weights));
-            low = _mm256_add_epi32(low, _mm256_madd_epi16(values, low_weights));
-        }
+            _mm256_set_m128i(at(group.bases[1]), at(group.bases[0]))
+        };
+        let values = _mm256_shuffle_epi8(values, shuffle);
+        high = _mm256_add_epi32(high, _mm256_madd_epi16(values, load_words(high_weights)));
+        low = _mm256_add_epi32(low, _mm256_madd_epi16(values, load_words(low_weights)));
     }
     // modulo 2^32, as all of it: only the total need fit
     _mm256_add_epi32(_mm256_slli_epi32::<{ LOW_BITS as i32 }>(high), low)

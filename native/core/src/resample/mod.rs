@@ -33,8 +33,7 @@ mod taps;
 use crate::error::Error;
 use crate::memory::{grow, reserve};
 use crate::rows::{ROW_SPARE, planar_row_len};
-use crate::simd::Level;
-use kernels::Kernels;
+use crate::simd::Available;
 pub use planar::Picture;
 use planar::Ring;
 pub use taps::{Axis, Filter};
@@ -97,7 +96,7 @@ impl Mode {
 /// [`done`](Self::done) once it is complete; then [`picture`](Self::picture).
 #[derive(Debug)]
 pub struct Resampler {
-    kernels: Kernels,
+    level: Available,
     mode: Mode,
     /// Taps of the two axes.
     convex: (near::Convex, Taps<i16>),
@@ -120,9 +119,9 @@ pub struct Resampler {
 
 impl Resampler {
     /// Kernels of the given level, or the best below it that this processor has; all give the same pixels.
-    pub fn with_level(level: Level) -> Self {
+    pub fn with_level(level: Available) -> Self {
         Self {
-            kernels: Kernels::new(level),
+            level,
             mode: Mode::Copy,
             convex: Default::default(),
             lobed: Default::default(),
@@ -167,7 +166,7 @@ impl Resampler {
             },
             Mode::Convex => {
                 let (h, v) = &mut self.convex;
-                h.prepare(filter, x, self.kernels.level())?;
+                h.prepare(filter, x, self.level)?;
                 v.prepare(filter, y)?;
                 reserve(&mut self.offsets, v.stride)?;
                 let h = &h.taps;
@@ -261,14 +260,21 @@ impl Resampler {
             for plane in 0..self.picture.planes {
                 let rows = &self.source.bytes[plane * self.source.stride..];
                 let line = &mut self.line[plane * self.line_stride..][..self.source.stride - ROW_SPARE];
-                self.kernels
-                    .vertical_convex(rows, &self.offsets, weights, v.shift - fraction, line);
+                kernels::vertical_convex(self.level, rows, &self.offsets, weights, v.shift - fraction, line);
             }
             let (planes, plane_stride) = (self.picture.planes, self.picture.stride * self.picture.height);
             let out = &mut self.picture.pixels[self.made * self.picture.stride..];
             let drop = h.taps.shift + fraction;
-            self.kernels
-                .horizontal_convex(&self.line, self.line_stride, h, drop, out, plane_stride, planes);
+            kernels::horizontal_convex(
+                self.level,
+                &self.line,
+                self.line_stride,
+                h,
+                drop,
+                out,
+                plane_stride,
+                planes,
+            );
             self.made += 1;
         }
     }
@@ -277,15 +283,14 @@ impl Resampler {
         let ((h, v), planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
         for (plane, out) in self.narrowed.rows_mut(y).into_iter().take(planes).enumerate() {
             let line = &self.source.bytes[self.source.offset(y) + plane * stride..][..stride];
-            self.kernels.horizontal_lobed(line, h, out);
+            kernels::horizontal_lobed(self.level, line, h, out);
         }
         while let Some(weights) = v.complete(self.made, y) {
             gather_offsets(&self.narrowed, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
                 let rows = &self.narrowed.bytes[plane * self.narrowed.stride..];
                 let blocks = out.len() - ROW_SPARE;
-                self.kernels
-                    .vertical_lobed(rows, &self.offsets, weights, &mut out[..blocks]);
+                kernels::vertical_lobed(self.level, rows, &self.offsets, weights, &mut out[..blocks]);
             }
             self.made += 1;
         }
@@ -298,9 +303,14 @@ impl Resampler {
             for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
                 let line = &mut self.clipped_line[..stride];
                 let rows = &self.source.bytes[plane * stride..];
-                self.kernels
-                    .vertical_lobed(rows, &self.offsets, weights, &mut line[..stride - ROW_SPARE]);
-                self.kernels.horizontal_lobed(line, h, out);
+                kernels::vertical_lobed(
+                    self.level,
+                    rows,
+                    &self.offsets,
+                    weights,
+                    &mut line[..stride - ROW_SPARE],
+                );
+                kernels::horizontal_lobed(self.level, line, h, out);
             }
             self.made += 1;
         }

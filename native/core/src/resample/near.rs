@@ -10,6 +10,8 @@
 use super::taps::{Axis, Filter, Taps};
 use crate::error::Error;
 use crate::memory::reserve;
+use crate::simd::Available;
+#[cfg(target_arch = "x86_64")]
 use crate::simd::Level;
 
 /// Values that a kernel may read from a group's base on, beyond those of its taps.
@@ -57,7 +59,7 @@ pub struct Windows {
     /// First value of each window.
     pub bases: Vec<usize>,
     /// Where its values go.
-    pub places: Vec<Aligned<[u16; WINDOW]>>,
+    pub places: Vec<Aligned<[i16; WINDOW]>>,
     /// Their weights in every step.
     pub weights: Vec<Aligned<[i16; WINDOW]>>,
 }
@@ -99,7 +101,7 @@ impl Windows {
             // value `i` of a window is tap `tap(i)` of output `output(i)`
             let (output, tap) = (|i: usize| i / 2 % OUTPUTS, |i: usize| i / 2 / OUTPUTS * 2 + i % 2);
             windows.bases.push(base as usize);
-            let place = |i: usize| (offsets[output(i)] + tap(i)) as u16;
+            let place = |i: usize| (offsets[output(i)] + tap(i)) as i16;
             windows.places.push(Aligned(std::array::from_fn(place)));
             reserve(&mut windows.weights, windows.steps)?;
             for step in 0..windows.steps {
@@ -121,7 +123,7 @@ impl Windows {
 
 impl Convex {
     /// `level`: of the kernels.
-    pub fn prepare(&mut self, filter: Filter, axis: Axis, level: Level) -> Result<(), Error> {
+    pub fn prepare(&mut self, filter: Filter, axis: Axis, level: Available) -> Result<(), Error> {
         if !self.taps.prepare(filter, axis)? {
             return Ok(());
         }
@@ -132,26 +134,33 @@ impl Convex {
         arranged
     }
 
-    fn arrange(&mut self, level: Level) -> Result<(), Error> {
-        let (starts, weights) = (self.taps.starts.as_chunks().0, self.taps.weights.as_chunks().0);
+    fn arrange(&mut self, level: Available) -> Result<(), Error> {
         self.groups.clear();
         self.pairs.clear();
-        self.windows = match level {
-            Level::Avx512 => Windows::of(&self.taps)?,
-            _ => None,
-        };
-        if level == Level::Scalar || self.windows.is_some() {
-            return Ok(());
+        self.windows = None;
+        match level.level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                self.windows = Windows::of(&self.taps)?;
+                match self.windows {
+                    Some(_) => Ok(()),
+                    None => self.arrange_groups(),
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => self.arrange_groups(),
+            _ => Ok(()),
         }
+    }
+
+    fn arrange_groups(&mut self) -> Result<(), Error> {
+        let (starts, weights) = (self.taps.starts.as_chunks().0, self.taps.weights.as_chunks().0);
         let stride = self.taps.stride;
         if stride == 4 {
             reserve(&mut self.groups, starts.len())?;
-            self.groups.extend(
-                starts
-                    .iter()
-                    .zip(weights)
-                    .map(|(starts, weights)| convex_group(starts, weights)),
-            );
+            let groups = starts.iter().zip(weights);
+            self.groups
+                .extend(groups.map(|(starts, weights)| convex_group(starts, weights)));
             return Ok(());
         }
         reserve(&mut self.pairs, self.taps.weights.len() / 64)?;

@@ -1,89 +1,113 @@
-//! The one place where the processor's abilities are looked up.
+//! Instruction sets: which ones this processor has, and how kernels are called for them.
+//!
+//! A kernel has one version per [`Level`], each in a module of that name: `scalar`, the specification, and beside it
+//! `avx2`, `avx512` or `neon`, one file each. All versions give the same result, to the bit. A kernel that has no version
+//! for a level runs the version of the next lower level.
+//!
+//! [`dispatch!`] is the only place that calls a version with vector instructions. It takes an [`Available`], which only
+//! the detection in [`level`] makes, so that these calls are sound.
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod vector;
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod interleave;
+mod level;
 
-use std::sync::OnceLock;
-
-/// Which kernels run. Every level gives the same pixels, to the bit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// Portable Rust: the specification of all others.
-    Scalar,
-    /// x86-64 with AVX2, BMI1, BMI2, LZCNT, POPCNT, MOVBE and FMA (Haswell, Zen and later).
-    Avx2,
-    /// AVX-512 with bytes, permutations of bytes and products of bytes or words summed to 32 bits (F, BW, DQ, VL, VBMI,
-    /// VNNI: Ice Lake, Zen 4 and later, where wide vectors do not cost clock). What has no kernel of its own runs that
-    /// of AVX2.
-    Avx512,
-}
-
-impl Level {
-    /// This level if the processor has it, else the best below it. Kernels are dispatched on the result only, which is
-    /// what makes calling them sound.
-    #[must_use]
-    pub fn available(self) -> Self {
-        self.min(detect())
-    }
-}
-
-/// The best level of this processor (looked up once).
-pub fn detect() -> Level {
-    static LEVEL: OnceLock<Level> = OnceLock::new();
-    *LEVEL.get_or_init(|| {
-        #[cfg(target_arch = "x86_64")]
-        if has_avx2() {
-            return if has_avx512() { Level::Avx512 } else { Level::Avx2 };
-        }
-        Level::Scalar
-    })
-}
-
-/// The levels of this processor, from scalar up: what tests go through.
-pub fn levels() -> &'static [Level] {
-    match detect() {
-        Level::Scalar => &[Level::Scalar],
-        Level::Avx2 => &[Level::Scalar, Level::Avx2],
-        Level::Avx512 => &[Level::Scalar, Level::Avx2, Level::Avx512],
-    }
-}
+pub use level::{Available, Level};
 
 #[cfg(target_arch = "x86_64")]
-fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("bmi1")
-        && is_x86_feature_detected!("bmi2")
-        && is_x86_feature_detected!("lzcnt")
-        && is_x86_feature_detected!("popcnt")
-        && is_x86_feature_detected!("movbe")
-        && is_x86_feature_detected!("fma")
-}
+pub(crate) use level::has_fast_pdep;
 
-#[cfg(target_arch = "x86_64")]
-fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512vbmi")
-        && is_x86_feature_detected!("avx512vnni")
-}
-
-/// Whether `pdep` takes a few cycles, on processors that have it: AMD's first two generations of Zen (family 17h, and
-/// Hygon's 18h) take up to hundreds.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn deposits_fast() -> bool {
-    static FAST: OnceLock<bool> = OnceLock::new();
-    #[allow(unused_unsafe)] // a safe function in newer versions of Rust
-    let cpuid = |leaf| unsafe {
-        // SAFETY: every x86-64 processor has the instruction.
-        core::arch::x86_64::__cpuid(leaf)
+/// Calls a kernel in the best version that an [`Available`] level allows.
+///
+/// ```text
+/// dispatch!(level, [Avx512, Avx2], luma(planes, out))     avx512::luma, avx2::luma or scalar::luma of the caller's module
+/// ```
+///
+/// Levels are listed from the highest to the lowest; those of other architectures are left out of the program. Every
+/// version of a kernel may use the features that [`Level`] lists, and no others.
+macro_rules! dispatch {
+    ($available:expr, [$($level:ident),*], $kernel:ident($($argument:ident),* $(,)?)) => {{
+        let level = $crate::simd::Available::level($available);
+        $crate::simd::dispatch!(@call level, [$($level)*], $kernel($($argument),*))
+    }};
+    (@call $level:ident, [], $kernel:ident($($argument:ident),*)) => {{
+        let _ = $level;
+        scalar::$kernel($($argument),*)
+    }};
+    (@call $level:ident, [Avx512 $($rest:ident)*], $kernel:ident($($argument:ident),*)) => {
+        $crate::simd::dispatch!(
+            @choose "x86_64" $level Avx512, avx512::$kernel($($argument),*),
+            $crate::simd::dispatch!(@call $level, [$($rest)*], $kernel($($argument),*))
+        )
     };
-    *FAST.get_or_init(|| {
-        let vendor = cpuid(0).ebx;
-        let version = cpuid(1).eax;
-        let family = (version >> 8 & 15) + (version >> 20 & 255);
-        let zen = vendor == u32::from_le_bytes(*b"Auth") || vendor == u32::from_le_bytes(*b"Hygo");
-        !(zen && matches!(family, 0x17 | 0x18))
-    })
+    (@call $level:ident, [Avx2 $($rest:ident)*], $kernel:ident($($argument:ident),*)) => {
+        $crate::simd::dispatch!(
+            @choose "x86_64" $level Avx2, avx2::$kernel($($argument),*),
+            $crate::simd::dispatch!(@call $level, [$($rest)*], $kernel($($argument),*))
+        )
+    };
+    (@call $level:ident, [Neon $($rest:ident)*], $kernel:ident($($argument:ident),*)) => {
+        $crate::simd::dispatch!(
+            @choose "aarch64" $level Neon, neon::$kernel($($argument),*),
+            $crate::simd::dispatch!(@call $level, [$($rest)*], $kernel($($argument),*))
+        )
+    };
+    (@choose $arch:literal $level:ident $least:ident, $version:expr, $lower:expr) => {{
+        #[cfg(target_arch = $arch)]
+        {
+            if $level >= $crate::simd::Level::$least {
+                // SAFETY: the level is that of an `Available`: the processor has its features.
+                unsafe { $version }
+            } else {
+                $lower
+            }
+        }
+        #[cfg(not(target_arch = $arch))]
+        {
+            let _ = $level;
+            $lower
+        }
+    }};
+}
+pub(crate) use dispatch;
+
+/// Defines the modules `scalar` and `avx2` with versions of portable kernels. Both run the same source: that of `avx2` is
+/// compiled with the instructions of the level. The source must be `#[inline(always)]`.
+macro_rules! compile_versions {
+    ($(
+        fn $kernel:ident $(<$generic:ident: $bound:path>)? ($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?
+            = $source:ident;
+    )+) => {
+        mod scalar {
+            use super::*;
+
+            $(pub(super) fn $kernel $(<$generic: $bound>)? ($($argument: $type),*) $(-> $result)? {
+                $source($($argument),*)
+            })+
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        mod avx2 {
+            use super::*;
+
+            $(#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,movbe,popcnt")]
+            pub(super) fn $kernel $(<$generic: $bound>)? ($($argument: $type),*) $(-> $result)? {
+                $source($($argument),*)
+            })+
+        }
+    };
+}
+pub(crate) use compile_versions;
+
+/// Orders the streaming stores before it with all later stores, as other processors see them.
+pub(crate) fn fence_streaming_stores() {
+    #[cfg(target_arch = "x86_64")]
+    #[allow(unused_unsafe)] // a safe function in newer versions of Rust
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+    }
 }

@@ -3,7 +3,7 @@
 use penstock_core::fill::{Filler, Geometry, Layout, Recipe, Row, Spent};
 use penstock_core::jpeg::{Found, Guide, Header, Kind, Region};
 use penstock_core::resample::Filter;
-use penstock_core::simd::detect;
+use penstock_core::simd::Available;
 
 use crate::writer::{Make, jpeg};
 use crate::{LIMITS, NO_GUIDE, built, decode};
@@ -28,7 +28,7 @@ fn threads_change_no_pixel() {
         });
         let header = Header::parse(&file, &LIMITS).expect("ours");
         let index = built(&header, Kind::Rows);
-        let mut filler = Filler::with_level(detect());
+        let mut filler = Filler::with_level(Available::best());
         for (region, window, filter, flip, quality) in [
             ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 2, f64::INFINITY),
             ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 0, 2.0),

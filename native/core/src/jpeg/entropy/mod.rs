@@ -3,6 +3,7 @@
 pub(crate) mod bit_reader;
 pub(crate) mod huffman;
 pub(crate) mod progressive;
+pub(crate) mod refinement;
 pub(crate) mod sequential;
 #[cfg(test)]
 mod tests;

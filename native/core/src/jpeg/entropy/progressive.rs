@@ -5,23 +5,20 @@
 //! bit for each of those and counts its runs in the others, finds both by counting bits of that word; blocks with
 //! nothing to refine cost a load of it.
 
-#[cfg(target_arch = "x86_64")]
-use core::arch::x86_64::_pdep_u64;
-
 use crate::jpeg::entropy::bit_reader::Bits;
 use crate::jpeg::entropy::huffman::{DC, DcTable, END_OF_BLOCK, Entry, RunTable};
 use crate::jpeg::format::markers::ZIGZAG;
-use crate::simd::{self, Level};
+use crate::simd::{Available, compile_versions, dispatch};
 
 /// One past the symbols that end a run of blocks: lengths of 1 to 2^15 - 1 take up to 14 more bits.
-const PAST_RUNS: u8 = END_OF_BLOCK + 15;
+pub(super) const PAST_RUNS: u8 = END_OF_BLOCK + 15;
 
 /// Zigzag positions of a scan and the lowest bit it sends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Band {
     first: u8,
     last: u8,
-    shift: u8,
+    pub(super) shift: u8,
     /// Natural position by zigzag position, moved so that the band ends at 63, plus one.
     places: [u8; 128],
 }
@@ -42,7 +39,7 @@ impl Band {
     }
 
     /// Its positions as bits.
-    fn mask(&self) -> u64 {
+    pub(super) fn mask(&self) -> u64 {
         u64::MAX << self.first & u64::MAX >> (63 - self.last)
     }
 }
@@ -75,78 +72,24 @@ pub(crate) fn dc_bit(bits: &mut Bits<'_>, shift: u8, block: &mut [i16; 64]) {
 /// Decodes a band of blocks that stand in a row. `run`: how many blocks the current run still covers. False: the data
 /// are corrupt.
 pub(crate) fn decode(
-    level: Level,
+    level: Available,
     bits: &mut Bits<'_>,
     table: &RunTable,
     band: &Band,
     run: &mut u32,
     blocks: (&mut [[i16; 64]], &mut [u64]),
 ) -> bool {
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 | Level::Avx512 => unsafe { decode_bmi2(bits, table, band, run, blocks) },
-        _ => decode_portable(bits, table, band, run, blocks),
-    }
+    dispatch!(level, [Avx2], decode(bits, table, band, run, blocks))
 }
 
-/// Refines a band likewise.
-pub(crate) fn refine(
-    level: Level,
-    bits: &mut Bits<'_>,
-    table: &RunTable,
-    band: &Band,
-    run: &mut u32,
-    blocks: (&mut [[i16; 64]], &mut [u64]),
-) -> bool {
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 | Level::Avx512 if simd::deposits_fast() => unsafe { refine_pdep(bits, table, band, run, blocks) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Level::Avx2 | Level::Avx512 => unsafe { refine_bmi2(bits, table, band, run, blocks) },
-        _ => refine_by(deposit, bits, table, band, run, blocks),
-    }
-}
-
-/// The portable code, compiled with the variable shifts and bit counts of BMI.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
-fn decode_bmi2(
-    bits: &mut Bits<'_>,
-    table: &RunTable,
-    band: &Band,
-    run: &mut u32,
-    blocks: (&mut [[i16; 64]], &mut [u64]),
-) -> bool {
-    decode_portable(bits, table, band, run, blocks)
-}
-
-/// The portable code, compiled with the variable shifts and bit counts of BMI.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
-fn refine_bmi2(
-    bits: &mut Bits<'_>,
-    table: &RunTable,
-    band: &Band,
-    run: &mut u32,
-    blocks: (&mut [[i16; 64]], &mut [u64]),
-) -> bool {
-    refine_by(deposit, bits, table, band, run, blocks)
-}
-
-/// The same with the instruction for what the portable code does in a loop.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
-fn refine_pdep(
-    bits: &mut Bits<'_>,
-    table: &RunTable,
-    band: &Band,
-    run: &mut u32,
-    blocks: (&mut [[i16; 64]], &mut [u64]),
-) -> bool {
-    refine_by(|number, mask| _pdep_u64(number, mask), bits, table, band, run, blocks)
+compile_versions! {
+    fn decode(
+        bits: &mut Bits<'_>,
+        table: &RunTable,
+        band: &Band,
+        run: &mut u32,
+        blocks: (&mut [[i16; 64]], &mut [u64]),
+    ) -> bool = decode_portable;
 }
 
 #[inline(always)]
@@ -246,145 +189,5 @@ fn end_block(bits: &mut Bits<'_>, table: &RunTable, entry: &Entry, first: usize,
         END_OF_BLOCK..PAST_RUNS => Some(bits.run(last) - 1),
         _ if second == 64 => Some(0),
         _ => None,
-    }
-}
-
-/// `deposit`: the low bits of a number, at the places of a mask's bits.
-#[inline(always)]
-fn refine_by(
-    deposit: impl Fn(u64, u64) -> u64,
-    bits: &mut Bits<'_>,
-    table: &RunTable,
-    band: &Band,
-    run: &mut u32,
-    (blocks, nonzero): (&mut [[i16; 64]], &mut [u64]),
-) -> bool {
-    let mask = band.mask();
-    let (mut at, mut left) = (*bits, *run);
-    for (block, nonzero) in blocks.iter_mut().zip(nonzero) {
-        let before = *nonzero & mask;
-        let (mut corrections, mut rest) = (0, mask);
-        if left == 0 {
-            let Some(new) = new_coefficients(&deposit, &mut at, (table, band.shift), (before, mask), block) else {
-                return false;
-            };
-            *nonzero |= new.places;
-            (corrections, rest, left) = (new.corrections, new.rest, new.run);
-        }
-        if left > 0 {
-            at.refill();
-            corrections = at.append(corrections, rest & before);
-            left -= 1;
-        }
-        if corrections != 0 {
-            let in_order = corrections.reverse_bits() >> (64 - before.count_ones());
-            correct(block, deposit(in_order, before), band.shift);
-        }
-    }
-    (*bits, *run) = (at, left);
-    true
-}
-
-/// What a block's symbols told in a refining scan.
-struct Refined {
-    /// Positions that are not zero any more.
-    places: u64,
-    /// Bits for the coefficients that were not zero before, in order, up to the first of `rest`.
-    corrections: u64,
-    /// Positions that the symbols did not reach.
-    rest: u64,
-    /// Blocks of the run that begins with this one.
-    run: u32,
-}
-
-/// Symbols of a block in a refining scan, where of the positions `mask` those of `before` are not zero; None: invalid.
-#[inline(always)]
-fn new_coefficients(
-    deposit: impl Fn(u64, u64) -> u64,
-    bits: &mut Bits<'_>,
-    (table, shift): (&RunTable, u8),
-    (before, mask): (u64, u64),
-    block: &mut [i16; 64],
-) -> Option<Refined> {
-    let mut at = *bits;
-    let mut refined = Refined {
-        places: 0,
-        corrections: 0,
-        rest: mask,
-        run: 0,
-    };
-    while refined.rest != 0 {
-        at.refill();
-        let (total, entry) = table.look(at.bits);
-        let value = at.value(total, entry);
-        at.take(total);
-        if (END_OF_BLOCK..PAST_RUNS).contains(&entry.advance) {
-            refined.run = at.run(entry.advance);
-            break;
-        }
-        if entry.advance > 16 || !(-1..=1).contains(&value) {
-            return None;
-        }
-        // where the run of zeros ends
-        let target = deposit(1 << (entry.advance - 1), refined.rest & !before);
-        if target == 0 {
-            return None;
-        }
-        let passed = target | (target - 1);
-        refined.corrections = at.append(refined.corrections, refined.rest & passed & before);
-        refined.rest &= !passed;
-        if value != 0 {
-            block[usize::from(ZIGZAG[target.trailing_zeros() as usize & 63] & 63)] = value << shift;
-            refined.places |= target;
-        }
-    }
-    *bits = at;
-    Some(refined)
-}
-
-/// Takes the coefficients at the zigzag positions `which` a step away from zero.
-#[inline(always)]
-fn correct(block: &mut [i16; 64], mut which: u64, shift: u8) {
-    while which != 0 {
-        let coefficient = &mut block[usize::from(ZIGZAG[which.trailing_zeros() as usize & 63] & 63)];
-        *coefficient = coefficient.wrapping_add((*coefficient >> 15 | 1) << shift);
-        which &= which - 1;
-    }
-}
-
-/// The specification of `pdep`, the instruction. Takes as long as the number has bits, which are few here.
-#[inline(always)]
-fn deposit(mut number: u64, mut mask: u64) -> u64 {
-    let mut deposited = 0;
-    while number != 0 && mask != 0 {
-        if number & 1 != 0 {
-            deposited |= mask & mask.wrapping_neg();
-        }
-        mask &= mask - 1;
-        number >>= 1;
-    }
-    deposited
-}
-
-#[cfg(all(test, target_arch = "x86_64"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn deposits_are_those_of_the_instruction() {
-        if !is_x86_feature_detected!("bmi2") {
-            return;
-        }
-        let mut state = 1u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            state ^ state >> 29
-        };
-        for round in 0..100_000 {
-            let (number, mask) = (next() >> (round % 64), next() & next() >> (round % 37));
-            // SAFETY: looked up above.
-            let expected = unsafe { _pdep_u64(number, mask) };
-            assert_eq!(deposit(number, mask), expected, "{number:x} {mask:x}");
-        }
     }
 }

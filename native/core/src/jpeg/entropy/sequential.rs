@@ -4,7 +4,7 @@
 use crate::jpeg::entropy::huffman::{self, AcTable, DcTable, Entry, Tables};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::format::markers::ZIGZAG;
-use crate::simd::Level;
+use crate::simd::{Available, compile_versions, dispatch};
 
 /// Unstuffed bytes at hand. A power of two, so that a mask replaces the bounds check of every load; valid data never reach
 /// the mask, others end up past the end of the data and are found out by their position.
@@ -177,55 +177,37 @@ impl Reader {
 /// `coefficients` gets 64 each, in natural order, and is [`SLACK`] longer; `used` the number of zigzag positions in use.
 /// None: the data are corrupt.
 pub(crate) fn decode_blocks(
-    level: Level,
+    level: Available,
     window: &Window,
     layout: &Layout<'_>,
     cursor: &mut Cursor,
     coefficients: &mut [i16],
     used: &mut [u8],
 ) -> Option<usize> {
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 | Level::Avx512 => unsafe { decode_blocks_bmi2(window, layout, cursor, coefficients, used) },
-        _ => decode_blocks_portable(window, layout, cursor, coefficients, used),
-    }
+    dispatch!(level, [Avx2], decode_blocks(window, layout, cursor, coefficients, used))
 }
 
 /// Passes over up to `count` blocks (whole MCUs), likewise: only the predictors change.
 pub(crate) fn skip_blocks(
-    level: Level,
+    level: Available,
     window: &Window,
     layout: &Layout<'_>,
     cursor: &mut Cursor,
     count: usize,
 ) -> Option<usize> {
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 | Level::Avx512 => unsafe { skip_blocks_bmi2(window, layout, cursor, count) },
-        _ => skip_blocks_portable(window, layout, cursor, count),
-    }
+    dispatch!(level, [Avx2], skip_blocks(window, layout, cursor, count))
 }
 
-/// The portable code, compiled with the variable shifts of BMI2.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,movbe")]
-fn decode_blocks_bmi2(
-    window: &Window,
-    layout: &Layout<'_>,
-    cursor: &mut Cursor,
-    coefficients: &mut [i16],
-    used: &mut [u8],
-) -> Option<usize> {
-    decode_blocks_portable(window, layout, cursor, coefficients, used)
-}
-
-/// The portable code, compiled with the variable shifts of BMI2.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,movbe")]
-fn skip_blocks_bmi2(window: &Window, layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
-    skip_blocks_portable(window, layout, cursor, count)
+compile_versions! {
+    fn decode_blocks(
+        window: &Window,
+        layout: &Layout<'_>,
+        cursor: &mut Cursor,
+        coefficients: &mut [i16],
+        used: &mut [u8],
+    ) -> Option<usize> = decode_blocks_portable;
+    fn skip_blocks(window: &Window, layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize>
+        = skip_blocks_portable;
 }
 
 /// Symbols that take a block to position `second` end it. Most ends are known by what a look-up tells first.

@@ -3,7 +3,7 @@
 use crate::jpeg::entropy::huffman::Tables;
 use crate::jpeg::entropy::sequential::{self, Cursor, Layout, PADDING, SLACK, WINDOW, Window};
 use crate::jpeg::format::header::{Header, Limits};
-use crate::simd;
+use crate::simd::Available;
 
 /// Bytes of image data in the tests' files.
 const DATA: usize = 10;
@@ -50,7 +50,7 @@ fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
         let layout = Layout::new(&header, &tables);
         // those that the data hold, and those that begin in the bytes that are loaded at once
         let most = 8 * (DATA + 9) / (2 * length) + 1;
-        for &level in simd::levels() {
+        for &level in Available::all() {
             let mut cursor = Cursor::default();
             let skipped = sequential::skip_blocks(level, &window(), &layout, &mut cursor, BLOCKS).unwrap();
 

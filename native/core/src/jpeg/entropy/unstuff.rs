@@ -1,6 +1,6 @@
 //! Byte stuffing: in entropy-coded data FF00 stands for FF, and FF with anything else is a marker.
 
-use crate::simd::Level;
+use crate::simd::{Available, dispatch};
 
 /// Bytes looked at in one step.
 const STEP: usize = 32;
@@ -16,26 +16,34 @@ pub(crate) struct Progress {
 
 /// Copies entropy-coded data from `source` to `target` without the stuffing, up to a marker, the end of `source`, or until
 /// `target` is full but for a few bytes.
-pub(crate) fn unstuff(level: Level, source: &[u8], target: &mut [u8]) -> Progress {
-    match level {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level is only ever one that the processor has.
-        Level::Avx2 | Level::Avx512 => unsafe { unstuff_avx2(source, target) },
-        _ => unstuff_by(first_ff, source, target),
+pub(crate) fn unstuff(level: Available, source: &[u8], target: &mut [u8]) -> Progress {
+    dispatch!(level, [Avx2], unstuff(source, target))
+}
+
+mod scalar {
+    use super::{Progress, first_ff, unstuff_by};
+
+    pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Progress {
+        unstuff_by(first_ff, source, target)
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1")]
-fn unstuff_avx2(source: &[u8], target: &mut [u8]) -> Progress {
-    use core::arch::x86_64::{_mm256_cmpeq_epi8, _mm256_movemask_epi8, _mm256_set1_epi8};
+mod avx2 {
+    use core::arch::x86_64::*;
 
-    let first_ff = |chunk: &[u8; STEP]| {
-        let equal = _mm256_cmpeq_epi8(crate::simd::vector::load32(chunk), _mm256_set1_epi8(-1));
-        let mask = _mm256_movemask_epi8(equal) as u32;
-        (mask != 0).then(|| mask.trailing_zeros() as usize)
-    };
-    unstuff_by(first_ff, source, target)
+    use super::{Progress, STEP, unstuff_by};
+    use crate::simd::avx2::load32;
+
+    #[target_feature(enable = "avx2,bmi1")]
+    pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Progress {
+        let first_ff = |chunk: &[u8; STEP]| {
+            let equal = _mm256_cmpeq_epi8(load32(chunk), _mm256_set1_epi8(-1));
+            let mask = _mm256_movemask_epi8(equal) as u32;
+            (mask != 0).then(|| mask.trailing_zeros() as usize)
+        };
+        unstuff_by(first_ff, source, target)
+    }
 }
 
 /// `first_ff`: the place of the first FF in a chunk.

@@ -4,6 +4,6 @@
 pub(crate) mod color;
 pub(crate) mod idct;
 pub(crate) mod idct_scaled;
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests;
 pub(crate) mod upsample;

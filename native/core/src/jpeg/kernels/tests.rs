@@ -11,7 +11,7 @@ use crate::jpeg::kernels::color;
 use crate::jpeg::kernels::idct::{self, BlockRow};
 use crate::jpeg::kernels::idct_scaled;
 use crate::jpeg::kernels::upsample::{self, Upsample};
-use crate::simd::{self, Level};
+use crate::simd::Available;
 
 /// xorshift64*: the same numbers on every run.
 struct Numbers(u64);
@@ -33,29 +33,22 @@ impl Numbers {
     }
 }
 
-/// The levels beside scalar. Says so on the terminal, even where tests' output is kept back, if not all can be compared.
-fn others() -> &'static [Level] {
-    let (_, others) = simd::levels().split_first().expect("scalar");
-    assert!(
-        !others.is_empty(),
-        "these tests compare with AVX2: run them on a processor that has it"
-    );
-    if !others.contains(&Level::Avx512) {
+/// The levels above scalar. Says so on the terminal, even where the output of tests is captured, if there are none.
+fn vector_levels() -> &'static [Available] {
+    let levels = &Available::all()[1..];
+    if levels.is_empty() {
         static SAID: Once = Once::new();
         SAID.call_once(|| {
-            let _ = writeln!(
-                stderr(),
-                "skipped: the kernels with AVX-512, which this processor lacks"
-            );
+            let _ = writeln!(stderr(), "skipped: kernels with vectors, which this processor lacks");
         });
     }
-    others
+    levels
 }
 
 /// Panics unless `make` gives the same at every level.
-fn assert_same<T: PartialEq + Debug>(make: impl Fn(Level) -> T, case: impl Fn() -> String) {
-    let scalar = make(Level::Scalar);
-    for &level in others() {
+fn assert_same<T: PartialEq + Debug>(make: impl Fn(Available) -> T, case: impl Fn() -> String) {
+    let scalar = make(Available::SCALAR);
+    for &level in vector_levels() {
         assert_eq!(make(level), scalar, "{level:?}, {}", case());
     }
 }
@@ -138,7 +131,7 @@ fn reduced_transforms_give_averages() {
             *coefficient = numbers.below(41) as i16 - 20;
         }
         let mut whole = [0u8; 64];
-        idct::idct(&block, &[2; 64], &mut whole, 8);
+        idct::scalar::idct(&block, &[2; 64], &mut whole, 8);
 
         for size in [4, 2, 1] {
             let mut out = [0u8; 64];
@@ -149,7 +142,7 @@ fn reduced_transforms_give_averages() {
                 per_mcu: 1,
                 stride: 1,
             };
-            idct_scaled::block_row(Level::Scalar, size, &[block], &[64], row, &[2; 64], &mut out, 8);
+            idct_scaled::block_row(Available::SCALAR, size, &[block], &[64], row, &[2; 64], &mut out, 8);
 
             let side = 8 / size;
             for (y, x) in (0..size).flat_map(|y| (0..size).map(move |x| (y, x))) {
@@ -171,7 +164,7 @@ fn flat_blocks_have_one_level() {
     let mut block = [0i16; 64];
     block[0] = -13;
 
-    idct::idct(&block, &[16; 64], &mut out, 8);
+    idct::scalar::idct(&block, &[16; 64], &mut out, 8);
 
     assert_eq!(out, [128 - 26; 64]);
 }
@@ -206,7 +199,7 @@ fn planes_and_interleaved_rows_hold_the_same() {
         for color in [Color::YCbCr, Color::Rgb] {
             let sources = [(); 3].map(|()| numbers.bytes(width + 64));
             let sources = sources.each_ref().map(Vec::as_slice);
-            for &level in simd::levels() {
+            for &level in Available::all() {
                 let mut row = vec![0u8; 3 * width];
                 let mut planes = [(); 3].map(|()| vec![0u8; crate::rows::planar_row_len(width)]);
 
@@ -286,7 +279,7 @@ fn unstuffing_agrees_and_stops_at_markers() {
         }
         let (expected, end) = unstuff_plainly(&source);
 
-        for &level in simd::levels() {
+        for &level in Available::all() {
             let mut target = vec![0u8; source.len() + 64];
             let Progress { read, written, ended } = unstuff::unstuff(level, &source, &mut target);
 
@@ -305,8 +298,8 @@ fn unstuffing_agrees_and_stops_at_markers() {
 fn fill_bytes_belong_to_the_marker_after_them() {
     let mut target = [0u8; 128];
 
-    let with_marker = unstuff::unstuff(Level::Scalar, &[1, 2, 0xff, 0xff, 0xff, 0xd9], &mut target);
-    let with_none = unstuff::unstuff(Level::Scalar, &[1, 2, 0xff, 0xff, 0, 3], &mut target);
+    let with_marker = unstuff::unstuff(Available::SCALAR, &[1, 2, 0xff, 0xff, 0xff, 0xd9], &mut target);
+    let with_none = unstuff::unstuff(Available::SCALAR, &[1, 2, 0xff, 0xff, 0, 3], &mut target);
 
     assert_eq!(
         with_marker,

@@ -11,6 +11,7 @@ use crate::jpeg::decoder::{Region, Strips, parts};
 use crate::jpeg::entropy::bit_reader::{Bits, PADDING};
 use crate::jpeg::entropy::huffman::{BandTable, Tables};
 use crate::jpeg::entropy::progressive::{self, Band};
+use crate::jpeg::entropy::refinement;
 use crate::jpeg::entropy::unstuff::unstuff;
 use crate::jpeg::format::header::Header;
 use crate::jpeg::kernels::idct::BlockRow;
@@ -21,7 +22,7 @@ use crate::jpeg::scans::script::{Part, ScanPlan, Script};
 use crate::jpeg::scans::sequential_scan::WholeReader;
 use crate::memory;
 use crate::rows::RowSink;
-use crate::simd::Level;
+use crate::simd::Available;
 
 /// Bytes that unstuffing may write past what it keeps.
 const ROOM: usize = 64;
@@ -80,7 +81,7 @@ impl Progressive {
     /// See [`crate::jpeg::Decoder::decode`].
     pub fn decode<S: RowSink>(
         &mut self,
-        (level, tables, planes): (Level, &mut Tables, &mut [Plane; 3]),
+        (level, tables, planes): (Available, &mut Tables, &mut [Plane; 3]),
         header: &Header<'_>,
         region: Region,
         sink: &mut S,
@@ -125,7 +126,7 @@ impl Progressive {
     /// All coefficients of a file, ours until the next one.
     pub fn coefficients(
         &mut self,
-        level: Level,
+        level: Available,
         tables: &mut Tables,
         header: &Header<'_>,
         script: &Script<'_>,
@@ -137,7 +138,7 @@ impl Progressive {
     /// Reads the coefficients of the first `mcu_rows` rows of MCUs.
     fn read(
         &mut self,
-        level: Level,
+        level: Available,
         tables: &mut Tables,
         header: &Header<'_>,
         script: &Script<'_>,
@@ -159,7 +160,7 @@ impl Reader {
     /// Adds what a scan sends.
     fn scan(
         &mut self,
-        level: Level,
+        level: Available,
         tables: &mut Tables,
         header: &Header<'_>,
         plan: &ScanPlan<'_>,
@@ -204,7 +205,7 @@ impl Reader {
                 plan,
                 (first, last, table),
                 coefficients,
-                progressive::refine,
+                refinement::refine,
             ),
             Part::Whole(raw) => {
                 let rows = Grid::new(header, plan, coefficients).down;
@@ -218,7 +219,7 @@ impl Reader {
     /// be forgotten first.
     fn first_of_blocks(
         &mut self,
-        level: Level,
+        level: Available,
         header: &Header<'_>,
         plan: &ScanPlan<'_>,
         coefficients: &mut Coefficients,
@@ -249,13 +250,13 @@ impl Reader {
     /// Calls `decode` for every run of blocks of a band.
     fn bands(
         &mut self,
-        level: Level,
+        level: Available,
         header: &Header<'_>,
         plan: &ScanPlan<'_>,
         (first, last, raw): (u8, u8, &[u8]),
         coefficients: &mut Coefficients,
         decode: impl Fn(
-            Level,
+            Available,
             &mut Bits<'_>,
             &crate::jpeg::entropy::huffman::RunTable,
             &Band,
@@ -317,7 +318,7 @@ impl Source {
     /// of a scan in order.
     fn each_run(
         &mut self,
-        level: Level,
+        level: Available,
         file: &[u8],
         plan: &ScanPlan<'_>,
         grid: &Grid,
@@ -364,7 +365,7 @@ impl Source {
     }
 
     /// Unstuffs the interval at the start of `data`; tells its length in the file.
-    fn fill(&mut self, level: Level, data: &[u8]) -> Result<usize, Error> {
+    fn fill(&mut self, level: Available, data: &[u8]) -> Result<usize, Error> {
         memory::grow(&mut self.bytes, data.len() + ROOM)?;
         let progress = unstuff(level, data, &mut self.bytes);
         self.filled = progress.written;

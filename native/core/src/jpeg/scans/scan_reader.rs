@@ -5,11 +5,11 @@ use crate::jpeg::entropy::sequential::{self, Cursor, LOAD, Layout, PADDING, WIND
 use crate::jpeg::entropy::unstuff::{self, find_marker};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::seek::table::Entry;
-use crate::simd::Level;
+use crate::simd::Available;
 
 /// Reads MCUs in order.
 pub(crate) struct Scan<'a> {
-    level: Level,
+    level: Available,
     file: &'a [u8],
     /// Where the scan starts, the next byte to be unstuffed, and the end of those that may be.
     start: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    pub fn new(level: Level, header: &Header<'a>, layout: Layout<'a>, window: &'a mut Window) -> Self {
+    pub fn new(level: Available, header: &Header<'a>, layout: Layout<'a>, window: &'a mut Window) -> Self {
         window.filled = 0;
         window.ended = false;
         Scan {

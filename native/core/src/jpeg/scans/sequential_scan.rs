@@ -11,7 +11,7 @@ use crate::jpeg::format::markers::ZIGZAG;
 use crate::jpeg::scans::coefficients::Coefficients;
 use crate::jpeg::scans::scan_reader::Scan;
 use crate::jpeg::scans::script::ScanPlan;
-use crate::simd::Level;
+use crate::simd::Available;
 
 /// Blocks decoded before they are put in their places.
 const RUN_BLOCKS: usize = 64;
@@ -44,7 +44,7 @@ impl WholeReader {
     /// be left.
     pub fn scan<'a>(
         &mut self,
-        level: Level,
+        level: Available,
         tables: &mut Tables,
         (header, plan, raw): (&Header<'a>, &ScanPlan<'a>, [[&'a [u8]; 3]; 2]),
         rows: usize,

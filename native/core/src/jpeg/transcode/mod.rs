@@ -19,7 +19,7 @@ use crate::jpeg::scans::multi_scan::Progressive;
 use crate::jpeg::scans::script::Script;
 use crate::jpeg::transcode::huffman_code::Code;
 use crate::memory;
-use crate::simd;
+use crate::simd::Available;
 
 /// Most bits of a DC difference and of an AC coefficient in a baseline file.
 const DC_BITS: u32 = 11;
@@ -40,7 +40,7 @@ pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Erro
     }
     let script = Script::read(&header)?;
     let mut progressive = Progressive::new();
-    let coefficients = progressive.coefficients(simd::detect(), &mut Tables::new(), &header, &script)?;
+    let coefficients = progressive.coefficients(Available::best(), &mut Tables::new(), &header, &script)?;
     let mut counts = [[[0; 256]; 2]; 2];
     each_symbol(&header, coefficients, |class, table, symbol, _, _| {
         counts[class][table][usize::from(symbol)] += 1;

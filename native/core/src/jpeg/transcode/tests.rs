@@ -9,7 +9,7 @@ use crate::jpeg::scans::multi_scan::Progressive;
 use crate::jpeg::scans::scan_reader::Scan;
 use crate::jpeg::scans::script::Script;
 use crate::jpeg::transcode_baseline;
-use crate::simd;
+use crate::simd::Available;
 
 const LIMITS: Limits = Limits::pixels(1 << 20);
 const FILES: [&[u8]; 4] = [
@@ -31,7 +31,7 @@ fn baseline_blocks(header: &Header<'_>) -> Vec<[i16; 64]> {
         filled: 0,
         ended: false,
     };
-    let mut scan = Scan::new(simd::detect(), header, Layout::new(header, &tables), &mut window);
+    let mut scan = Scan::new(Available::best(), header, Layout::new(header, &tables), &mut window);
     let count = header.mcus_x * header.mcus_y * header.blocks_per_mcu;
     let (mut blocks, mut used) = (vec![0; 64 * count + SLACK], vec![0; count]);
     scan.decode(&mut blocks, &mut used).unwrap();
@@ -61,7 +61,7 @@ fn transcoding_keeps_every_coefficient() {
         let header = Header::parse(file, &LIMITS).unwrap();
         let (script, mut progressive) = (Script::read(&header).unwrap(), Progressive::new());
         let coefficients = progressive
-            .coefficients(simd::detect(), &mut Tables::new(), &header, &script)
+            .coefficients(Available::best(), &mut Tables::new(), &header, &script)
             .unwrap();
         let expected = blocks_of_scans(&header, coefficients);
 

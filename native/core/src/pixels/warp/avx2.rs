@@ -1,11 +1,13 @@
 //! Warps with AVX2, four pixels at once, in double precision like the specification.
 
-use super::{Map, Source};
 use core::arch::x86_64::*;
+
+use super::{Map, Source};
+use crate::simd::avx2::store16;
 
 /// See [`super::warp`].
 #[target_feature(enable = "avx2")]
-pub fn bilinear(source: Source<'_, 3>, map: &Map, fill: [u8; 3], out: &mut [[u8; 3]]) {
+pub(super) fn bilinear(source: Source<'_, 3>, map: &Map, fill: [u8; 3], out: &mut [[u8; 3]]) {
     // Eight bytes are read from an upper and a lower row, of which six are meant: the last row's last two columns are
     // left to the specification, as is what lies between fewer than four pixels.
     let (inner, whole) = (Limits::inner(&source), Limits::whole(&source));
@@ -134,8 +136,7 @@ unsafe fn mix(source: &Source<'_, 3>, places: &Places, out: &mut [[u8; 3]; 4]) {
     let levels = _mm_or_si128(r, _mm_or_si128(_mm_slli_epi32::<8>(g), _mm_slli_epi32::<16>(b)));
     let close = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
     let mut bytes = [0; 16];
-    // SAFETY: an array of 16 bytes
-    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm_shuffle_epi8(levels, close)) };
+    store16(&mut bytes, _mm_shuffle_epi8(levels, close));
     out.as_flattened_mut().copy_from_slice(&bytes[..12]);
 }
 
@@ -194,7 +195,7 @@ fn lerp(from: __m256d, to: __m256d, share: __m256d) -> __m256d {
 
 /// See [`super::warp`]: of a projective map, the nearest pixel.
 #[target_feature(enable = "avx2")]
-pub fn nearest<const N: usize>(source: Source<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
+pub(super) fn nearest<const N: usize>(source: Source<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
     let whole = Limits::whole(&source);
     for (y, row) in out.chunks_exact_mut(source.width).enumerate() {
         for (i, four) in row.chunks_mut(4).enumerate() {

@@ -1,23 +1,13 @@
-//! Colour conversion with AVX2, 32 pixels at a time. Equal to [`crate::jpeg::kernels::color`].
+//! Colour conversion with AVX2, 32 pixels at a time. Equal to [`super::scalar`].
 
 use core::arch::x86_64::*;
 
-use crate::simd::vector::{load16, load32, store16, store32};
+use crate::simd::avx2::{load16, load32, store16, store32};
+use crate::simd::interleave::INTERLEAVE;
 
 type V = __m256i;
 
-/// `MASKS[v][c]`: which of 16 samples of channel `c` goes where in the v-th vector of 16 interleaved pixels.
-static MASKS: [[[u8; 16]; 3]; 3] = {
-    let mut masks = [[[0x80; 16]; 3]; 3];
-    let mut i = 0;
-    while i < 48 {
-        masks[i / 16][i % 3][i % 16] = (i / 3) as u8;
-        i += 1;
-    }
-    masks
-};
-
-/// See [`crate::jpeg::kernels::color::interleaved`]; sources without conversion where `ycbcr` is false.
+/// See [`super::interleaved`]; sources without conversion where `ycbcr` is false.
 #[target_feature(enable = "avx2")]
 pub(crate) fn interleaved(ycbcr: bool, sources: [&[u8]; 3], out: &mut [u8]) {
     let convert = |at: usize| {
@@ -35,7 +25,7 @@ pub(crate) fn interleaved(ycbcr: bool, sources: [&[u8]; 3], out: &mut [u8]) {
     }
 }
 
-/// See [`crate::jpeg::kernels::color::planar`].
+/// See [`super::planar`].
 #[target_feature(enable = "avx2")]
 pub(crate) fn planar(sources: [&[u8]; 3], width: usize, out: [&mut [u8]; 3]) {
     let [red, green, blue] = out;
@@ -98,7 +88,7 @@ fn convert16(y: V, cb: V, cr: V) -> [V; 3] {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn interleave([r, g, b]: [V; 3], out: &mut [u8; 96]) {
-    let mask = |v: usize, c: usize| _mm256_broadcastsi128_si256(load16(&MASKS[v][c]));
+    let mask = |v: usize, c: usize| _mm256_broadcastsi128_si256(load16(&INTERLEAVE[v][c]));
     for v in 0..3 {
         let pixels = _mm256_or_si256(
             _mm256_or_si256(_mm256_shuffle_epi8(r, mask(v, 0)), _mm256_shuffle_epi8(g, mask(v, 1))),

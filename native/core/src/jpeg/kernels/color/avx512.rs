@@ -1,34 +1,13 @@
-//! Colour conversion with AVX-512, 64 pixels at a time. Equal to [`crate::jpeg::kernels::color`].
+//! Colour conversion with AVX-512, 64 pixels at a time. Equal to [`super::scalar`].
 
 use core::arch::x86_64::*;
 
-use crate::simd::vector::{load64, store64};
+use crate::simd::avx512::{load64, store64};
+use crate::simd::interleave::{CHANNEL, PIXEL};
 
 type V = __m512i;
 
-/// `PLACES[v][i]`: of which of 64 pixels byte `i` of the v-th vector of interleaved pixels is.
-static PLACES: [[u8; 64]; 3] = {
-    let mut places = [[0; 64]; 3];
-    let mut i = 0;
-    while i < 192 {
-        places[i / 64][i % 64] = (i / 3) as u8;
-        i += 1;
-    }
-    places
-};
-
-/// `CHANNEL[v][c]`: which bytes of the v-th vector of interleaved pixels are of channel `c`.
-const CHANNEL: [[u64; 3]; 3] = {
-    let mut masks = [[0; 3]; 3];
-    let mut i = 0;
-    while i < 192 {
-        masks[i / 64][i % 3] |= 1 << (i % 64);
-        i += 1;
-    }
-    masks
-};
-
-/// See [`crate::jpeg::kernels::color::interleaved`]; sources without conversion where `ycbcr` is false.
+/// See [`super::interleaved`]; sources without conversion where `ycbcr` is false.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 pub(crate) fn interleaved(ycbcr: bool, sources: [&[u8]; 3], out: &mut [u8]) {
     let convert = |at: usize| {
@@ -46,7 +25,7 @@ pub(crate) fn interleaved(ycbcr: bool, sources: [&[u8]; 3], out: &mut [u8]) {
     }
 }
 
-/// See [`crate::jpeg::kernels::color::planar`].
+/// See [`super::planar`].
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 pub(crate) fn planar(sources: [&[u8]; 3], width: usize, out: [&mut [u8]; 3]) {
     let [red, green, blue] = out;
@@ -80,7 +59,7 @@ fn convert([y, cb, cr]: [V; 3]) -> [V; 3] {
     ]
 }
 
-/// 32 pixels in 16 bits, not yet clamped; see the same of [`crate::jpeg::kernels::color::avx2`].
+/// 32 pixels in 16 bits, not yet clamped; see the same of [`super::avx2`].
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 fn convert32(y: V, cb: V, cr: V) -> [V; 3] {
@@ -108,9 +87,9 @@ fn convert32(y: V, cb: V, cr: V) -> [V; 3] {
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 fn interleave([r, g, b]: [V; 3], out: &mut [u8; 192]) {
     for (v, out) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
-        let places = load64(&PLACES[v]);
-        let pixels = _mm512_permutexvar_epi8(places, r);
-        let pixels = _mm512_mask_permutexvar_epi8(pixels, CHANNEL[v][1], places, g);
-        store64(out, _mm512_mask_permutexvar_epi8(pixels, CHANNEL[v][2], places, b));
+        let pixel = load64(&PIXEL[v]);
+        let pixels = _mm512_permutexvar_epi8(pixel, r);
+        let pixels = _mm512_mask_permutexvar_epi8(pixels, CHANNEL[v][1], pixel, g);
+        store64(out, _mm512_mask_permutexvar_epi8(pixels, CHANNEL[v][2], pixel, b));
     }
 }

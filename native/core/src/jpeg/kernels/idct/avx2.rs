@@ -3,12 +3,13 @@
 
 use core::arch::x86_64::*;
 
-use crate::jpeg::kernels::idct::{self, *};
-use crate::simd::vector::{load_pair, store16};
+use super::BlockRow;
+use super::scalar::{self, *};
+use crate::simd::avx2::{load_word_pair, store16};
 
 pub(crate) type V = __m256i;
 
-/// See [`idct::block_row`].
+/// See [`super::block_row`].
 #[target_feature(enable = "avx2")]
 pub(crate) fn block_row(
     blocks: &[[i16; 64]],
@@ -38,8 +39,8 @@ pub(crate) fn pair(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], ou
     let top = row(a, b, quant, 0);
     // The specification's short cut differs from the full transform only beyond this size, which no valid file has.
     if is_large(top) {
-        idct::idct(a, quant, out, pitch);
-        return idct::idct(b, quant, &mut out[8..], pitch);
+        scalar::idct(a, quant, out, pitch);
+        return scalar::idct(b, quant, &mut out[8..], pitch);
     }
     // zigzag positions up to 10 lie in the top left 4 x 4
     let samples = if used <= 10 {
@@ -124,7 +125,7 @@ fn corner(a: &[i16; 64], b: &[i16; 64], top: V, quant: &[i16; 64]) -> [V; 8] {
 #[target_feature(enable = "avx2")]
 pub(crate) fn row(a: &[i16; 64], b: &[i16; 64], quant: &[i16; 64], r: usize) -> V {
     let (a, b, q) = (&a.as_chunks().0[r], &b.as_chunks().0[r], &quant.as_chunks().0[r]);
-    _mm256_mullo_epi16(load_pair(a, b), load_pair(q, q))
+    _mm256_mullo_epi16(load_word_pair(a, b), load_word_pair(q, q))
 }
 
 #[inline]

@@ -4,13 +4,15 @@
 
 use core::arch::x86_64::*;
 
-use crate::jpeg::kernels::idct::avx2::pair;
-use crate::jpeg::kernels::idct::{self, *};
-use crate::simd::vector::{load_words, store32};
+use super::BlockRow;
+use super::avx2::pair;
+use super::scalar::{self, *};
+use crate::simd::avx2::store32;
+use crate::simd::avx512::load_words;
 
 type V = __m512i;
 
-/// See [`idct::block_row`].
+/// See [`super::block_row`].
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 pub(crate) fn block_row(
     blocks: &[[i16; 64]],
@@ -47,7 +49,7 @@ fn quad(blocks: [&[i16; 64]; 4], used: u8, quant: &[i16; 64], out: &mut [u8], pi
     let sized = _mm512_add_epi16(top[0], _mm512_set1_epi16(0x2000));
     if _mm512_test_epi16_mask(sized, _mm512_set1_epi16(0xc000_u16 as i16)) != 0 {
         for (i, block) in blocks.into_iter().enumerate() {
-            idct::idct(block, quant, &mut out[8 * i..], pitch);
+            scalar::idct(block, quant, &mut out[8 * i..], pitch);
         }
         return;
     }

@@ -3,11 +3,11 @@
 
 use core::arch::x86_64::*;
 
+use super::scalar::{self, *};
 use crate::jpeg::kernels::idct::BlockRow;
 use crate::jpeg::kernels::idct::avx2::{V, hi, is_large, lo, madd, row};
-use crate::jpeg::kernels::idct_scaled::{self, *};
 
-/// See [`idct_scaled::block_row`]; 4 x 4.
+/// See [`super::block_row`]; 4 x 4.
 #[target_feature(enable = "avx2")]
 pub(crate) fn four_row(
     blocks: &[[i16; 64]],
@@ -54,8 +54,8 @@ fn four(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8
     let top = row(a, b, quant, 0);
     // The specification's short cut differs from the full transform only beyond this size, which no valid file has.
     if is_large(top) {
-        idct_scaled::four(a, quant, out, pitch);
-        return idct_scaled::four(b, quant, &mut out[4..], pitch);
+        scalar::four(a, quant, out, pitch);
+        return scalar::four(b, quant, &mut out[4..], pitch);
     }
     // zigzag positions up to 10 lie in the top left 4 x 4
     let samples = if used <= 10 {

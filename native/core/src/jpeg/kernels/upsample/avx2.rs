@@ -1,11 +1,11 @@
-//! Upsampling with AVX2, 32 samples at a time. Equal to [`crate::jpeg::kernels::upsample`].
+//! Upsampling with AVX2, 32 samples at a time. Equal to [`super::scalar`].
 //!
 //! Two samples side by side make one product with two factors, in 16 bits: first the left eight of both halves of a
 //! vector, then the right eight. Results are 16 bytes a half, so that the halves go where they belong as they are stored.
 
 use core::arch::x86_64::*;
 
-use crate::simd::vector::{load32, store16, store32};
+use crate::simd::avx2::{load32, store16, store32};
 
 type V = __m256i;
 

@@ -1,8 +1,8 @@
-//! Upsampling with AVX-512, 64 samples at a time. Equal to [`crate::jpeg::kernels::upsample`].
+//! Upsampling with AVX-512, 64 samples at a time. Equal to [`super::scalar`].
 
 use core::arch::x86_64::*;
 
-use crate::simd::vector::{load64, store64};
+use crate::simd::avx512::{alternate_quarters, load64, store64};
 
 type V = __m512i;
 
@@ -20,14 +20,12 @@ fn weighted(pairs: V, a: i8, b: i8) -> V {
     _mm512_maddubs_epi16(pairs, _mm512_set1_epi16(i16::from_le_bytes([a as u8, b as u8])))
 }
 
-/// See [`crate::jpeg::kernels::upsample::avx2::h2v2`].
+/// See [`super::avx2::h2v2`].
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 pub(crate) fn h2v2(near: &[u8], far: &[u8], count: usize, out: &mut [u8]) {
     let (scale, seven) = (_mm512_set1_epi16(1 << 11), _mm512_set1_epi16(7));
     // bits 4 to 11 of every word go to its upper byte
     let drop = _mm512_set1_epi64(0x34_00_24_00_14_00_04_00);
-    let first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-    let second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
     for at in (0..count).step_by(64) {
         let column = |at: usize| pairs(load64(&near[at..]), load64(&far[at..]));
         let (left, middle, right) = (column(at), column(at + 1), column(at + 2));
@@ -37,7 +35,8 @@ pub(crate) fn h2v2(near: &[u8], far: &[u8], count: usize, out: &mut [u8]) {
             let odd = _mm512_add_epi16(_mm512_add_epi16(middle, seven), weighted(right[i], 3, 1));
             _mm512_mask_multishift_epi64_epi8(even, 0xaaaa_aaaa_aaaa_aaaa, drop, odd)
         });
-        store64(&mut out[2 * at..], _mm512_permutex2var_epi64(low, first, high));
-        store64(&mut out[2 * at + 64..], _mm512_permutex2var_epi64(low, second, high));
+        let [first, second] = alternate_quarters(low, high);
+        store64(&mut out[2 * at..], first);
+        store64(&mut out[2 * at + 64..], second);
     }
 }

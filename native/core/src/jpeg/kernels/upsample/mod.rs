@@ -2,11 +2,12 @@
 //! the rest and for components of at most two columns. The scalar specification, and the dispatch.
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod avx2;
+mod avx2;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod avx512;
+mod avx512;
+mod scalar;
 
-use crate::simd::Level;
+use crate::simd::{Available, dispatch};
 
 /// How the rows of a component become rows of the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,58 +54,26 @@ pub(crate) const SPARE_OUT: usize = 128;
 
 /// Upsamples `count` samples. `near`, `far`: the rows nearest and next nearest to the wanted one, starting one sample
 /// before the first; `lower`: the wanted row is below the near row's middle. `out` has the result, then [`SPARE_OUT`].
-pub(crate) fn row(level: Level, kind: Upsample, near: &[u8], far: &[u8], lower: bool, count: usize, out: &mut [u8]) {
-    match (level, kind) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level is only ever one that the processor has.
-        (Level::Avx2 | Level::Avx512, Upsample::H2V1) => unsafe { avx2::h2v1(near, count, out) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (Level::Avx512, Upsample::H2V2) => unsafe { avx512::h2v2(near, far, count, out) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (Level::Avx2, Upsample::H2V2) => unsafe { avx2::h2v2(near, far, count, out) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (Level::Avx2 | Level::Avx512, Upsample::H1V2) => unsafe { avx2::h1v2(near, far, lower, count, out) },
-        (_, Upsample::None) => out[..count].copy_from_slice(&near[1..=count]),
-        (_, Upsample::Repeat { across, .. }) => repeat(&near[1..=count], across, out),
-        (_, Upsample::H2V1) => h2v1(near, count, out),
-        (_, Upsample::H2V2) => h2v2(near, far, count, out),
-        (_, Upsample::H1V2) => h1v2(near, far, lower, count, out),
+pub(crate) fn row(
+    level: Available,
+    kind: Upsample,
+    near: &[u8],
+    far: &[u8],
+    lower: bool,
+    count: usize,
+    out: &mut [u8],
+) {
+    match kind {
+        Upsample::None => out[..count].copy_from_slice(&near[1..=count]),
+        Upsample::Repeat { across, .. } => repeat(&near[1..=count], across, out),
+        Upsample::H2V1 => dispatch!(level, [Avx2], h2v1(near, count, out)),
+        Upsample::H2V2 => dispatch!(level, [Avx512, Avx2], h2v2(near, far, count, out)),
+        Upsample::H1V2 => dispatch!(level, [Avx2], h1v2(near, far, lower, count, out)),
     }
 }
 
 fn repeat(samples: &[u8], across: usize, out: &mut [u8]) {
     for (pixels, &sample) in out.chunks_exact_mut(across).zip(samples) {
         pixels.fill(sample);
-    }
-}
-
-pub(crate) fn h2v1(near: &[u8], count: usize, out: &mut [u8]) {
-    for (pair, s) in out.chunks_exact_mut(2).zip(near.windows(3)).take(count) {
-        let s: [u16; 3] = [s[0].into(), s[1].into(), s[2].into()];
-        pair[0] = ((3 * s[1] + s[0] + 1) >> 2) as u8;
-        pair[1] = ((3 * s[1] + s[2] + 2) >> 2) as u8;
-    }
-}
-
-pub(crate) fn h2v2(near: &[u8], far: &[u8], count: usize, out: &mut [u8]) {
-    for ((pair, near), far) in out
-        .chunks_exact_mut(2)
-        .zip(near.windows(3))
-        .zip(far.windows(3))
-        .take(count)
-    {
-        let s: [u16; 3] = core::array::from_fn(|i| 3 * u16::from(near[i]) + u16::from(far[i]));
-        pair[0] = ((3 * s[1] + s[0] + 8) >> 4) as u8;
-        pair[1] = ((3 * s[1] + s[2] + 7) >> 4) as u8;
-    }
-}
-
-pub(crate) fn h1v2(near: &[u8], far: &[u8], lower: bool, count: usize, out: &mut [u8]) {
-    let bias = if lower { 2 } else { 1 };
-    for ((sample, &near), &far) in out.iter_mut().zip(&near[1..]).zip(&far[1..]).take(count) {
-        *sample = ((3 * u16::from(near) + u16::from(far) + bias) >> 2) as u8;
     }
 }

@@ -1,32 +1,18 @@
 //! [`super::scalar`] for x86-64 with AVX2: the same levels.
 
-use super::{STEP, Table};
 use core::arch::x86_64::*;
 
+use super::{STEP, Table};
+use crate::simd::avx2::{load8, load16, load32, store32};
+
 type V = __m256i;
-
-/// The first 32 bytes.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn load(from: &[u8; STEP]) -> V {
-    // SAFETY: an array of 32 bytes
-    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn store(to: &mut [u8; STEP], v: V) {
-    // SAFETY: an array of 32 bytes
-    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), v) }
-}
 
 /// Eight levels from byte `8 * part` on, in 32 bits each.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn widened(from: &[u8; STEP], part: usize) -> V {
     let eight: &[u8; 8] = &from.as_chunks().0[part];
-    // SAFETY: an array of 8 bytes
-    _mm256_cvtepu8_epi32(unsafe { _mm_loadl_epi64(eight.as_ptr().cast()) })
+    _mm256_cvtepu8_epi32(load8(eight))
 }
 
 /// 32 numbers in four vectors to bytes, cut off to 0..=255.
@@ -50,9 +36,7 @@ pub fn lookup(plane: &mut [u8], table: &Table) {
     let mut differences = [_mm256_setzero_si256(); 16];
     for (i, difference) in differences.iter_mut().enumerate() {
         let before = if i % 8 == 0 { &[0; 16] } else { &parts[i - 1] };
-        // SAFETY: arrays of 16 bytes
-        let [part, before] = [&parts[i], before].map(|bytes| unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
-        *difference = _mm256_broadcastsi128_si256(_mm_xor_si128(part, before));
+        *difference = _mm256_broadcastsi128_si256(_mm_xor_si128(load16(&parts[i]), load16(before)));
     }
     let (sixteen, top) = (_mm256_set1_epi8(16), _mm256_set1_epi8(-128));
     let found = |levels: V| {
@@ -70,23 +54,24 @@ pub fn lookup(plane: &mut [u8], table: &Table) {
     };
     let (pairs, rest) = plane.as_chunks_mut::<{ 2 * STEP }>();
     for pair in pairs {
-        let [a, b] = pair.as_chunks_mut().0 else {
+        let [a, b] = pair.as_chunks_mut::<STEP>().0 else {
             unreachable!("two halves")
         };
-        let (x, y) = (found(load(a)), found(load(b)));
-        store(a, x);
-        store(b, y);
+        let (x, y) = (found(load32(a)), found(load32(b)));
+        store32(a, x);
+        store32(b, y);
     }
-    for levels in rest.as_chunks_mut().0 {
-        store(levels, found(load(levels)));
+    for levels in rest.as_chunks_mut::<STEP>().0 {
+        let x = found(load32(levels));
+        store32(levels, x);
     }
 }
 
 #[target_feature(enable = "avx2")]
 pub fn luma(planes: [&[u8]; 3], out: &mut [u8]) {
     let [r, g, b] = planes.map(|plane| plane.as_chunks::<STEP>().0);
-    for (((r, g), b), out) in r.iter().zip(g).zip(b).zip(out.as_chunks_mut().0) {
-        store(out, luma32([load(r), load(g), load(b)]));
+    for (((r, g), b), out) in r.iter().zip(g).zip(b).zip(out.as_chunks_mut::<STEP>().0) {
+        store32(out, luma32([load32(r), load32(g), load32(b)]));
     }
 }
 
@@ -119,7 +104,7 @@ fn luma16([r, g, b]: [V; 3]) -> V {
 #[target_feature(enable = "avx2")]
 pub fn blend(base: &[u8], plane: &mut [u8], factor: f32) {
     let (factor, most) = (_mm256_set1_ps(factor), _mm256_set1_ps(255.0));
-    for (base, levels) in base.as_chunks::<STEP>().0.iter().zip(plane.as_chunks_mut().0) {
+    for (base, levels) in base.as_chunks::<STEP>().0.iter().zip(plane.as_chunks_mut::<STEP>().0) {
         let mut parts = [_mm256_setzero_si256(); 4];
         for (i, part) in parts.iter_mut().enumerate() {
             let start = widened(base, i);
@@ -128,7 +113,7 @@ pub fn blend(base: &[u8], plane: &mut [u8], factor: f32) {
             // far below zero the conversion gives the least integer: still below
             *part = _mm256_cvttps_epi32(_mm256_min_ps(mixed, most));
         }
-        store(levels, narrowed(parts));
+        store32(levels, narrowed(parts));
     }
 }
 
@@ -145,9 +130,9 @@ pub fn rotate_hue(planes: [&mut [u8]; 3], turn: u8) {
             }
         }
         let [red, green, blue] = parts;
-        store(r, narrowed(red));
-        store(g, narrowed(green));
-        store(b, narrowed(blue));
+        store32(r, narrowed(red));
+        store32(g, narrowed(green));
+        store32(b, narrowed(blue));
     }
 }
 
