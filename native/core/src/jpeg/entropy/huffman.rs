@@ -7,20 +7,20 @@ const AC_SIZE: usize = 1 << 11;
 /// Entries of the AC table of a progressive scan, which is built for that scan alone and has to pay in it.
 const BAND_SIZE: usize = 1 << 10;
 
-/// [`Entry::advance`] of the symbol that ends a block; of the one that ends a run of blocks, plus the bits of its length.
+/// [`LookupEntry::advance`] of the symbol that ends a block; of the one that ends a run of blocks, plus the bits of its length.
 pub(crate) const END_OF_BLOCK: u8 = 128;
 /// Added to what [`Table::look`] tells of a symbol that ends a block, or two of which the second does: known one load
 /// earlier than by the entry. Shifts and counts of bits, which are modulo 64, do not see it.
 pub(crate) const ENDS: u8 = 128;
-/// [`Entry::advance`] of a DC symbol.
+/// [`LookupEntry::advance`] of a DC symbol.
 pub(crate) const DC: u8 = 129;
-/// [`Entry::advance`] of what is no symbol: takes any position to 192 or more.
+/// [`LookupEntry::advance`] of what is no symbol: takes any position to 192 or more.
 const INVALID: u8 = 192;
 
 /// What a lookup finds. Fields are bytes in memory, not bits of a word: loads are cheaper here than shifts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(8))]
-pub(crate) struct Entry {
+pub(crate) struct LookupEntry {
     /// Bits to consume; 0: the code is longer than a lookup, or invalid.
     pub total: u8,
     /// Zigzag positions to move: run + 1, or from [`END_OF_BLOCK`] on.
@@ -35,8 +35,8 @@ pub(crate) struct Entry {
     pub mask: u16,
 }
 
-impl Entry {
-    const NONE: Entry = Entry {
+impl LookupEntry {
+    const NONE: LookupEntry = LookupEntry {
         total: 0,
         advance: 0,
         advance2: 0,
@@ -44,7 +44,7 @@ impl Entry {
         base: 0,
         mask: 0,
     };
-    const BAD: Entry = Entry {
+    const BAD: LookupEntry = LookupEntry {
         total: 1,
         advance: INVALID,
         ..Self::NONE
@@ -73,7 +73,7 @@ impl Class {
 /// One table of `SIZE` entries, ready for decoding.
 #[derive(Debug)]
 pub(crate) struct Table<const SIZE: usize> {
-    lookup: [Entry; SIZE],
+    lookup: [LookupEntry; SIZE],
     /// `total` of every entry, apart: what one lookup tells the next is in a quarter of a page, and is always in cache.
     total: [u8; SIZE],
     /// Bits of the first of two symbols.
@@ -83,7 +83,7 @@ pub(crate) struct Table<const SIZE: usize> {
     limit: [u32; 17],
     shift: [i32; 17],
     /// Per symbol, for either sign bit.
-    long: Vec<[Entry; 2]>,
+    long: Vec<[LookupEntry; 2]>,
 }
 
 pub(crate) type DcTable = Table<DC_SIZE>;
@@ -96,7 +96,7 @@ impl<const SIZE: usize> Table<SIZE> {
 
     const fn new() -> Self {
         Table {
-            lookup: [Entry::NONE; SIZE],
+            lookup: [LookupEntry::NONE; SIZE],
             total: [0; SIZE],
             first: [0; SIZE],
             limit: [0; 17],
@@ -107,7 +107,7 @@ impl<const SIZE: usize> Table<SIZE> {
 
     /// The entry for what is at the front of `bits` (left-aligned), and how many of them to consume, modulo 64: see [`ENDS`].
     #[inline(always)]
-    pub fn look(&self, bits: u64) -> (u64, &Entry) {
+    pub fn look(&self, bits: u64) -> (u64, &LookupEntry) {
         let place = (bits >> (64 - Self::BITS)) as usize;
         // widened at once: later would be in the way from one lookup to the next
         let total = u64::from(self.total[place]);
@@ -119,7 +119,7 @@ impl<const SIZE: usize> Table<SIZE> {
 
     /// Bits of the first symbol alone.
     #[inline(always)]
-    pub fn first_total(&self, bits: u64, entry: &Entry) -> u64 {
+    pub fn first_total(&self, bits: u64, entry: &LookupEntry) -> u64 {
         u64::from(if entry.advance2 == 0 {
             entry.total
         } else {
@@ -129,9 +129,9 @@ impl<const SIZE: usize> Table<SIZE> {
 
     #[cold]
     #[inline(never)]
-    fn look_long(&self, bits: u64) -> (u64, &Entry) {
+    fn look_long(&self, bits: u64) -> (u64, &LookupEntry) {
         let code = (bits >> 48) as u32;
-        let mut entry = &Entry::BAD;
+        let mut entry = &LookupEntry::BAD;
         for length in Self::BITS..=16 {
             if code < self.limit[length as usize] {
                 let place = (code >> (16 - length)) as i32 + self.shift[length as usize];
@@ -183,7 +183,7 @@ impl<const SIZE: usize> Table<SIZE> {
             self.limit[length as usize] = code << (16 - length);
             code <<= 1;
         }
-        self.lookup[fill..].fill(Entry::NONE);
+        self.lookup[fill..].fill(LookupEntry::NONE);
         for (total, entry) in self.total.iter_mut().zip(&self.lookup) {
             *total = entry.total | if entry.advance == END_OF_BLOCK { ENDS } else { 0 };
         }
@@ -191,7 +191,7 @@ impl<const SIZE: usize> Table<SIZE> {
     }
 
     /// Joins every symbol with its successor where the lookup sees both whole.
-    fn pair_up(&mut self, singles: &mut [Entry; SIZE]) {
+    fn pair_up(&mut self, singles: &mut [LookupEntry; SIZE]) {
         singles.copy_from_slice(&self.lookup);
         self.first = self.total;
         for (i, (entry, total)) in self.lookup.iter_mut().zip(&mut self.total).enumerate() {
@@ -212,11 +212,11 @@ impl<const SIZE: usize> Table<SIZE> {
 }
 
 /// `value`: the 16 bits after the code, left-aligned, of which the first `seen` are known.
-fn entry(class: Class, symbol: u8, length: u32, value: u32, seen: u32) -> Entry {
+fn entry(class: Class, symbol: u8, length: u32, value: u32, seen: u32) -> LookupEntry {
     let bits = class.value_bits(symbol);
     // larger values do not occur in 8-bit files
     if bits > (if class == Class::Dc { 11 } else { 10 }) {
-        return Entry::BAD;
+        return LookupEntry::BAD;
     }
     let advance = match (class, bits, symbol >> 4) {
         (Class::Dc, ..) => DC,
@@ -225,25 +225,25 @@ fn entry(class: Class, symbol: u8, length: u32, value: u32, seen: u32) -> Entry 
         (_, 0, _) => END_OF_BLOCK, // libjpeg: a run without a value ends the block, whatever its length
         (_, _, run) => run + 1,
     };
-    let whole = Entry {
+    let whole = LookupEntry {
         total: (length + bits) as u8,
         advance,
-        ..Entry::NONE
+        ..LookupEntry::NONE
     };
     if bits == 0 {
         return whole;
     }
     if seen == 0 {
-        return Entry::NONE; // the sign is unknown
+        return LookupEntry::NONE; // the sign is unknown
     }
     let low = if value >> 15 & 1 == 0 { 1 - (1i32 << bits) } else { 0 };
     if seen >= bits {
-        return Entry {
+        return LookupEntry {
             base: (low + (value >> (16 - bits)) as i32) as i16,
             ..whole
         };
     }
-    Entry {
+    LookupEntry {
         base: low as i16,
         mask: (1 << bits) - 1,
         ..whole
@@ -258,7 +258,7 @@ pub(crate) struct Tables {
     /// What each table was built from.
     dc_raw: [Vec<u8>; 4],
     ac_raw: [Vec<u8>; 4],
-    scratch: Box<[Entry; AC_SIZE]>,
+    scratch: Box<[LookupEntry; AC_SIZE]>,
 }
 
 impl Tables {
@@ -268,7 +268,7 @@ impl Tables {
             ac: Box::new([const { Table::new() }; 4]),
             dc_raw: Default::default(),
             ac_raw: Default::default(),
-            scratch: Box::new([Entry::NONE; AC_SIZE]),
+            scratch: Box::new([LookupEntry::NONE; AC_SIZE]),
         }
     }
 
@@ -316,14 +316,14 @@ fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> boo
 #[derive(Debug)]
 pub(crate) struct BandTable {
     table: Box<RunTable>,
-    scratch: Box<[Entry; BAND_SIZE]>,
+    scratch: Box<[LookupEntry; BAND_SIZE]>,
 }
 
 impl BandTable {
     pub fn new() -> Self {
         BandTable {
             table: Box::new(Table::new()),
-            scratch: Box::new([Entry::NONE; BAND_SIZE]),
+            scratch: Box::new([LookupEntry::NONE; BAND_SIZE]),
         }
     }
 

@@ -5,8 +5,8 @@
 //! bit for each of those and counts its runs in the others, finds both by counting bits of that word; blocks with
 //! nothing to refine cost a load of it.
 
-use crate::jpeg::entropy::bit_reader::Bits;
-use crate::jpeg::entropy::huffman::{DC, DcTable, END_OF_BLOCK, Entry, RunTable};
+use crate::jpeg::entropy::bit_reader::BitReader;
+use crate::jpeg::entropy::huffman::{DC, DcTable, END_OF_BLOCK, LookupEntry, RunTable};
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::simd::{Available, compile_versions, dispatch};
 
@@ -47,14 +47,14 @@ impl Band {
 /// A DC coefficient without its lowest bits; false: invalid.
 #[inline(always)]
 pub(crate) fn dc(
-    bits: &mut Bits<'_>,
+    bits: &mut BitReader<&[u8]>,
     table: &DcTable,
     predictor: &mut i32,
     shift: u8,
     (block, nonzero): (&mut [i16; 64], &mut u64),
 ) -> bool {
     bits.refill();
-    let (total, entry) = table.look(bits.bits);
+    let (total, entry) = table.look(bits.bits());
     *predictor = predictor.wrapping_add(i32::from(bits.value(total, entry)));
     bits.take(total);
     block[0] = (*predictor as i16).wrapping_shl(u32::from(shift));
@@ -64,7 +64,7 @@ pub(crate) fn dc(
 
 /// One more bit of a DC coefficient.
 #[inline(always)]
-pub(crate) fn dc_bit(bits: &mut Bits<'_>, shift: u8, block: &mut [i16; 64]) {
+pub(crate) fn dc_bit(bits: &mut BitReader<&[u8]>, shift: u8, block: &mut [i16; 64]) {
     bits.refill();
     block[0] |= (bits.get(1) as i16) << shift;
 }
@@ -73,7 +73,7 @@ pub(crate) fn dc_bit(bits: &mut Bits<'_>, shift: u8, block: &mut [i16; 64]) {
 /// are corrupt.
 pub(crate) fn decode(
     level: Available,
-    bits: &mut Bits<'_>,
+    bits: &mut BitReader<&[u8]>,
     table: &RunTable,
     band: &Band,
     run: &mut u32,
@@ -84,7 +84,7 @@ pub(crate) fn decode(
 
 compile_versions! {
     fn decode(
-        bits: &mut Bits<'_>,
+        bits: &mut BitReader<&[u8]>,
         table: &RunTable,
         band: &Band,
         run: &mut u32,
@@ -94,7 +94,7 @@ compile_versions! {
 
 #[inline(always)]
 fn decode_portable(
-    bits: &mut Bits<'_>,
+    bits: &mut BitReader<&[u8]>,
     table: &RunTable,
     band: &Band,
     run: &mut u32,
@@ -126,7 +126,7 @@ fn decode_portable(
 /// and how many blocks after this one are empty; None: invalid.
 #[inline(always)]
 fn decode_block(
-    bits: &mut Bits<'_>,
+    bits: &mut BitReader<&[u8]>,
     table: &RunTable,
     band: &Band,
     mut k: usize,
@@ -144,7 +144,7 @@ fn decode_block(
     }
     macro_rules! symbols {
         () => {
-            let (total, entry) = table.look(at.bits);
+            let (total, entry) = table.look(at.bits());
             let first = k + usize::from(entry.advance);
             let second = first + usize::from(entry.advance2);
             let value = at.value(total, entry);
@@ -177,16 +177,22 @@ fn decode_block(
 
 /// Consumes the last symbols of a block, found at `first` and `second`; gives how many empty blocks follow.
 #[inline(always)]
-fn end_block(bits: &mut Bits<'_>, table: &RunTable, entry: &Entry, first: usize, second: usize) -> Option<u32> {
+fn end_block(
+    bits: &mut BitReader<&[u8]>,
+    table: &RunTable,
+    entry: &LookupEntry,
+    first: usize,
+    second: usize,
+) -> Option<u32> {
     if first == 64 {
         // the block is full: a second symbol belongs to the next one
-        bits.take(table.first_total(bits.bits, entry));
+        bits.take(table.first_total(bits.bits(), entry));
         return Some(0);
     }
     let last = if first < 64 { entry.advance2 } else { entry.advance };
     bits.take(entry.total.into());
     match last {
-        END_OF_BLOCK..PAST_RUNS => Some(bits.run(last) - 1),
+        END_OF_BLOCK..PAST_RUNS => Some(bits.run_length(last) - 1),
         _ if second == 64 => Some(0),
         _ => None,
     }

@@ -4,7 +4,7 @@
 //! and counts its runs in the others: both are found by counting bits of that word. A block with nothing to refine costs
 //! one load of it.
 
-use super::bit_reader::Bits;
+use super::bit_reader::BitReader;
 use super::huffman::{END_OF_BLOCK, RunTable};
 use super::progressive::{Band, PAST_RUNS};
 use crate::jpeg::format::markers::ZIGZAG;
@@ -13,7 +13,7 @@ use crate::simd::{Available, dispatch};
 /// Refines a band likewise.
 pub(crate) fn refine(
     level: Available,
-    bits: &mut Bits<'_>,
+    bits: &mut BitReader<&[u8]>,
     table: &RunTable,
     band: &Band,
     run: &mut u32,
@@ -23,10 +23,10 @@ pub(crate) fn refine(
 }
 
 mod scalar {
-    use super::{Band, Bits, RunTable, deposit, refine_by};
+    use super::{Band, BitReader, RunTable, deposit, refine_by};
 
     pub(super) fn refine(
-        bits: &mut Bits<'_>,
+        bits: &mut BitReader<&[u8]>,
         table: &RunTable,
         band: &Band,
         run: &mut u32,
@@ -40,12 +40,12 @@ mod scalar {
 mod avx2 {
     use core::arch::x86_64::_pdep_u64;
 
-    use super::{Band, Bits, RunTable, deposit, refine_by};
+    use super::{Band, BitReader, RunTable, deposit, refine_by};
     use crate::simd::has_fast_pdep;
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
     pub(super) fn refine(
-        bits: &mut Bits<'_>,
+        bits: &mut BitReader<&[u8]>,
         table: &RunTable,
         band: &Band,
         run: &mut u32,
@@ -60,7 +60,7 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
     fn refine_with_pdep(
-        bits: &mut Bits<'_>,
+        bits: &mut BitReader<&[u8]>,
         table: &RunTable,
         band: &Band,
         run: &mut u32,
@@ -71,7 +71,7 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
     fn refine_without_pdep(
-        bits: &mut Bits<'_>,
+        bits: &mut BitReader<&[u8]>,
         table: &RunTable,
         band: &Band,
         run: &mut u32,
@@ -85,7 +85,7 @@ mod avx2 {
 #[inline(always)]
 fn refine_by(
     deposit: impl Fn(u64, u64) -> u64,
-    bits: &mut Bits<'_>,
+    bits: &mut BitReader<&[u8]>,
     table: &RunTable,
     band: &Band,
     run: &mut u32,
@@ -121,7 +121,7 @@ fn refine_by(
 struct Refined {
     /// Positions that are not zero any more.
     places: u64,
-    /// Bits for the coefficients that were not zero before, in order, up to the first of `rest`.
+    /// BitReader for the coefficients that were not zero before, in order, up to the first of `rest`.
     corrections: u64,
     /// Positions that the symbols did not reach.
     rest: u64,
@@ -133,7 +133,7 @@ struct Refined {
 #[inline(always)]
 fn new_coefficients(
     deposit: impl Fn(u64, u64) -> u64,
-    bits: &mut Bits<'_>,
+    bits: &mut BitReader<&[u8]>,
     (table, shift): (&RunTable, u8),
     (before, mask): (u64, u64),
     block: &mut [i16; 64],
@@ -147,11 +147,11 @@ fn new_coefficients(
     };
     while refined.rest != 0 {
         at.refill();
-        let (total, entry) = table.look(at.bits);
+        let (total, entry) = table.look(at.bits());
         let value = at.value(total, entry);
         at.take(total);
         if (END_OF_BLOCK..PAST_RUNS).contains(&entry.advance) {
-            refined.run = at.run(entry.advance);
+            refined.run = at.run_length(entry.advance);
             break;
         }
         if entry.advance > 16 || !(-1..=1).contains(&value) {

@@ -1,7 +1,8 @@
 //! Entropy decoding of unstuffed bytes: a run of whole MCUs, from a bit position and DC predictors, into coefficients
 //! (or past them). Knows nothing of markers, rows or regions; portable and safe.
 
-use crate::jpeg::entropy::huffman::{self, AcTable, DcTable, Entry, Tables};
+use crate::jpeg::entropy::bit_reader::{BitPosition, BitReader, ByteSource, LOAD};
+use crate::jpeg::entropy::huffman::{self, AcTable, DcTable, LookupEntry, Tables};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::simd::{Available, compile_versions, dispatch};
@@ -15,8 +16,6 @@ pub(crate) const PADDING: usize = 32;
 /// 8-bit index needs no bounds check.
 pub(crate) const SLACK: usize = 192;
 
-/// Bytes that a reader loads at once, and is at most ahead of the next bit.
-pub(crate) const LOAD: usize = 8;
 /// Bytes that a block may take, and those loaded ahead: a DC symbol of 27 bits and 63 AC symbols of 26.
 const MAX_BLOCK_BYTES: usize = (27 + 63 * 26usize).div_ceil(8) + LOAD;
 
@@ -31,6 +30,15 @@ static NATURAL_BEFORE: [u8; 1024] = {
     }
     table
 };
+
+impl ByteSource for &[u8; WINDOW + PADDING] {
+    /// A mask of the offset replaces the check of bounds.
+    #[inline(always)]
+    fn load(self, at: usize) -> u64 {
+        let bytes = self[at & (WINDOW - 1)..].first_chunk();
+        bytes.map_or(0, |bytes| u64::from_be_bytes(*bytes))
+    }
+}
 
 /// The bytes that entropy decoding reads.
 pub(crate) struct Window {
@@ -85,75 +93,42 @@ impl<'t> Layout<'t> {
 /// Where entropy decoding stands: a position in the data, and what it has to remember.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cursor {
-    reader: Reader,
+    position: BitPosition,
     /// DC predictor of each component.
     pub predictors: [i32; 3],
 }
 
 impl Cursor {
-    /// Position of the next bit.
-    pub fn position(&self) -> isize {
-        8 * self.reader.at as isize - (self.reader.count & 63) as isize
+    /// Offset of the next bit in the window.
+    pub fn next_bit(&self) -> isize {
+        self.position.next_bit()
     }
 
     /// Bytes at the front of the data that are not needed any more.
     pub fn spent(&self) -> usize {
-        self.reader.at
+        self.position.next_byte()
     }
 
     /// Tells that `bytes` were dropped from the front of the data.
     pub fn rebase(&mut self, bytes: usize) {
-        self.reader.at -= bytes;
+        self.position = self.position.moved_back(bytes);
     }
 
     /// Passes over up to 7 bits of the first byte.
     pub fn drop_bits(&mut self, window: &Window, bits: u8) {
-        self.reader.refill(&window.bytes);
-        self.reader.take(bits.into());
+        let mut reader = BitReader::new(&*window.bytes, self.position);
+        reader.refill();
+        reader.take(bits.into());
+        self.position = reader.position();
     }
 }
 
-/// Bits of a window. Apart from the predictors, which are an array with an index: this is to live in registers.
-#[derive(Debug, Clone, Copy, Default)]
-struct Reader {
-    /// Next byte to be loaded.
-    at: usize,
-    /// Loaded bits, left-aligned.
-    bits: u64,
-    /// How many of them are known, in its low 6 bits; the others are not to be relied upon.
-    count: u64,
-}
-
-impl Reader {
-    /// Makes at least 56 bits known.
-    #[inline(always)]
-    fn refill(&mut self, window: &[u8; WINDOW + PADDING]) {
-        let start = self.at & (WINDOW - 1);
-        let next = window[start..]
-            .first_chunk()
-            .map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        self.bits |= next >> (self.count & 63);
-        self.at += (!self.count >> 3 & 7) as usize;
-        self.count |= 56;
-    }
-
-    #[inline(always)]
-    fn take(&mut self, bits: u64) {
-        self.bits <<= bits & 63;
-        self.count = self.count.wrapping_sub(bits);
-    }
-
-    /// The first symbol's value. A shift to the right by what is left: cheaper than a rotation by a variable.
-    #[inline(always)]
-    fn value(&self, total: u64, entry: &Entry) -> i16 {
-        let taken = self.bits >> (total.wrapping_neg() & 63);
-        entry.base.wrapping_add((taken as u16 & entry.mask) as i16)
-    }
-
+/// What reading a block takes beside bits.
+impl BitReader<&[u8; WINDOW + PADDING]> {
     /// A block's DC symbol, added to its predictor; false: invalid.
     #[inline(always)]
     fn dc(&mut self, slot: &Slot<'_>, predictor: &mut i32) -> bool {
-        let (total, entry) = slot.dc.look(self.bits);
+        let (total, entry) = slot.dc.look(self.bits());
         *predictor = predictor.wrapping_add(i32::from(self.value(total, entry)));
         self.take(total);
         entry.advance == huffman::DC
@@ -161,13 +136,13 @@ impl Reader {
 
     /// Consumes the last AC symbols of a block, found at `first` and `second`; gives the position after the block.
     #[inline(always)]
-    fn end_block(&mut self, table: &AcTable, entry: &Entry, first: usize, second: usize) -> usize {
+    fn end_block(&mut self, table: &AcTable, entry: &LookupEntry, first: usize, second: usize) -> usize {
         if !(64..128).contains(&first) {
             self.take(entry.total.into());
             return second;
         }
         // the first symbol filled the block: the second belongs to the next one
-        self.take(table.first_total(self.bits, entry));
+        self.take(table.first_total(self.bits(), entry));
         first
     }
 }
@@ -255,8 +230,8 @@ fn decode_blocks_portable(
     coefficients: &mut [i16],
     used: &mut [u8],
 ) -> Option<usize> {
-    let (bytes, limit) = (&*window.bytes, layout.limit(window));
-    let (mut at, mut predictors) = (cursor.reader, cursor.predictors);
+    let limit = layout.limit(window);
+    let (mut at, mut predictors) = (BitReader::new(&*window.bytes, cursor.position), cursor.predictors);
     let mut good = true;
     let mut done = 0;
     let mut mcus = used.chunks_exact_mut(layout.slots.len());
@@ -265,37 +240,43 @@ fn decode_blocks_portable(
             let block = coefficients.get_mut(64 * done..)?.first_chunk_mut::<256>()?;
             done += 1;
             block[..64].fill(0);
-            at.refill(bytes);
+            at.refill();
             let predictor = &mut predictors[$slot.component];
             good &= at.dc($slot, predictor);
             block[0] = *predictor as i16;
-            let k = ac_block::<true>(bytes, $slot.ac, block, &mut at);
+            let k = ac_block::<true>($slot.ac, block, &mut at);
             good &= ends_well(k);
             $used[$number] = if k >= 128 { k as u8 & 127 } else { 64 };
         };
     }
     for_blocks!(
         &layout.slots[..],
-        if at.at <= limit { mcus.next() } else { None },
+        if at.position().next_byte() <= limit {
+            mcus.next()
+        } else {
+            None
+        },
         block
     );
-    *cursor = Cursor { reader: at, predictors };
+    *cursor = Cursor {
+        position: at.position(),
+        predictors,
+    };
     good.then_some(done)
 }
 
 /// A block's AC symbols, after its DC symbol, into `block` if they are to be kept; gives the position after the block.
 #[inline(always)]
 fn ac_block<const KEPT: bool>(
-    bytes: &[u8; WINDOW + PADDING],
     table: &AcTable,
     block: &mut [i16; 256],
-    reader: &mut Reader,
+    reader: &mut BitReader<&[u8; WINDOW + PADDING]>,
 ) -> usize {
     let mut at = *reader;
     let mut k = 1;
     macro_rules! symbols {
         () => {
-            let (total, entry) = table.look(at.bits);
+            let (total, entry) = table.look(at.bits());
             let first = k + usize::from(entry.advance);
             let second = first + usize::from(entry.advance2);
             if KEPT {
@@ -315,10 +296,10 @@ fn ac_block<const KEPT: bool>(
     // 56 bits are enough for DC (27) and one lookup (26), or for two lookups
     loop {
         symbols!();
-        at.refill(bytes);
+        at.refill();
         symbols!();
         symbols!();
-        at.refill(bytes);
+        at.refill();
         symbols!();
     }
     *reader = at;
@@ -327,21 +308,28 @@ fn ac_block<const KEPT: bool>(
 
 #[inline(always)]
 fn skip_blocks_portable(window: &Window, layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
-    let (bytes, limit) = (&*window.bytes, layout.limit(window));
-    let (mut at, mut predictors) = (cursor.reader, cursor.predictors);
+    let limit = layout.limit(window);
+    let (mut at, mut predictors) = (BitReader::new(&*window.bytes, cursor.position), cursor.predictors);
     let mut good = true;
     let mut done = 0;
     let mut nowhere = [0; 256];
     macro_rules! block {
         ($slot:ident, $mcu:ident, $number:expr) => {
             let ((), _) = ($mcu, $number);
-            at.refill(bytes);
+            at.refill();
             good &= at.dc($slot, &mut predictors[$slot.component]);
-            good &= ends_well(ac_block::<false>(bytes, $slot.ac, &mut nowhere, &mut at));
+            good &= ends_well(ac_block::<false>($slot.ac, &mut nowhere, &mut at));
             done += 1;
         };
     }
-    for_blocks!(&layout.slots[..], (done < count && at.at <= limit).then_some(()), block);
-    *cursor = Cursor { reader: at, predictors };
+    for_blocks!(
+        &layout.slots[..],
+        (done < count && at.position().next_byte() <= limit).then_some(()),
+        block
+    );
+    *cursor = Cursor {
+        position: at.position(),
+        predictors,
+    };
     good.then_some(done)
 }

@@ -55,7 +55,7 @@ fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
             let skipped = sequential::skip_blocks(level, &window(), &layout, &mut cursor, BLOCKS).unwrap();
 
             assert!(skipped <= most, "{skipped} blocks of {length} bits at {level:?}");
-            assert!(cursor.position() > 8 * DATA as isize, "the end is noticed");
+            assert!(cursor.next_bit() > 8 * DATA as isize, "the end is noticed");
 
             let mut cursor = Cursor::default();
             let (mut blocks, mut used) = (vec![0; 64 * BLOCKS + SLACK], vec![0; BLOCKS]);
@@ -63,7 +63,7 @@ fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
                 sequential::decode_blocks(level, &window(), &layout, &mut cursor, &mut blocks, &mut used).unwrap();
 
             assert!(decoded <= most, "{decoded} blocks of {length} bits at {level:?}");
-            assert!(cursor.position() > 8 * DATA as isize, "the end is noticed");
+            assert!(cursor.next_bit() > 8 * DATA as isize, "the end is noticed");
         }
     }
 }

@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use crate::error::Error;
 use crate::jpeg::decoder::{Region, Strips, parts};
-use crate::jpeg::entropy::bit_reader::{Bits, PADDING};
+use crate::jpeg::entropy::bit_reader::{BitPosition, BitReader, LOAD};
 use crate::jpeg::entropy::huffman::{BandTable, Tables};
 use crate::jpeg::entropy::progressive::{self, Band};
 use crate::jpeg::entropy::refinement;
@@ -223,7 +223,7 @@ impl Reader {
         header: &Header<'_>,
         plan: &ScanPlan<'_>,
         coefficients: &mut Coefficients,
-        mut decode: impl FnMut(&mut Bits<'_>, usize, bool, (&mut [i16; 64], &mut u64)) -> bool,
+        mut decode: impl FnMut(&mut BitReader<&[u8]>, usize, bool, (&mut [i16; 64], &mut u64)) -> bool,
     ) -> Result<(), Error> {
         let interleaved = plan.components().count() > 1;
         let grid = Grid::new(header, plan, coefficients);
@@ -257,7 +257,7 @@ impl Reader {
         coefficients: &mut Coefficients,
         decode: impl Fn(
             Available,
-            &mut Bits<'_>,
+            &mut BitReader<&[u8]>,
             &crate::jpeg::entropy::huffman::RunTable,
             &Band,
             &mut u32,
@@ -322,7 +322,7 @@ impl Source {
         file: &[u8],
         plan: &ScanPlan<'_>,
         grid: &Grid,
-        mut decode: impl FnMut(&mut Bits<'_>, usize, Range<usize>, bool) -> bool,
+        mut decode: impl FnMut(&mut BitReader<&[u8]>, usize, Range<usize>, bool) -> bool,
     ) -> Result<(), Error> {
         let (wanted, total) = (grid.across * grid.down, grid.across * grid.all);
         let interval = if plan.restart_interval == 0 {
@@ -340,7 +340,8 @@ impl Source {
                 at += 2;
             }
             let length = self.fill(level, &file[at..plan.end])?;
-            let mut bits = Bits::new(&self.bytes[..self.filled + PADDING]);
+            let mut bits = BitReader::new(&self.bytes[..self.filled + LOAD], BitPosition::default());
+            let length_in_bits = 8 * self.filled as isize;
             let end = total.min(next + interval);
             let mut fresh = true;
             while next < end.min(wanted) {
@@ -349,12 +350,12 @@ impl Source {
                 if !decode(&mut bits, row, columns, core::mem::take(&mut fresh)) {
                     return corrupt("invalid Huffman code or coefficient", at);
                 }
-                if bits.left() < 0 {
+                if bits.position().next_bit() > length_in_bits {
                     return corrupt("image data end too early", at + length);
                 }
             }
             at += length;
-            if next == end && bits.left() >= 8 {
+            if next == end && length_in_bits - bits.position().next_bit() >= 8 {
                 return corrupt("image data longer than the image", at);
             }
         }
@@ -369,7 +370,7 @@ impl Source {
         memory::grow(&mut self.bytes, data.len() + ROOM)?;
         let progress = unstuff(level, data, &mut self.bytes);
         self.filled = progress.written;
-        self.bytes[self.filled..][..PADDING].fill(0);
+        self.bytes[self.filled..][..LOAD].fill(0);
         Ok(progress.read)
     }
 

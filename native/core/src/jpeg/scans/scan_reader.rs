@@ -1,7 +1,8 @@
 //! The scan as a sequence of MCUs: restart intervals, their markers, and a small window of unstuffed bytes that moves along.
 
 use crate::error::Error;
-use crate::jpeg::entropy::sequential::{self, Cursor, LOAD, Layout, PADDING, WINDOW, Window};
+use crate::jpeg::entropy::bit_reader::LOAD;
+use crate::jpeg::entropy::sequential::{self, Cursor, Layout, PADDING, WINDOW, Window};
 use crate::jpeg::entropy::unstuff::{self, find_marker};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::seek::table::Entry;
@@ -61,7 +62,7 @@ impl<'a> Scan<'a> {
         if self.left == 0 {
             self.restart()?;
         }
-        let bits = self.cursor.position().max(0) as usize;
+        let bits = self.cursor.next_bit().max(0) as usize;
         let offset = self.offset_of(bits / 8);
         Ok(Entry {
             bits: (8 * (offset - self.start) + bits % 8) as u64,
@@ -162,7 +163,7 @@ impl<'a> Scan<'a> {
         let Some(blocks) = blocks else {
             return self.corrupt("invalid Huffman code or coefficient");
         };
-        if self.cursor.position() > 8 * self.window.filled as isize {
+        if self.cursor.next_bit() > 8 * self.window.filled as isize {
             return self.corrupt("image data end too early");
         }
         if self.interval > 0 {
@@ -179,7 +180,7 @@ impl<'a> Scan<'a> {
             return;
         }
         if self.known.is_some() {
-            self.offset_of(self.cursor.position().max(0) as usize / 8);
+            self.offset_of(self.cursor.next_bit().max(0) as usize / 8);
             self.known = self.known.map(|(byte, offset)| (byte - spent, offset));
         }
         let window = &mut *self.window;
@@ -199,7 +200,7 @@ impl<'a> Scan<'a> {
         if !self.window.ended {
             self.fill_window();
         }
-        if !self.window.ended || 8 * self.window.filled as isize - self.cursor.position() >= 8 {
+        if !self.window.ended || 8 * self.window.filled as isize - self.cursor.next_bit() >= 8 {
             return self.corrupt("image data longer than the image");
         }
         Ok(())
