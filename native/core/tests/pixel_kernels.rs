@@ -3,7 +3,7 @@
 use penstock_core::pixels::adjust::{Step, adjust};
 use penstock_core::pixels::blur::{gaussian, sharpen};
 use penstock_core::pixels::mix::mix;
-use penstock_core::pixels::warp::{Map, Sampling, Source, warp};
+use penstock_core::pixels::warp::{Map, Sampling, SourceImage, warp};
 use penstock_core::simd::Available;
 
 const STEPS: [Step; 10] = [
@@ -69,7 +69,7 @@ fn levels_warp_alike() {
     ];
     for (width, height) in [(1, 1), (2, 3), (3, 2), (4, 4), (5, 70), (70, 61)] {
         let image = noise(3 * width * height, 7);
-        let source = Source {
+        let source = SourceImage {
             pixels: image.as_chunks::<3>().0,
             width,
             height,

@@ -6,7 +6,7 @@
 //!
 //! The picture is whole and has its size: nothing is decoded or resized here, and nothing fails.
 
-use super::{Affine, Geometry, Recipe, lines};
+use super::{Affine, FillOptions, Geometry, lines};
 use crate::resample::Picture;
 use crate::simd::Available;
 
@@ -47,14 +47,14 @@ impl Row<'_> {
 }
 
 /// Writes pictures as rows of a batch.
-pub(super) struct Writer {
+pub(super) struct RowWriter {
     level: Available,
     framed: [Vec<u8>; 3],
     mirrored: [Vec<u8>; 3],
     interleaved: Vec<u8>,
 }
 
-impl Writer {
+impl RowWriter {
     /// With lines of the given level.
     pub(super) fn new(level: Available) -> Self {
         Self {
@@ -66,27 +66,31 @@ impl Writer {
     }
 
     /// Writes a picture that lies in bands, from top to bottom.
-    pub(super) fn write(&mut self, bands: &[Picture], geometry: &Geometry, recipe: &Recipe, mut row: Row<'_>) {
+    pub(super) fn write(&mut self, bands: &[Picture], geometry: &Geometry, options: &FillOptions, mut row: Row<'_>) {
         let [first, ..] = bands else { return };
-        let (planes, [width, height]) = (first.planes, recipe.window);
-        let seen = [first.width, bands.iter().map(|band| band.height).sum()];
-        assert_eq!(seen, geometry.seen(), "the part of the window that shows the picture");
+        let (planes, [width, height]) = (first.planes, options.window);
+        let visible = [first.width, bands.iter().map(|band| band.height).sum()];
+        assert_eq!(
+            visible,
+            geometry.visible(),
+            "the part of the window that shows the picture"
+        );
         assert_eq!(row.len(), planes * width * height, "a row as large as the window");
-        let frame = Frame {
-            before: geometry.frame(),
-            seen,
-            window: recipe.window,
-            colour: recipe.beside,
+        let frame = WindowFrame {
+            before: geometry.margin(),
+            visible,
+            window: options.window,
+            colour: options.background,
         };
         let source = |y| if geometry.flip_y { height - 1 - y } else { y };
         let [fr, fg, fb] = &mut self.framed;
-        if recipe.layout == Layout::Chw || planes == 1 {
+        if options.layout == Layout::Chw || planes == 1 {
             for (plane, y) in (0..planes).flat_map(|plane| (0..height).map(move |y| (plane, y))) {
                 let mut line = frame.line(bands, plane, source(y), fr);
                 if geometry.flip_x {
                     line = mirror(self.level, line, &mut self.mirrored[0]);
                 }
-                put(self.level, line, (plane * height + y) * width, Some(plane), &mut row);
+                write_line(self.level, line, (plane * height + y) * width, Some(plane), &mut row);
             }
             return;
         }
@@ -106,26 +110,26 @@ impl Writer {
                 lines::interleave(self.level, [r, g, b], &mut out[3 * y * width..][..3 * width]);
             } else {
                 lines::interleave(self.level, [r, g, b], &mut self.interleaved);
-                put(self.level, &self.interleaved, 3 * y * width, None, &mut row);
+                write_line(self.level, &self.interleaved, 3 * y * width, None, &mut row);
             }
         }
     }
 }
 
 /// A picture in a window that may be larger, and shows a colour beside it.
-struct Frame {
+struct WindowFrame {
     before: [usize; 2],
-    seen: [usize; 2],
+    visible: [usize; 2],
     window: [usize; 2],
     colour: [u8; 3],
 }
 
-impl Frame {
-    /// Line `y` of the window, of one plane; composed in `framed` if there is something beside the picture.
+impl WindowFrame {
+    /// Line `y` of the window, of one plane; composed in `may_leave_picture` if there is something beside the picture.
     fn line<'a>(&self, bands: &'a [Picture], plane: usize, y: usize, framed: &'a mut Vec<u8>) -> &'a [u8] {
-        let content = y.checked_sub(self.before[1]).filter(|y| *y < self.seen[1]);
-        let content = content.map_or(&[][..], |y| banded(bands, plane, y));
-        if self.seen[0] == self.window[0] && !content.is_empty() {
+        let content = y.checked_sub(self.before[1]).filter(|y| *y < self.visible[1]);
+        let content = content.map_or(&[][..], |y| row_of_bands(bands, plane, y));
+        if self.visible[0] == self.window[0] && !content.is_empty() {
             return content;
         }
         framed.clear();
@@ -139,7 +143,7 @@ impl Frame {
 }
 
 /// Line `y` of a picture in bands.
-fn banded(bands: &[Picture], plane: usize, mut y: usize) -> &[u8] {
+fn row_of_bands(bands: &[Picture], plane: usize, mut y: usize) -> &[u8] {
     for band in bands {
         if y < band.height {
             return band.row(plane, y);
@@ -156,7 +160,7 @@ fn mirror<'a>(level: Available, line: &[u8], mirrored: &'a mut Vec<u8>) -> &'a [
 }
 
 /// Writes a line from element `at` on, of one channel or of all in turn.
-fn put(level: Available, line: &[u8], at: usize, channel: Option<usize>, row: &mut Row<'_>) {
+fn write_line(level: Available, line: &[u8], at: usize, channel: Option<usize>, row: &mut Row<'_>) {
     let of = |affine: &Affine| channel.map_or(*affine, |c| affine.channel(c));
     match row {
         Row::U8(out) => out[at..][..line.len()].copy_from_slice(line),

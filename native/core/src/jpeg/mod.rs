@@ -10,7 +10,7 @@
 //!
 //! The picture is decoded strip by strip (an MCU row each), so that everything after the file's bytes stays in cache and
 //! memory grows with the region's width only. Blocks outside the region are passed over by the entropy decoder and cost
-//! nothing else; rows below it are not read. With an index ([`Index`], [`Guide`]) blocks above, and most beside it, are not
+//! nothing else; rows below it are not read. With an index ([`SeekTable`], [`DecodeHints`]) blocks above, and most beside it, are not
 //! even read.
 //!
 //! A file of several scans, which every progressive one is, comes to the same strips on another way: its scans are looked
@@ -29,11 +29,12 @@ mod decoder;
 mod entropy;
 mod format;
 mod kernels;
-mod planes;
 mod read_ahead;
+mod sample_strips;
 mod scale;
 mod scans;
 mod seek;
+mod strips;
 mod transcode;
 
 pub use decoder::{Decoder, Region};
@@ -41,6 +42,6 @@ pub use format::header::{Header, Limits};
 pub use format::markers::{Color, Process};
 pub use format::summary::{Summary, inspect};
 pub use scale::Scale;
-pub use seek::guide::{Found, Guide};
-pub use seek::table::{Index, Kind};
+pub use seek::hints::{DecodeHints, SeekReport};
+pub use seek::table::{SeekTable, SeekTableKind};
 pub use transcode::transcode_baseline;

@@ -8,7 +8,7 @@
 //! Steps that look up each level alone are merged into one table a channel. Between steps everything is rounded to
 //! levels, as if each were applied to a whole picture: so that merging and blocks change nothing.
 
-use super::values::{self, STEP, Table, scalar::blended};
+use super::values::{self, LookupTable, STEP, scalar::blended};
 use crate::fill::lines;
 use crate::simd::Available;
 
@@ -41,7 +41,7 @@ pub enum Step {
 const BLOCK: usize = 1024;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Wanted {
+enum Statistic {
     Nothing,
     Luma,
     Limits,
@@ -49,7 +49,7 @@ enum Wanted {
 }
 
 enum Stage {
-    Lookup(Box<[Table; 3]>),
+    Lookup(Box<[LookupTable; 3]>),
     Saturation(f32),
     Hue(u8),
     Gray,
@@ -73,13 +73,13 @@ pub fn adjust(image: &[u8], channels: usize, steps: &[Step], out: &mut [u8], lev
     loop {
         let ready = rest
             .iter()
-            .position(|step| step.wants() != Wanted::Nothing)
+            .position(|step| step.needed_statistic() != Statistic::Nothing)
             .unwrap_or(rest.len());
         for step in &rest[..ready] {
-            add(&mut stages, *step, channels);
+            push_stage(&mut stages, *step, channels);
         }
         let next = rest.get(ready);
-        let wanted = next.map_or(Wanted::Nothing, |step| step.wants());
+        let wanted = next.map_or(Statistic::Nothing, |step| step.needed_statistic());
         let written = next.is_none() || !stages.is_empty();
         let statistics = Pass::new(channels, &stages, wanted, level).run(fresh.then_some(image), out, written);
         fresh &= !written;
@@ -92,58 +92,58 @@ pub fn adjust(image: &[u8], channels: usize, steps: &[Step], out: &mut [u8], lev
 }
 
 impl Step {
-    fn wants(self) -> Wanted {
+    fn needed_statistic(self) -> Statistic {
         match self {
-            Self::Contrast(_) => Wanted::Luma,
-            Self::AutoContrast => Wanted::Limits,
-            Self::Equalize => Wanted::Counts,
-            _ => Wanted::Nothing,
+            Self::Contrast(_) => Statistic::Luma,
+            Self::AutoContrast => Statistic::Limits,
+            Self::Equalize => Statistic::Counts,
+            _ => Statistic::Nothing,
         }
     }
 
     /// What the step does to a level, if that is all that matters.
-    fn level(self, level: u8) -> Option<u8> {
+    fn map_value(self, value: u8) -> Option<u8> {
         match self {
-            Self::Brightness(factor) => Some(blended(0, level, factor)),
-            Self::Posterize(bits) => Some(level & bits),
-            Self::Solarize(threshold) if threshold <= f64::from(level) => Some(!level),
-            Self::Solarize(_) => Some(level),
-            Self::Invert => Some(!level),
+            Self::Brightness(factor) => Some(blended(0, value, factor)),
+            Self::Posterize(bits) => Some(value & bits),
+            Self::Solarize(threshold) if threshold <= f64::from(value) => Some(!value),
+            Self::Solarize(_) => Some(value),
+            Self::Invert => Some(!value),
             _ => None,
         }
     }
 
     /// Of steps that must have seen the picture.
-    fn tables(self, statistics: &Statistics, pixels: usize, channels: usize) -> [Table; 3] {
+    fn tables(self, statistics: &Statistics, pixels: usize, channels: usize) -> [LookupTable; 3] {
         if let Self::Contrast(factor) = self {
             let mean = (statistics.luma as f64 / pixels as f64 + 0.5) as u8;
             return [std::array::from_fn(|level| blended(mean, level as u8, factor)); 3];
         }
         std::array::from_fn(|channel| {
             if channel >= channels {
-                return identity();
+                return identity_table();
             }
             if self == Self::AutoContrast {
-                return stretching(statistics.limits[channel]);
+                return stretch_table(statistics.limits[channel]);
             }
             let parts = &statistics.counts[channel];
-            equalizing(&std::array::from_fn(|level| {
+            equalize_table(&std::array::from_fn(|level| {
                 parts.iter().map(|part| u64::from(part[level])).sum()
             }))
         })
     }
 }
 
-fn identity() -> Table {
+fn identity_table() -> LookupTable {
     std::array::from_fn(|level| level as u8)
 }
 
 /// Each level to its rank, in steps of 1/255 of the pixels that are not of the brightest level there is.
-fn equalizing(counts: &[u64; 256]) -> Table {
+fn equalize_table(counts: &[u64; 256]) -> LookupTable {
     let brightest = counts.iter().rposition(|count| *count > 0).unwrap_or(0);
     let step = (counts.iter().sum::<u64>() - counts[brightest]) / 255;
     if step == 0 {
-        return identity();
+        return identity_table();
     }
     let mut below = 0;
     counts.map(|count| {
@@ -154,9 +154,9 @@ fn equalizing(counts: &[u64; 256]) -> Table {
 }
 
 /// The darkest level there is to 0, the brightest to 255. In double precision with two roundings, as Pillow's.
-fn stretching([low, high]: [u8; 2]) -> Table {
+fn stretch_table([low, high]: [u8; 2]) -> LookupTable {
     if low >= high {
-        return identity();
+        return identity_table();
     }
     let scale = 255.0 / f64::from(high - low);
     let offset = -f64::from(low) * scale;
@@ -164,19 +164,19 @@ fn stretching([low, high]: [u8; 2]) -> Table {
 }
 
 /// Appends a step; a look-up behind another becomes one with it. A gray picture has no saturation and no hue.
-fn add(stages: &mut Vec<Stage>, step: Step, channels: usize) {
+fn push_stage(stages: &mut Vec<Stage>, step: Step, channels: usize) {
     match step {
         Step::Saturation(factor) if channels == 3 => stages.push(Stage::Saturation(factor)),
         Step::Hue(turn) if channels == 3 => stages.push(Stage::Hue(turn)),
         Step::Gray if channels == 3 => stages.push(Stage::Gray),
-        _ if step.level(0).is_none() => {}
+        _ if step.map_value(0).is_none() => {}
         _ => {
             if !matches!(stages.last(), Some(Stage::Lookup(_))) {
-                stages.push(Stage::Lookup(Box::new([identity(); 3])));
+                stages.push(Stage::Lookup(Box::new([identity_table(); 3])));
             }
             if let Some(Stage::Lookup(tables)) = stages.last_mut() {
                 for level in tables.iter_mut().flatten() {
-                    *level = step.level(*level).unwrap_or(*level);
+                    *level = step.map_value(*level).unwrap_or(*level);
                 }
             }
         }
@@ -187,7 +187,7 @@ fn add(stages: &mut Vec<Stage>, step: Step, channels: usize) {
 struct Pass<'a> {
     channels: usize,
     stages: &'a [Stage],
-    wanted: Wanted,
+    wanted: Statistic,
     level: Available,
     statistics: Statistics,
     planes: [[u8; BLOCK]; 3],
@@ -195,10 +195,10 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(channels: usize, stages: &'a [Stage], wanted: Wanted, level: Available) -> Self {
+    fn new(channels: usize, stages: &'a [Stage], wanted: Statistic, level: Available) -> Self {
         // one table for all channels: which is which does not matter
         let alike = |stage: &Stage| matches!(stage, Stage::Lookup(t) if t[0] == t[1] && t[0] == t[2]);
-        let flat = wanted == Wanted::Nothing && stages.iter().all(alike);
+        let flat = wanted == Statistic::Nothing && stages.iter().all(alike);
         Self {
             channels: if flat { 1 } else { channels },
             stages,
@@ -227,7 +227,7 @@ impl<'a> Pass<'a> {
                 r.copy_from_slice(line);
             }
             self.apply(count.next_multiple_of(STEP));
-            self.gather(count);
+            self.collect_statistics(count);
             if !written {
                 continue;
             }
@@ -269,10 +269,10 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn gather(&mut self, count: usize) {
+    fn collect_statistics(&mut self, count: usize) {
         match self.wanted {
-            Wanted::Nothing => {}
-            Wanted::Luma => {
+            Statistic::Nothing => {}
+            Statistic::Luma => {
                 let mut luma = &self.planes[0][..count];
                 if self.channels == 3 {
                     let padded = count.next_multiple_of(STEP);
@@ -282,13 +282,13 @@ impl<'a> Pass<'a> {
                 }
                 self.statistics.luma += luma.iter().map(|level| u64::from(*level)).sum::<u64>();
             }
-            Wanted::Limits => {
+            Statistic::Limits => {
                 for (plane, [least, most]) in self.planes.iter().zip(&mut self.statistics.limits) {
                     *least = plane[..count].iter().fold(*least, |least, level| least.min(*level));
                     *most = plane[..count].iter().fold(*most, |most, level| most.max(*level));
                 }
             }
-            Wanted::Counts => {
+            Statistic::Counts => {
                 for (plane, counts) in self.planes[..self.channels]
                     .iter()
                     .zip(self.statistics.counts.iter_mut())

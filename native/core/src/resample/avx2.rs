@@ -1,6 +1,6 @@
 //! The kernels of [`super::scalar`] for x86-64 with AVX2. Same integers: sums of products have no order.
 
-use super::near::{self, Aligned, GROUP_SPARE, LOW_BITS, LobedGroup};
+use super::arranged_taps::{self, Aligned, GROUP_SPARE, LOW_BITS, LobedGroup};
 use super::taps::Taps;
 use crate::simd::avx2::{load_words, load32, store_words};
 use core::arch::x86_64::*;
@@ -59,7 +59,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
 pub fn horizontal_convex(
     line: &[i16],
     line_stride: usize,
-    horizontal: &near::Convex,
+    horizontal: &arranged_taps::ConvexTaps,
     drop: u32,
     out: &mut [u8],
     out_stride: usize,
@@ -69,7 +69,7 @@ pub fn horizontal_convex(
     let n = taps.starts.len();
     assert!(planes > 0 && taps.reach() + GROUP_SPARE <= line_stride && planes * line_stride <= line.len());
     assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len() && n * taps.stride == taps.weights.len());
-    let lines = Lines {
+    let lines = LinePointers {
         line: line.as_ptr(),
         line_stride,
         out: out.as_mut_ptr(),
@@ -90,7 +90,7 @@ pub fn horizontal_convex(
 
 /// A line of each plane, and where what is made of it goes.
 #[derive(Clone, Copy)]
-pub(super) struct Lines {
+pub(super) struct LinePointers {
     pub line: *const i16,
     pub line_stride: usize,
     pub out: *mut u8,
@@ -98,9 +98,9 @@ pub(super) struct Lines {
     pub planes: usize,
 }
 
-impl Lines {
+impl LinePointers {
     /// # Safety
-    /// Lines and outputs lie so far apart, and there is a plane of that number.
+    /// LinePointers and outputs lie so far apart, and there is a plane of that number.
     #[inline]
     pub unsafe fn plane(self, plane: usize) -> (*const i16, *mut u8) {
         // SAFETY: the caller's promise
@@ -118,7 +118,7 @@ impl Lines {
 /// # Safety
 /// 10 values are readable in every line from each group's base on; there is room for all outputs.
 #[target_feature(enable = "avx2")]
-unsafe fn near_lines(lines: Lines, horizontal: &near::Convex, drop: u32) {
+unsafe fn near_lines(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps, drop: u32) {
     let half = _mm256_set1_epi32(1 << (drop - 1));
     let drop = _mm_cvtsi32_si128(drop as i32);
     for (block, group) in horizontal.groups.iter().enumerate() {
@@ -145,7 +145,7 @@ unsafe fn near_lines(lines: Lines, horizontal: &near::Convex, drop: u32) {
 /// # Safety
 /// Each start has so many readable values in every line; there is room for all outputs.
 #[target_feature(enable = "avx2")]
-unsafe fn far_lines<const EIGHTS: usize>(lines: Lines, horizontal: &near::Convex, drop: u32) {
+unsafe fn far_lines<const EIGHTS: usize>(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps, drop: u32) {
     let eights = if EIGHTS == 0 {
         horizontal.taps.stride / 8
     } else {
@@ -211,7 +211,7 @@ pub fn vertical_lobed(rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut
 
 /// See [`super::scalar::horizontal_lobed`].
 #[target_feature(enable = "avx2")]
-pub fn horizontal_lobed(line: &[u8], horizontal: &near::Lobed, out: &mut [u8]) {
+pub fn horizontal_lobed(line: &[u8], horizontal: &arranged_taps::LobedTaps, out: &mut [u8]) {
     let (taps, pairs) = (&horizontal.taps, horizontal.pairs);
     let n = taps.starts.len();
     assert!(taps.reach() + GROUP_SPARE <= line.len() && n <= out.len() && n * taps.stride == taps.weights.len());

@@ -1,8 +1,8 @@
 //! The kernels of [`super::scalar`] that are quicker with AVX-512 than with AVX2, whose ways they follow: products are
 //! added to sums as they are made.
 
+use super::arranged_taps::{self, Aligned, WINDOW};
 use super::avx2;
-use super::near::{self, Aligned, WINDOW};
 use crate::simd::avx512::{alternate_quarters, load_words, store_words};
 use core::arch::x86_64::*;
 
@@ -62,7 +62,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
 pub fn horizontal_convex(
     line: &[i16],
     line_stride: usize,
-    horizontal: &near::Convex,
+    horizontal: &arranged_taps::ConvexTaps,
     drop: u32,
     out: &mut [u8],
     out_stride: usize,
@@ -75,7 +75,7 @@ pub fn horizontal_convex(
     assert!(planes > 0 && horizontal.taps.reach() + WINDOW <= line_stride && planes * line_stride <= line.len());
     assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len());
     assert!(windows.places.len() == starts && windows.weights.len() == starts * windows.steps);
-    let lines = avx2::Lines {
+    let lines = avx2::LinePointers {
         line: line.as_ptr(),
         line_stride,
         out: out.as_mut_ptr(),
@@ -100,8 +100,8 @@ pub fn horizontal_convex(
 /// From each base on a window is readable in every line, and again after every step; there is room for all outputs.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 unsafe fn window_lines<const OUTPUTS: usize, const STEPS: usize>(
-    lines: avx2::Lines,
-    windows: &near::Windows,
+    lines: avx2::LinePointers,
+    windows: &arranged_taps::Windows,
     drop: u32,
 ) {
     let steps = if STEPS == 0 { windows.steps } else { STEPS };

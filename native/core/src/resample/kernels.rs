@@ -1,10 +1,10 @@
 //! The kernels of both passes, each in the best version that a level allows.
 
+use super::arranged_taps;
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
-use super::near;
 use super::scalar;
 use crate::simd::{Available, dispatch};
 
@@ -23,7 +23,7 @@ pub fn horizontal_convex(
     level: Available,
     line: &[i16],
     line_stride: usize,
-    horizontal: &near::Convex,
+    horizontal: &arranged_taps::ConvexTaps,
     drop: u32,
     out: &mut [u8],
     out_stride: usize,
@@ -42,6 +42,6 @@ pub fn vertical_lobed(level: Available, rows: &[u8], offsets: &[usize], weights:
 }
 
 /// Computes a narrower row from a row: see [`scalar::horizontal_lobed`].
-pub fn horizontal_lobed(level: Available, line: &[u8], horizontal: &near::Lobed, out: &mut [u8]) {
+pub fn horizontal_lobed(level: Available, line: &[u8], horizontal: &arranged_taps::LobedTaps, out: &mut [u8]) {
     dispatch!(level, [Avx2], horizontal_lobed(line, horizontal, out));
 }

@@ -20,12 +20,12 @@
 //! version 13 (drawn above, or vertical first): the result is Pillow's, bit for bit. Nothing outside the rows and
 //! columns that the wanted window needs is asked for.
 
+mod arranged_taps;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod kernels;
-mod near;
 mod planar;
 mod scalar;
 mod taps;
@@ -35,7 +35,7 @@ use crate::memory::{grow, reserve};
 use crate::rows::{ROW_SPARE, planar_row_len};
 use crate::simd::Available;
 pub use planar::Picture;
-use planar::Ring;
+use planar::RowRing;
 pub use taps::{Axis, Filter};
 use taps::{Taps, Weight};
 
@@ -99,11 +99,11 @@ pub struct Resampler {
     level: Available,
     mode: Mode,
     /// Taps of the two axes.
-    convex: (near::Convex, Taps<i16>),
-    lobed: (near::Lobed, Taps<i32>),
+    convex: (arranged_taps::ConvexTaps, Taps<i16>),
+    lobed: (arranged_taps::LobedTaps, Taps<i32>),
     /// Source rows, and rows after a horizontal pass that comes first.
-    source: Ring,
-    narrowed: Ring,
+    source: RowRing,
+    narrowed: RowRing,
     /// What a vertical pass that comes first makes: a line per plane, `line_stride` apart.
     line: Vec<i16>,
     clipped_line: Vec<u8>,
@@ -125,8 +125,8 @@ impl Resampler {
             mode: Mode::Copy,
             convex: Default::default(),
             lobed: Default::default(),
-            source: Ring::default(),
-            narrowed: Ring::default(),
+            source: RowRing::default(),
+            narrowed: RowRing::default(),
             line: Vec::new(),
             clipped_line: Vec::new(),
             line_stride: 0,
@@ -256,7 +256,7 @@ impl Resampler {
         // up to 7 fractional bits between the passes; fewer where fine weights need the room in 32 bits
         let fraction = 7.min(23 - h.taps.shift);
         while let Some(weights) = v.complete(self.made, y) {
-            gather_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
+            collect_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for plane in 0..self.picture.planes {
                 let rows = &self.source.bytes[plane * self.source.stride..];
                 let line = &mut self.line[plane * self.line_stride..][..self.source.stride - ROW_SPARE];
@@ -286,7 +286,7 @@ impl Resampler {
             kernels::horizontal_lobed(self.level, line, h, out);
         }
         while let Some(weights) = v.complete(self.made, y) {
-            gather_offsets(&self.narrowed, v.starts[self.made], y, weights.len(), &mut self.offsets);
+            collect_offsets(&self.narrowed, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
                 let rows = &self.narrowed.bytes[plane * self.narrowed.stride..];
                 let blocks = out.len() - ROW_SPARE;
@@ -299,7 +299,7 @@ impl Resampler {
     fn push_lobed_vertical_first(&mut self, y: usize) {
         let ((h, v), planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
         while let Some(weights) = v.complete(self.made, y) {
-            gather_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
+            collect_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
                 let line = &mut self.clipped_line[..stride];
                 let rows = &self.source.bytes[plane * stride..];
@@ -318,7 +318,7 @@ impl Resampler {
 }
 
 /// Where rows `start..start + count` lie; those after `last`, whose weights are zero, are read from `last`.
-fn gather_offsets(ring: &Ring, start: u32, last: usize, count: usize, offsets: &mut Vec<usize>) {
+fn collect_offsets(ring: &RowRing, start: u32, last: usize, count: usize, offsets: &mut Vec<usize>) {
     let start = start as usize;
     offsets.clear();
     offsets.extend((start..start + count).map(|y| ring.offset(y.min(last))));

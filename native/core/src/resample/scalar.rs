@@ -1,6 +1,6 @@
 //! The kernels' specification. Every other implementation gives the same integers.
 
-use super::near;
+use super::arranged_taps;
 
 /// `out[i] = (Σ weights[t] · rows[offsets[t] + i]) >> drop`, rounded half up. Weights are non-negative.
 pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [i16]) {
@@ -19,7 +19,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
 pub fn horizontal_convex(
     line: &[i16],
     line_stride: usize,
-    horizontal: &near::Convex,
+    horizontal: &arranged_taps::ConvexTaps,
     drop: u32,
     out: &mut [u8],
     out_stride: usize,
@@ -52,7 +52,7 @@ pub fn vertical_lobed(rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut
 }
 
 /// `out[i] = (Σ weights of i · line[start of i ..]) >> 22`, rounded half up, clipped to 0..=255.
-pub fn horizontal_lobed(line: &[u8], horizontal: &near::Lobed, out: &mut [u8]) {
+pub fn horizontal_lobed(line: &[u8], horizontal: &arranged_taps::LobedTaps, out: &mut [u8]) {
     let taps = &horizontal.taps;
     let weights = taps.weights.chunks_exact(taps.stride);
     for ((out, &start), weights) in out.iter_mut().zip(&taps.starts).zip(weights) {

@@ -9,9 +9,9 @@ const BAND_SIZE: usize = 1 << 10;
 
 /// [`LookupEntry::advance`] of the symbol that ends a block; of the one that ends a run of blocks, plus the bits of its length.
 pub(crate) const END_OF_BLOCK: u8 = 128;
-/// Added to what [`Table::look`] tells of a symbol that ends a block, or two of which the second does: known one load
+/// Added to what [`HuffmanTable::look_up`] tells of a symbol that ends a block, or two of which the second does: known one load
 /// earlier than by the entry. Shifts and counts of bits, which are modulo 64, do not see it.
-pub(crate) const ENDS: u8 = 128;
+pub(crate) const ENDS_BLOCK: u8 = 128;
 /// [`LookupEntry::advance`] of a DC symbol.
 pub(crate) const DC: u8 = 129;
 /// [`LookupEntry::advance`] of what is no symbol: takes any position to 192 or more.
@@ -57,22 +57,22 @@ impl LookupEntry {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum SymbolClass {
     Dc,
     Ac,
     /// AC of a progressive scan, where blocks end in runs.
     Band,
 }
 
-impl Class {
+impl SymbolClass {
     fn value_bits(self, symbol: u8) -> u32 {
-        u32::from(if self == Class::Dc { symbol } else { symbol & 15 })
+        u32::from(if self == SymbolClass::Dc { symbol } else { symbol & 15 })
     }
 }
 
 /// One table of `SIZE` entries, ready for decoding.
 #[derive(Debug)]
-pub(crate) struct Table<const SIZE: usize> {
+pub(crate) struct HuffmanTable<const SIZE: usize> {
     lookup: [LookupEntry; SIZE],
     /// `total` of every entry, apart: what one lookup tells the next is in a quarter of a page, and is always in cache.
     total: [u8; SIZE],
@@ -86,16 +86,16 @@ pub(crate) struct Table<const SIZE: usize> {
     long: Vec<[LookupEntry; 2]>,
 }
 
-pub(crate) type DcTable = Table<DC_SIZE>;
-pub(crate) type AcTable = Table<AC_SIZE>;
-pub(crate) type RunTable = Table<BAND_SIZE>;
+pub(crate) type DcTable = HuffmanTable<DC_SIZE>;
+pub(crate) type AcTable = HuffmanTable<AC_SIZE>;
+pub(crate) type BandTable = HuffmanTable<BAND_SIZE>;
 
-impl<const SIZE: usize> Table<SIZE> {
+impl<const SIZE: usize> HuffmanTable<SIZE> {
     /// Bits of a lookup.
     const BITS: u32 = SIZE.ilog2();
 
     const fn new() -> Self {
-        Table {
+        HuffmanTable {
             lookup: [LookupEntry::NONE; SIZE],
             total: [0; SIZE],
             first: [0; SIZE],
@@ -105,14 +105,14 @@ impl<const SIZE: usize> Table<SIZE> {
         }
     }
 
-    /// The entry for what is at the front of `bits` (left-aligned), and how many of them to consume, modulo 64: see [`ENDS`].
+    /// The entry for what is at the front of `bits` (left-aligned), and how many of them to consume, modulo 64: see [`ENDS_BLOCK`].
     #[inline(always)]
-    pub fn look(&self, bits: u64) -> (u64, &LookupEntry) {
+    pub fn look_up(&self, bits: u64) -> (u64, &LookupEntry) {
         let place = (bits >> (64 - Self::BITS)) as usize;
         // widened at once: later would be in the way from one lookup to the next
         let total = u64::from(self.total[place]);
         if total == 0 {
-            return self.look_long(bits);
+            return self.look_up_long(bits);
         }
         (total, &self.lookup[place])
     }
@@ -129,7 +129,7 @@ impl<const SIZE: usize> Table<SIZE> {
 
     #[cold]
     #[inline(never)]
-    fn look_long(&self, bits: u64) -> (u64, &LookupEntry) {
+    fn look_up_long(&self, bits: u64) -> (u64, &LookupEntry) {
         let code = (bits >> 48) as u32;
         let mut entry = &LookupEntry::BAD;
         for length in Self::BITS..=16 {
@@ -145,7 +145,7 @@ impl<const SIZE: usize> Table<SIZE> {
     }
 
     /// `raw`: 16 counts, then the symbols (the body of a DHT segment). False: they make no valid code.
-    fn build(&mut self, class: Class, raw: &[u8]) -> bool {
+    fn build(&mut self, class: SymbolClass, raw: &[u8]) -> bool {
         let Some((counts, mut symbols)) = raw.split_first_chunk::<16>() else {
             return false;
         };
@@ -162,7 +162,7 @@ impl<const SIZE: usize> Table<SIZE> {
             }
             self.shift[length as usize] = self.long.len() as i32 - code as i32;
             for &symbol in here {
-                if class == Class::Dc && symbol > 15 {
+                if class == SymbolClass::Dc && symbol > 15 {
                     return false;
                 }
                 if length >= Self::BITS {
@@ -185,7 +185,7 @@ impl<const SIZE: usize> Table<SIZE> {
         }
         self.lookup[fill..].fill(LookupEntry::NONE);
         for (total, entry) in self.total.iter_mut().zip(&self.lookup) {
-            *total = entry.total | if entry.advance == END_OF_BLOCK { ENDS } else { 0 };
+            *total = entry.total | if entry.advance == END_OF_BLOCK { ENDS_BLOCK } else { 0 };
         }
         true
     }
@@ -203,7 +203,7 @@ impl<const SIZE: usize> Table<SIZE> {
                 & (second.base as i8 as i16 == second.base)
             {
                 entry.total += second.total;
-                *total = entry.total | if second.advance == END_OF_BLOCK { ENDS } else { 0 };
+                *total = entry.total | if second.advance == END_OF_BLOCK { ENDS_BLOCK } else { 0 };
                 entry.advance2 = second.advance;
                 entry.base2 = second.base as i8;
             }
@@ -212,16 +212,16 @@ impl<const SIZE: usize> Table<SIZE> {
 }
 
 /// `value`: the 16 bits after the code, left-aligned, of which the first `seen` are known.
-fn entry(class: Class, symbol: u8, length: u32, value: u32, seen: u32) -> LookupEntry {
+fn entry(class: SymbolClass, symbol: u8, length: u32, value: u32, seen: u32) -> LookupEntry {
     let bits = class.value_bits(symbol);
     // larger values do not occur in 8-bit files
-    if bits > (if class == Class::Dc { 11 } else { 10 }) {
+    if bits > (if class == SymbolClass::Dc { 11 } else { 10 }) {
         return LookupEntry::BAD;
     }
     let advance = match (class, bits, symbol >> 4) {
-        (Class::Dc, ..) => DC,
+        (SymbolClass::Dc, ..) => DC,
         (_, 0, 15) => 16,
-        (Class::Band, 0, bits) => END_OF_BLOCK + bits,
+        (SymbolClass::Band, 0, bits) => END_OF_BLOCK + bits,
         (_, 0, _) => END_OF_BLOCK, // libjpeg: a run without a value ends the block, whatever its length
         (_, _, run) => run + 1,
     };
@@ -252,7 +252,7 @@ fn entry(class: Class, symbol: u8, length: u32, value: u32, seen: u32) -> Lookup
 
 /// All tables of a file, kept from one image to the next: equal tables are not built again.
 #[derive(Debug)]
-pub(crate) struct Tables {
+pub(crate) struct HuffmanTables {
     dc: Box<[DcTable; 4]>,
     ac: Box<[AcTable; 4]>,
     /// What each table was built from.
@@ -261,11 +261,11 @@ pub(crate) struct Tables {
     scratch: Box<[LookupEntry; AC_SIZE]>,
 }
 
-impl Tables {
+impl HuffmanTables {
     pub fn new() -> Self {
-        Tables {
-            dc: Box::new([const { Table::new() }; 4]),
-            ac: Box::new([const { Table::new() }; 4]),
+        HuffmanTables {
+            dc: Box::new([const { HuffmanTable::new() }; 4]),
+            ac: Box::new([const { HuffmanTable::new() }; 4]),
             dc_raw: Default::default(),
             ac_raw: Default::default(),
             scratch: Box::new([LookupEntry::NONE; AC_SIZE]),
@@ -276,7 +276,7 @@ impl Tables {
     #[must_use]
     pub fn set_dc(&mut self, id: usize, raw: &[u8]) -> bool {
         let table = &mut self.dc[id];
-        rebuild(&mut self.dc_raw[id], raw, || table.build(Class::Dc, raw))
+        rebuild(&mut self.dc_raw[id], raw, || table.build(SymbolClass::Dc, raw))
     }
 
     /// Makes AC table `id` the one that `raw` declares; false: it declares no valid one.
@@ -284,7 +284,7 @@ impl Tables {
     pub fn set_ac(&mut self, id: usize, raw: &[u8]) -> bool {
         let (table, scratch) = (&mut self.ac[id], &mut self.scratch);
         rebuild(&mut self.ac_raw[id], raw, || {
-            let good = table.build(Class::Ac, raw);
+            let good = table.build(SymbolClass::Ac, raw);
             table.pair_up(scratch);
             good
         })
@@ -314,23 +314,23 @@ fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> boo
 
 /// The AC table of one progressive scan: such files have a table of its own for nearly every scan.
 #[derive(Debug)]
-pub(crate) struct BandTable {
-    table: Box<RunTable>,
+pub(crate) struct BandTableBuilder {
+    table: Box<BandTable>,
     scratch: Box<[LookupEntry; BAND_SIZE]>,
 }
 
-impl BandTable {
+impl BandTableBuilder {
     pub fn new() -> Self {
-        BandTable {
-            table: Box::new(Table::new()),
+        BandTableBuilder {
+            table: Box::new(HuffmanTable::new()),
             scratch: Box::new([LookupEntry::NONE; BAND_SIZE]),
         }
     }
 
     /// The table that `raw` declares; None: it declares no valid one. `pairs`: two symbols may be joined, as no other
     /// bits stand between them.
-    pub fn build(&mut self, raw: &[u8], pairs: bool) -> Option<&RunTable> {
-        if !self.table.build(Class::Band, raw) {
+    pub fn build(&mut self, raw: &[u8], pairs: bool) -> Option<&BandTable> {
+        if !self.table.build(SymbolClass::Band, raw) {
             return None;
         }
         if pairs {

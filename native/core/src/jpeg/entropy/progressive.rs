@@ -6,7 +6,7 @@
 //! nothing to refine cost a load of it.
 
 use crate::jpeg::entropy::bit_reader::BitReader;
-use crate::jpeg::entropy::huffman::{DC, DcTable, END_OF_BLOCK, LookupEntry, RunTable};
+use crate::jpeg::entropy::huffman::{BandTable, DC, DcTable, END_OF_BLOCK, LookupEntry};
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::simd::{Available, compile_versions, dispatch};
 
@@ -15,26 +15,26 @@ pub(super) const PAST_RUNS: u8 = END_OF_BLOCK + 15;
 
 /// Zigzag positions of a scan and the lowest bit it sends.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Band {
+pub(crate) struct SpectralBand {
     first: u8,
     last: u8,
     pub(super) shift: u8,
     /// Natural position by zigzag position, moved so that the band ends at 63, plus one.
-    places: [u8; 128],
+    positions: [u8; 128],
 }
 
-impl Band {
+impl SpectralBand {
     pub fn new(first: u8, last: u8, shift: u8) -> Self {
-        let mut places = [0; 128];
+        let mut positions = [0; 128];
         let lift = 63 - usize::from(last);
         for k in usize::from(first)..=usize::from(last) {
-            places[k + lift + 1] = ZIGZAG[k];
+            positions[k + lift + 1] = ZIGZAG[k];
         }
-        Band {
+        SpectralBand {
             first,
             last,
             shift,
-            places,
+            positions,
         }
     }
 
@@ -46,7 +46,7 @@ impl Band {
 
 /// A DC coefficient without its lowest bits; false: invalid.
 #[inline(always)]
-pub(crate) fn dc(
+pub(crate) fn decode_dc(
     bits: &mut BitReader<&[u8]>,
     table: &DcTable,
     predictor: &mut i32,
@@ -54,7 +54,7 @@ pub(crate) fn dc(
     (block, nonzero): (&mut [i16; 64], &mut u64),
 ) -> bool {
     bits.refill();
-    let (total, entry) = table.look(bits.bits());
+    let (total, entry) = table.look_up(bits.bits());
     *predictor = predictor.wrapping_add(i32::from(bits.value(total, entry)));
     bits.take(total);
     block[0] = (*predictor as i16).wrapping_shl(u32::from(shift));
@@ -64,39 +64,39 @@ pub(crate) fn dc(
 
 /// One more bit of a DC coefficient.
 #[inline(always)]
-pub(crate) fn dc_bit(bits: &mut BitReader<&[u8]>, shift: u8, block: &mut [i16; 64]) {
+pub(crate) fn refine_dc(bits: &mut BitReader<&[u8]>, shift: u8, block: &mut [i16; 64]) {
     bits.refill();
     block[0] |= (bits.get(1) as i16) << shift;
 }
 
 /// Decodes a band of blocks that stand in a row. `run`: how many blocks the current run still covers. False: the data
 /// are corrupt.
-pub(crate) fn decode(
+pub(crate) fn decode_band(
     level: Available,
     bits: &mut BitReader<&[u8]>,
-    table: &RunTable,
-    band: &Band,
+    table: &BandTable,
+    band: &SpectralBand,
     run: &mut u32,
     blocks: (&mut [[i16; 64]], &mut [u64]),
 ) -> bool {
-    dispatch!(level, [Avx2], decode(bits, table, band, run, blocks))
+    dispatch!(level, [Avx2], decode_band(bits, table, band, run, blocks))
 }
 
 compile_versions! {
-    fn decode(
+    fn decode_band(
         bits: &mut BitReader<&[u8]>,
-        table: &RunTable,
-        band: &Band,
+        table: &BandTable,
+        band: &SpectralBand,
         run: &mut u32,
         blocks: (&mut [[i16; 64]], &mut [u64]),
-    ) -> bool = decode_portable;
+    ) -> bool = decode_band_portable;
 }
 
 #[inline(always)]
-fn decode_portable(
+fn decode_band_portable(
     bits: &mut BitReader<&[u8]>,
-    table: &RunTable,
-    band: &Band,
+    table: &BandTable,
+    band: &SpectralBand,
     run: &mut u32,
     (blocks, nonzero): (&mut [[i16; 64]], &mut [u64]),
 ) -> bool {
@@ -127,8 +127,8 @@ fn decode_portable(
 #[inline(always)]
 fn decode_block(
     bits: &mut BitReader<&[u8]>,
-    table: &RunTable,
-    band: &Band,
+    table: &BandTable,
+    band: &SpectralBand,
     mut k: usize,
     block: &mut [i16; 64],
 ) -> Option<(u64, u32)> {
@@ -138,13 +138,13 @@ fn decode_block(
     macro_rules! put {
         ($after:expr, $value:expr) => {
             let value = i16::wrapping_shl($value, u32::from(band.shift));
-            block[usize::from(band.places[$after & 127] & 63)] = value;
+            block[usize::from(band.positions[$after & 127] & 63)] = value;
             found |= u64::from(value != 0) << (($after - 1) & 63);
         };
     }
     macro_rules! symbols {
         () => {
-            let (total, entry) = table.look(at.bits());
+            let (total, entry) = table.look_up(at.bits());
             let first = k + usize::from(entry.advance);
             let second = first + usize::from(entry.advance2);
             let value = at.value(total, entry);
@@ -179,7 +179,7 @@ fn decode_block(
 #[inline(always)]
 fn end_block(
     bits: &mut BitReader<&[u8]>,
-    table: &RunTable,
+    table: &BandTable,
     entry: &LookupEntry,
     first: usize,
     second: usize,

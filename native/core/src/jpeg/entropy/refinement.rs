@@ -5,30 +5,30 @@
 //! one load of it.
 
 use super::bit_reader::BitReader;
-use super::huffman::{END_OF_BLOCK, RunTable};
-use super::progressive::{Band, PAST_RUNS};
+use super::huffman::{BandTable, END_OF_BLOCK};
+use super::progressive::{PAST_RUNS, SpectralBand};
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::simd::{Available, dispatch};
 
 /// Refines a band likewise.
-pub(crate) fn refine(
+pub(crate) fn refine_band(
     level: Available,
     bits: &mut BitReader<&[u8]>,
-    table: &RunTable,
-    band: &Band,
+    table: &BandTable,
+    band: &SpectralBand,
     run: &mut u32,
     blocks: (&mut [[i16; 64]], &mut [u64]),
 ) -> bool {
-    dispatch!(level, [Avx2], refine(bits, table, band, run, blocks))
+    dispatch!(level, [Avx2], refine_band(bits, table, band, run, blocks))
 }
 
 mod scalar {
-    use super::{Band, BitReader, RunTable, deposit, refine_by};
+    use super::{BandTable, BitReader, SpectralBand, deposit, refine_by};
 
-    pub(super) fn refine(
+    pub(super) fn refine_band(
         bits: &mut BitReader<&[u8]>,
-        table: &RunTable,
-        band: &Band,
+        table: &BandTable,
+        band: &SpectralBand,
         run: &mut u32,
         blocks: (&mut [[i16; 64]], &mut [u64]),
     ) -> bool {
@@ -40,14 +40,14 @@ mod scalar {
 mod avx2 {
     use core::arch::x86_64::_pdep_u64;
 
-    use super::{Band, BitReader, RunTable, deposit, refine_by};
+    use super::{BandTable, BitReader, SpectralBand, deposit, refine_by};
     use crate::simd::has_fast_pdep;
 
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
-    pub(super) fn refine(
+    pub(super) fn refine_band(
         bits: &mut BitReader<&[u8]>,
-        table: &RunTable,
-        band: &Band,
+        table: &BandTable,
+        band: &SpectralBand,
         run: &mut u32,
         blocks: (&mut [[i16; 64]], &mut [u64]),
     ) -> bool {
@@ -61,8 +61,8 @@ mod avx2 {
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
     fn refine_with_pdep(
         bits: &mut BitReader<&[u8]>,
-        table: &RunTable,
-        band: &Band,
+        table: &BandTable,
+        band: &SpectralBand,
         run: &mut u32,
         blocks: (&mut [[i16; 64]], &mut [u64]),
     ) -> bool {
@@ -72,8 +72,8 @@ mod avx2 {
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
     fn refine_without_pdep(
         bits: &mut BitReader<&[u8]>,
-        table: &RunTable,
-        band: &Band,
+        table: &BandTable,
+        band: &SpectralBand,
         run: &mut u32,
         blocks: (&mut [[i16; 64]], &mut [u64]),
     ) -> bool {
@@ -81,13 +81,13 @@ mod avx2 {
     }
 }
 
-/// `deposit`: the low bits of a number, at the places of a mask's bits.
+/// `deposit`: the low bits of a number, at the positions of a mask's bits.
 #[inline(always)]
 fn refine_by(
     deposit: impl Fn(u64, u64) -> u64,
     bits: &mut BitReader<&[u8]>,
-    table: &RunTable,
-    band: &Band,
+    table: &BandTable,
+    band: &SpectralBand,
     run: &mut u32,
     (blocks, nonzero): (&mut [[i16; 64]], &mut [u64]),
 ) -> bool {
@@ -100,7 +100,7 @@ fn refine_by(
             let Some(new) = new_coefficients(&deposit, &mut at, (table, band.shift), (before, mask), block) else {
                 return false;
             };
-            *nonzero |= new.places;
+            *nonzero |= new.positions;
             (corrections, rest, left) = (new.corrections, new.rest, new.run);
         }
         if left > 0 {
@@ -118,9 +118,9 @@ fn refine_by(
 }
 
 /// What a block's symbols told in a refining scan.
-struct Refined {
+struct NewCoefficients {
     /// Positions that are not zero any more.
-    places: u64,
+    positions: u64,
     /// BitReader for the coefficients that were not zero before, in order, up to the first of `rest`.
     corrections: u64,
     /// Positions that the symbols did not reach.
@@ -134,20 +134,20 @@ struct Refined {
 fn new_coefficients(
     deposit: impl Fn(u64, u64) -> u64,
     bits: &mut BitReader<&[u8]>,
-    (table, shift): (&RunTable, u8),
+    (table, shift): (&BandTable, u8),
     (before, mask): (u64, u64),
     block: &mut [i16; 64],
-) -> Option<Refined> {
+) -> Option<NewCoefficients> {
     let mut at = *bits;
-    let mut refined = Refined {
-        places: 0,
+    let mut refined = NewCoefficients {
+        positions: 0,
         corrections: 0,
         rest: mask,
         run: 0,
     };
     while refined.rest != 0 {
         at.refill();
-        let (total, entry) = table.look(at.bits());
+        let (total, entry) = table.look_up(at.bits());
         let value = at.value(total, entry);
         at.take(total);
         if (END_OF_BLOCK..PAST_RUNS).contains(&entry.advance) {
@@ -167,7 +167,7 @@ fn new_coefficients(
         refined.rest &= !passed;
         if value != 0 {
             block[usize::from(ZIGZAG[target.trailing_zeros() as usize & 63] & 63)] = value << shift;
-            refined.places |= target;
+            refined.positions |= target;
         }
     }
     *bits = at;

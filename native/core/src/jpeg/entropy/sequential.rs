@@ -2,7 +2,7 @@
 //! (or past them). Knows nothing of markers, rows or regions; portable and safe.
 
 use crate::jpeg::entropy::bit_reader::{BitPosition, BitReader, ByteSource, LOAD};
-use crate::jpeg::entropy::huffman::{self, AcTable, DcTable, LookupEntry, Tables};
+use crate::jpeg::entropy::huffman::{self, AcTable, DcTable, HuffmanTables, LookupEntry};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::simd::{Available, compile_versions, dispatch};
@@ -49,34 +49,34 @@ pub(crate) struct Window {
     pub ended: bool,
 }
 
-/// Tables and component of each block of an MCU.
-pub(crate) struct Layout<'t> {
-    slots: Vec<Slot<'t>>,
+/// HuffmanTables and component of each block of an MCU.
+pub(crate) struct McuLayout<'t> {
+    blocks: Vec<BlockTables<'t>>,
 }
 
 #[derive(Clone, Copy)]
-struct Slot<'t> {
+struct BlockTables<'t> {
     dc: &'t DcTable,
     ac: &'t AcTable,
     component: usize,
 }
 
-impl<'t> Layout<'t> {
-    pub fn new(header: &Header<'_>, tables: &'t Tables) -> Self {
-        let mut slots = Vec::with_capacity(header.blocks_per_mcu);
+impl<'t> McuLayout<'t> {
+    pub fn new(header: &Header<'_>, tables: &'t HuffmanTables) -> Self {
+        let mut blocks = Vec::with_capacity(header.blocks_per_mcu);
         for (component, c) in header.components().iter().enumerate() {
-            let slot = Slot {
+            let tables = BlockTables {
                 dc: tables.dc(c.dc),
                 ac: tables.ac(c.ac),
                 component,
             };
-            slots.extend(core::iter::repeat_n(slot, c.h * c.v));
+            blocks.extend(core::iter::repeat_n(tables, c.h * c.v));
         }
-        Layout { slots }
+        McuLayout { blocks }
     }
 
     pub fn blocks_per_mcu(&self) -> usize {
-        self.slots.len()
+        self.blocks.len()
     }
 
     /// How far reading may have come for another MCU to be in the window for certain. Where the data end in it: for
@@ -85,7 +85,7 @@ impl<'t> Layout<'t> {
         if window.ended {
             window.filled + LOAD
         } else {
-            window.filled.saturating_sub(MAX_BLOCK_BYTES * self.slots.len())
+            window.filled.saturating_sub(MAX_BLOCK_BYTES * self.blocks.len())
         }
     }
 }
@@ -127,8 +127,8 @@ impl Cursor {
 impl BitReader<&[u8; WINDOW + PADDING]> {
     /// A block's DC symbol, added to its predictor; false: invalid.
     #[inline(always)]
-    fn dc(&mut self, slot: &Slot<'_>, predictor: &mut i32) -> bool {
-        let (total, entry) = slot.dc.look(self.bits());
+    fn dc(&mut self, tables: &BlockTables<'_>, predictor: &mut i32) -> bool {
+        let (total, entry) = tables.dc.look_up(self.bits());
         *predictor = predictor.wrapping_add(i32::from(self.value(total, entry)));
         self.take(total);
         entry.advance == huffman::DC
@@ -154,7 +154,7 @@ impl BitReader<&[u8; WINDOW + PADDING]> {
 pub(crate) fn decode_blocks(
     level: Available,
     window: &Window,
-    layout: &Layout<'_>,
+    layout: &McuLayout<'_>,
     cursor: &mut Cursor,
     coefficients: &mut [i16],
     used: &mut [u8],
@@ -166,7 +166,7 @@ pub(crate) fn decode_blocks(
 pub(crate) fn skip_blocks(
     level: Available,
     window: &Window,
-    layout: &Layout<'_>,
+    layout: &McuLayout<'_>,
     cursor: &mut Cursor,
     count: usize,
 ) -> Option<usize> {
@@ -176,45 +176,45 @@ pub(crate) fn skip_blocks(
 compile_versions! {
     fn decode_blocks(
         window: &Window,
-        layout: &Layout<'_>,
+        layout: &McuLayout<'_>,
         cursor: &mut Cursor,
         coefficients: &mut [i16],
         used: &mut [u8],
     ) -> Option<usize> = decode_blocks_portable;
-    fn skip_blocks(window: &Window, layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize>
+    fn skip_blocks(window: &Window, layout: &McuLayout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize>
         = skip_blocks_portable;
 }
 
 /// Symbols that take a block to position `second` end it. Most ends are known by what a look-up tells first.
 #[inline(always)]
-fn ends(total: u64, second: usize) -> bool {
-    total & u64::from(huffman::ENDS) != 0 || second >= 64
+fn ends_block(total: u64, second: usize) -> bool {
+    total & u64::from(huffman::ENDS_BLOCK) != 0 || second >= 64
 }
 
 /// Zigzag position after a block: 64 (full) or 129 to 191 (ended by a symbol); all else is corrupt.
 #[inline(always)]
-fn ends_well(k: usize) -> bool {
+fn is_valid_end(k: usize) -> bool {
     k == 64 || (129..192).contains(&k)
 }
 
-/// `$block!(slot, mcu, number)` for each block of one MCU after the other, as `$next` gives them. Written out for the usual
+/// `$block!(tables, mcu, number)` for each block of one MCU after the other, as `$next` gives them. Written out for the usual
 /// samplings: branches of their own let the processor learn how the blocks of each component end.
 macro_rules! for_blocks {
-    (@ $next:expr, $block:ident, $($slot:ident $number:literal),+) => {
+    (@ $next:expr, $block:ident, $($tables:ident $number:literal),+) => {
         while let Some(mcu) = $next {
-            $($block!($slot, mcu, $number);)+
+            $($block!($tables, mcu, $number);)+
         }
     };
-    ($slots:expr, $next:expr, $block:ident) => {
-        match $slots {
+    ($blocks:expr, $next:expr, $block:ident) => {
+        match $blocks {
             [a] => for_blocks!(@ $next, $block, a 0),
             [a, b, c] => for_blocks!(@ $next, $block, a 0, b 1, c 2),
             [a, b, c, d] => for_blocks!(@ $next, $block, a 0, b 1, c 2, d 3),
             [a, b, c, d, e, f] => for_blocks!(@ $next, $block, a 0, b 1, c 2, d 3, e 4, f 5),
-            slots => {
+            blocks => {
                 while let Some(mcu) = $next {
-                    for (number, slot) in slots.iter().enumerate() {
-                        $block!(slot, mcu, number);
+                    for (number, tables) in blocks.iter().enumerate() {
+                        $block!(tables, mcu, number);
                     }
                 }
             }
@@ -225,7 +225,7 @@ macro_rules! for_blocks {
 #[inline(always)]
 fn decode_blocks_portable(
     window: &Window,
-    layout: &Layout<'_>,
+    layout: &McuLayout<'_>,
     cursor: &mut Cursor,
     coefficients: &mut [i16],
     used: &mut [u8],
@@ -234,23 +234,23 @@ fn decode_blocks_portable(
     let (mut at, mut predictors) = (BitReader::new(&*window.bytes, cursor.position), cursor.predictors);
     let mut good = true;
     let mut done = 0;
-    let mut mcus = used.chunks_exact_mut(layout.slots.len());
+    let mut mcus = used.chunks_exact_mut(layout.blocks.len());
     macro_rules! block {
-        ($slot:ident, $used:ident, $number:expr) => {
+        ($tables:ident, $used:ident, $number:expr) => {
             let block = coefficients.get_mut(64 * done..)?.first_chunk_mut::<256>()?;
             done += 1;
             block[..64].fill(0);
             at.refill();
-            let predictor = &mut predictors[$slot.component];
-            good &= at.dc($slot, predictor);
+            let predictor = &mut predictors[$tables.component];
+            good &= at.dc($tables, predictor);
             block[0] = *predictor as i16;
-            let k = ac_block::<true>($slot.ac, block, &mut at);
-            good &= ends_well(k);
+            let k = ac_block::<true>($tables.ac, block, &mut at);
+            good &= is_valid_end(k);
             $used[$number] = if k >= 128 { k as u8 & 127 } else { 64 };
         };
     }
     for_blocks!(
-        &layout.slots[..],
+        &layout.blocks[..],
         if at.position().next_byte() <= limit {
             mcus.next()
         } else {
@@ -276,7 +276,7 @@ fn ac_block<const KEPT: bool>(
     let mut k = 1;
     macro_rules! symbols {
         () => {
-            let (total, entry) = table.look(at.bits());
+            let (total, entry) = table.look_up(at.bits());
             let first = k + usize::from(entry.advance);
             let second = first + usize::from(entry.advance2);
             if KEPT {
@@ -285,7 +285,7 @@ fn ac_block<const KEPT: bool>(
                 // stored last: it wins where there is no second symbol
                 block[NATURAL_BEFORE[first] as usize] = value;
             }
-            if ends(total, second) {
+            if ends_block(total, second) {
                 k = at.end_block(table, entry, first, second);
                 break;
             }
@@ -307,23 +307,23 @@ fn ac_block<const KEPT: bool>(
 }
 
 #[inline(always)]
-fn skip_blocks_portable(window: &Window, layout: &Layout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
+fn skip_blocks_portable(window: &Window, layout: &McuLayout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
     let limit = layout.limit(window);
     let (mut at, mut predictors) = (BitReader::new(&*window.bytes, cursor.position), cursor.predictors);
     let mut good = true;
     let mut done = 0;
     let mut nowhere = [0; 256];
     macro_rules! block {
-        ($slot:ident, $mcu:ident, $number:expr) => {
+        ($tables:ident, $mcu:ident, $number:expr) => {
             let ((), _) = ($mcu, $number);
             at.refill();
-            good &= at.dc($slot, &mut predictors[$slot.component]);
-            good &= ends_well(ac_block::<false>($slot.ac, &mut nowhere, &mut at));
+            good &= at.dc($tables, &mut predictors[$tables.component]);
+            good &= is_valid_end(ac_block::<false>($tables.ac, &mut nowhere, &mut at));
             done += 1;
         };
     }
     for_blocks!(
-        &layout.slots[..],
+        &layout.blocks[..],
         (done < count && at.position().next_byte() <= limit).then_some(()),
         block
     );

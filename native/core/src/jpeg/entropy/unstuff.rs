@@ -7,7 +7,7 @@ const STEP: usize = 32;
 
 /// How far [`unstuff`] came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub(crate) struct Unstuffed {
     pub read: usize,
     pub written: usize,
     /// `source[read..]` starts with a marker, or is empty.
@@ -16,15 +16,15 @@ pub(crate) struct Progress {
 
 /// Copies entropy-coded data from `source` to `target` without the stuffing, up to a marker, the end of `source`, or until
 /// `target` is full but for a few bytes.
-pub(crate) fn unstuff(level: Available, source: &[u8], target: &mut [u8]) -> Progress {
+pub(crate) fn unstuff(level: Available, source: &[u8], target: &mut [u8]) -> Unstuffed {
     dispatch!(level, [Avx2], unstuff(source, target))
 }
 
 mod scalar {
-    use super::{Progress, first_ff, unstuff_by};
+    use super::{Unstuffed, find_ff, unstuff_by};
 
-    pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Progress {
-        unstuff_by(first_ff, source, target)
+    pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
+        unstuff_by(find_ff, source, target)
     }
 }
 
@@ -32,30 +32,30 @@ mod scalar {
 mod avx2 {
     use core::arch::x86_64::*;
 
-    use super::{Progress, STEP, unstuff_by};
+    use super::{STEP, Unstuffed, unstuff_by};
     use crate::simd::avx2::load32;
 
     #[target_feature(enable = "avx2,bmi1")]
-    pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Progress {
-        let first_ff = |chunk: &[u8; STEP]| {
+    pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
+        let find_ff = |chunk: &[u8; STEP]| {
             let equal = _mm256_cmpeq_epi8(load32(chunk), _mm256_set1_epi8(-1));
             let mask = _mm256_movemask_epi8(equal) as u32;
             (mask != 0).then(|| mask.trailing_zeros() as usize)
         };
-        unstuff_by(first_ff, source, target)
+        unstuff_by(find_ff, source, target)
     }
 }
 
-/// `first_ff`: the place of the first FF in a chunk.
+/// `find_ff`: the place of the first FF in a chunk.
 #[inline(always)]
-fn unstuff_by(first_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], target: &mut [u8]) -> Progress {
+fn unstuff_by(find_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], target: &mut [u8]) -> Unstuffed {
     let (mut read, mut written) = (0, 0);
     while let Some(room) = target.get_mut(written..).and_then(|t| t.first_chunk_mut::<STEP>()) {
         let Some(chunk) = source.get(read..).and_then(|s| s.first_chunk::<STEP>()) else {
             return unstuff_tail(source, target, read, written);
         };
         *room = *chunk;
-        let Some(plain) = first_ff(chunk) else {
+        let Some(plain) = find_ff(chunk) else {
             read += STEP;
             written += STEP;
             continue;
@@ -63,8 +63,8 @@ fn unstuff_by(first_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], ta
         read += plain;
         written += plain;
         if source.get(read + 1) != Some(&0) {
-            return Progress {
-                read: skip_fill(source, read),
+            return Unstuffed {
+                read: skip_fill_bytes(source, read),
                 written,
                 ended: true,
             };
@@ -73,7 +73,7 @@ fn unstuff_by(first_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], ta
         written += 1;
         read += 2;
     }
-    Progress {
+    Unstuffed {
         read,
         written,
         ended: false,
@@ -81,17 +81,17 @@ fn unstuff_by(first_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], ta
 }
 
 /// The last bytes, one by one.
-fn unstuff_tail(source: &[u8], target: &mut [u8], mut read: usize, mut written: usize) -> Progress {
+fn unstuff_tail(source: &[u8], target: &mut [u8], mut read: usize, mut written: usize) -> Unstuffed {
     while let Some(&byte) = source.get(read) {
         if byte == 0xff && source.get(read + 1) != Some(&0) {
-            read = skip_fill(source, read);
+            read = skip_fill_bytes(source, read);
             break;
         }
         target[written] = byte;
         written += 1;
         read += if byte == 0xff { 2 } else { 1 };
     }
-    Progress {
+    Unstuffed {
         read,
         written,
         ended: true,
@@ -109,13 +109,13 @@ pub(crate) fn count_ff(bytes: &[u8]) -> usize {
 pub(crate) fn find_marker(source: &[u8]) -> usize {
     let mut at = 0;
     while at < source.len() {
-        if let Some(None) = source[at..].first_chunk::<STEP>().map(first_ff) {
+        if let Some(None) = source[at..].first_chunk::<STEP>().map(find_ff) {
             at += STEP;
             continue;
         }
         match (source[at], source.get(at + 1)) {
             (0xff, Some(0)) => at += 2,
-            (0xff, _) => return skip_fill(source, at),
+            (0xff, _) => return skip_fill_bytes(source, at),
             _ => at += 1,
         }
     }
@@ -124,7 +124,7 @@ pub(crate) fn find_marker(source: &[u8]) -> usize {
 
 /// From the FF at `at` to the last of the FFs before a marker. Where none follows (libjpeg reads FFFF00 in two ways), `at`
 /// itself, which nobody takes for a marker.
-fn skip_fill(source: &[u8], at: usize) -> usize {
+fn skip_fill_bytes(source: &[u8], at: usize) -> usize {
     let fill = source[at..].iter().take_while(|&&byte| byte == 0xff).count();
     match source.get(at + fill) {
         Some(0) | None => at,
@@ -133,7 +133,7 @@ fn skip_fill(source: &[u8], at: usize) -> usize {
 }
 
 #[inline(always)]
-fn first_ff(chunk: &[u8; STEP]) -> Option<usize> {
+fn find_ff(chunk: &[u8; STEP]) -> Option<usize> {
     if chunk.iter().fold(0, |any, &byte| any | u8::from(byte == 0xff)) == 0 {
         return None;
     }

@@ -3,7 +3,7 @@
 //! The rules are libjpeg's (`jdmarker.c`, `jdinput.c`, `default_decompress_parms`), stricter where libjpeg merely warns.
 
 use crate::error::Error;
-use crate::jpeg::format::markers::{self, Frame, Markers, Process};
+use crate::jpeg::format::markers::{self, FrameHeader, Markers, Process};
 use crate::jpeg::scans::coefficients::BLOCK_BYTES;
 
 pub use crate::jpeg::format::markers::Color;
@@ -63,7 +63,7 @@ pub struct Header<'a> {
     pub(crate) restart_interval: usize,
     /// Several scans, each with tables of its own; what is here is as it was before the first. So are progressive files,
     /// whatever they hold, and sequential ones whose first scan lacks a component.
-    pub(crate) several_scans: bool,
+    pub(crate) has_several_scans: bool,
     pub(crate) process: Process,
     /// Offset of the first entropy-coded byte; of the first scan header's body if there are several scans.
     pub(crate) scan: usize,
@@ -113,14 +113,14 @@ impl<'a> Header<'a> {
                 });
             }
         }
-        let several_scans = frame.process == Process::Progressive || markers.first_scan()? != count;
-        let scan = if several_scans {
+        let has_several_scans = frame.process == Process::Progressive || markers.first_scan()? != count;
+        let scan = if has_several_scans {
             markers.sos_offset // the scans are read by [`crate::jpeg::scans::script::Script`]
         } else {
             single_scan(&markers, used)?
         };
         let (mcus_x, mcus_y) = (frame.width.div_ceil(8 * hmax), frame.height.div_ceil(8 * vmax));
-        if several_scans {
+        if has_several_scans {
             check_coefficients((mcus_x * mcus_y * blocks_per_mcu) as u64, limits)?;
         }
         Ok(Header {
@@ -136,7 +136,7 @@ impl<'a> Header<'a> {
             mcus_y,
             blocks_per_mcu,
             restart_interval: markers.restart_interval,
-            several_scans,
+            has_several_scans,
             process: frame.process,
             scan,
             quant: markers.quant,
@@ -160,8 +160,8 @@ impl<'a> Header<'a> {
     }
 
     /// Coded in several scans: decoding passes over all of them before it gives the first pixel.
-    pub fn several_scans(&self) -> bool {
-        self.several_scans
+    pub fn has_several_scans(&self) -> bool {
+        self.has_several_scans
     }
 
     /// Colour space of the stored components.
@@ -175,7 +175,7 @@ impl<'a> Header<'a> {
 
     /// The header of a picture that consists of one sequential scan of this one: components by their place in the frame,
     /// each with its tables, which have the numbers of their components in the scan.
-    pub(crate) fn of_scan(
+    pub(crate) fn for_single_scan(
         &self,
         places: impl Iterator<Item = usize>,
         tables: [[&'a [u8]; 3]; 2],
@@ -212,7 +212,7 @@ impl<'a> Header<'a> {
             components,
             count,
             restart_interval,
-            several_scans: false,
+            has_several_scans: false,
             scan: start,
             ..self.clone()
         }
@@ -239,7 +239,7 @@ fn check_coefficients(blocks: u64, limits: &Limits) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_frame(frame: &Frame, limits: &Limits) -> Result<(), Error> {
+fn check_frame(frame: &FrameHeader, limits: &Limits) -> Result<(), Error> {
     match frame.process {
         Process::Sequential | Process::Progressive => {}
         Process::Lossless => return Err(Error::Unsupported("lossless")),

@@ -44,7 +44,7 @@ pub enum Process {
 
 /// One component as the frame header declares it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Declared {
+pub(crate) struct DeclaredComponent {
     pub id: u8,
     pub h: u8,
     pub v: u8,
@@ -53,25 +53,25 @@ pub(crate) struct Declared {
 
 /// The frame header.
 #[derive(Debug, Clone)]
-pub(crate) struct Frame {
+pub(crate) struct FrameHeader {
     pub offset: usize,
     pub process: Process,
     pub precision: u8,
     pub width: usize,
     pub height: usize,
     pub count: usize,
-    declared: [Declared; 4],
+    declared: [DeclaredComponent; 4],
 }
 
-impl Frame {
+impl FrameHeader {
     /// At most the first four components.
-    pub fn components(&self) -> &[Declared] {
+    pub fn components(&self) -> &[DeclaredComponent] {
         &self.declared[..self.count.min(4)]
     }
 }
 
 /// The scan header of a scan that holds all components.
-pub(crate) struct Scan {
+pub(crate) struct ScanHeader {
     pub start: usize,
     /// DC and AC table of each component.
     pub tables: [(usize, usize); 3],
@@ -79,7 +79,7 @@ pub(crate) struct Scan {
 
 /// What was declared before the first scan.
 pub(crate) struct Markers<'a> {
-    pub frame: Frame,
+    pub frame: FrameHeader,
     pub quant: [[i16; 64]; 4],
     /// Bit i: table i was declared.
     pub quant_seen: u8,
@@ -103,7 +103,7 @@ impl<'a> Markers<'a> {
             return corrupt("not a JPEG", 0);
         }
         let mut frame = None;
-        let mut found = Tables {
+        let mut found = MarkerTables {
             quant: [[0; 64]; 4],
             quant_seen: 0,
             huffman: [[None; 4]; 2],
@@ -135,7 +135,7 @@ impl<'a> Markers<'a> {
                     let Some(frame) = frame else {
                         return corrupt("scan before the frame header", offset);
                     };
-                    let Tables {
+                    let MarkerTables {
                         quant,
                         quant_seen,
                         huffman,
@@ -182,7 +182,7 @@ impl<'a> Markers<'a> {
     }
 
     /// The first scan's header; it must hold all components of `frame`.
-    pub fn scan(&self, frame: &Frame) -> Result<Scan, Error> {
+    pub fn scan(&self, frame: &FrameHeader) -> Result<ScanHeader, Error> {
         let (body, offset) = (self.sos, self.sos_offset);
         let Some((&count, rest)) = body.split_first() else {
             return corrupt("empty scan header", offset);
@@ -208,14 +208,14 @@ impl<'a> Markers<'a> {
                 return corrupt("Huffman table number over 3", offset);
             }
         }
-        Ok(Scan {
+        Ok(ScanHeader {
             start: offset + body.len(),
             tables,
         })
     }
 }
 
-struct Tables<'a> {
+struct MarkerTables<'a> {
     quant: [[i16; 64]; 4],
     quant_seen: u8,
     huffman: [[Option<&'a [u8]>; 4]; 2],
@@ -224,7 +224,7 @@ struct Tables<'a> {
     adobe: Option<u8>,
 }
 
-impl Tables<'_> {
+impl MarkerTables<'_> {
     fn quant(&mut self, mut body: &[u8], offset: usize) -> Result<(), Error> {
         while let Some((&kind, rest)) = body.split_first() {
             let (wide, id) = (kind >> 4 != 0, (kind & 15) as usize);
@@ -295,7 +295,7 @@ pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<(u8, &[u8], usize), Err
     }
 }
 
-fn read_frame(marker: u8, body: &[u8], offset: usize) -> Result<Frame, Error> {
+fn read_frame(marker: u8, body: &[u8], offset: usize) -> Result<FrameHeader, Error> {
     let Some((&[precision, h1, h0, w1, w0, count], list)) = body.split_first_chunk() else {
         return corrupt("frame header too short", offset);
     };
@@ -303,9 +303,9 @@ fn read_frame(marker: u8, body: &[u8], offset: usize) -> Result<Frame, Error> {
     if list.len() != 3 * count {
         return corrupt("frame header of wrong length", offset);
     }
-    let mut declared = [Declared::default(); 4];
+    let mut declared = [DeclaredComponent::default(); 4];
     for (declared, entry) in declared.iter_mut().zip(list.chunks_exact(3)) {
-        *declared = Declared {
+        *declared = DeclaredComponent {
             id: entry[0],
             h: entry[1] >> 4,
             v: entry[1] & 15,
@@ -315,7 +315,7 @@ fn read_frame(marker: u8, body: &[u8], offset: usize) -> Result<Frame, Error> {
             return corrupt("component with bad sampling factors or table", offset);
         }
     }
-    Ok(Frame {
+    Ok(FrameHeader {
         offset,
         process: match marker {
             0xc0 | 0xc1 => Process::Sequential,

@@ -5,5 +5,5 @@ pub(crate) mod color;
 pub(crate) mod idct;
 pub(crate) mod idct_scaled;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod upsample;

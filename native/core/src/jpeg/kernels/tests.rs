@@ -4,8 +4,7 @@ use std::fmt::Debug;
 use std::io::{Write, stderr};
 use std::sync::Once;
 
-use crate::jpeg::entropy::huffman::Tables;
-use crate::jpeg::entropy::unstuff::{self, Progress};
+use crate::jpeg::entropy::unstuff::{self, Unstuffed};
 use crate::jpeg::format::markers::Color;
 use crate::jpeg::kernels::color;
 use crate::jpeg::kernels::idct::{self, BlockRow};
@@ -14,21 +13,21 @@ use crate::jpeg::kernels::upsample::{self, Upsample};
 use crate::simd::Available;
 
 /// xorshift64*: the same numbers on every run.
-struct Numbers(u64);
+pub(crate) struct Numbers(pub u64);
 
 impl Numbers {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         (self.next() >> 33) as usize % end
     }
 
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.next() as u8).collect()
     }
 }
@@ -281,7 +280,7 @@ fn unstuffing_agrees_and_stops_at_markers() {
 
         for &level in Available::all() {
             let mut target = vec![0u8; source.len() + 64];
-            let Progress { read, written, ended } = unstuff::unstuff(level, &source, &mut target);
+            let Unstuffed { read, written, ended } = unstuff::unstuff(level, &source, &mut target);
 
             assert!(ended, "round {round}");
             assert_eq!(
@@ -303,7 +302,7 @@ fn fill_bytes_belong_to_the_marker_after_them() {
 
     assert_eq!(
         with_marker,
-        Progress {
+        Unstuffed {
             read: 4,
             written: 2,
             ended: true
@@ -311,91 +310,10 @@ fn fill_bytes_belong_to_the_marker_after_them() {
     );
     assert_eq!(
         with_none,
-        Progress {
+        Unstuffed {
             read: 2,
             written: 2,
             ended: true
         }
     );
-}
-
-/// Reads one symbol of a table bit by bit: symbol and code length.
-fn symbol_plainly(raw: &[u8], bits: u64) -> Option<(u8, u32)> {
-    let (mut code, mut place) = (0u64, 0usize);
-    for length in 1..=16u32 {
-        let count = raw[length as usize - 1] as usize;
-        let found = bits >> (64 - length);
-        if found < code + count as u64 {
-            return Some((raw[16 + place + (found - code) as usize], length));
-        }
-        (code, place) = ((code + count as u64) << 1, place + count);
-    }
-    None
-}
-
-#[test]
-fn lookups_find_what_codes_spell() {
-    let mut numbers = Numbers(5);
-    let mut tables = Tables::new();
-    for round in 0..60 {
-        let mut raw = vec![0u8; 16];
-        let (mut room, mut codes) = (1u32, 0usize);
-        for (length, counted) in raw.iter_mut().enumerate() {
-            room *= 2;
-            let count = numbers
-                .below(room.min(if length < 6 { 3 } else { 30 }) as usize)
-                .min(160 - codes) as u32;
-            *counted = count as u8;
-            room -= count;
-            codes += count as usize;
-        }
-        raw.extend((0..codes).map(|_| (numbers.below(16) << 4 | numbers.below(11)) as u8));
-        assert!(tables.set_ac(0, &raw), "a valid code");
-        let table = tables.ac(0);
-
-        for _ in 0..5000 {
-            let bits = numbers.next();
-            let (total, entry) = table.look(bits);
-
-            let Some((symbol, length)) = symbol_plainly(&raw, bits) else {
-                assert!(entry.advance >= 192, "round {round}: an invalid code");
-                continue;
-            };
-            let size = u32::from(symbol & 15);
-            let value = bits << length >> (63 - size) >> 1;
-            let low = if size > 0 && value >> (size - 1) == 0 {
-                1 - (1i64 << size)
-            } else {
-                0
-            };
-            let advance = if size > 0 || symbol == 0xf0 {
-                (symbol >> 4) + 1
-            } else {
-                128
-            };
-            assert_eq!(entry.advance, advance, "round {round}, symbol {symbol:02x}");
-            let first = if entry.advance2 > 0 {
-                table.first_total(bits, entry)
-            } else {
-                total & 63
-            };
-            assert_eq!(first, u64::from(length + size));
-            let extra = bits.rotate_left(total as u32) as u16 & entry.mask;
-            assert_eq!(i64::from(entry.base) + i64::from(extra), value as i64 + low);
-        }
-    }
-}
-
-#[test]
-fn codes_of_ones_and_too_many_codes_are_refused() {
-    let mut tables = Tables::new();
-    let mut all_ones = vec![2u8];
-    all_ones.extend([0; 15]);
-    all_ones.extend([1, 2]);
-    let mut too_many = vec![3u8];
-    too_many.extend([0; 15]);
-    too_many.extend([1, 2, 3]);
-
-    assert!(!tables.set_ac(0, &all_ones));
-    assert!(!tables.set_ac(0, &too_many));
 }

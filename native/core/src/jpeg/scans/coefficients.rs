@@ -13,7 +13,7 @@ const KEPT_BLOCKS: usize = 6 * 125 * 125;
 
 /// A component's blocks, row by row, whole MCUs.
 #[derive(Debug, Default)]
-pub(crate) struct Plane {
+pub(crate) struct CoefficientPlane {
     /// Natural order.
     blocks: Vec<[i16; 64]>,
     /// Per block, bit k: the coefficient at zigzag position k is not zero (bit 0 means nothing).
@@ -24,7 +24,7 @@ pub(crate) struct Plane {
     rows: usize,
 }
 
-impl Plane {
+impl CoefficientPlane {
     /// Blocks from `start` to `end` of a row, and which of their coefficients are not zero.
     pub fn run(&mut self, row: usize, columns: Range<usize>) -> (&mut [[i16; 64]], &mut [u64]) {
         let run = row * self.stride + columns.start..row * self.stride + columns.end;
@@ -46,7 +46,7 @@ impl Plane {
 /// The planes of all components.
 #[derive(Debug, Default)]
 pub(crate) struct Coefficients {
-    pub planes: [Plane; 3],
+    pub planes: [CoefficientPlane; 3],
 }
 
 impl Coefficients {

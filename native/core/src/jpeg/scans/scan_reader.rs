@@ -2,14 +2,14 @@
 
 use crate::error::Error;
 use crate::jpeg::entropy::bit_reader::LOAD;
-use crate::jpeg::entropy::sequential::{self, Cursor, Layout, PADDING, WINDOW, Window};
+use crate::jpeg::entropy::sequential::{self, Cursor, McuLayout, PADDING, WINDOW, Window};
 use crate::jpeg::entropy::unstuff::{self, find_marker};
 use crate::jpeg::format::header::Header;
-use crate::jpeg::seek::table::Entry;
+use crate::jpeg::seek::table::SeekPoint;
 use crate::simd::Available;
 
 /// Reads MCUs in order.
-pub(crate) struct Scan<'a> {
+pub(crate) struct ScanReader<'a> {
     level: Available,
     file: &'a [u8],
     /// Where the scan starts, the next byte to be unstuffed, and the end of those that may be.
@@ -18,21 +18,21 @@ pub(crate) struct Scan<'a> {
     end: usize,
     window: &'a mut Window,
     cursor: Cursor,
-    layout: Layout<'a>,
+    layout: McuLayout<'a>,
     interval: usize,
     /// MCUs left in the current interval.
     left: usize,
     /// Number of the restart marker that comes next.
     next_restart: u8,
     /// A byte of the window and its offset in the file, kept behind the cursor if places are asked for.
-    known: Option<(usize, usize)>,
+    known_offset: Option<(usize, usize)>,
 }
 
-impl<'a> Scan<'a> {
-    pub fn new(level: Available, header: &Header<'a>, layout: Layout<'a>, window: &'a mut Window) -> Self {
+impl<'a> ScanReader<'a> {
+    pub fn new(level: Available, header: &Header<'a>, layout: McuLayout<'a>, window: &'a mut Window) -> Self {
         window.filled = 0;
         window.ended = false;
-        Scan {
+        ScanReader {
             level,
             file: header.bytes,
             start: header.scan,
@@ -48,33 +48,33 @@ impl<'a> Scan<'a> {
                 header.restart_interval
             },
             next_restart: 0,
-            known: None,
+            known_offset: None,
         }
     }
 
-    /// Makes ready for [`Self::place`], before anything is read.
-    pub fn keep_place(&mut self, kept: bool) {
-        self.known = kept.then_some((0, self.source));
+    /// Makes ready for [`Self::seek_point`], before anything is read.
+    pub fn track_offsets(&mut self, kept: bool) {
+        self.known_offset = kept.then_some((0, self.source));
     }
 
     /// Where the next MCU begins; places are kept.
-    pub fn place(&mut self) -> Result<Entry, Error> {
+    pub fn seek_point(&mut self) -> Result<SeekPoint, Error> {
         if self.left == 0 {
-            self.restart()?;
+            self.start_next_interval()?;
         }
         let bits = self.cursor.next_bit().max(0) as usize;
-        let offset = self.offset_of(bits / 8);
-        Ok(Entry {
+        let offset = self.file_offset(bits / 8);
+        Ok(SeekPoint {
             bits: (8 * (offset - self.start) + bits % 8) as u64,
             predictors: self.cursor.predictors,
         })
     }
 
-    /// Moves to MCU `mcu`, which begins at `entry`. Of the bytes from `end` on none is read.
-    pub fn seek(&mut self, mcu: usize, entry: Entry, end: Option<Entry>) {
+    /// Moves to MCU `mcu`, which begins at `point`. Of the bytes from `end` on none is read.
+    pub fn seek(&mut self, mcu: usize, point: SeekPoint, end: Option<SeekPoint>) {
         let len = self.file.len();
         let offset = |bits: u64| self.start.saturating_add((bits / 8) as usize).min(len);
-        self.source = offset(entry.bits);
+        self.source = offset(point.bits);
         // a byte begun, which may be FF00
         self.end = end.map_or(len, |end| {
             (offset(end.bits) + 2 * usize::from(end.bits % 8 > 0)).min(len)
@@ -84,10 +84,10 @@ impl<'a> Scan<'a> {
             self.left = self.interval - mcu % self.interval;
             self.next_restart = ((mcu / self.interval) & 7) as u8;
         }
-        self.begin_at(self.source);
+        self.restart_at(self.source);
         self.fill_window();
-        self.cursor.predictors = entry.predictors;
-        self.cursor.drop_bits(self.window, (entry.bits % 8) as u8);
+        self.cursor.predictors = point.predictors;
+        self.cursor.drop_bits(self.window, (point.bits % 8) as u8);
     }
 
     /// Decodes the next MCUs: see [`sequential::decode_blocks`].
@@ -103,7 +103,7 @@ impl<'a> Scan<'a> {
                 &mut coefficients[64 * done..],
                 &mut used[done..done + most],
             );
-            done += self.progress(decoded)?;
+            done += self.record_decoded(decoded)?;
         }
         Ok(())
     }
@@ -113,20 +113,20 @@ impl<'a> Scan<'a> {
         let mut blocks = mcus * self.layout.blocks_per_mcu();
         while blocks > 0 {
             if self.left == 0 {
-                self.restart()?;
+                self.start_next_interval()?;
             }
             let rest = self.left.saturating_mul(self.layout.blocks_per_mcu());
             if blocks >= rest {
                 if !self.window.ended {
                     self.source += find_marker(&self.file[self.source..]);
                 }
-                self.drop_interval();
+                self.skip_rest_of_interval();
                 blocks -= rest;
                 continue;
             }
             let most = self.prepare(blocks)?;
             let skipped = sequential::skip_blocks(self.level, self.window, &self.layout, &mut self.cursor, most);
-            blocks -= self.progress(skipped)?;
+            blocks -= self.record_decoded(skipped)?;
         }
         Ok(())
     }
@@ -143,14 +143,14 @@ impl<'a> Scan<'a> {
 
     /// Checks that the data end where the last MCU does; tells where that is.
     pub fn finish_data(&mut self) -> Result<usize, Error> {
-        self.check_spent()?;
+        self.check_interval_end()?;
         Ok(self.source)
     }
 
     /// Gets ready to read up to `blocks` blocks; tells how many of them the current interval has.
     fn prepare(&mut self, blocks: usize) -> Result<usize, Error> {
         if self.left == 0 {
-            self.restart()?;
+            self.start_next_interval()?;
         }
         if !self.window.ended {
             self.fill_window();
@@ -159,7 +159,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Takes note of what the entropy decoder did.
-    fn progress(&mut self, blocks: Option<usize>) -> Result<usize, Error> {
+    fn record_decoded(&mut self, blocks: Option<usize>) -> Result<usize, Error> {
         let Some(blocks) = blocks else {
             return self.corrupt("invalid Huffman code or coefficient");
         };
@@ -179,9 +179,9 @@ impl<'a> Scan<'a> {
         if self.window.filled - spent > WINDOW / 2 {
             return;
         }
-        if self.known.is_some() {
-            self.offset_of(self.cursor.next_bit().max(0) as usize / 8);
-            self.known = self.known.map(|(byte, offset)| (byte - spent, offset));
+        if self.known_offset.is_some() {
+            self.file_offset(self.cursor.next_bit().max(0) as usize / 8);
+            self.known_offset = self.known_offset.map(|(byte, offset)| (byte - spent, offset));
         }
         let window = &mut *self.window;
         window.bytes.copy_within(spent..window.filled, 0);
@@ -196,7 +196,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Less than a byte may be left of the current interval.
-    fn check_spent(&mut self) -> Result<(), Error> {
+    fn check_interval_end(&mut self) -> Result<(), Error> {
         if !self.window.ended {
             self.fill_window();
         }
@@ -207,7 +207,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Forgets what is left of the current interval; `source` is at its marker.
-    fn drop_interval(&mut self) {
+    fn skip_rest_of_interval(&mut self) {
         self.left = 0;
         self.window.filled = 0;
         self.window.ended = true;
@@ -215,32 +215,32 @@ impl<'a> Scan<'a> {
     }
 
     /// Moves to the next restart interval.
-    fn restart(&mut self) -> Result<(), Error> {
-        self.check_spent()?;
+    fn start_next_interval(&mut self) -> Result<(), Error> {
+        self.check_interval_end()?;
         if self.file.get(self.source..self.source + 2) != Some(&[0xff, 0xd0 | self.next_restart]) {
             return self.corrupt("restart marker missing or out of order");
         }
         self.next_restart = (self.next_restart + 1) & 7;
-        self.begin_at(self.source + 2);
+        self.restart_at(self.source + 2);
         self.left = self.interval;
         Ok(())
     }
 
     /// Forgets what was read, and reads on at a byte of the file.
-    fn begin_at(&mut self, source: usize) {
+    fn restart_at(&mut self, source: usize) {
         self.source = source;
         self.window.filled = 0;
         self.window.ended = false;
         self.cursor = Cursor::default();
-        self.known = self.known.map(|_| (0, source));
+        self.known_offset = self.known_offset.map(|_| (0, source));
     }
 
     /// Offset in the file of a byte of the window, which is not before the last one asked for.
-    fn offset_of(&mut self, byte: usize) -> usize {
-        let (from, offset) = self.known.unwrap_or_default();
+    fn file_offset(&mut self, byte: usize) -> usize {
+        let (from, offset) = self.known_offset.unwrap_or_default();
         let passed = self.window.bytes.get(from..byte).unwrap_or_default();
         let offset = offset + passed.len() + unstuff::count_ff(passed);
-        self.known = Some((from + passed.len(), offset));
+        self.known_offset = Some((from + passed.len(), offset));
         offset
     }
 

@@ -20,7 +20,7 @@ const MAX_SHIFT: u8 = 13;
 
 /// What a scan sends of each of its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part<'a> {
+pub(crate) enum ScanContent<'a> {
     /// The DC coefficient without its lowest bits, with a raw table per component of the scan.
     Dc([&'a [u8]; 3]),
     /// One more bit of the DC coefficient.
@@ -30,13 +30,13 @@ pub(crate) enum Part<'a> {
     /// One more bit of those that are not zero, and new ones.
     BandBit { first: u8, last: u8, table: &'a [u8] },
     /// All of them: a scan of a sequential file, with the raw tables of each component, DC and AC.
-    Whole([[&'a [u8]; 3]; 2]),
+    AllCoefficients([[&'a [u8]; 3]; 2]),
 }
 
 /// One scan.
 #[derive(Debug, Clone)]
-pub(crate) struct ScanPlan<'a> {
-    pub part: Part<'a>,
+pub(crate) struct ScanSpec<'a> {
+    pub content: ScanContent<'a>,
     /// Place in the frame of each component.
     components: [u8; 3],
     count: usize,
@@ -49,7 +49,7 @@ pub(crate) struct ScanPlan<'a> {
     pub end: usize,
 }
 
-impl ScanPlan<'_> {
+impl ScanSpec<'_> {
     /// Place in the frame of each component.
     pub fn components(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         self.components[..self.count].iter().map(|&c| usize::from(c))
@@ -59,23 +59,23 @@ impl ScanPlan<'_> {
 /// All scans of a file, in order.
 #[derive(Debug)]
 pub(crate) struct Script<'a> {
-    pub scans: Vec<ScanPlan<'a>>,
+    pub scans: Vec<ScanSpec<'a>>,
     /// Comments and application segments between the scans: from marker to end.
-    pub notes: Vec<Range<usize>>,
+    pub metadata: Vec<Range<usize>>,
     /// Offset of the marker that ends the image.
     pub end: usize,
 }
 
 /// What the walk has seen.
-struct Reader<'a, 'h> {
+struct ScriptReader<'a, 'h> {
     header: &'h Header<'a>,
     sequential: bool,
     huffman: [[Option<&'a [u8]>; 4]; 2],
     restart_interval: usize,
     /// Per component and zigzag position the lowest bit that was sent; -1: none yet.
     sent: [[i8; 64]; 3],
-    scans: Vec<ScanPlan<'a>>,
-    notes: Vec<Range<usize>>,
+    scans: Vec<ScanSpec<'a>>,
+    metadata: Vec<Range<usize>>,
 }
 
 fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
@@ -92,18 +92,18 @@ impl<'a> Script<'a> {
     pub fn read(header: &Header<'a>) -> Result<Self, Error> {
         let (bytes, pixels) = (header.bytes, header.width as u64 * header.height as u64);
         let allowed = SCAN_LIMIT.max(SCAN_BUDGET / pixels);
-        let mut reader = Reader {
+        let mut reader = ScriptReader {
             header,
             sequential: header.process == Process::Sequential,
             huffman: header.huffman,
             restart_interval: header.restart_interval,
             sent: [[-1; 64]; 3],
             scans: Vec::with_capacity(16),
-            notes: Vec::new(),
+            metadata: Vec::new(),
         };
         let (_, body, offset) = segment(bytes, header.scan - 4)?;
         let mut at = offset + body.len();
-        reader.scan(body, offset, &mut at)?;
+        reader.read_scan(body, offset, &mut at)?;
         loop {
             while bytes.get(at..at + 2) == Some(&[0xff, 0xff]) {
                 at += 1;
@@ -112,7 +112,7 @@ impl<'a> Script<'a> {
                 reader.check_complete(at)?;
                 return Ok(Script {
                     scans: reader.scans,
-                    notes: reader.notes,
+                    metadata: reader.metadata,
                     end: at,
                 });
             }
@@ -120,21 +120,21 @@ impl<'a> Script<'a> {
             at = offset + body.len();
             match marker {
                 0xda if reader.scans.len() as u64 >= allowed => return corrupt("more scans than are allowed", offset),
-                0xda => reader.scan(body, offset, &mut at)?,
-                _ => reader.between_scans(marker, body, offset)?,
+                0xda => reader.read_scan(body, offset, &mut at)?,
+                _ => reader.read_segment(marker, body, offset)?,
             }
         }
     }
 }
 
-impl<'a> Reader<'a, '_> {
+impl<'a> ScriptReader<'a, '_> {
     /// Takes in any other segment.
-    fn between_scans(&mut self, marker: u8, body: &'a [u8], offset: usize) -> Result<(), Error> {
+    fn read_segment(&mut self, marker: u8, body: &'a [u8], offset: usize) -> Result<(), Error> {
         match (marker, body) {
             (0xc4, _) => read_huffman(&mut self.huffman, body, offset)?,
             (0xdd, &[high, low]) => self.restart_interval = u16::from_be_bytes([high, low]) as usize,
             (0xdd, _) => return corrupt("restart interval of wrong length", offset),
-            (0xe0..=0xef | 0xfe, _) => self.notes.push(offset - 4..offset + body.len()),
+            (0xe0..=0xef | 0xfe, _) => self.metadata.push(offset - 4..offset + body.len()),
             (0xdb, _) => return Err(Error::Unsupported("quantisation tables between scans")),
             _ => return Err(Error::Unsupported("unknown marker between scans")),
         }
@@ -142,7 +142,7 @@ impl<'a> Reader<'a, '_> {
     }
 
     /// Takes in a scan by its header; `at` moves behind its data.
-    fn scan(&mut self, body: &[u8], offset: usize, at: &mut usize) -> Result<(), Error> {
+    fn read_scan(&mut self, body: &[u8], offset: usize, at: &mut usize) -> Result<(), Error> {
         let Some((&count, rest)) = body.split_first() else {
             return corrupt("empty scan header", offset);
         };
@@ -161,17 +161,17 @@ impl<'a> Reader<'a, '_> {
         }
         let (mut components, mut tables) = ([0; 3], [0; 3]);
         for (i, pair) in selectors.chunks_exact(2).enumerate() {
-            let place = self.component(pair[0])?;
+            let place = self.find_component(pair[0])?;
             if i > 0 && place <= components[i - 1] {
                 return Err(Error::Unsupported("components out of order"));
             }
             (components[i], tables[i]) = (place, pair[1]);
-            self.mark(usize::from(place), first..=last, before, shift, offset)?;
+            self.record_sent(usize::from(place), first..=last, before, shift, offset)?;
         }
         let end = self.end_of_data(*at);
-        let part = self.part(first, last, before > 0, &tables[..count], offset)?;
-        self.scans.push(ScanPlan {
-            part,
+        let content = self.content(first, last, before > 0, &tables[..count], offset)?;
+        self.scans.push(ScanSpec {
+            content,
             components,
             count,
             shift,
@@ -182,7 +182,14 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
-    fn part(&self, first: u8, last: u8, refines: bool, tables: &[u8], offset: usize) -> Result<Part<'a>, Error> {
+    fn content(
+        &self,
+        first: u8,
+        last: u8,
+        refines: bool,
+        tables: &[u8],
+        offset: usize,
+    ) -> Result<ScanContent<'a>, Error> {
         let table = |class: usize, id: u8| match self.huffman[class].get(usize::from(id)) {
             Some(&Some(raw)) => Ok(raw),
             _ => corrupt("missing Huffman table", offset),
@@ -190,13 +197,13 @@ impl<'a> Reader<'a, '_> {
         if first > 0 {
             let table = table(1, tables[0] & 15)?;
             return Ok(if refines {
-                Part::BandBit { first, last, table }
+                ScanContent::BandBit { first, last, table }
             } else {
-                Part::Band { first, last, table }
+                ScanContent::Band { first, last, table }
             });
         }
         if refines {
-            return Ok(Part::DcBit);
+            return Ok(ScanContent::DcBit);
         }
         let mut raw = [[&[][..]; 3]; 2];
         for (i, &id) in tables.iter().enumerate() {
@@ -206,14 +213,14 @@ impl<'a> Reader<'a, '_> {
             }
         }
         Ok(if self.sequential {
-            Part::Whole(raw)
+            ScanContent::AllCoefficients(raw)
         } else {
-            Part::Dc(raw[0])
+            ScanContent::Dc(raw[0])
         })
     }
 
     /// Place in the frame of the component that the file calls `id`.
-    fn component(&self, id: u8) -> Result<u8, Error> {
+    fn find_component(&self, id: u8) -> Result<u8, Error> {
         let matches = |c: &Component| c.id == id;
         let components = self.header.components();
         match components.iter().position(matches) {
@@ -222,8 +229,8 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// Notes that bits down to `shift` were sent, which must follow upon those of earlier scans.
-    fn mark(
+    /// FoundList that bits down to `shift` were sent, which must follow upon those of earlier scans.
+    fn record_sent(
         &mut self,
         component: usize,
         band: RangeInclusive<u8>,

@@ -4,20 +4,20 @@
 use core::ops::Range;
 
 use crate::error::Error;
-use crate::jpeg::entropy::huffman::Tables;
-use crate::jpeg::entropy::sequential::{Layout, PADDING, SLACK, WINDOW, Window};
+use crate::jpeg::entropy::huffman::HuffmanTables;
+use crate::jpeg::entropy::sequential::{McuLayout, PADDING, SLACK, WINDOW, Window};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::jpeg::scans::coefficients::Coefficients;
-use crate::jpeg::scans::scan_reader::Scan;
-use crate::jpeg::scans::script::ScanPlan;
+use crate::jpeg::scans::scan_reader::ScanReader;
+use crate::jpeg::scans::script::ScanSpec;
 use crate::simd::Available;
 
 /// Blocks decoded before they are put in their places.
 const RUN_BLOCKS: usize = 64;
 
 /// What reading keeps from one scan to the next.
-pub(crate) struct WholeReader {
+pub(crate) struct SequentialScanReader {
     window: Window,
     blocks: Box<[i16; 64 * RUN_BLOCKS + SLACK]>,
     used: [u8; RUN_BLOCKS],
@@ -27,9 +27,9 @@ fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
     Err(Error::Corrupt { what, offset })
 }
 
-impl WholeReader {
+impl SequentialScanReader {
     pub fn new() -> Self {
-        WholeReader {
+        SequentialScanReader {
             window: Window {
                 bytes: Box::new([0; WINDOW + PADDING]),
                 filled: 0,
@@ -45,18 +45,18 @@ impl WholeReader {
     pub fn scan<'a>(
         &mut self,
         level: Available,
-        tables: &mut Tables,
-        (header, plan, raw): (&Header<'a>, &ScanPlan<'a>, [[&'a [u8]; 3]; 2]),
+        tables: &mut HuffmanTables,
+        (header, spec, raw): (&Header<'a>, &ScanSpec<'a>, [[&'a [u8]; 3]; 2]),
         rows: usize,
         coefficients: &mut Coefficients,
     ) -> Result<(), Error> {
-        let alone = header.of_scan(plan.components(), raw, plan.restart_interval, plan.start);
+        let alone = header.for_single_scan(spec.components(), raw, spec.restart_interval, spec.start);
         for (i, (dc, ac)) in raw[0].iter().zip(raw[1]).take(alone.components().len()).enumerate() {
             if !tables.set_dc(i, dc) || !tables.set_ac(i, ac) {
-                return corrupt("bad Huffman table", plan.start);
+                return corrupt("bad Huffman table", spec.start);
             }
         }
-        let mut scan = Scan::new(level, &alone, Layout::new(&alone, tables), &mut self.window);
+        let mut scan = ScanReader::new(level, &alone, McuLayout::new(&alone, tables), &mut self.window);
         let most = RUN_BLOCKS / alone.blocks_per_mcu;
         for row in 0..rows {
             for first in (0..alone.mcus_x).step_by(most) {
@@ -64,11 +64,11 @@ impl WholeReader {
                 let used = &mut self.used[..mcus.len() * alone.blocks_per_mcu];
                 scan.decode(&mut self.blocks[..], used)?;
                 let blocks = self.blocks.as_chunks().0.iter().zip(&*used);
-                put(blocks, &alone, plan, row, mcus, coefficients);
+                put(blocks, &alone, spec, row, mcus, coefficients);
             }
         }
-        if rows == alone.mcus_y && scan.finish_data()? != plan.end {
-            return corrupt("image data longer than the image", plan.end);
+        if rows == alone.mcus_y && scan.finish_data()? != spec.end {
+            return corrupt("image data longer than the image", spec.end);
         }
         Ok(())
     }
@@ -78,19 +78,19 @@ impl WholeReader {
 fn put<'b>(
     mut blocks: impl Iterator<Item = (&'b [i16; 64], &'b u8)>,
     alone: &Header<'_>,
-    plan: &ScanPlan<'_>,
+    spec: &ScanSpec<'_>,
     row: usize,
     mcus: Range<usize>,
     coefficients: &mut Coefficients,
 ) {
     for column in mcus {
-        for (component, place) in alone.components().iter().zip(plan.components()) {
+        for (component, place) in alone.components().iter().zip(spec.components()) {
             for y in 0..component.v {
                 let columns = column * component.h..(column + 1) * component.h;
                 let (into, nonzero) = coefficients.planes[place].run(row * component.v + y, columns);
                 for ((into, nonzero), (block, &used)) in into.iter_mut().zip(nonzero).zip(&mut blocks) {
                     *into = *block;
-                    *nonzero = places_in_use(block, used);
+                    *nonzero = nonzero_positions(block, used);
                 }
             }
         }
@@ -98,7 +98,7 @@ fn put<'b>(
 }
 
 /// Bit k: the coefficient at zigzag position k, of the first `used`, is not zero.
-fn places_in_use(block: &[i16; 64], used: u8) -> u64 {
+fn nonzero_positions(block: &[i16; 64], used: u8) -> u64 {
     let nonzero = |&(_, place): &(usize, &u8)| block[usize::from(*place)] != 0;
     let positions = ZIGZAG.iter().enumerate().take(usize::from(used)).skip(1);
     positions.filter(nonzero).fold(0, |bits, (k, _)| bits | 1 << k)

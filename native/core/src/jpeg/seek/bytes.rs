@@ -1,85 +1,85 @@
-//! The index as bytes:
+//! The table as bytes:
 //!
 //! ```text
-//!  version  kind  known  least  │ per entry after the first: bits - least, predictors │  check
+//!  version  kind  known  least  │ per point after the first: bits - least, predictors │  check
 //!  1 byte   1     varint varint │ varint of the distance      signed varints of the   │  8 bytes, little-endian
-//!                               │ to the entry before         differences to a        │
+//!                               │ to the point before         differences to a        │
 //!                               │                             neighbour's             │
 //! ```
 //!
-//! `check` covers these bytes and what the index depends upon in the image: its geometry, its Huffman tables, the length
-//! of its scan, and both ends of the scan. One comparison therefore tells an index that was damaged and one that belongs
+//! `check` covers these bytes and what the table depends upon in the image: its geometry, its Huffman tables, the length
+//! of its scan, and both ends of the scan. One comparison therefore tells an table that was damaged and one that belongs
 //! to another image (or another edition of it) from the right one: a change within eight aligned bytes is always
-//! noticed, another with a probability of 1 - 2^-64. It is no signature: who forges index bytes with their check can
+//! noticed, another with a probability of 1 - 2^-64. It is no signature: who forges table bytes with their check can
 //! move pixels inside this image, and no more.
 
 use crate::jpeg::format::header::Header;
-use crate::jpeg::seek::table::{Entry, Index, Kind};
+use crate::jpeg::seek::table::{SeekPoint, SeekTable, SeekTableKind};
 
 const VERSION: u8 = 1;
 const CHECK_BYTES: usize = 8;
-/// Bytes of either end of the scan that an index is bound to.
+/// Bytes of either end of the scan that an table is bound to.
 const END_BYTES: usize = 64;
-/// The fewest bytes that an entry takes.
+/// The fewest bytes that an point takes.
 const MIN_ENTRY_BYTES: usize = 2;
 
-impl Index {
-    /// The index as bytes, for [`Index::parse`].
+impl SeekTable {
+    /// The table as bytes, for [`SeekTable::parse`].
     pub fn to_bytes(&self, header: &Header<'_>) -> Vec<u8> {
         let components = header.components().len();
-        let distances = self.entries.windows(2).map(|pair| pair[1].bits - pair[0].bits);
+        let distances = self.points.windows(2).map(|pair| pair[1].bits - pair[0].bits);
         let least = distances.clone().min().unwrap_or(0);
         let mut bytes = vec![VERSION, self.kind as u8];
-        put(&mut bytes, self.entries.len() as u64);
+        put(&mut bytes, self.points.len() as u64);
         put(&mut bytes, least);
-        for ((segment, entry), distance) in self.entries.iter().enumerate().skip(1).zip(distances) {
+        for ((segment, point), distance) in self.points.iter().enumerate().skip(1).zip(distances) {
             put(&mut bytes, distance - least);
-            let before = self.entries[self.neighbour(segment)].predictors;
-            for (predictor, before) in entry.predictors.iter().zip(before).take(components) {
+            let before = self.points[self.neighbour(segment)].predictors;
+            for (predictor, before) in point.predictors.iter().zip(before).take(components) {
                 put(&mut bytes, zigzag(predictor.wrapping_sub(before)));
             }
         }
-        Self::seal(header, bytes)
+        Self::with_check(header, bytes)
     }
 
-    /// Ends index bytes with their check. Public so that fuzzing can go past it, as a forger would.
-    pub fn seal(header: &Header<'_>, mut body: Vec<u8>) -> Vec<u8> {
+    /// Ends table bytes with their check. Public so that fuzzing can go past it, as a forger would.
+    pub fn with_check(header: &Header<'_>, mut body: Vec<u8>) -> Vec<u8> {
         let check = check(header, &body);
         body.extend(check.to_le_bytes());
         body
     }
 
-    /// Reads an index of this very image; None: damaged, of another image, or of another version.
+    /// Reads an table of this very image; None: damaged, of another image, or of another version.
     pub fn parse(header: &Header<'_>, bytes: &[u8]) -> Option<Self> {
         let (body, stored) = bytes.split_last_chunk::<CHECK_BYTES>()?;
-        if header.several_scans || check(header, body) != u64::from_le_bytes(*stored) {
+        if header.has_several_scans || check(header, body) != u64::from_le_bytes(*stored) {
             return None;
         }
         let (&[version, kind], mut rest) = body.split_first_chunk()?;
-        let kind = [Kind::Rows, Kind::Tiles]
+        let kind = [SeekTableKind::Rows, SeekTableKind::Tiles]
             .into_iter()
             .find(|known| *known as u8 == kind && version == VERSION)?;
-        let mut index = Index::new(header, kind);
+        let mut table = SeekTable::new(header, kind);
         let known = usize::try_from(take(&mut rest)?).ok()?;
         let least = take(&mut rest)?;
-        if known == 0 || known > index.total() || known - 1 > rest.len() / MIN_ENTRY_BYTES {
+        if known == 0 || known > table.total() || known - 1 > rest.len() / MIN_ENTRY_BYTES {
             return None;
         }
-        index.entries.reserve_exact(known - 1);
+        table.points.reserve_exact(known - 1);
         let (end, components) = (8 * (header.bytes.len() - header.scan) as u64, header.components().len());
         let mut bits = 0u64;
         for segment in 1..known {
             bits = bits.checked_add(least)?.checked_add(take(&mut rest)?)?;
-            let mut entry = Entry {
+            let mut point = SeekPoint {
                 bits,
-                predictors: index.entries[index.neighbour(segment)].predictors,
+                predictors: table.points[table.neighbour(segment)].predictors,
             };
-            for predictor in &mut entry.predictors[..components] {
+            for predictor in &mut point.predictors[..components] {
                 *predictor = predictor.wrapping_add(unzigzag(take(&mut rest)?)?);
             }
-            index.entries.push(entry);
+            table.points.push(point);
         }
-        (rest.is_empty() && bits < end).then_some(index)
+        (rest.is_empty() && bits < end).then_some(table)
     }
 }
 

@@ -17,24 +17,24 @@ use core::ops::Range;
 use crate::jpeg::decoder::Region;
 use crate::jpeg::format::header::Header;
 
-/// Pixels that a segment of [`Kind::Tiles`] is wide, at least about.
+/// Pixels that a segment of [`SeekTableKind::Tiles`] is wide, at least about.
 const TILE_PIXELS: usize = 64;
 
 /// How a picture is divided into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SeekTableKind {
     /// One per row of MCUs: about +0.24 % of the file.
     Rows,
     /// One per 64 pixels of a row of MCUs: about +2 % of the file.
     Tiles,
 }
 
-impl Kind {
+impl SeekTableKind {
     /// The kind of that name: "rows" or "tiles".
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
-            "rows" => Some(Kind::Rows),
-            "tiles" => Some(Kind::Tiles),
+            "rows" => Some(SeekTableKind::Rows),
+            "tiles" => Some(SeekTableKind::Tiles),
             _ => None,
         }
     }
@@ -42,25 +42,25 @@ impl Kind {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Rows => "rows",
-            Kind::Tiles => "tiles",
+            SeekTableKind::Rows => "rows",
+            SeekTableKind::Tiles => "tiles",
         }
     }
 }
 
 /// What the entropy decoder must know at the start of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Entry {
+pub(crate) struct SeekPoint {
     /// Bits from the start of the scan.
     pub bits: u64,
     /// DC predictor of each component; of those that are not there, 0.
     pub predictors: [i32; 3],
 }
 
-/// The entries of one image, from its first segment on as far as they are known.
+/// The points of one image, from its first segment on as far as they are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Index {
-    pub(crate) kind: Kind,
+pub struct SeekTable {
+    pub(crate) kind: SeekTableKind,
     /// MCUs per segment (the last of a row may have fewer) and per row.
     step: usize,
     mcus_x: usize,
@@ -68,35 +68,35 @@ pub struct Index {
     per_row: usize,
     total: usize,
     /// Never empty: the first segment begins where the scan does.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) points: Vec<SeekPoint>,
 }
 
-impl Index {
+impl SeekTable {
     /// An index that knows nothing yet.
-    pub fn new(header: &Header<'_>, kind: Kind) -> Self {
+    pub fn new(header: &Header<'_>, kind: SeekTableKind) -> Self {
         let step = match kind {
-            Kind::Rows => header.mcus_x,
-            Kind::Tiles => (TILE_PIXELS / (8 * header.hmax)).clamp(1, header.mcus_x),
+            SeekTableKind::Rows => header.mcus_x,
+            SeekTableKind::Tiles => (TILE_PIXELS / (8 * header.hmax)).clamp(1, header.mcus_x),
         };
         let per_row = header.mcus_x.div_ceil(step);
-        Index {
+        SeekTable {
             kind,
             step,
             mcus_x: header.mcus_x,
             per_row,
             total: per_row * header.mcus_y,
-            entries: vec![Entry::default()],
+            points: vec![SeekPoint::default()],
         }
     }
 
     /// How it divides the picture.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> SeekTableKind {
         self.kind
     }
 
     /// Segments whose start is known, at least 1.
     pub fn known(&self) -> usize {
-        self.entries.len()
+        self.points.len()
     }
 
     /// Segments of the picture.

@@ -4,16 +4,16 @@
 const LONGEST: usize = 16;
 
 /// Codes of one table.
-pub(crate) struct Code {
+pub(crate) struct HuffmanCode {
     /// The body of its declaration: 16 counts, then the symbols.
-    pub declared: Vec<u8>,
+    pub dht_body: Vec<u8>,
     /// Per symbol: the code, right-aligned, and its bits; 0 bits: it has none.
     codes: [(u16, u8); 256],
 }
 
-impl Code {
+impl HuffmanCode {
     /// The code of at most 16 bits a symbol that writes symbols of these counts in the fewest bits.
-    pub fn best(counts: &[u64; 256]) -> Self {
+    pub fn optimal(counts: &[u64; 256]) -> Self {
         let mut symbols: Vec<(u64, u8)> = (0..=255)
             .filter(|&s| counts[usize::from(s)] > 0)
             .map(|s| (counts[usize::from(s)], s))
@@ -26,8 +26,8 @@ impl Code {
         let lengths = code_lengths(&weights);
         let mut by_length: Vec<(u8, u8)> = symbols.iter().zip(&lengths[1..]).map(|(&(_, s), &l)| (l, s)).collect();
         by_length.sort_unstable();
-        let mut code = Code {
-            declared: vec![0; LONGEST],
+        let mut code = HuffmanCode {
+            dht_body: vec![0; LONGEST],
             codes: [(0, 0); 256],
         };
         let (mut next, mut before) = (0u32, 0);
@@ -35,15 +35,15 @@ impl Code {
             next <<= length - before;
             before = length;
             code.codes[usize::from(symbol)] = (next as u16, length);
-            code.declared[usize::from(length) - 1] += 1;
-            code.declared.push(symbol);
+            code.dht_body[usize::from(length) - 1] += 1;
+            code.dht_body.push(symbol);
             next += 1;
         }
         code
     }
 
     /// A symbol's code and its bits.
-    pub fn of(&self, symbol: u8) -> (u16, u8) {
+    pub fn code_of(&self, symbol: u8) -> (u16, u8) {
         self.codes[usize::from(symbol)]
     }
 }
@@ -77,9 +77,9 @@ fn code_lengths(weights: &[u64]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn cost(counts: &[u64; 256], code: &Code) -> u64 {
+    fn cost(counts: &[u64; 256], code: &HuffmanCode) -> u64 {
         (0..=255u8)
-            .map(|s| counts[usize::from(s)] * u64::from(code.of(s).1))
+            .map(|s| counts[usize::from(s)] * u64::from(code.code_of(s).1))
             .sum()
     }
 
@@ -87,9 +87,9 @@ mod tests {
     fn codes_are_prefix_free_and_never_all_ones() {
         for most in [1, 2, 3, 17, 162, 256] {
             let counts: [u64; 256] = core::array::from_fn(|s| if s < most { (s as u64 * 7919) % 1000 + 1 } else { 0 });
-            let code = Code::best(&counts);
+            let code = HuffmanCode::optimal(&counts);
             let used: Vec<(u16, u8)> = (0..=255)
-                .map(|s| code.of(s))
+                .map(|s| code.code_of(s))
                 .filter(|&(_, length)| length > 0)
                 .collect();
             assert_eq!(used.len(), most);
@@ -111,10 +111,10 @@ mod tests {
             *count = a;
             (a, b) = (b, a + b);
         }
-        let code = Code::best(&counts);
+        let code = HuffmanCode::optimal(&counts);
         let space: u32 = (0..=255)
-            .filter(|&s| code.of(s).1 > 0)
-            .map(|s| 1 << (16 - code.of(s).1))
+            .filter(|&s| code.code_of(s).1 > 0)
+            .map(|s| 1 << (16 - code.code_of(s).1))
             .sum();
         assert_eq!(space, (1 << 16) - 1, "all but the code of all ones is in use");
     }
@@ -124,6 +124,9 @@ mod tests {
         let mut counts = [0; 256];
         counts[..5].copy_from_slice(&[15, 7, 6, 6, 5]);
         // 15 gets 1 bit, the rest 3; one of the rarest shares its place with the code of all ones
-        assert_eq!(cost(&counts, &Code::best(&counts)), 15 + 3 * (7 + 6 + 6) + 4 * 5);
+        assert_eq!(
+            cost(&counts, &HuffmanCode::optimal(&counts)),
+            15 + 3 * (7 + 6 + 6) + 4 * 5
+        );
     }
 }

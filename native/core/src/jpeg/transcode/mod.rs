@@ -11,13 +11,13 @@ mod tests;
 use core::ops::Range;
 
 use crate::error::Error;
-use crate::jpeg::entropy::huffman::Tables;
+use crate::jpeg::entropy::huffman::HuffmanTables;
 use crate::jpeg::format::header::{Header, Limits};
 use crate::jpeg::format::markers::{ZIGZAG, segment};
 use crate::jpeg::scans::coefficients::Coefficients;
-use crate::jpeg::scans::multi_scan::Progressive;
+use crate::jpeg::scans::multi_scan::MultiScanDecoder;
 use crate::jpeg::scans::script::Script;
-use crate::jpeg::transcode::huffman_code::Code;
+use crate::jpeg::transcode::huffman_code::HuffmanCode;
 use crate::memory;
 use crate::simd::Available;
 
@@ -33,25 +33,25 @@ const AC_BITS: u32 = 10;
 /// Adobe markers between its scans.
 pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
     let header = Header::parse(bytes, limits)?;
-    if !header.several_scans {
+    if !header.has_several_scans {
         return Err(Error::Unsupported(
             "one scan, not progressive: there is nothing to transcode",
         ));
     }
     let script = Script::read(&header)?;
-    let mut progressive = Progressive::new();
-    let coefficients = progressive.coefficients(Available::best(), &mut Tables::new(), &header, &script)?;
+    let mut progressive = MultiScanDecoder::new();
+    let coefficients = progressive.coefficients(Available::best(), &mut HuffmanTables::new(), &header, &script)?;
     let mut counts = [[[0; 256]; 2]; 2];
-    each_symbol(&header, coefficients, |class, table, symbol, _, _| {
+    for_each_symbol(&header, coefficients, |class, table, symbol, _, _| {
         counts[class][table][usize::from(symbol)] += 1;
     })?;
     let tables = if header.components().len() > 1 { 2 } else { 1 };
-    let codes = counts.map(|class| class.map(|counts| Code::best(&counts)));
-    let mut out = segments(bytes, &header, &script.notes)?;
+    let codes = counts.map(|class| class.map(|counts| HuffmanCode::optimal(&counts)));
+    let mut out = segments(bytes, &header, &script.metadata)?;
     for (class, codes) in codes.iter().enumerate() {
         for (table, code) in codes.iter().take(tables).enumerate() {
             let mut body = vec![(class << 4 | table) as u8];
-            body.extend_from_slice(&code.declared);
+            body.extend_from_slice(&code.dht_body);
             put_segment(&mut out, 0xc4, &body);
         }
     }
@@ -62,9 +62,9 @@ pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Erro
     }
     scan.extend([0, 63, 0]);
     put_segment(&mut out, 0xda, &scan);
-    let mut bits = Writer { out, held: 0, count: 0 };
-    each_symbol(&header, coefficients, |class, table, symbol, value, count| {
-        let (code, length) = codes[class][table].of(symbol);
+    let mut bits = BitWriter { out, held: 0, count: 0 };
+    for_each_symbol(&header, coefficients, |class, table, symbol, value, count| {
+        let (code, length) = codes[class][table].code_of(symbol);
         bits.put(code, length);
         bits.put(value, count);
     })?;
@@ -74,7 +74,7 @@ pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Erro
 }
 
 /// The file up to the first scan, as a baseline file begins.
-fn segments(bytes: &[u8], header: &Header<'_>, notes: &[Range<usize>]) -> Result<Vec<u8>, Error> {
+fn segments(bytes: &[u8], header: &Header<'_>, metadata: &[Range<usize>]) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     memory::reserve(&mut out, bytes.len() + bytes.len() / 4)?;
     out.extend_from_slice(&bytes[..2]);
@@ -92,7 +92,7 @@ fn segments(bytes: &[u8], header: &Header<'_>, notes: &[Range<usize>]) -> Result
         }
         put_segment(&mut out, marker, body);
     }
-    for note in notes {
+    for note in metadata {
         let (marker, body, _) = segment(bytes, note.start)?;
         if matches!(marker, 0xe0 | 0xee) {
             return Err(Error::Unsupported("JFIF or Adobe marker between scans"));
@@ -121,7 +121,7 @@ fn put_segment(out: &mut Vec<u8>, marker: u8, body: &[u8]) {
 }
 
 /// Calls `put` with class (DC, AC), table, symbol, value bits and their number, for every symbol of a baseline scan.
-fn each_symbol(
+fn for_each_symbol(
     header: &Header<'_>,
     coefficients: &Coefficients,
     mut put: impl FnMut(usize, usize, u8, u16, u8),
@@ -197,14 +197,14 @@ fn value_bits(value: i32, most: u32) -> Result<(u16, u8), Error> {
 }
 
 /// Entropy-coded bytes, with their stuffing.
-struct Writer {
+struct BitWriter {
     out: Vec<u8>,
     /// The last `count` bits, right-aligned.
     held: u64,
     count: u32,
 }
 
-impl Writer {
+impl BitWriter {
     fn put(&mut self, bits: u16, count: u8) {
         self.held = self.held << count | u64::from(bits);
         self.count += u32::from(count);

@@ -1,12 +1,12 @@
 //! Transcoding keeps every coefficient, and every segment that is not about how they are coded.
 
 use crate::error::Error;
-use crate::jpeg::entropy::huffman::Tables;
-use crate::jpeg::entropy::sequential::{Layout, PADDING, SLACK, WINDOW, Window};
+use crate::jpeg::entropy::huffman::HuffmanTables;
+use crate::jpeg::entropy::sequential::{McuLayout, PADDING, SLACK, WINDOW, Window};
 use crate::jpeg::format::header::{Header, Limits};
 use crate::jpeg::scans::coefficients::Coefficients;
-use crate::jpeg::scans::multi_scan::Progressive;
-use crate::jpeg::scans::scan_reader::Scan;
+use crate::jpeg::scans::multi_scan::MultiScanDecoder;
+use crate::jpeg::scans::scan_reader::ScanReader;
 use crate::jpeg::scans::script::Script;
 use crate::jpeg::transcode_baseline;
 use crate::simd::Available;
@@ -21,7 +21,7 @@ const FILES: [&[u8]; 4] = [
 
 /// The coefficients of a baseline file, MCU by MCU.
 fn baseline_blocks(header: &Header<'_>) -> Vec<[i16; 64]> {
-    let mut tables = Tables::new();
+    let mut tables = HuffmanTables::new();
     for component in header.components() {
         assert!(tables.set_dc(component.dc, header.huffman[0][component.dc].unwrap()));
         assert!(tables.set_ac(component.ac, header.huffman[1][component.ac].unwrap()));
@@ -31,7 +31,7 @@ fn baseline_blocks(header: &Header<'_>) -> Vec<[i16; 64]> {
         filled: 0,
         ended: false,
     };
-    let mut scan = Scan::new(Available::best(), header, Layout::new(header, &tables), &mut window);
+    let mut scan = ScanReader::new(Available::best(), header, McuLayout::new(header, &tables), &mut window);
     let count = header.mcus_x * header.mcus_y * header.blocks_per_mcu;
     let (mut blocks, mut used) = (vec![0; 64 * count + SLACK], vec![0; count]);
     scan.decode(&mut blocks, &mut used).unwrap();
@@ -59,9 +59,9 @@ fn blocks_of_scans(header: &Header<'_>, coefficients: &Coefficients) -> Vec<Opti
 fn transcoding_keeps_every_coefficient() {
     for file in FILES {
         let header = Header::parse(file, &LIMITS).unwrap();
-        let (script, mut progressive) = (Script::read(&header).unwrap(), Progressive::new());
+        let (script, mut progressive) = (Script::read(&header).unwrap(), MultiScanDecoder::new());
         let coefficients = progressive
-            .coefficients(Available::best(), &mut Tables::new(), &header, &script)
+            .coefficients(Available::best(), &mut HuffmanTables::new(), &header, &script)
             .unwrap();
         let expected = blocks_of_scans(&header, coefficients);
 

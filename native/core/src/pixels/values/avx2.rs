@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{STEP, Table};
+use super::{LookupTable, STEP};
 use crate::simd::avx2::{load8, load16, load32, store32};
 
 type V = __m256i;
@@ -31,7 +31,7 @@ fn narrowed(parts: [V; 4]) -> V {
 /// Sixteen of the table's levels at a time. A shuffle looks up those whose index lies in its sixteen *or above* (below,
 /// indices have gone negative, which gives 0), so that each shuffle but the first adds the difference to the one before.
 #[target_feature(enable = "avx2")]
-pub fn lookup(plane: &mut [u8], table: &Table) {
+pub fn lookup(plane: &mut [u8], table: &LookupTable) {
     let parts: &[[u8; 16]] = table.as_chunks().0;
     let mut differences = [_mm256_setzero_si256(); 16];
     for (i, difference) in differences.iter_mut().enumerate() {

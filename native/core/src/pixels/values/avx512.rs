@@ -2,13 +2,13 @@
 
 use core::arch::x86_64::*;
 
-use super::{STEP, Table};
+use super::{LookupTable, STEP};
 use crate::simd::avx2::{load32, store32};
 use crate::simd::avx512::{load64, store64};
 
 /// Keeps the whole table in four registers. A permutation looks 64 values up in two of them.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-pub fn lookup(plane: &mut [u8], table: &Table) {
+pub fn lookup(plane: &mut [u8], table: &LookupTable) {
     let part = |i: usize| load64(&table[64 * i..]);
     let [a, b, c, d] = [part(0), part(1), part(2), part(3)];
     let found = |values: __m512i| {

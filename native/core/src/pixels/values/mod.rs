@@ -10,13 +10,13 @@ pub mod scalar;
 use crate::simd::{Available, dispatch};
 
 /// The new value of each value.
-pub type Table = [u8; 256];
+pub type LookupTable = [u8; 256];
 
 /// Lengths of planes are multiples of this.
 pub const STEP: usize = 32;
 
 /// Replaces each value by the table's.
-pub fn lookup(level: Available, plane: &mut [u8], table: &Table) {
+pub fn lookup(level: Available, plane: &mut [u8], table: &LookupTable) {
     dispatch!(level, [Avx512, Avx2], lookup(plane, table));
 }
 

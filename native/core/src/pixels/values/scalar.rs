@@ -1,8 +1,8 @@
 //! One value or pixel at a time: the specification.
 
-use super::Table;
+use super::LookupTable;
 
-pub fn lookup(plane: &mut [u8], table: &Table) {
+pub fn lookup(plane: &mut [u8], table: &LookupTable) {
     for level in plane {
         *level = table[usize::from(*level)];
     }

@@ -2,26 +2,26 @@
 
 use core::arch::x86_64::*;
 
-use super::{Map, Source};
+use super::{Map, SourceImage};
 use crate::simd::avx2::store16;
 
 /// See [`super::warp`].
 #[target_feature(enable = "avx2")]
-pub(super) fn bilinear(source: Source<'_, 3>, map: &Map, fill: [u8; 3], out: &mut [[u8; 3]]) {
+pub(super) fn bilinear(source: SourceImage<'_, 3>, map: &Map, fill: [u8; 3], out: &mut [[u8; 3]]) {
     // Eight bytes are read from an upper and a lower row, of which six are meant: the last row's last two columns are
     // left to the specification, as is what lies between fewer than four pixels.
-    let (inner, whole) = (Limits::inner(&source), Limits::whole(&source));
+    let (inner, whole) = (Bounds::inner(&source), Bounds::whole(&source));
     for (y, row) in out.chunks_exact_mut(source.width).enumerate() {
         let v = y as f64 + 0.5;
         let (fours, rest) = row.as_chunks_mut::<4>();
         for (i, four) in fours.iter_mut().enumerate() {
             let u = (4 * i) as f64 + 0.5;
-            let places = places(map, u, v);
-            let between = places.between();
+            let positions = positions(map, u, v);
+            let between = positions.between();
             if inner.hold(&between) == 0b1111 {
-                // SAFETY: the places are inner ones
+                // SAFETY: the positions are inner ones
                 unsafe { mix(&source, &between, four) };
-            } else if whole.hold(&places) == 0 {
+            } else if whole.hold(&positions) == 0 {
                 *four = [fill; 4];
             } else {
                 for (x, out) in four.iter_mut().enumerate() {
@@ -36,20 +36,20 @@ pub(super) fn bilinear(source: Source<'_, 3>, map: &Map, fill: [u8; 3], out: &mu
     }
 }
 
-fn one(source: &Source<'_, 3>, map: &Map, u: f64, v: f64) -> Option<[u8; 3]> {
-    let (x, y) = map.place(u, v);
+fn one(source: &SourceImage<'_, 3>, map: &Map, u: f64, v: f64) -> Option<[u8; 3]> {
+    let (x, y) = map.source_point(u, v);
     source.between(x, y)
 }
 
 /// Where four pixels lie.
-struct Places {
+struct Positions {
     x: __m256d,
     y: __m256d,
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn places(map: &Map, u: f64, v: f64) -> Places {
+fn positions(map: &Map, u: f64, v: f64) -> Positions {
     let x = _mm256_add_pd(_mm256_set1_pd(u), _mm256_setr_pd(0.0, 1.0, 2.0, 3.0));
     let y = _mm256_set1_pd(v);
     let linear = |a: f64, b: f64, c: f64| {
@@ -66,10 +66,10 @@ fn places(map: &Map, u: f64, v: f64) -> Places {
             )
         }
     };
-    Places { x, y }
+    Positions { x, y }
 }
 
-impl Places {
+impl Positions {
     /// Counted from the first pixel's centre: between which centres.
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -82,23 +82,23 @@ impl Places {
     }
 }
 
-/// Places from 0 to below these.
-struct Limits {
+/// Positions from 0 to below these.
+struct Bounds {
     x: f64,
     y: f64,
 }
 
-impl Limits {
+impl Bounds {
     /// The source.
-    fn whole<const N: usize>(source: &Source<'_, N>) -> Self {
+    fn whole<const N: usize>(source: &SourceImage<'_, N>) -> Self {
         Self {
             x: source.width as f64,
             y: source.height as f64,
         }
     }
 
-    /// Of places between centres those with four pixels around them, and one to the right of these.
-    fn inner(source: &Source<'_, 3>) -> Self {
+    /// Of positions between centres those with four pixels around them, and one to the right of these.
+    fn inner(source: &SourceImage<'_, 3>) -> Self {
         Self {
             x: source.width as f64 - 2.0,
             y: source.height as f64 - 1.0,
@@ -108,24 +108,24 @@ impl Limits {
     /// A bit for each place that they hold.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn hold(&self, places: &Places) -> i32 {
+    fn hold(&self, positions: &Positions) -> i32 {
         let within = |v, most: f64| {
             _mm256_and_pd(
                 _mm256_cmp_pd::<_CMP_GE_OQ>(v, _mm256_setzero_pd()),
                 _mm256_cmp_pd::<_CMP_LT_OQ>(v, _mm256_set1_pd(most)),
             )
         };
-        _mm256_movemask_pd(_mm256_and_pd(within(places.x, self.x), within(places.y, self.y)))
+        _mm256_movemask_pd(_mm256_and_pd(within(positions.x, self.x), within(positions.y, self.y)))
     }
 }
 
 /// # Safety
-/// [`Limits::inner`] hold all places.
+/// [`Bounds::inner`] hold all positions.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn mix(source: &Source<'_, 3>, places: &Places, out: &mut [[u8; 3]; 4]) {
-    let (left, top) = (_mm256_floor_pd(places.x), _mm256_floor_pd(places.y));
-    let (across, down) = (_mm256_sub_pd(places.x, left), _mm256_sub_pd(places.y, top));
+unsafe fn mix(source: &SourceImage<'_, 3>, positions: &Positions, out: &mut [[u8; 3]; 4]) {
+    let (left, top) = (_mm256_floor_pd(positions.x), _mm256_floor_pd(positions.y));
+    let (across, down) = (_mm256_sub_pd(positions.x, left), _mm256_sub_pd(positions.y, top));
     let at = indices(source, left, top);
     // SAFETY: at least three pixels, nine bytes, lie behind each place, and behind the one below it
     let (upper, lower) = unsafe { (neighbours(source, at, 0), neighbours(source, at, source.width)) };
@@ -143,7 +143,7 @@ unsafe fn mix(source: &Source<'_, 3>, places: &Places, out: &mut [[u8; 3]; 4]) {
 /// Of whole columns and rows, within the source.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn indices<const N: usize>(source: &Source<'_, N>, column: __m256d, row: __m256d) -> [i32; 4] {
+fn indices<const N: usize>(source: &SourceImage<'_, N>, column: __m256d, row: __m256d) -> [i32; 4] {
     let width = _mm_set1_epi32(source.width as i32);
     let pixels = _mm_add_epi32(
         _mm_mullo_epi32(_mm256_cvttpd_epi32(row), width),
@@ -161,7 +161,7 @@ fn indices<const N: usize>(source: &Source<'_, N>, column: __m256d, row: __m256d
 /// Three pixels lie from each on.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn neighbours(source: &Source<'_, 3>, at: [i32; 4], further: usize) -> __m256i {
+unsafe fn neighbours(source: &SourceImage<'_, 3>, at: [i32; 4], further: usize) -> __m256i {
     // SAFETY: the caller's promise
     let [a, b, c, d] = at.map(|at| unsafe {
         let pixel = source.pixels.as_ptr().add(at as usize + further);
@@ -195,12 +195,12 @@ fn lerp(from: __m256d, to: __m256d, share: __m256d) -> __m256d {
 
 /// See [`super::warp`]: of a projective map, the nearest pixel.
 #[target_feature(enable = "avx2")]
-pub(super) fn nearest<const N: usize>(source: Source<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
-    let whole = Limits::whole(&source);
+pub(super) fn nearest<const N: usize>(source: SourceImage<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
+    let whole = Bounds::whole(&source);
     for (y, row) in out.chunks_exact_mut(source.width).enumerate() {
         for (i, four) in row.chunks_mut(4).enumerate() {
-            let places = places(map, (4 * i) as f64 + 0.5, y as f64 + 0.5);
-            let (inside, at) = (whole.hold(&places), indices(&source, places.x, places.y));
+            let positions = positions(map, (4 * i) as f64 + 0.5, y as f64 + 0.5);
+            let (inside, at) = (whole.hold(&positions), indices(&source, positions.x, positions.y));
             for (i, out) in four.iter_mut().enumerate() {
                 *out = if inside >> i & 1 == 1 {
                     source.pixels[at[i] as usize]

@@ -30,7 +30,7 @@ pub enum Sampling {
 
 /// A source of `N` channels.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a, const N: usize> {
+pub struct SourceImage<'a, const N: usize> {
     /// Row by row.
     pub pixels: &'a [[u8; N]],
     /// Pixels a row.
@@ -42,9 +42,9 @@ pub struct Source<'a, const N: usize> {
 /// Writes the mapped picture, of the source's size; what comes from outside the source is `fill`.
 ///
 /// # Panics
-/// If the lengths do not fit the size, or it is 2^31 pixels or more: places are counted in 32 bits.
+/// If the lengths do not fit the size, or it is 2^31 pixels or more: positions are counted in 32 bits.
 pub fn warp<const N: usize>(
-    source: Source<'_, N>,
+    source: SourceImage<'_, N>,
     map: &Map,
     sampling: Sampling,
     fill: [u8; N],
@@ -69,8 +69,8 @@ pub fn warp<const N: usize>(
 }
 
 /// The same image, whose pixels have three channels.
-fn as_rgb_source<const N: usize>(source: Source<'_, N>) -> Source<'_, 3> {
-    Source {
+fn as_rgb_source<const N: usize>(source: SourceImage<'_, N>) -> SourceImage<'_, 3> {
+    SourceImage {
         pixels: source.pixels.as_flattened().as_chunks().0,
         width: source.width,
         height: source.height,

@@ -1,19 +1,19 @@
 //! Warps, one pixel at a time: the specification.
 
-use super::{Map, Source};
+use super::{Map, SourceImage};
 
 /// See [`super::warp`]: the nearest pixel, of a projective map.
-pub(super) fn nearest<const N: usize>(source: Source<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
+pub(super) fn nearest<const N: usize>(source: SourceImage<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
     each(source.width, out, |x, y| {
-        let (x, y) = map.place(x, y);
+        let (x, y) = map.source_point(x, y);
         source.at(truncated(x), truncated(y)).unwrap_or(fill)
     });
 }
 
 /// See [`super::warp`].
-pub(super) fn bilinear<const N: usize>(source: Source<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
+pub(super) fn bilinear<const N: usize>(source: SourceImage<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
     each(source.width, out, |x, y| {
-        let (x, y) = map.place(x, y);
+        let (x, y) = map.source_point(x, y);
         source.between(x, y).unwrap_or(fill)
     });
 }
@@ -29,7 +29,7 @@ fn each<const N: usize>(width: usize, out: &mut [[u8; N]], pixel: impl Fn(f64, f
 impl Map {
     /// Where a place of the result lies in the source.
     #[inline]
-    pub(super) fn place(&self, x: f64, y: f64) -> (f64, f64) {
+    pub(super) fn source_point(&self, x: f64, y: f64) -> (f64, f64) {
         match self {
             Self::Affine(m) => (m[0] * x + m[1] * y + m[2], m[3] * x + m[4] * y + m[5]),
             Self::Projective(m) => {
@@ -43,7 +43,7 @@ impl Map {
     }
 }
 
-impl<const N: usize> Source<'_, N> {
+impl<const N: usize> SourceImage<'_, N> {
     /// The pixel, if there is one.
     #[inline]
     fn at(&self, x: i32, y: i32) -> Option<[u8; N]> {
@@ -85,7 +85,12 @@ fn truncated(place: f64) -> i32 {
     if place >= 0.0 { place as i32 } else { -1 }
 }
 
-pub(super) fn affine_nearest<const N: usize>(source: Source<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {
+pub(super) fn affine_nearest<const N: usize>(
+    source: SourceImage<'_, N>,
+    m: &[f64; 6],
+    fill: [u8; N],
+    out: &mut [[u8; N]],
+) {
     let (width, height) = (source.width as f64, source.height as f64);
     let corners = [(0.0, 0.0), (width, height), (0.0, height), (width, 0.0)];
     let within = |x: f64, y: f64| {
@@ -101,8 +106,8 @@ pub(super) fn affine_nearest<const N: usize>(source: Source<'_, N>, m: &[f64; 6]
     }
 }
 
-/// No turn and no shear: each column of the result comes from one column. Places are summed up, with their errors.
-fn scaled_nearest<const N: usize>(source: Source<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {
+/// No turn and no shear: each column of the result comes from one column. Positions are summed up, with their errors.
+fn scaled_nearest<const N: usize>(source: SourceImage<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {
     let mut place = m[2] + m[0] * 0.5;
     let columns: Vec<i32> = (0..source.width)
         .map(|_| {
@@ -121,7 +126,7 @@ fn scaled_nearest<const N: usize>(source: Source<'_, N>, m: &[f64; 6], fill: [u8
     }
 }
 
-fn fixed_nearest<const N: usize>(source: Source<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {
+fn fixed_nearest<const N: usize>(source: SourceImage<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {
     let fixed = |v: f64| (v * 65536.0 + 0.5).floor() as i32;
     let [a0, a1, a3, a4] = [m[0], m[1], m[3], m[4]].map(fixed);
     let mut start_x = fixed(m[2] + m[0] * 0.5 + m[1] * 0.5);
@@ -130,7 +135,7 @@ fn fixed_nearest<const N: usize>(source: Source<'_, N>, m: &[f64; 6], fill: [u8;
     for out in out.chunks_exact_mut(source.width) {
         let (mut x, mut y) = (start_x, start_y);
         for out in out {
-            // negative places become too great ones
+            // negative positions become too great ones
             let (column, row) = ((x >> 16) as u32, (y >> 16) as u32);
             *out = if column < width && row < height {
                 source.pixels[row as usize * source.width + column as usize]
@@ -143,8 +148,8 @@ fn fixed_nearest<const N: usize>(source: Source<'_, N>, m: &[f64; 6], fill: [u8;
     }
 }
 
-/// What leaves the range of fixed point. Places are summed up, with their errors.
-fn float_nearest<const N: usize>(source: Source<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {
+/// What leaves the range of fixed point. Positions are summed up, with their errors.
+fn float_nearest<const N: usize>(source: SourceImage<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {
     let mut start = (m[2] + m[0] * 0.5 + m[1] * 0.5, m[5] + m[3] * 0.5 + m[4] * 0.5);
     for out in out.chunks_exact_mut(source.width) {
         let mut place = start;

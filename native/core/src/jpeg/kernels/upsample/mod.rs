@@ -37,12 +37,12 @@ impl Upsample {
     }
 
     /// A sample's neighbours left and right count.
-    pub fn looks_across(self) -> bool {
+    pub fn uses_neighbour_columns(self) -> bool {
         matches!(self, Upsample::H2V1 | Upsample::H2V2)
     }
 
     /// A sample's neighbours above and below count.
-    pub fn looks_down(self) -> bool {
+    pub fn uses_neighbour_rows(self) -> bool {
         matches!(self, Upsample::H1V2 | Upsample::H2V2)
     }
 }

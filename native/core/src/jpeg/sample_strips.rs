@@ -9,7 +9,7 @@ use crate::jpeg::format::header::{Component, Header};
 use crate::jpeg::kernels::color;
 use crate::jpeg::kernels::idct;
 use crate::jpeg::kernels::upsample::{self, Upsample};
-use crate::jpeg::scale::Scaled;
+use crate::jpeg::scale::ScaledComponent;
 use crate::memory::grow;
 
 /// Samples before the first of each row: room for its left neighbour, and alignment.
@@ -19,16 +19,16 @@ const CONTEXT: usize = 1;
 
 /// The part of a component that a region needs.
 #[derive(Debug, Clone)]
-pub(crate) struct Part {
-    pub scaled: Scaled,
+pub(crate) struct NeededBlocks {
+    pub scaled: ScaledComponent,
     /// Block columns and rows.
     pub columns: Range<usize>,
     pub rows: Range<usize>,
 }
 
-impl Part {
+impl NeededBlocks {
     fn new(component: &Component, header: &Header<'_>, region: Region) -> Self {
-        let scaled = Scaled::new(component, header, region.scale);
+        let scaled = ScaledComponent::new(component, header, region.scale);
         let upsample = scaled.upsample;
         let blocks = |from: usize, length: usize, factor: usize, neighbours: bool, size: usize| {
             let margin = usize::from(neighbours);
@@ -36,19 +36,19 @@ impl Part {
             let end = ((from + length - 1) / factor + 1 + margin).min(size);
             first / scaled.block..end.div_ceil(scaled.block)
         };
-        Part {
+        NeededBlocks {
             columns: blocks(
                 region.x,
                 region.width,
                 scaled.across,
-                upsample.looks_across(),
+                upsample.uses_neighbour_columns(),
                 scaled.width,
             ),
             rows: blocks(
                 region.y,
                 region.height,
                 scaled.down,
-                upsample.looks_down(),
+                upsample.uses_neighbour_rows(),
                 scaled.height,
             ),
             scaled,
@@ -56,18 +56,18 @@ impl Part {
     }
 }
 
-/// The MCUs that hold all parts.
+/// The MCUs that hold all needed_blocks.
 #[derive(Debug, Clone)]
-pub(crate) struct Cover {
-    pub parts: [Option<Part>; 3],
+pub(crate) struct NeededMcus {
+    pub needed_blocks: [Option<NeededBlocks>; 3],
     pub columns: Range<usize>,
     pub rows: Range<usize>,
 }
 
-impl Cover {
+impl NeededMcus {
     pub fn new(header: &Header<'_>, region: Region) -> Self {
-        let mut cover = Cover {
-            parts: [const { None }; 3],
+        let mut needed = NeededMcus {
+            needed_blocks: [const { None }; 3],
             columns: 0..0,
             rows: 0..0,
         };
@@ -79,27 +79,27 @@ impl Cover {
                 all.start.min(start)..all.end.max(end)
             };
         };
-        for (component, slot) in header.components().iter().zip(&mut cover.parts) {
-            let part = Part::new(component, header, region);
-            join(&mut cover.columns, &part.columns, component.h);
-            join(&mut cover.rows, &part.rows, component.v);
+        for (component, slot) in header.components().iter().zip(&mut needed.needed_blocks) {
+            let part = NeededBlocks::new(component, header, region);
+            join(&mut needed.columns, &part.columns, component.h);
+            join(&mut needed.rows, &part.rows, component.v);
             *slot = Some(part);
         }
-        cover
+        needed
     }
 
     /// Any part needs the row of samples above or below.
-    pub fn looks_down(&self) -> bool {
-        self.parts
+    pub fn uses_neighbour_rows(&self) -> bool {
+        self.needed_blocks
             .iter()
             .flatten()
-            .any(|part| part.scaled.upsample.looks_down())
+            .any(|part| part.scaled.upsample.uses_neighbour_rows())
     }
 }
 
 /// One strip of a component's samples.
 #[derive(Debug, Default)]
-pub(crate) struct Plane {
+pub(crate) struct SampleStrip {
     samples: Vec<u8>,
     pub pitch: usize,
     /// Rows of a strip.
@@ -110,10 +110,10 @@ pub(crate) struct Plane {
     upsampled: Vec<u8>,
 }
 
-impl Plane {
+impl SampleStrip {
     /// Gets ready for strips of `strip` rows of a part, from sample row `top` on.
-    pub fn begin(&mut self, part: &Part, strip: usize, top: usize) -> Result<(), Error> {
-        let Scaled {
+    pub fn begin(&mut self, part: &NeededBlocks, strip: usize, top: usize) -> Result<(), Error> {
+        let ScaledComponent {
             block,
             across,
             upsample,
@@ -137,11 +137,11 @@ impl Plane {
     }
 
     /// Repeats the component's first and last column beyond its edges, which is how the triangle filters see them.
-    pub fn extend_edges(&mut self, part: &Part) {
-        let Scaled {
+    pub fn extend_edges(&mut self, part: &NeededBlocks) {
+        let ScaledComponent {
             block, width, upsample, ..
         } = part.scaled;
-        if !upsample.looks_across() {
+        if !upsample.uses_neighbour_columns() {
             return;
         }
         let end = width.min(block * part.columns.end) - self.left;
@@ -165,8 +165,15 @@ impl Plane {
     }
 
     /// Row `y` of the picture at the component's samples, from pixel `x` on, `width` pixels at full size.
-    pub fn pixels(&mut self, level: crate::simd::Available, part: &Part, x: usize, y: usize, width: usize) -> &[u8] {
-        let Scaled {
+    pub fn pixels(
+        &mut self,
+        level: crate::simd::Available,
+        part: &NeededBlocks,
+        x: usize,
+        y: usize,
+        width: usize,
+    ) -> &[u8] {
+        let ScaledComponent {
             across, down, upsample, ..
         } = part.scaled;
         let row = y / down;
@@ -174,7 +181,7 @@ impl Plane {
             return &self.row_before(x, row)[1..];
         }
         let lower = y % down * 2 >= down;
-        let other = match (upsample.looks_down(), lower) {
+        let other = match (upsample.uses_neighbour_rows(), lower) {
             (false, _) => row,
             (true, false) => row.saturating_sub(1),
             (true, true) => (row + 1).min(part.scaled.height - 1),

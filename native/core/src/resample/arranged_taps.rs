@@ -36,7 +36,7 @@ pub struct ConvexGroup {
 
 /// The horizontal taps of a convex filter.
 #[derive(Debug, Default)]
-pub struct Convex {
+pub struct ConvexTaps {
     pub taps: Taps<i16>,
     /// One for every eight outputs, if `taps.stride` is 4; else none.
     pub groups: Vec<ConvexGroup>,
@@ -121,7 +121,7 @@ impl Windows {
     }
 }
 
-impl Convex {
+impl ConvexTaps {
     /// `level`: of the kernels.
     pub fn prepare(&mut self, filter: Filter, axis: Axis, level: Available) -> Result<(), Error> {
         if !self.taps.prepare(filter, axis)? {
@@ -218,7 +218,7 @@ pub struct LobedGroup {
 
 /// The horizontal taps of a lobed filter.
 #[derive(Debug, Default)]
-pub struct Lobed {
+pub struct LobedTaps {
     pub taps: Taps<i32>,
     /// A group for every eight outputs; none where neighbours lie too far apart.
     pub groups: Vec<LobedGroup>,
@@ -228,7 +228,7 @@ pub struct Lobed {
     pub weights: Vec<[[i16; 16]; 2]>,
 }
 
-impl Lobed {
+impl LobedTaps {
     pub fn prepare(&mut self, filter: Filter, axis: Axis) -> Result<(), Error> {
         if !self.taps.prepare(filter, axis)? {
             return Ok(());

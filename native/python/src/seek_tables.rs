@@ -1,6 +1,6 @@
-//! Indices of images as arguments, and what is found out about them as results.
+//! SeekTables of images as arguments, and what is found out about them as results.
 
-use penstock_core::jpeg::{Found, Guide, Kind};
+use penstock_core::jpeg::{DecodeHints, SeekReport, SeekTableKind};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
@@ -11,9 +11,9 @@ use crate::bytes::Encoded;
 use crate::target::Target;
 
 /// An index per image, or none.
-pub struct Indices(pub Vec<Option<Encoded>>);
+pub struct SeekTables(pub Vec<Option<Encoded>>);
 
-impl FromPyObject<'_, '_> for Indices {
+impl FromPyObject<'_, '_> for SeekTables {
     type Error = PyErr;
     const INPUT_TYPE: PyStaticExpr = type_hint_subscript!(
         type_hint_identifier!("collections.abc", "Sequence"),
@@ -43,9 +43,9 @@ impl FromPyObject<'_, '_> for Indices {
 }
 
 /// The list that a caller gave for what is found out.
-pub struct Notes<'py>(Bound<'py, PyList>);
+pub struct FoundList<'py>(Bound<'py, PyList>);
 
-impl<'py> FromPyObject<'_, 'py> for Notes<'py> {
+impl<'py> FromPyObject<'_, 'py> for FoundList<'py> {
     type Error = PyErr;
     const INPUT_TYPE: PyStaticExpr = type_hint_subscript!(
         type_hint_identifier!("builtins", "list"),
@@ -66,38 +66,44 @@ impl<'py> FromPyObject<'_, 'py> for Notes<'py> {
 }
 
 /// What a call knows of its images beforehand.
-pub struct Guides {
-    indices: Vec<Option<Encoded>>,
-    learn: Option<Kind>,
+pub struct HintsPerImage {
+    tables: Vec<Option<Encoded>>,
+    learn: Option<SeekTableKind>,
     threads: usize,
 }
 
 /// The most threads that an image may be given.
 const MAX_THREADS: usize = 256;
 
-impl Guides {
+impl HintsPerImage {
     /// For `n` images. Whoever gives indices or wants to learn must want to be told, too.
-    pub fn new(n: usize, indices: Option<Indices>, learn: Option<&str>, notes: bool, threads: usize) -> PyResult<Self> {
+    pub fn new(
+        n: usize,
+        indices: Option<SeekTables>,
+        learn: Option<&str>,
+        has_found_list: bool,
+        threads: usize,
+    ) -> PyResult<Self> {
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(PyValueError::new_err(format!(
                 "{threads} threads are not 1..{MAX_THREADS}"
             )));
         }
-        if let Some(Indices(indices)) = &indices
+        if let Some(SeekTables(indices)) = &indices
             && indices.len() != n
         {
             let message = format!("{n} images need {n} indices, not {}", indices.len());
             return Err(PyValueError::new_err(message));
         }
         let indices = indices.map_or_else(Vec::new, |indices| indices.0);
-        if !notes && (learn.is_some() || indices.iter().any(Option::is_some)) {
+        if !has_found_list && (learn.is_some() || indices.iter().any(Option::is_some)) {
             return Err(PyValueError::new_err(
                 "indices and learn need a list `found` for what is to be told of them",
             ));
         }
-        let learn = learn.map(kind_named).transpose()?;
+        let learn = learn.map(kind_from_name).transpose()?;
         Ok(Self {
-            indices,
+            tables: indices,
             learn,
             threads,
         })
@@ -105,7 +111,7 @@ impl Guides {
 
     /// Refuses indices that lie in the batch that is written.
     pub fn check_apart(&self, target: &Target<'_>) -> PyResult<()> {
-        for (i, index) in self.indices.iter().enumerate() {
+        for (i, index) in self.tables.iter().enumerate() {
             if let Some(index) = index {
                 target.check_apart(index, || format!("index {i}"))?;
             }
@@ -114,9 +120,9 @@ impl Guides {
     }
 
     /// Of image `i`.
-    pub fn guide(&self, i: usize) -> Guide<'_> {
-        Guide {
-            index: self.indices.get(i).and_then(Option::as_ref).map(Encoded::bytes),
+    pub fn of_image(&self, i: usize) -> DecodeHints<'_> {
+        DecodeHints {
+            seek_table: self.tables.get(i).and_then(Option::as_ref).map(Encoded::bytes),
             learn: self.learn,
             threads: self.threads,
         }
@@ -124,17 +130,21 @@ impl Guides {
 }
 
 /// The kind of that name.
-pub fn kind_named(name: &str) -> PyResult<Kind> {
-    Kind::named(name).ok_or_else(|| PyValueError::new_err(format!("{name:?} is not \"rows\" or \"tiles\"")))
+pub fn kind_from_name(name: &str) -> PyResult<SeekTableKind> {
+    SeekTableKind::from_name(name)
+        .ok_or_else(|| PyValueError::new_err(format!("{name:?} is not \"rows\" or \"tiles\"")))
 }
 
 /// Appends to a caller's list what there is to tell.
-pub fn tell(notes: Option<Notes<'_>>, found: impl IntoIterator<Item = (usize, Found)>) -> PyResult<()> {
-    let Some(Notes(list)) = notes else { return Ok(()) };
-    for (i, found) in found {
-        if found != Found::default() {
-            let learned = found.learned.map(|bytes| PyBytes::new(list.py(), &bytes));
-            list.append((i, found.damaged, learned))?;
+pub fn append_found(
+    list: Option<FoundList<'_>>,
+    reports: impl IntoIterator<Item = (usize, SeekReport)>,
+) -> PyResult<()> {
+    let Some(FoundList(list)) = list else { return Ok(()) };
+    for (i, report) in reports {
+        if report != SeekReport::default() {
+            let learned = report.learned.map(|bytes| PyBytes::new(list.py(), &bytes));
+            list.append((i, report.damaged, learned))?;
         }
     }
     Ok(())
