@@ -364,7 +364,7 @@ def _print_bounded(lines: Iterable[str], count: int) -> None:
 
 def _print_skipped(entries: Iterable[Skipped]) -> None:
     """One line for each reason: the name it concerns, or how many and the first of them."""
-    from penstock.stores.names import listed
+    from penstock.stores.names import quote_names
 
     by_reason: dict[str, list[str]] = {}
     for key, reason in entries:
@@ -372,7 +372,7 @@ def _print_skipped(entries: Iterable[Skipped]) -> None:
     lines = (
         f"{keys[0]}: {reason}"
         if len(keys) == 1
-        else f"{reason} ({counted(len(keys), 'entry')}: {listed(keys, _NAMES_SHOWN)})"
+        else f"{reason} ({counted(len(keys), 'entry')}: {quote_names(keys, _NAMES_SHOWN)})"
         for reason, keys in by_reason.items()
     )
     _print_bounded(lines, len(by_reason))

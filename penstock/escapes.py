@@ -1,7 +1,7 @@
-"""Text of a store's, made fit for a terminal: called wherever names and keys are printed or drawn.
+"""Escapes text of a store for a terminal. Called wherever keys and names of classes are printed or drawn.
 
-A key or a class name may hold any character. Printed raw, an escape sequence changes the terminal, a newline forges a
-line of output, and a lone surrogate (a file name that is no UTF-8) cannot be written at all.
+A key or a class name may contain any character. If printed as it is, an escape sequence changes the terminal, a newline
+forges a line of output, and a lone surrogate (from a file name that is not UTF-8) cannot be written.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ __all__ = ["printable"]
 
 
 def printable(text: str) -> str:
-    r"""The text, with every character that is not printable written as Python would write it in a string.
+    r"""Escape every character that is not printable, as Python does in a string literal.
 
     Examples
     --------

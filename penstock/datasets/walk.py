@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.datasets.origin import is_users, plain_function
+from penstock.datasets.user_code import is_users, plain_function
 from penstock.stores.base import Store
 
 __all__ = ["ATOMS", "SAMPLED", "Graph", "Place", "sampled", "walk"]

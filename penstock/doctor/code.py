@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from penstock.datasets.origin import is_users, plain_function
+from penstock.datasets.user_code import is_users, plain_function
 
 __all__ = ["Call", "Code", "Function"]
 

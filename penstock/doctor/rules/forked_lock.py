@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
-from penstock.datasets.origin import is_users
+from penstock.datasets.user_code import is_users
 from penstock.doctor.findings import Finding, Severity
 from penstock.doctor.subject import Subject
 

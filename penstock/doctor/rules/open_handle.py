@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.datasets.origin import is_users
+from penstock.datasets.user_code import is_users
 from penstock.datasets.walk import Place
 from penstock.doctor.findings import Finding, Severity
 from penstock.doctor.subject import Subject

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from penstock.datasets.libraries import LIBRARIES, known_types
-from penstock.datasets.origin import is_users
+from penstock.datasets.user_code import is_users
 from penstock.datasets.walk import walk
 from penstock.doctor.findings import Finding
 from penstock.doctor.subject import Subject

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch.utils.data
 
 from penstock.datasets.base import IterableDataset
-from penstock.datasets.origin import is_users
+from penstock.datasets.user_code import is_users
 from penstock.doctor.findings import Finding
 from penstock.doctor.subject import Subject
 
