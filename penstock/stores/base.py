@@ -124,9 +124,8 @@ class Store(ABC):
     def __init_subclass__(cls, **arguments: object) -> None:
         super().__init_subclass__(**arguments)
         if not cls.reads_concurrently:
-            for name in _LOCKED_METHODS:
-                if name in vars(cls):
-                    setattr(cls, name, _lock_method(vars(cls)[name]))
+            for name in _LOCKED_METHODS:  # inherited ones too: the class they are from may read concurrently
+                setattr(cls, name, _lock_method(getattr(cls, name)))
 
     @classmethod
     def locate(cls, path: str | os.PathLike[str] | Location) -> Location:
