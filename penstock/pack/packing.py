@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from penstock import stores
 from penstock.errors import ArgumentError
@@ -32,6 +32,7 @@ from penstock.stores.writing import CommittedRecords
 __all__ = ["ON_ERROR", "PackReport", "pack"]
 
 ON_ERROR: Final = ("raise", "skip")
+T_prepared = TypeVar("T_prepared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ def _report(
     return PackReport(str(location), done.records, done.nbytes, resumed, skipped, 0.0, reused=reused)
 
 
-def _complete(run: PackRun[Any], readers: int, report: Callable[[PackProgress], None]) -> tuple[Skipped, ...]:
+def _complete(run: PackRun[T_prepared], readers: int, report: Callable[[PackProgress], None]) -> tuple[Skipped, ...]:
     """Run packing to its end; returns the entries that were left out."""
     with ThreadPoolExecutor(readers, thread_name_prefix="penstock-pack") as pool:
         try:

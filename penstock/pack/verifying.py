@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -163,7 +163,7 @@ def _compare_records(
     record: Record, schema: Schema, source: Store, number: int, shared: list[str]
 ) -> Iterator[Problem]:
     try:
-        original: Mapping[str, Any] = source.read([number])[0].fields
+        original = source.read([number])[0].fields
     except PenstockError as error:
         yield Problem(f"it cannot be read from the source: {error.message}", record.key, record.index)
         return

@@ -2,7 +2,8 @@
 
 A new store is one file here with a subclass of :class:`~penstock.stores.base.Store`, and one registration line below,
 which also enrols it in ``tests/conformance/test_stores.py``. The first store that recognises a path opens it: the most
-specific are registered first.
+specific are registered first. A container without random access is a
+:class:`~penstock.stores.shards.ShardStream`, registered in :data:`STREAMS`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from penstock.stores.location import Location
 if TYPE_CHECKING:
     from penstock.stores.base import Store
 
-__all__ = ["STORES", "find", "open"]
+__all__ = ["STORES", "STREAMS", "find", "open"]
 
 STORES = Registry("store")
 STORES.register("lmdb", "penstock.stores.lmdb:LmdbStore")
 STORES.register("files", "penstock.stores.files:FilesStore")
+
+STREAMS = Registry("stream of shards")
+STREAMS.register("tar", "penstock.stores.tar:TarStream")
 
 
 def open(url: str | os.PathLike[str], **options: object) -> Store:  # noqa: A001  # `ps.open` is the promised name

@@ -98,7 +98,7 @@ class Store(ABC):
 
     Notes
     -----
-    Any method may be called by several threads at once; see :attr:`reads_concurrently`. A store is pickled as its
+    Several threads may call every method at once; see :attr:`reads_concurrently`. A store is pickled as its
     location, options and digest, and is reopened when it is unpickled; there, a store that was changed in between is
     refused. A store without checksums may carry its listing instead and refuse each record that changed
     (:class:`~penstock.stores.files.FilesStore`). After a fork, a store reopens what it must at its next use.

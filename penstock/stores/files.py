@@ -124,7 +124,7 @@ class FilesStore(Store):
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """Any folder."""
+        """Every folder."""
         return Path(path).is_dir()
 
     @property

@@ -4,8 +4,8 @@
 
     header, 64 bytes | directory: offset, length, checksum for each record | seek tables, in the order they were added
 
-Any store may have such a file. It is made, extended or removed without changing an image. This module does not read the
-contents of a seek table: the native decoder makes and checks them. It knows which record each belongs to, and compares
+Every store may have such a file. It is made, extended or removed without changing an image. This module does not read
+the contents of a seek table: the native decoder makes and checks them. It knows the record of each, and compares
 checksums. A seek table that is damaged or missing is None, never an error: the image is then decoded without it.
 
 Several threads and processes may add to one file at once; each waits for the lock at most :data:`LOCK_WAIT_S`. An error
