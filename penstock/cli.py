@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 import typer
 
 from penstock.errors import ArgumentError, PenstockError
-from penstock.escapes import printable
+from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ def _complain(message: str) -> None:
 
 def _say(line: str, file: TextIO | None = None) -> None:
     """Print one line. Much of it comes from a store, and none of that reaches the terminal raw."""
-    print(printable(line), file=file)
+    print(escape_unprintable(line), file=file)
 
 
 def _say_json(value: Any) -> None:
@@ -401,7 +401,7 @@ def _print_classes(said: StoreInfo) -> None:
     records = f"{least:,} to {counted(most, 'record')}" if least < most else counted(most, "record")
     each = " each" if least == most and len(counts) > 1 else ""
     _say(f"  {counted(len(counts), 'class')} of {records}{each}")
-    shown = [(printable(name), count) for name, count in list(said.classes.items())[:_CLASSES_SHOWN]]
+    shown = [(escape_unprintable(name), count) for name, count in list(said.classes.items())[:_CLASSES_SHOWN]]
     longest = max(len(name) for name, _ in shown)
     for name, count in shown:
         _say(f"    {name:<{longest}} {count:>9,} {'▇' * round(30 * count / max(*counts, 1))}")

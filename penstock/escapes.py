@@ -6,15 +6,15 @@ forges a line of output, and a lone surrogate (from a file name that is not UTF-
 
 from __future__ import annotations
 
-__all__ = ["printable"]
+__all__ = ["escape_unprintable"]
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""Escape every character that is not printable, as Python does in a string literal.
 
     Examples
     --------
-    >>> print(printable("caf\u00e9 \x1b[31m red"))
+    >>> print(escape_unprintable("caf\u00e9 \x1b[31m red"))
     café \x1b[31m red
     """
     if text.isprintable():

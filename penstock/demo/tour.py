@@ -23,7 +23,7 @@ from penstock.demo import rivals
 from penstock.demo.learn import Learner, accuracy, digest, digests
 from penstock.demo.photographs import write_photographs
 from penstock.errors import ArgumentError, StoreError
-from penstock.escapes import printable
+from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
 from penstock.torch import DataLoader
 from penstock.view import contact_sheet
@@ -163,10 +163,10 @@ class Tour:
             f"{report.records / report.elapsed_s:,.0f} records/s, {megabytes / report.elapsed_s:,.0f} MB/s"
         )
         for left_out in report.skipped:
-            self.say(escape(printable(f"  left out: {left_out.key}: {left_out.reason}")))
+            self.say(escape(escape_unprintable(f"  left out: {left_out.key}: {left_out.reason}")))
         found = ps.verify(self.output / name, folder)
         for problem in found.problems:
-            self.say(escape(printable(f"  {problem}")))
+            self.say(escape(escape_unprintable(f"  {problem}")))
         if not found.ok:
             raise StoreError("the pack is not what was packed", store=found.store)
         self.say(f"verified: every checksum holds, and {found.compared:,} records are the same as their files")

@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from penstock.datasets.user_code import is_users, plain_function
+from penstock.datasets.user_code import is_user_code, unwrap_function
 
 __all__ = ["Call", "Code", "Function"]
 
@@ -126,13 +126,13 @@ class Code:
         """Note a call; what it leads to, if that is a function of the user's."""
         if _is_own(read, node):
             assert isinstance(node.func, ast.Attribute)
-            called = plain_function(inspect.getattr_static(read.cls, node.func.attr, None))
+            called = unwrap_function(inspect.getattr_static(read.cls, node.func.attr, None))
             name = f".{node.func.attr}"
         else:
             name, found = _resolve(read, node.func)
-            called = plain_function(found)
+            called = unwrap_function(found)
         read.calls.append(Call(name, read.line_of(node), node))
-        return called if isinstance(called, types.FunctionType) and is_users(called) else None
+        return called if isinstance(called, types.FunctionType) and is_user_code(called) else None
 
 
 def _beginnings(objects: Iterable[Any]) -> Iterator[tuple[types.FunctionType, str, type | None]]:
@@ -140,13 +140,13 @@ def _beginnings(objects: Iterable[Any]) -> Iterator[tuple[types.FunctionType, st
     for value in objects:
         kind = type(value)
         if issubclass(kind, types.FunctionType):
-            if is_users(value):
+            if is_user_code(value):
                 yield value, "__call__", None
         elif kind not in classes:
             classes.add(kind)
             for name in _BEGIN:
-                method = plain_function(inspect.getattr_static(kind, name, None))
-                if isinstance(method, types.FunctionType) and is_users(method):
+                method = unwrap_function(inspect.getattr_static(kind, name, None))
+                if isinstance(method, types.FunctionType) and is_user_code(method):
                     yield method, name, kind
 
 

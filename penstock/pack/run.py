@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.errors import DecodeError, PackError, StoreError
-from penstock.escapes import printable
+from penstock.escapes import escape_unprintable
 from penstock.pack.check import check_image
 from penstock.pack.transcoding import to_baseline
 from penstock.plurals import counted
@@ -206,7 +206,7 @@ def _make_refusal(source: Store, refused: Sequence[Skipped], outcome: str) -> Pa
 
 def list_skipped(skipped: Sequence[Skipped], limit: int = _MAX_LISTED) -> str:
     """One line for each of the first ``limit`` entries."""
-    lines = [f"  {printable(key)}: {printable(reason)}" for key, reason in skipped[:limit]]
+    lines = [f"  {escape_unprintable(key)}: {escape_unprintable(reason)}" for key, reason in skipped[:limit]]
     if len(skipped) > limit:
         lines.append(f"  ... and {len(skipped) - limit} more")
     return "\n".join(lines)

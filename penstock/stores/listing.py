@@ -1,4 +1,4 @@
-"""Lists a folder of images: which files are records, of which class, and what else lies there.
+"""Lists a folder of images: which files are records, of which class, and what else is there.
 
 ::
 
@@ -330,16 +330,16 @@ class _FolderScan:
                 return False
         except UnicodeEncodeError:
             if is_folder or is_image:
-                self._refuse_unquote_names(_escape_name(key), "a name that is not UTF-8", is_image=not is_folder)
+                self._refuse_unlisted(_escape_name(key), "a name that is not UTF-8", is_image=not is_folder)
             else:
                 self.ignore(_escape_name(key), "a name that is not UTF-8")
             return False
         except FileNotFoundError:
             reason = "a broken symbolic link" if entry.is_symlink() else "it vanished during listing"
-            self._refuse_unquote_names(key, reason, is_image=is_image)
+            self._refuse_unlisted(key, reason, is_image=is_image)
             return False
         except OSError as error:
-            self._refuse_unquote_names(key, f"cannot be looked at: {error.strerror}", is_image=is_image)
+            self._refuse_unlisted(key, f"cannot be looked at: {error.strerror}", is_image=is_image)
             return False
         return is_folder
 
@@ -354,7 +354,7 @@ class _FolderScan:
             reason = f"{describe_file_type(seen.st_mode)}, which is never opened"
             (self._refuse if is_image else self.ignore)(key, reason)
 
-    def _refuse_unquote_names(self, key: str, reason: str, *, is_image: bool) -> None:
+    def _refuse_unlisted(self, key: str, reason: str, *, is_image: bool) -> None:
         self._refuse(key, reason)
         if not is_image:
             self.unlisted[key] = reason

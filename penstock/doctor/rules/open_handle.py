@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.datasets.user_code import is_users
+from penstock.datasets.user_code import is_user_code
 from penstock.datasets.walk import Place
 from penstock.doctor.findings import Finding, Severity
 from penstock.doctor.subject import Subject
@@ -145,7 +145,7 @@ def _is_standard(value: Any) -> bool:
 def _minds_forks(place: Place) -> bool:
     """Whether the class that holds the handle looks at the process id: then it opens it anew by itself."""
     owner = type(place.owner)
-    if place.owner is None or not is_users(owner):
+    if place.owner is None or not is_user_code(owner):
         return False
     try:
         source = inspect.getsource(owner)

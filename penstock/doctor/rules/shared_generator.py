@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from penstock.datasets.libraries import LIBRARIES, known_types
-from penstock.datasets.user_code import is_users
+from penstock.datasets.user_code import is_user_code
 from penstock.datasets.walk import walk
 from penstock.doctor.findings import Finding
 from penstock.doctor.subject import Subject
@@ -47,7 +47,7 @@ def find(subject: Subject) -> Iterator[Finding]:
     if _reseeds(subject):
         return
     for place in subject.graph.places:
-        if _is_generator(place.value) and (place.owner is None or is_users(type(place.owner))):
+        if _is_generator(place.value) and (place.owner is None or is_user_code(type(place.owner))):
             yield _finding(subject, place.path, place.value)
     seen: set[int] = set()
     for function in subject.code.functions:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch.utils.data
 
 from penstock.datasets.base import IterableDataset
-from penstock.datasets.user_code import is_users
+from penstock.datasets.user_code import is_user_code
 from penstock.doctor.findings import Finding
 from penstock.doctor.subject import Subject
 
@@ -21,7 +21,7 @@ def find(subject: Subject) -> Iterator[Finding]:
         return
     if subject.given("worker_init_fn") is not None or subject.code.mentions("get_worker_info", "worker_info"):
         return
-    if not is_users(type(dataset)) or not any(function.begin == "__iter__" for function in subject.code.functions):
+    if not is_user_code(type(dataset)) or not any(function.begin == "__iter__" for function in subject.code.functions):
         return  # its source is not ours to read
     if any(_is_foreign_stream(place.value) for place in subject.graph.places):
         return  # what it wraps may well share itself out
@@ -39,4 +39,4 @@ def find(subject: Subject) -> Iterator[Finding]:
 
 def _is_foreign_stream(value: object) -> bool:
     kind = type(value)
-    return issubclass(kind, (torch.utils.data.IterableDataset, IterableDataset)) and not is_users(kind)
+    return issubclass(kind, (torch.utils.data.IterableDataset, IterableDataset)) and not is_user_code(kind)
