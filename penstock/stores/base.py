@@ -112,9 +112,12 @@ class Store(ABC):
     """Whether URLs of this kind name a server: ``kind://host/path?query``. Otherwise ``://`` is followed by a path."""
     reads_concurrently: ClassVar[bool] = True
     """Whether several threads may read at once. If False, one lock for each store lets them read one after another."""
+    location: Location
+    """Where it is."""
 
     def __init__(self, path: str | os.PathLike[str] | Location, **options: object) -> None:
         self.location = self.locate(path)
+        self._url = str(self.location)
         self._options = options
         self._closed = False
         self._read_lock = threading.RLock()
@@ -137,7 +140,7 @@ class Store(ABC):
     @property
     def url(self) -> str:
         """The location as text, as :func:`penstock.open` takes it; passwords are left out."""
-        return str(self.location)
+        return self._url
 
     @property
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import threading
@@ -12,10 +13,13 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import penstock as ps
-from penstock.errors import ArgumentError
+from penstock import transforms as T
+from penstock.errors import ArgumentError, StoreError
 from penstock.sample import Array, Field, Record, Schema
+from penstock.stores import STORES
 from penstock.stores.base import Indices, LazyColumn, Store
 from penstock.stores.location import Location
 from tests.faulty import run_forked
@@ -174,3 +178,84 @@ def test_a_store_is_read_only_unless_it_says_otherwise(tmp_path: Path) -> None:
     """The writer of a kind that has none is an error that names the kind and the destination."""
     with pytest.raises(ArgumentError, match="kind 'numbers' cannot be written, got destination 'numbers://"):
         NumberStore.writer(NumberStore.locate(tmp_path), NumberStore(tmp_path).schema, "source")
+
+
+class ServerStore(NumberStore):
+    """Photographs of a server, which lets in who has the password."""
+
+    kind: ClassVar[str] = "pets"
+    is_remote: ClassVar[bool] = True
+
+    def __init__(self, path: str | os.PathLike[str] | Location) -> None:
+        Store.__init__(self, path)
+        self.connection = self.location.to_url()
+        if ":secret@" not in self.connection:
+            raise StoreError("the server refuses this user", store=self.url)
+        rng = np.random.default_rng(5)
+        self._images = [encode_jpeg(rng) for _ in range(3)]
+
+    @property
+    def schema(self) -> Schema:
+        """One field."""
+        return Schema({"image": Field("image")})
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def read(self, indices: Indices) -> list[Record]:
+        """As many images as are asked for."""
+        return [Record(int(index), str(index), {"image": self._images[index]}) for index in indices]
+
+    def keys(self) -> Sequence[str]:
+        """The numbers."""
+        return [str(index) for index in range(len(self))]
+
+
+def encode_jpeg(rng: np.random.Generator) -> bytes:
+    """A photograph of noise."""
+    file = io.BytesIO()
+    Image.fromarray(rng.integers(0, 256, (40, 48, 3), np.uint8)).save(file, "JPEG")
+    return file.getvalue()
+
+
+URL = "pets://ann:secret@db:27017/photos?batch=5"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kind of store whose URLs name a server; gives the user's cache folder."""
+    monkeypatch.setitem(STORES._entries, "pets", "tests.stores.test_base:ServerStore")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("server")
+def test_a_store_of_a_server_is_opened_by_its_url() -> None:
+    """The store gets host, query and password; texts, errors and pickles show no password."""
+    with ps.open(URL) as store, pickle.loads(pickle.dumps(store)) as copy:
+        assert store.location.host == "db:27017"
+        assert copy.connection == store.connection == URL  # type: ignore[attr-defined]  # of the class above
+        assert store.url == "pets://db:27017/photos?batch=5"
+        assert "secret" not in repr(store) + repr(pickle.dumps(store))
+    with pytest.raises(StoreError, match="refuses") as caught:
+        ps.open(URL.replace(":secret", ":secre7"))
+    assert "secre7" not in str(caught.value)
+
+
+def test_decode_indices_of_a_server_are_kept_in_the_cache_folder(server: Path) -> None:
+    """They are made there, found by a dataset and verified, and the store is packed as a folder is."""
+    report = ps.index(URL)
+
+    with ps.open(URL) as store:
+        dataset = ps.StoreDataset(store, "image", [T.Decode(), T.RandomResizedCrop(16), T.ToLayout("CHW", "uint8")])
+        batch = next(iter(ps.DataLoader(dataset, 3)))
+        verified = ps.verify(store)
+    packed = ps.pack(URL, server / "p.lmdb")
+
+    assert report.indexed == 3
+    assert Path(report.path).is_relative_to(server / "penstock")
+    assert dataset._seek_tables is not None
+    assert len(dataset._seek_tables) == 3
+    assert batch.shape == (3, 3, 16, 16)
+    assert verified.ok
+    assert packed.records == 3
