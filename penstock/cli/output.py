@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TextIO
 
-from penstock.escapes import printable
+from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _NAMES_SHOWN: Final = 10
 
 def print_line(line: str, file: TextIO | None = None) -> None:
     """Print one line, escaped."""
-    print(printable(line), file=file)
+    print(escape_unprintable(line), file=file)
 
 
 def print_error(message: str) -> None:
@@ -48,7 +48,7 @@ def print_list(lines: Iterable[str], count: int) -> None:
 
 def print_skipped(entries: Iterable[Skipped]) -> None:
     """Print one line for each reason, with the name of the entry, or how many there are and the first names."""
-    from penstock.stores.names import listed
+    from penstock.stores.names import quote_names
 
     by_reason: dict[str, list[str]] = {}
     for key, reason in entries:
@@ -56,7 +56,7 @@ def print_skipped(entries: Iterable[Skipped]) -> None:
     lines = (
         f"{keys[0]}: {reason}"
         if len(keys) == 1
-        else f"{reason} ({counted(len(keys), 'entry')}: {listed(keys, _NAMES_SHOWN)})"
+        else f"{reason} ({counted(len(keys), 'entry')}: {quote_names(keys, _NAMES_SHOWN)})"
         for reason, keys in by_reason.items()
     )
     print_list(lines, len(by_reason))

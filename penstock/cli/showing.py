@@ -12,7 +12,7 @@ import typer
 from penstock.cli.app import app
 from penstock.cli.arguments import ClassesOption, StoreArgument, open_store
 from penstock.cli.output import format_bytes, print_json, print_line
-from penstock.escapes import printable
+from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _print_classes(summary: StoreInfo) -> None:
     records = f"{least:,} to {counted(most, 'record')}" if least < most else counted(most, "record")
     each = " each" if least == most and len(counts) > 1 else ""
     print_line(f"  {counted(len(counts), 'class')} of {records}{each}")
-    shown = [(printable(name), count) for name, count in list(summary.classes.items())[:_CLASSES_SHOWN]]
+    shown = [(escape_unprintable(name), count) for name, count in list(summary.classes.items())[:_CLASSES_SHOWN]]
     longest = max(len(name) for name, _ in shown)
     for name, count in shown:
         print_line(f"    {name:<{longest}} {count:>9,} {'▇' * round(30 * count / max(*counts, 1))}")

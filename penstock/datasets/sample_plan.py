@@ -15,14 +15,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.datasets.converting import ImageTransform, as_image_transform, as_pipeline
 from penstock.datasets.selection import Selection
 from penstock.errors import ArgumentError, SampleError
 from penstock.rng import globals_put_back
 from penstock.sample import KINDS, ArraySpec, Record, Tree
-from penstock.stores.base import Store
+from penstock.stores.base import LazyColumn, Store
 
 if TYPE_CHECKING:
     from penstock.transforms.program import Program
@@ -59,7 +58,7 @@ class SamplePlan:
     image, image_field : object and str
         The image's name in the sample, and in the store.
     columns : dict
-        By name, numbers of all records.
+        By name, numbers of all records, read when first used.
     arrays : dict
         By name, fields of small arrays, which are copied from records.
     numbers : list
@@ -89,7 +88,7 @@ class SamplePlan:
         self.program: Program | None = None
         self.image: Any = None
         self.image_field = ""
-        self.columns: dict[Any, NDArray[Any]] = {}
+        self.columns: dict[Any, LazyColumn] = {}
         self.arrays: dict[Any, str] = {}
         self.numbers: list[Any] = []
         self._target_type: type | None = None
@@ -99,14 +98,14 @@ class SamplePlan:
         """The sample of a record, under the current sample's key."""
         selection = self.selection
         transforms_images = self._pipeline is not None or self._images is not None
-        values = selection.values(record, views=transforms_images)
+        values = selection.get_values(record, views=transforms_images)
         if self.target is not None:
             values[self.target] = self.target_transform(values[self.target])  # type: ignore[misc]  # there, with a target
         if self._images is not None:
             for name, kind in selection.kind_of.items():
                 if kind == "image":
                     values[name] = self._images(bytes(values[name]))
-        sample = selection.shaped(values)
+        sample = selection.to_tree(values)
         if self._pipeline is not None:
             return self._pipeline(sample, kinds=self._kinds)
         return sample if self._images is not None or self.transform is None else self.transform(sample)
@@ -139,9 +138,9 @@ class SamplePlan:
         """What each value is to the transform; refuse a field that would stay in place while the image moves."""
         selection, pipeline = self.selection, self._pipeline
         if given is not None:
-            selection.give_kinds(given)
+            selection.set_field_kinds(given)
         elif pipeline is not None and pipeline.kinds is not None:
-            selection.take_kinds(pipeline.kinds)
+            selection.set_tree_kinds(pipeline.kinds)
             return
         if "image" not in selection.kind_of.values():
             return
@@ -216,7 +215,7 @@ class SamplePlan:
         if transforms_images and self.program is None:
             self.reason = "no field is an image, which its transform works on"  # it says so itself, sample by sample
             return
-        self.spec = selection.shaped(leaves)
+        self.spec = selection.to_tree(leaves)
 
     def _plan_value(self, store: Store, name: Any, field: str) -> ArraySpec | None:
         kind = self.selection.stored[name]
@@ -224,7 +223,7 @@ class SamplePlan:
             self.numbers.append(name)
             return ArraySpec((), _NUMBERS["int"])
         if kind in _NUMBERS:
-            self.columns[name] = store.column(field)
+            self.columns[name] = LazyColumn(store, field)
             return ArraySpec((), _NUMBERS[kind]) if name != self.target else self._plan_target(name)
         if name in self.selection.arrays:
             self.arrays[name] = field

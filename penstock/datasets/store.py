@@ -1,4 +1,4 @@
-"""A store's records as samples, transformed; the dataset that most loaders run on.
+"""The dataset of the records of a store, as transformed samples; most loaders use it.
 
 ::
 
@@ -6,7 +6,7 @@
            └──────images──> program.fill ──> rows of the batch                                   the fast path:
     store.column("label")[indices] ────────> rows of the batch                                   no sample is built
 
-Knows no worker; errors name store, key and index.
+Errors name store, key and index.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from penstock import stores
 from penstock.datasets.base import Dataset, located
-from penstock.datasets.indexing import MEMORY_NBYTES, DecodeIndices
-from penstock.datasets.record_arrays import record_array
+from penstock.datasets.record_arrays import get_array
 from penstock.datasets.sample_plan import SamplePlan
+from penstock.datasets.seek_tables import MEMORY_NBYTES, SeekTables
 from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
 from penstock.sample import Record, SampleKeys, Tree
-from penstock.stores.base import Store, checked_index
+from penstock.stores.base import Indices, Store, check_index
 from penstock.trace import stage
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ class StoreDataset(Dataset[Any]):
         Called with the label; batches stay filled where it gives ints or floats. It is called once when the dataset is
         made, to see that.
     index : {"auto", "rows", "tiles"} or path, optional
-        Decode indices, which let a crop begin inside a JPEG; they change no pixel, and are used where batches are
-        filled. "auto": those beside the store (``penstock index``), if it has them; what is missing is learned while
-        images are decoded, in memory. "rows", "tiles": the same of this kind (tiles take eight times the memory, and
-        spare what lies beside a crop, too). A path: a cache file that is made, and added to by each run. None: none.
+        Decode indices: with them, decoding of a crop begins inside the JPEG. They change no pixel, and are used where
+        batches are filled. "auto": those beside the store (``penstock index``), if they exist; missing ones are made
+        while images are decoded, and kept in memory. "rows", "tiles": the same, of this kind (tiles take eight times
+        the memory, and also skip the pixels left of a crop). A path: a cache file, which each run extends. None: none.
     index_memory : int
-        Most bytes that indices learned in memory take, in each process.
+        Limit of the memory for decode indices, in bytes, in each process.
     kinds : mapping of str to str, optional
         What fields of the store are to a pipeline, where that is not what the schema says: ``{"bbox": "boxes"}`` moves
         an array with the image, ``{"bbox": None}`` leaves it as it is. Default: the pipeline's own, else the schema's.
@@ -95,7 +95,7 @@ class StoreDataset(Dataset[Any]):
         self.index, self.index_memory = index, index_memory
         self._kinds = kinds
         self._plan = self._new_plan()
-        self._indices = self._open_indices()
+        self._seek_tables = self._open_seek_tables()
 
     def __len__(self) -> int:
         return len(self.store)
@@ -104,7 +104,7 @@ class StoreDataset(Dataset[Any]):
         """A sample; a slice gives a list of samples."""
         if isinstance(index, slice):
             return [self._sample(record) for record in self._read(range(*index.indices(len(self))))]
-        return self._sample(self._read([checked_index(index, "a StoreDataset")])[0])
+        return self._sample(self._read([check_index(index, "a StoreDataset")])[0])
 
     def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Any]:
         """Samples ``indices``, read at once; each is transformed under its own key when it is asked for."""
@@ -112,6 +112,10 @@ class StoreDataset(Dataset[Any]):
             with sample_scope(keys.seed, keys.epoch, drawn):
                 sample = self._sample(record)
             yield sample
+
+    def prefetch(self, indices: Indices) -> None:
+        """Begin to read the records of samples that are asked for soon; see :meth:`penstock.Store.prefetch`."""
+        self.store.prefetch(indices)
 
     def why_not_filled(self) -> str:
         """Why samples are built one by one, in words; empty where rows of batches are filled."""
@@ -136,7 +140,7 @@ class StoreDataset(Dataset[Any]):
             rows = np.arange(len(indices), dtype=np.int64)
         if (indices < 0).any():
             indices = np.where(indices < 0, indices + len(self), indices)
-        parts = plan.selection.parts(out)
+        parts = plan.selection.from_tree(out)
         if plan.program is not None or plan.arrays:
             self._fill_from_records(plan, indices, parts, keys, rows)
         for name, column in plan.columns.items():
@@ -160,18 +164,18 @@ class StoreDataset(Dataset[Any]):
             for name, field in plan.arrays.items():
                 target, spec = parts[name], plan.selection.arrays[name]
                 for record, row in zip(records, rows.tolist(), strict=True):
-                    target[row] = record_array(record, field, spec, self.store.url)
+                    target[row] = get_array(record, field, spec, self.store.url)
             images = [record.fields[plan.image_field] for record in records] if plan.program else []
         else:
             with stage("read", len(indices)):
                 images = self.store.blobs(plan.image_field, indices)
         if plan.program is not None:
             failures: list[Any] = []
-            indexed = None if self._indices is None else self._indices.of(indices)
+            indexed = None if self._seek_tables is None else self._seek_tables.get(indices)
             plan.program.fill(images, parts[plan.image], keys, rows, failures=failures, indexed=indexed)
             if indexed is not None and indexed.found:
-                assert self._indices is not None, "they gave it"
-                self._indices.keep(indices, indexed)
+                assert self._seek_tables is not None, "they gave it"
+                self._seek_tables.keep(indices, indexed)
             if failures:
                 first = min(failures, key=lambda failure: failure.position)
                 raise self._placed(first.error, *self._read([int(indices[first.position])]))
@@ -208,19 +212,19 @@ class StoreDataset(Dataset[Any]):
         plan = self._plan
         if plan.transform is not self.transform or plan.target_transform is not self.target_transform:
             plan = self._new_plan()
-            learned, self._indices = self._indices, None
+            tables, self._seek_tables = self._seek_tables, None
             self._plan = plan
-            self._indices = learned or self._open_indices()
+            self._seek_tables = tables or self._open_seek_tables()
         return plan
 
     def _placed(self, error: BaseException, record: Record) -> BaseException:
         return located(error, store=self.store.url, key=record.key, index=record.index)
 
-    def _open_indices(self) -> DecodeIndices | None:
+    def _open_seek_tables(self) -> SeekTables | None:
         plan = self._plan
         if self.index is None or plan.spec is None or plan.program is None or not plan.program.fused:
             return None
-        return DecodeIndices(self.store, plan.image_field, self.index, self.index_memory)
+        return SeekTables(self.store, plan.image_field, self.index, self.index_memory)
 
     def __repr__(self) -> str:
         settings = {"fields": self.fields, "transform": self.transform, "target_transform": self.target_transform}

@@ -24,7 +24,7 @@ from penstock.demo import rivals
 from penstock.demo.learn import Learner, count_correct, digest, digest_all
 from penstock.demo.photographs import write_photographs
 from penstock.errors import ArgumentError, StoreError
-from penstock.escapes import printable
+from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
 from penstock.sample import Batch, Sample
 from penstock.torch import DataLoader
@@ -166,10 +166,10 @@ class Tour:
             f"{report.records / report.elapsed_s:,.0f} records/s, {megabytes / report.elapsed_s:,.0f} MB/s"
         )
         for left_out in report.skipped:
-            self.print_line(escape(printable(f"  left out: {left_out.key}: {left_out.reason}")))
+            self.print_line(escape(escape_unprintable(f"  left out: {left_out.key}: {left_out.reason}")))
         found = ps.verify(self.output / name, folder)
         for problem in found.problems:
-            self.print_line(escape(printable(f"  {problem}")))
+            self.print_line(escape(escape_unprintable(f"  {problem}")))
         if not found.ok:
             raise StoreError("the pack differs from its source", store=found.store)
         self.print_line(f"verified: all checksums are correct, and {found.compared:,} records are equal to their files")

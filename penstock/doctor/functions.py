@@ -25,7 +25,7 @@ from typing import Final, cast
 import numpy as np
 import torch
 
-from penstock.datasets.origin import is_users, plain_function
+from penstock.datasets.user_code import is_user_code, unwrap_function
 
 __all__ = ["FunctionCall", "UserFunction", "UserFunctions"]
 
@@ -130,13 +130,13 @@ def _add_call(caller: UserFunction, node: ast.Call) -> types.FunctionType | None
     """Record a call; return the called function if it is the user's."""
     if _calls_self(caller, node):
         assert isinstance(node.func, ast.Attribute)
-        called = plain_function(inspect.getattr_static(caller.cls, node.func.attr, None))
+        called = unwrap_function(inspect.getattr_static(caller.cls, node.func.attr, None))
         name = f".{node.func.attr}"
     else:
         name, value = _resolve(caller, node.func)
-        called = plain_function(value)
+        called = unwrap_function(value)
     caller.calls.append(FunctionCall(name, caller.line_of(node), node))
-    return called if isinstance(called, types.FunctionType) and is_users(called) else None
+    return called if isinstance(called, types.FunctionType) and is_user_code(called) else None
 
 
 def _find_entry_points(objects: Iterable[object]) -> Iterator[tuple[types.FunctionType, str, type | None]]:
@@ -145,13 +145,13 @@ def _find_entry_points(objects: Iterable[object]) -> Iterator[tuple[types.Functi
         kind = type(value)  # isinstance() would call a proxy's __class__
         if issubclass(kind, types.FunctionType):
             function = cast("types.FunctionType", value)
-            if is_users(function):
+            if is_user_code(function):
                 yield function, "__call__", None
         elif kind not in classes:
             classes.add(kind)
             for name in _ENTRY_POINTS:
-                method = plain_function(inspect.getattr_static(kind, name, None))
-                if isinstance(method, types.FunctionType) and is_users(method):
+                method = unwrap_function(inspect.getattr_static(kind, name, None))
+                if isinstance(method, types.FunctionType) and is_user_code(method):
                     yield method, name, kind
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock import stores
 from penstock.errors import ArgumentError, DecodeError
-from penstock.escapes import printable
+from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
 from penstock.sample import Record
 from penstock.stores.base import Store
@@ -178,7 +178,7 @@ def _load_font(size: int) -> FreeTypeFont:
 
 def _shorten(draw: ImageDraw, text: str, font: FreeTypeFont, width: int) -> str:
     """Escape the text, and shorten it to the width."""
-    text = printable(text)
+    text = escape_unprintable(text)
     if draw.textlength(text, font) <= width:
         return text
     while text and draw.textlength(text + "…", font) > width:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.datasets.origin import is_users
+from penstock.datasets.user_code import is_user_code
 from penstock.doctor.findings import Finding, Severity
 from penstock.doctor.subject import Subject
 from penstock.plurals import counted
@@ -26,7 +26,7 @@ def find(subject: Subject) -> Iterator[Finding]:
         return
     others = threading.active_count() - 1
     for place in subject.graph.places:
-        if not issubclass(place.kind, _LOCKS) or (place.owner is not None and not is_users(type(place.owner))):
+        if not issubclass(place.kind, _LOCKS) or (place.owner is not None and not is_user_code(type(place.owner))):
             continue
         is_held = _is_held(place.value)
         now = "It is held now." if is_held else f"{counted(others, 'other thread')} may hold it now." if others else ""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.datasets.origin import is_users
+from penstock.datasets.user_code import is_user_code
 from penstock.datasets.walk import Place
 from penstock.doctor.findings import Finding, Severity
 from penstock.doctor.subject import Subject
@@ -158,7 +158,7 @@ def _is_standard(value: object) -> bool:
 def _reopens_after_fork(place: Place) -> bool:
     """Whether the class that holds the handle reads the process id: then it is assumed to reopen the handle."""
     owner = type(place.owner)
-    if place.owner is None or not is_users(owner):
+    if place.owner is None or not is_user_code(owner):
         return False
     try:
         source = inspect.getsource(owner)

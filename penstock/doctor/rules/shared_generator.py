@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from penstock.datasets.libraries import LIBRARIES, known_types
-from penstock.datasets.origin import is_users
+from penstock.datasets.user_code import is_user_code
 from penstock.datasets.walk import walk
 from penstock.doctor.findings import Finding
 from penstock.doctor.subject import Subject
@@ -46,7 +46,7 @@ def find(subject: Subject) -> Iterator[Finding]:
     if _seeds_workers(subject):
         return
     for place in subject.graph.places:
-        if _is_generator(place.value) and (place.owner is None or is_users(type(place.owner))):
+        if _is_generator(place.value) and (place.owner is None or is_user_code(type(place.owner))):
             yield _describe_shared(subject, place.path, place.value)
     seen: set[int] = set()
     for function in subject.functions:

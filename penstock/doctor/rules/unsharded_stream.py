@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch.utils.data
 
 from penstock.datasets.base import IterableDataset
-from penstock.datasets.origin import is_users
+from penstock.datasets.user_code import is_user_code
 from penstock.doctor.findings import Finding
 from penstock.doctor.subject import Subject
 
@@ -21,7 +21,7 @@ def find(subject: Subject) -> Iterator[Finding]:
         return
     if subject.argument("worker_init_fn") is not None or subject.functions.mentions("get_worker_info", "worker_info"):
         return
-    if not is_users(type(dataset)) or not any(function.entry_point == "__iter__" for function in subject.functions):
+    if not is_user_code(type(dataset)) or not any(function.entry_point == "__iter__" for function in subject.functions):
         return  # the source of installed packages is not read
     if any(_is_packaged_stream(place.value) for place in subject.graph.places):
         return  # a stream of an installed package may divide its samples itself
@@ -39,4 +39,4 @@ def find(subject: Subject) -> Iterator[Finding]:
 
 def _is_packaged_stream(value: object) -> bool:
     kind = type(value)
-    return issubclass(kind, (torch.utils.data.IterableDataset, IterableDataset)) and not is_users(kind)
+    return issubclass(kind, (torch.utils.data.IterableDataset, IterableDataset)) and not is_user_code(kind)

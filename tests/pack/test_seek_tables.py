@@ -16,8 +16,9 @@ import penstock as ps
 from penstock import _native
 from penstock.cli import app
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
-from penstock.stores import index_file
-from penstock.stores.index_file import IndexFile, index_path
+from penstock.stores import seek_table_file
+from penstock.stores.files import FilesStore
+from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
 from tests.faulty import refusing
 from tests.pack.images import make_photos, picture
 from tests.stores.crafted import Crafted
@@ -36,7 +37,9 @@ def photos(tmp_path: Path) -> Path:
 
 def entries(url: str | Path, count: int = 14) -> list[bytes | None]:
     """All indices beside a store."""
-    return IndexFile(index_path(url, "image"), ps.open(url).fingerprint(), count).get(range(count))
+    return SeekTableFile(seek_table_path(FilesStore.locate(url), "image"), ps.open(url).fingerprint(), count).get(
+        range(count)
+    )
 
 
 def test_each_image_has_the_index_of_its_own_bytes(photos: Path, tmp_path: Path) -> None:
@@ -64,8 +67,10 @@ def test_an_interrupted_run_is_resumed(photos: Path) -> None:
     """Entries that are there are not made again, those that are missing are."""
     ps.index(photos)
     whole = entries(photos)
-    index_path(photos, "image").unlink()
-    with IndexFile(index_path(photos, "image"), ps.open(photos).fingerprint(), 14, "rows") as file:
+    seek_table_path(FilesStore.locate(photos), "image").unlink()
+    with SeekTableFile(
+        seek_table_path(FilesStore.locate(photos), "image"), ps.open(photos).fingerprint(), 14, "rows"
+    ) as file:
         for index in (0, 5):
             entry = whole[index]
             assert entry is not None
@@ -83,17 +88,17 @@ def test_a_new_pack_has_no_index_of_the_old_one(photos: Path, tmp_path: Path) ->
     ps.pack(photos, tmp_path / "a.lmdb", index="rows")
     ps.pack(photos, tmp_path / "a.lmdb", overwrite=True)
 
-    assert not index_path(tmp_path / "a.lmdb", "image").exists()
+    assert not seek_table_path(FilesStore.locate(tmp_path / "a.lmdb"), "image").exists()
     assert ps.verify(tmp_path / "a.lmdb").ok
 
 
 def test_what_is_wrong_is_said_before_anything_is_done(photos: Path, tmp_path: Path) -> None:
     """Kinds, fields."""
-    with pytest.raises(ArgumentError, match="index='columns' is not one of none, rows, tiles"):
+    with pytest.raises(ArgumentError, match="index must be one of none, rows, tiles, got 'columns'"):
         ps.pack(photos, tmp_path / "a.lmdb", index="columns")
-    with pytest.raises(ArgumentError, match="kind='none' is not one of rows, tiles"):
+    with pytest.raises(ArgumentError, match="kind must be one of rows, tiles, got 'none'"):
         ps.index(photos, kind="none")
-    with pytest.raises(ArgumentError, match="field='label' is no field of images; this store has: image"):
+    with pytest.raises(ArgumentError, match="field must be one of the fields of images \\(image\\), got 'label'"):
         ps.index(photos, field="label")
 
     assert not (tmp_path / "a.lmdb").exists()
@@ -127,7 +132,7 @@ def test_an_image_that_is_none_is_said_to_be_none(photos: Path) -> None:
 @pytest.mark.parametrize("stale", ["kind", "records", "header"])
 def test_an_index_that_does_not_fit_names_the_way_out(photos: Path, tmp_path: Path, stale: str) -> None:
     """Another kind, other records, a damaged header: the error says overwrite=True and --overwrite, which works."""
-    path = index_path(photos, "image")
+    path = seek_table_path(FilesStore.locate(photos), "image")
     ps.index(photos, kind="rows" if stale == "kind" else "tiles")
     if stale == "records":
         (photos / "cats" / "0.jpg").unlink()
@@ -185,19 +190,19 @@ def test_a_pack_names_no_file_outside(tmp_path: Path, name: str, *, overwrite: b
 def test_overwriting_a_link_removes_the_link(photos: Path, tmp_path: Path) -> None:
     """And not what it leads to."""
     (tmp_path / "victim").write_bytes(b"precious")
-    index_path(photos, "image").symlink_to(tmp_path / "victim")
+    seek_table_path(FilesStore.locate(photos), "image").symlink_to(tmp_path / "victim")
 
     with pytest.raises(StoreError, match="symbolic link"):
         ps.index(photos)
     ps.index(photos, overwrite=True)
 
     assert (tmp_path / "victim").read_bytes() == b"precious"
-    assert not index_path(photos, "image").is_symlink()
+    assert not seek_table_path(FilesStore.locate(photos), "image").is_symlink()
 
 
 def test_what_cannot_be_removed_is_a_store_error(photos: Path) -> None:
     """A folder in the place of the indices is named."""
-    index_path(photos, "image").mkdir()
+    seek_table_path(FilesStore.locate(photos), "image").mkdir()
 
     for overwrite in (False, True):
         with pytest.raises(StoreError, match=r"\.image\.index"):
@@ -215,15 +220,17 @@ def test_indexing_fails_where_the_file_cannot_be_written(
         ps.index(photos)
     monkeypatch.undo()
 
-    assert caught.value.where["store"] == str(index_path(photos, "image"))
+    assert caught.value.where["store"] == str(seek_table_path(FilesStore.locate(photos), "image"))
 
 
 def test_indexing_does_not_wait_for_ever(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process that keeps the file locked is named as the reason."""
     ps.index(photos)
-    index_path(photos, "image").write_bytes(index_path(photos, "image").read_bytes()[:64])
-    monkeypatch.setattr(index_file, "LOCK_WAIT_S", 0.05)
-    with index_path(photos, "image").open("rb") as other:
+    seek_table_path(FilesStore.locate(photos), "image").write_bytes(
+        seek_table_path(FilesStore.locate(photos), "image").read_bytes()[:64]
+    )
+    monkeypatch.setattr(seek_table_file, "LOCK_WAIT_S", 0.05)
+    with seek_table_path(FilesStore.locate(photos), "image").open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
 
         with pytest.raises(StoreError, match="another process held their lock"):

@@ -21,11 +21,12 @@ from PIL import Image
 import penstock as ps
 from penstock import _native
 from penstock import transforms as T
-from penstock.datasets.indexing import DecodeIndices
+from penstock.datasets.seek_tables import SeekTables
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.stores import index_file
-from penstock.stores.index_file import IndexFile, index_path
+from penstock.stores import seek_table_file
+from penstock.stores.files import FilesStore
+from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
 from tests.faulty import held, refusing, run_forked
 
 COUNT = 20
@@ -88,10 +89,10 @@ def plain(url: str) -> list[bytes]:
     return [epoch(data, number) for number in range(3)]
 
 
-def indexed_of(data: ps.StoreDataset) -> DecodeIndices:
+def indexed_of(data: ps.StoreDataset) -> SeekTables:
     """Its indices."""
-    assert data._indices is not None
-    return data._indices
+    assert data._seek_tables is not None
+    return data._seek_tables
 
 
 @pytest.mark.parametrize("kind", ["rows", "tiles"])
@@ -102,7 +103,7 @@ def test_indices_beside_a_store_are_used_and_change_nothing(url: str, kind: str)
     data = dataset(url, index_memory=0)
 
     assert report.indexed == len(indexed_of(data)) == COUNT - 2
-    assert sum(entry is not None for entry in indexed_of(data).of(range(COUNT)).entries) == COUNT - 2
+    assert sum(entry is not None for entry in indexed_of(data).get(range(COUNT)).entries) == COUNT - 2
     assert [epoch(data, number) for number in range(3)] == expected
 
 
@@ -112,7 +113,7 @@ def test_indices_are_learned_in_the_first_epoch(url: str) -> None:
     pixels = []
     for number in range(3):
         pixels.append(epoch(data, number))
-        entries = indexed_of(data).of(range(COUNT)).entries
+        entries = indexed_of(data).get(range(COUNT)).entries
         images = data.store.blobs("image", range(COUNT))
         facts = [_native.inspect_index(images[i], entry) for i, entry in enumerate(entries) if entry is not None]
         known.append(sum(fact[1] for fact in facts if fact is not None))
@@ -121,7 +122,7 @@ def test_indices_are_learned_in_the_first_epoch(url: str) -> None:
     assert pixels == plain(url)
     assert len(indexed_of(data)) == COUNT - 2
     assert 0 < known[0] < known[2]
-    assert not index_path(url, "image").exists()
+    assert not seek_table_path(FilesStore.locate(url), "image").exists()
 
 
 @pytest.mark.parametrize("beside", [None, "rows", "tiles"])
@@ -138,7 +139,7 @@ def test_a_kind_that_is_named_is_learned(
     before = len(indexed_of(data))
     pixels = [epoch(data, number) for number in range(3)]
     image = data.store.blobs("image", [0])[0]
-    entry = indexed_of(data).of([0]).entries[0]
+    entry = indexed_of(data).get([0]).entries[0]
     assert entry is not None
     facts = _native.inspect_index(image, entry)
 
@@ -151,7 +152,7 @@ def test_a_kind_that_is_named_is_learned(
 
 def test_no_file_is_called_none(url: str) -> None:
     """The word of the command line is not taken for a path."""
-    with pytest.raises(ArgumentError, match="index=None does without"):
+    with pytest.raises(ArgumentError, match="index=None uses no"):
         dataset(url, index="none")
 
 
@@ -164,7 +165,7 @@ def test_a_cache_file_serves_the_next_run(url: str, tmp_path: Path) -> None:
 
     assert len(indexed_of(again)) == COUNT - 2
     assert [*pixels, epoch(again, 1), epoch(again, 2)] == expected
-    assert not index_path(url, "image").exists()
+    assert not seek_table_path(FilesStore.locate(url), "image").exists()
 
 
 def test_a_cache_may_be_a_link(url: str, tmp_path: Path) -> None:
@@ -215,7 +216,9 @@ def test_a_wrong_index_is_told_once_with_the_key(
     """Images are decoded without it: the same pixels; a new one is learned in its place."""
     expected = plain(url)
     ps.index(url)
-    with IndexFile(index_path(url, "image"), ps.open(url).fingerprint(), COUNT, "rows") as file:
+    with SeekTableFile(
+        seek_table_path(FilesStore.locate(url), "image"), ps.open(url).fingerprint(), COUNT, "rows"
+    ) as file:
         first, second = file.get([3, 4])
         assert first is not None
         assert second is not None
@@ -228,7 +231,7 @@ def test_a_wrong_index_is_told_once_with_the_key(
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1
     assert "03.jpg" in told[0]
-    assert "damaged or another image's" in told[0]
+    assert "damaged or of another image" in told[0]
     problems = ps.verify(url).problems
     assert [problem.index for problem in problems] == [3]
     assert "penstock index --overwrite" in problems[0].reason
@@ -238,8 +241,8 @@ def test_a_wrong_index_is_told_once_with_the_key(
 
 def test_indices_of_another_store_are_not_used(url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Beside a store they are passed over with a warning; a cache that is named is refused."""
-    for path in (index_path(url, "image"), tmp_path / "other.index"):
-        IndexFile(path, "another", COUNT, "rows").close()
+    for path in (seek_table_path(FilesStore.locate(url), "image"), tmp_path / "other.index"):
+        SeekTableFile(path, "another", COUNT, "rows").close()
 
     with caplog.at_level(logging.WARNING, "penstock"):
         data = dataset(url)
@@ -313,7 +316,7 @@ def test_a_file_that_cannot_be_read_fails_no_sample(
         epoch(dataset(url, index=tmp_path / "cache.index"), 0)
     data = dataset(url, index="auto" if beside else tmp_path / "cache.index")
     assert data.store.read([0])
-    whole, name = os.pread, index_path(url, "image") if beside else tmp_path / "cache.index"
+    whole, name = os.pread, seek_table_path(FilesStore.locate(url), "image") if beside else tmp_path / "cache.index"
 
     def failing(fd: int, nbytes: int, offset: int) -> bytes:
         if name.samefile(f"/proc/self/fd/{fd}"):
@@ -336,7 +339,7 @@ def test_a_locked_cache_is_not_waited_for_for_ever(
 ) -> None:
     """Whoever holds its lock: decoding goes on in memory, and one warning says so."""
     expected = plain(url)
-    monkeypatch.setattr(index_file, "LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr(seek_table_file, "LOCK_WAIT_S", 0.05)
     data = dataset(url, index=tmp_path / "cache.index")
     with (tmp_path / "cache.index").open("rb") as other, caplog.at_level(logging.WARNING, "penstock"):
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -359,7 +362,7 @@ def test_without_its_cache_a_run_learns_what_memory_takes(
 
     assert pixels == plain(url)[0]
     assert len(indexed_of(data)) == (COUNT - 2 if memory else 0)
-    assert (indexed_of(data).of([0]).learn is None) == (memory == 0)
+    assert (indexed_of(data).get([0]).learn is None) == (memory == 0)
 
 
 @pytest.mark.parametrize("number", REASONS)
