@@ -7,9 +7,13 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Final
 
 import hypothesis
 import pytest
+
+from tests.hostile.gallery import write_gallery
+from tests.photographs import write_photographs
 
 # Same examples on every run: a failure seen once is seen again. `make test-slow` explores (profile "explore").
 hypothesis.settings.register_profile("house", derandomize=True, deadline=None, database=None, print_blob=True)
@@ -23,26 +27,36 @@ sys.dont_write_bytecode = False
 ROOT = Path(__file__).resolve().parent.parent
 
 
+CORPUS: Final = pytest.mark.slow
+"""On tests over collections from outside the repository; only `make test-slow` needs those."""
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The shared test pictures: ``$PENSTOCK_DATA``, else ``../shared/data`` beside the repository; else skips."""
+    """The folder of collections outside the repository: ``$PENSTOCK_DATA``, else ``../shared/data``; else skips."""
     given = os.environ.get("PENSTOCK_DATA")
     folder = Path(given) if given else ROOT.parent / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip(f"no test pictures: set PENSTOCK_DATA, or put them at {ROOT.parent.name}/shared/data")
+        pytest.skip(f"no collections of pictures: set PENSTOCK_DATA, or put them at {ROOT.parent.name}/shared/data")
     return folder
 
 
-@pytest.fixture(scope="session")
-def imagenet_dir(data_dir: Path) -> Path:
-    """400 photographs of ImageNet as JPEG files."""
-    return _inside(data_dir, "imagenet")
+@pytest.fixture(
+    scope="session", params=["own", pytest.param("imagenet", marks=CORPUS), pytest.param("bccd", marks=CORPUS)]
+)
+def photographs_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """JPEG files of photographs in folders, ``*/*.jpg``: our own in an ordinary run, collections in a slow one."""
+    if request.param == "own":
+        return write_photographs(tmp_path_factory.mktemp("photographs"))
+    return _collection(request, request.param)
 
 
-@pytest.fixture(scope="session")
-def hostile_dir(data_dir: Path) -> Path:
-    """Damaged and malicious JPEG files."""
-    return _inside(data_dir, "hostile-jpeg")
+@pytest.fixture(scope="session", params=["own", pytest.param("hostile-jpeg", marks=CORPUS)])
+def hostile_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Malformed JPEG files, ``*.jpg``: our own in an ordinary run, those that a fuzzer found in a slow one."""
+    if request.param == "own":
+        return write_gallery(tmp_path_factory.mktemp("hostile"))
+    return _collection(request, request.param)
 
 
 def pytest_collection_finish() -> None:
@@ -66,8 +80,8 @@ def pytest_unconfigure() -> None:
         reductions.shared_cache.clear()
 
 
-def _inside(data_dir: Path, name: str) -> Path:
-    folder = data_dir / name
-    if not folder.is_dir():
-        pytest.skip(f"the test pictures lack {name}/")
-    return folder
+def _collection(request: pytest.FixtureRequest, name: str) -> Path:
+    data_dir: Path = request.getfixturevalue("data_dir")
+    if not (data_dir / name).is_dir():
+        pytest.skip(f"the collections lack {name}/")
+    return data_dir / name
