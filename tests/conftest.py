@@ -15,14 +15,20 @@ import pytest
 from tests.hostile.gallery import write_gallery
 from tests.photographs import write_photographs
 
-# Same examples on every run: a failure seen once is seen again. `make test-slow` explores (profile "explore").
+# Same examples on every run: a failure seen once is seen again. `make test-slow` explores new ones, in CI always the
+# same; with these two profiles every hypothesis test counts as slow.
+PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "house")
 hypothesis.settings.register_profile("house", derandomize=True, deadline=None, database=None, print_blob=True)
+hypothesis.settings.register_profile("many", hypothesis.settings.get_profile("house"), max_examples=1000)
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
+hypothesis.settings.load_profile(PROFILE)
 
 # Tests start hundreds of programs, each of which would compile NumPy, torch and us anew if nobody kept the bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+_file: Path | None = None
+"""The file whose tests run."""
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -59,21 +65,38 @@ def hostile_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     return _collection(request, request.param)
 
 
-def pytest_collection_finish() -> None:
-    """Keep the collector off what was imported and collected, and make Ctrl-C the program's own.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark hypothesis tests as slow where each has many examples."""
+    if PROFILE == "house":
+        return
+    for item in items:
+        if isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj):
+            item.add_marker(pytest.mark.slow)
 
-    Many tests collect garbage, and workers are forked: going through torch's objects and thousands of tests each time
-    would take most of the run. A shell that starts the run in the background has it ignore SIGINT, and so would the
-    programs that tests interrupt.
-    """
-    gc.collect()
-    gc.freeze()
+
+def pytest_collection_finish() -> None:
+    """Let Ctrl-C interrupt: a shell that starts the run in the background has it, and what it starts, ignore SIGINT."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Before the first test of a file, exempt all objects that exist from garbage collection.
+
+    Many tests collect garbage, and workers are forked: to visit what was imported, thousands of tests and their reports
+    each time would take most of the run.
+    """
+    global _file  # noqa: PLW0603  # hooks have no other memory
+    if item.path != _file:
+        _file = item.path
+        gc.collect()
+        gc.freeze()
+
+
 def pytest_unconfigure() -> None:
-    """Let all of it die, torch's handles on its workers' memory before torch: at exit each would print an error."""
+    """Free torch's handles on its workers' memory before torch itself: at exit each would print an error."""
     gc.unfreeze()
     reductions = sys.modules.get("torch.multiprocessing.reductions")
     if reductions is not None:

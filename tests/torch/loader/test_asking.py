@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import multiprocessing
@@ -114,14 +115,20 @@ def made(kind: Any, what: str, workers: str) -> Any:
     return kind(**{"batch_size": 5, **LOADERS[what](), **WORKERS[workers]})
 
 
+@functools.cache
+def epochs_of_torch(what: str, workers: str) -> list[Any]:
+    """What torch's loader gives where nobody asks."""
+    reseed()
+    return epochs(made(TORCHS, what, workers), draw)
+
+
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("what", LOADERS)
 @pytest.mark.parametrize("question", ASK)
 def test_asking_changes_no_batch_and_no_random_number(question: str, what: str, workers: str) -> None:
     """Two epochs are torch's, with torch's random numbers, whoever asks before, within and behind them."""
     ask = ASK[question]
-    reseed()
-    theirs = epochs(made(TORCHS, what, workers), draw)
+    theirs = epochs_of_torch(what, workers)
     reseed()
     loader = made(pt.DataLoader, what, workers)
     before, threads, processes = standing(), set(threading.enumerate()), set(multiprocessing.active_children())
