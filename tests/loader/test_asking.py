@@ -17,7 +17,7 @@ import pytest
 
 import penstock as ps
 from conftest import photographs
-from tests.asking import ASK, epochs
+from tests.asking import ASK, ASK_TOGETHER, epochs
 
 N = 12
 
@@ -111,12 +111,18 @@ def epochs_unasked(what: str, workers: str) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(
+    ("question", "workers"),
+    [
+        (question, workers)
+        for workers in WORKERS
+        for question in (ASK_TOGETHER if WORKERS[workers].get("num_workers") else ASK)
+    ],
+)
 @pytest.mark.parametrize("what", LOADERS)
-@pytest.mark.parametrize("question", ASK)
 def test_asking_a_loader_changes_nothing(question: str, what: str, workers: str) -> None:
     """Two epochs are the same, whoever asks before, within and behind them."""
-    ask = ASK[question]
+    ask = (ASK | ASK_TOGETHER)[question]
     expected = epochs_unasked(what, workers)
     loader = made(what, workers)
     before, threads, processes = standing(), set(threading.enumerate()), set(multiprocessing.active_children())
