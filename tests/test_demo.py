@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,16 +21,23 @@ if importlib.util.find_spec("torchvision") is None:  # not imported: beside a fo
     pytest.skip("the demo compares with torchvision", allow_module_level=True)
 
 from penstock.demo import photographs, run
-from penstock.demo.tour import QUICK, Tour
+from penstock.demo.tour import QUICK, Scale, Tour
+
+SMALL = replace(QUICK, rounds=1, round_s=0.1, epoch_images=64)
+
+
+def say(folder: Path, scale: Scale, images: Path | None = None) -> str:
+    """Run the demo in ``folder``, and give what it printed."""
+    with (folder / "said.txt").open("w") as file:
+        Tour(folder / "out", scale, Console(file=file, width=200)).run(images)
+    return (folder / "said.txt").read_text()
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A quick run on the demo's own photographs: its folder, and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
-    with (folder / "said.txt").open("w") as file:
-        Tour(folder / "out", QUICK, Console(file=file, width=200)).run(None)
-    return folder / "out", (folder / "said.txt").read_text()
+    return folder / "out", say(folder, QUICK)
 
 
 def test_a_quick_run_shows_every_step(said: tuple[Path, str]) -> None:
@@ -59,19 +67,19 @@ def test_a_quick_run_shows_every_step(said: tuple[Path, str]) -> None:
     assert stopped["_num_yielded"] == int(said_stop[1]) > 0
 
 
-def test_a_second_run_uses_the_same_folder(said: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_uses_the_same_folder(said: tuple[Path, str]) -> None:
     """Running again into the same output is harmless, and makes no photograph anew."""
     output, _ = said
     first = output / "photographs" / "train" / "cat" / "0.jpg"
     written = first.stat().st_mtime_ns
 
-    run(None, output, quick=True)
+    text = say(output.parent, SMALL)
 
     assert first.stat().st_mtime_ns == written
-    assert "same to the byte" in " ".join(capsys.readouterr().out.split())
+    assert "same to the byte" in " ".join(text.split())
 
 
-def test_a_users_folder_is_split_at_random(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_users_folder_is_split_at_random(tmp_path: Path) -> None:
     """On the user's folder a fifth of the images is held out; a file that is no image is named, not hidden."""
     draw = np.random.default_rng(0)
     for number in range(100):
@@ -82,9 +90,7 @@ def test_a_users_folder_is_split_at_random(tmp_path: Path, capsys: pytest.Captur
         Image.fromarray(pixels).save(path)
     (tmp_path / "mine" / "red" / "notes.jpg").write_text("not a photograph")
 
-    run(tmp_path / "mine", tmp_path / "out", quick=True)
-
-    text = " ".join(capsys.readouterr().out.split())
+    text = " ".join(say(tmp_path, SMALL, tmp_path / "mine").split())
     assert "left out: red/notes.jpg" in text
     assert re.search(r"\d+ of 20 held-out images correct", text)
 

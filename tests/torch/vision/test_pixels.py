@@ -76,14 +76,16 @@ def test_every_kind_of_image_is_torchvisions(root: Path, name: str) -> None:
     assert {path: level for path, level in worst.items() if level > ONE[ours[0][0].dtype]} == {}
 
 
+# Not "bccd": a folder without images is no class.
+@pytest.mark.parametrize("photographs_dir", ["own", pytest.param("imagenet", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize(("mean", "std"), [(MEAN, STD), ([0.5], [0.25])])
-def test_photographs_are_torchvisions(imagenet_dir: Path, mean: Any, std: Any) -> None:
+def test_photographs_are_torchvisions(photographs_dir: Path, mean: Any, std: Any) -> None:
     """On photographs the evaluation transform agrees within one level, also after Normalize."""
     transform = v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.ToTensor(), v1.Normalize(mean, std)])
-    ours, theirs = (f.ImageFolder(imagenet_dir, transform) for f in (penstock.torch, torchvision.datasets))
+    ours, theirs = (f.ImageFolder(photographs_dir, transform) for f in (penstock.torch, torchvision.datasets))
     deviation = torch.tensor(std).view(-1, 1, 1)
 
-    worst = max(levels(ours[i][0] * deviation, theirs[i][0] * deviation) for i in range(0, len(ours), 9))
+    worst = max(levels(ours[i][0] * deviation, theirs[i][0] * deviation) for i in range(0, len(ours), 5))
 
     assert 0 < worst < 1.01
 
