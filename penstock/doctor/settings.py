@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.datasets.base import is_iterable, spec_of
-from penstock.torch.collate import default_collate
-from penstock.torch.datasets import native
+from penstock.torch.loader.recipe import choose_backend
 
 __all__ = ["WorkerSettings", "count_usable_cores", "read_worker_settings"]
 
@@ -58,8 +56,8 @@ class WorkerSettings:
         return "the worker" if self.num_workers == 1 else f"each of {self.num_workers} workers"
 
 
-def read_worker_settings(loader: Any, dataset: object) -> WorkerSettings:
-    """Read the settings of ``loader``, or of a dataset alone if ``loader`` is None."""
+def read_worker_settings(loader: Any) -> WorkerSettings:
+    """Read the settings of ``loader``; those of a dataset alone if it is None."""
     if loader is None:
         return WorkerSettings("processes", None, _read_start_method(None))
     seeds_samples = bool(getattr(loader, "seed_per_sample", False))
@@ -67,7 +65,7 @@ def read_worker_settings(loader: Any, dataset: object) -> WorkerSettings:
         return WorkerSettings("serial", 0, None, seeds_samples)
     kind = getattr(loader, "workers", "processes")
     if kind == "auto":
-        kind = _predict_kind(loader, dataset)
+        kind = choose_backend(loader)
     if kind == "threads":
         return WorkerSettings("threads", loader.num_workers, None, seeds_samples)
     return WorkerSettings("processes", loader.num_workers, _read_start_method(loader), seeds_samples)
@@ -87,14 +85,6 @@ def count_usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         return max(1, min(cores, -(-int(limit_us) // int(period_us))))
     except (OSError, ValueError):  # no control group, or "max": no quota
         return cores
-
-
-def _predict_kind(loader: Any, dataset: object) -> Literal["threads", "processes"]:
-    """The kind that ``workers="auto"`` of ``penstock.torch.DataLoader`` chooses in ``iter()``."""
-    by_default = loader.batch_sampler is not None and loader.collate_fn is default_collate
-    plain = loader.worker_init_fn is None and loader.multiprocessing_context is None
-    fills = by_default and not is_iterable(dataset) and spec_of(native(dataset)) is not None
-    return "threads" if plain and fills else "processes"
 
 
 def _read_start_method(loader: object) -> str:

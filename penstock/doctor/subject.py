@@ -55,7 +55,7 @@ class Subject:
                 "__getitem__ nor __iter__"
             )
         self.is_stream = is_iterable(self.dataset)
-        self.settings: WorkerSettings = read_worker_settings(self.loader, self.dataset)
+        self.settings: WorkerSettings = read_worker_settings(self.loader)
 
     def argument(self, name: str, default: Any = None) -> Any:
         """An argument of the loader; ``default`` if it has none of this name."""
