@@ -20,7 +20,6 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -29,15 +28,12 @@ import torch
 from penstock.sample import Batch, State
 from penstock.samplers.base import checked_count
 from penstock.torch.device.batches import iterate_tensors, to_device
+from penstock.torch.device.streams import DeviceStreams, Event, find_streams
 from penstock.torch.loader.dataloader import DataLoader
 
 __all__ = ["Prefetcher", "prefetch"]
 
 _logger = logging.getLogger(__name__)
-
-# Streams and events of torch.cuda, torch.xpu and other modules, which share no type.
-_Stream = Any
-_Event = Any
 
 
 def prefetch(
@@ -162,7 +158,7 @@ class Prefetcher:
         return self.loader.stats()
 
     def _create_copier(self) -> _BatchCopier:
-        streams = self._streams or _find_streams(self.device)
+        streams = self._streams or find_streams(self.device)
         if streams is None:
             return _SynchronousCopier(self.device, self.transform)
         return _SideStreamCopier(streams, self.transform, self.depth, non_blocking=self.non_blocking)
@@ -180,7 +176,7 @@ class _PendingBatch:
     """A batch that is being copied, or the error in its place. ``host`` is the memory that the copy reads."""
 
     batch: Batch = None
-    event: _Event = None
+    event: Event = None
     host: object = None
     state: Callable[[], State] | None = None
     error: Exception | None = None
@@ -275,7 +271,7 @@ class _BatchCopier(Protocol):
 
     depth: int
 
-    def copy(self, host: Batch) -> tuple[Batch, _Event, object]:
+    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
         """Start the copy. Return the batch, the event after the copy, and the memory to keep until the event."""
         ...
 
@@ -296,7 +292,7 @@ class _SynchronousCopier:
     def __init__(self, device: torch.device, transform: Callable[[Batch], Batch] | None) -> None:
         self._device, self._transform = device, transform
 
-    def copy(self, host: Batch) -> tuple[Batch, _Event, object]:
+    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
         batch = host if self._device.type == "cpu" else to_device(host, self._device, non_blocking=False)
         return (batch if self._transform is None else self._transform(batch)), None, None
 
@@ -318,15 +314,15 @@ class _SideStreamCopier:
     """
 
     def __init__(
-        self, streams: _DeviceStreams, transform: Callable[[Batch], Batch] | None, depth: int, *, non_blocking: bool
+        self, streams: DeviceStreams, transform: Callable[[Batch], Batch] | None, depth: int, *, non_blocking: bool
     ) -> None:
         self.depth = depth
         self._streams, self._transform, self._non_blocking = streams, transform, non_blocking
         self._side = streams.side()
         self._side.wait_stream(streams.current())
-        self._in_use: deque[tuple[_Event, object]] = deque()
+        self._in_use: deque[tuple[Event, object]] = deque()
 
-    def copy(self, host: Batch) -> tuple[Batch, _Event, object]:
+    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
         streams, side = self._streams, self._side
         sources = list(iterate_tensors(host))  # an object whose `to` works in place drops them too early
         resident = [tensor for tensor in sources if streams.is_resident(tensor)]
@@ -367,36 +363,3 @@ class _SideStreamCopier:
                 if dropped[0].event is not None:
                     dropped[0].event.synchronize()
                 dropped.popleft()
-
-
-class _DeviceStreams:
-    """The calls to a device's streams. A test passes a fake."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._module: Any = torch.get_device_module(device.type)
-        index: int | None = device.index
-        self.device = torch.device(device.type, self._module.current_device() if index is None else index)
-
-    def side(self) -> _Stream:
-        return self._module.Stream(device=self.device)
-
-    def current(self) -> _Stream:
-        return self._module.current_stream(self.device)
-
-    def on(self, stream: _Stream) -> AbstractContextManager[object]:
-        return self._module.stream(stream)  # type: ignore[no-any-return]  # torch.cuda, torch.xpu: modules found by name
-
-    def record(self, tensor: torch.Tensor, stream: _Stream) -> None:
-        tensor.record_stream(stream)
-
-    def is_resident(self, tensor: torch.Tensor) -> bool:
-        return tensor.device == self.device
-
-
-def _find_streams(device: torch.device) -> _DeviceStreams | None:
-    """The device's streams; None if torch has none for it, or they bring no gain."""
-    if device.type in {"cpu", "meta", "mps"}:
-        return None
-    module = torch.get_device_module(device.type)
-    names = ("Stream", "stream", "current_stream", "current_device")
-    return _DeviceStreams(device) if all(hasattr(module, name) for name in names) else None

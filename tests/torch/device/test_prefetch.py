@@ -20,8 +20,8 @@ import penstock as ps  # noqa: E402  # it needs torch
 import penstock.torch as pt  # noqa: E402  # as above
 from penstock.errors import ArgumentError  # noqa: E402  # as above
 from penstock.slots import SlotPool  # noqa: E402  # as above
-from penstock.torch.device import prefetching  # noqa: E402  # as above
 from penstock.torch.device.prefetching import Prefetcher, prefetch  # noqa: E402  # as above
+from penstock.torch.device.streams import find_streams  # noqa: E402  # as above
 from penstock.torch.loader.saving import DeferredState  # noqa: E402  # as above
 
 META = torch.device("meta")
@@ -722,7 +722,7 @@ def test_it_is_not_pickled() -> None:
 def test_mps_and_the_cpu_have_no_streams_worth_while() -> None:
     """torch's streams of the CPU do nothing, and MPS has one queue."""
     for kind in ("cpu", "mps", "meta"):
-        assert prefetching._find_streams(torch.device(kind)) is None
+        assert find_streams(torch.device(kind)) is None
 
 
 # on a device
