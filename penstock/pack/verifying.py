@@ -137,7 +137,7 @@ def _check_seek_table(store: Store, field: str, index: int, table: bytes | None)
 def _compare_stores(store: Store, source: Store, report: Callable[[int, int], None]) -> Iterator[Problem]:
     """Yield the differences between a store and its source."""
     numbers = {key: index for index, key in enumerate(source.keys())}
-    left_out = {entry.key for entry in getattr(getattr(store, "meta", None), "skipped", ())}
+    left_out = {entry.key for entry in store.skipped}
     shared = [name for name in store.schema.fields if name in source.schema]
     for name in shared:
         if unknown := [each for each in source.schema[name].classes if each not in store.schema[name].classes]:

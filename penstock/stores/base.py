@@ -294,6 +294,11 @@ class Store(ABC):
         """Those of :attr:`problems` that may be records; packing refuses them unless ``on_error="skip"``."""
         return ()
 
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Entries of the source that were left out when the store was written."""
+        return ()
+
     def close(self) -> None:
         """Release what the store holds. Reading raises afterwards; closing again does nothing."""
         self._closed = True

@@ -198,6 +198,11 @@ class LmdbStore(Store):
         """Nothing: what was left out when the pack was written is not in it."""
         return ()
 
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Entries of the source that were left out when the pack was written."""
+        return tuple(self._meta.skipped)
+
     def close(self) -> None:
         """Release the map. The file is unmapped when the last store on it and the last view of it are deleted."""
         super().close()

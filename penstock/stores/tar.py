@@ -7,12 +7,13 @@
     train/0002.jpg  ┐ the files of a record follow one another; a name is the key, a dot, and the suffix
     train/0002.cls  ┘
 
-The standard library reads the shards. Nothing is extracted to disk, decoded or unpickled.
+The standard library reads the shards. Nothing is extracted to disk, decoded or unpickled. A header
+that declares more bytes than the file has, or leads to an earlier header, is an error.
 """
 
 from __future__ import annotations
 
-import os
+import io
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -47,8 +48,8 @@ class TarStream(ShardStream):
     -----
     A field is named by its suffix in lower case (``json``, ``seg.png``); the first image is named ``image``, and
     ``cls`` is named ``label``, as in other stores. Numbers and texts are parsed; all other fields are bytes. The first
-    record of the first shard gives the schema, and every record must have its fields. Files whose names have no suffix
-    or begin with a dot are ignored.
+    record of the first shard gives the schema, and every record must have its fields. Links, sparse
+    files, and files whose names have no suffix or begin with a dot are ignored.
     """
 
     kind: ClassVar[str] = "tar"
@@ -93,6 +94,18 @@ class TarStream(ShardStream):
         return known
 
 
+class _ShardFile(io.BufferedReader):
+    """A file that allocates no more than its size, whatever a header declares."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(io.FileIO(descriptor))
+        self.nbytes = self.seek(0, io.SEEK_END)
+        self.seek(0)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(size if size is None else min(size, self.nbytes))
+
+
 def _name_fields(files: Mapping[str, bytes]) -> Mapping[str, tuple[str, str]]:
     fields: dict[str, tuple[str, str]] = {}
     for suffix in files:
@@ -113,10 +126,12 @@ def _group_files(shard: Location, first: int = 0) -> Iterator[tuple[int, str, di
     """Number, key and files (by suffix) of each record of a shard from number ``first`` on."""
     index, key, files = -1, "", dict[str, bytes]()
     try:
-        with os.fdopen(open_regular(shard.local_path), "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        with _ShardFile(open_regular(shard.local_path)) as file, tarfile.open(fileobj=file, mode="r:") as tar:
             while (member := tar.next()) is not None:
                 tar.members = []  # type: ignore[attr-defined]  # or it keeps one object for each file
-                match = _NAME.fullmatch(member.name) if member.isreg() else None
+                if not 0 <= member.size <= file.nbytes - member.offset_data or tar.offset <= member.offset:
+                    raise tarfile.ReadError(f"the header of {member.name!r:.200} declares {member.size} bytes")
+                match = _NAME.fullmatch(member.name) if member.isreg() and not member.issparse() else None
                 if match is None:
                     continue
                 if match[1] != key:
@@ -137,12 +152,12 @@ def _group_files(shard: Location, first: int = 0) -> Iterator[tuple[int, str, di
                     files[suffix] = content.read()
         if files:
             yield index, key, files
-    except tarfile.TarError as error:
+    except StoreError:
+        raise
+    except (tarfile.TarError, ValueError, EOFError) as error:
         raise StoreFormatError(
             f"this shard is no tar file, or damaged: {error}", store=str(shard), index=max(index, 0)
         ) from error
-    except StoreError:
-        raise
     except FileNotFoundError as error:
         raise StoreNotFoundError("there is no shard at this path", store=str(shard)) from error
     except OSError as error:
