@@ -30,8 +30,8 @@ __all__ = [
     "Done",
     "Job",
     "Task",
-    "between",
     "chunk_rows",
+    "name_rows",
     "name_samples",
 ]
 
@@ -260,8 +260,8 @@ def chunk_rows(rows: int, workers: int, chunk_size: int | None) -> int:
     return min(max(-(-rows // workers), 8), 32)
 
 
-def between(task: Task, start: int, stop: int) -> dict[str, Any]:
-    """Rows ``start..stop`` of a task in words: their index, or indices; nothing where they have none."""
+def name_rows(task: Task, start: int, stop: int) -> dict[str, Any]:
+    """The index, or indices, of rows ``start..stop`` of a task, for an error; empty if they have none."""
     indices = list(task.indices[start:stop])
     shown = [int(i) if isinstance(i, np.integer) else i for i in indices]
     if len(shown) == 1:
@@ -274,7 +274,7 @@ def between(task: Task, start: int, stop: int) -> dict[str, Any]:
 def name_samples(task: Task, row: int, count: int) -> str:
     """Samples ``row`` to ``row + count - 1`` of a task in words, with their indices."""
     rows = f"samples {row}..{row + count - 1}" if count > 1 else f"sample {row}"
-    where = between(task, row, row + max(count, 1))
+    where = name_rows(task, row, row + max(count, 1))
     if isinstance(listed := where.get("indices"), list):
         where["indices"] = ", ".join(map(str, listed))
     return f"{rows} of batch {task.seq}" + "".join(f" ({name} {shown})" for name, shown in where.items())

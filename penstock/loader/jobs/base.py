@@ -19,7 +19,7 @@ from penstock.loader.faults import Rules
 from penstock.rng import batch_scope, seeding_globals
 from penstock.sample import Watch
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Done, Task, between
+from penstock.workers.base import NOTHING, Done, Task, name_rows
 
 __all__ = [
     "Job",
@@ -209,7 +209,7 @@ def collated(job: Any, samples: Any, task: Task, seq: int, key: int | None = Non
         with job.seeding(), batch_scope(task.keys.seed, task.keys.epoch, seq if key is None else key):
             return job.deliver(job.collate(samples if job.batched else samples[0]))
     except BaseException as error:  # noqa: BLE001  # raised again, with its place
-        raise located(error, batch=seq, **between(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
+        raise located(error, batch=seq, **name_rows(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
     finally:
         job.trace.add("collate", time.perf_counter_ns() - start, count)
 
@@ -222,7 +222,7 @@ def asked_by(index: Any) -> int:
 def place(error: BaseException, task: Task, start: int, stop: int) -> dict[str, Any]:
     """Where a chunk failed; the sample itself if the error says which row of the chunk it was."""
     where = getattr(error, "where", {})
-    return {} if "index" in where else between(task, start, stop)
+    return {} if "index" in where else name_rows(task, start, stop)
 
 
 def note_length(error: IndexError, dataset: Any) -> None:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -122,9 +123,9 @@ class Launcher:
         """Whether a process begins as a copy of this one."""
         return _method(self.context) == "fork"
 
-    def start(self, target: Callable[..., None], args: tuple[Any, ...], name: str) -> Any:
+    def start(self, target: Callable[..., None], args: tuple[Any, ...], name: str) -> BaseProcess:
         """A process that runs ``target(*args)``; daemonic, started."""
-        process = self.context.Process(target=target, args=args, name=name, daemon=True)  # type: ignore[attr-defined]  # every context has it
+        process: BaseProcess = self.context.Process(target=target, args=args, name=name, daemon=True)  # type: ignore[attr-defined]  # every context has it
         try:
             with _lock:
                 self._start(process, args)
