@@ -393,4 +393,4 @@ class LoaderIterator:
     def _make_stall_error(self, what: str) -> StallError:
         dataset = type(self._settings.order.dataset).__name__
         where = {"dataset": dataset, "epoch": self.epoch.position.epoch, "batch": self._next_seq}
-        return StallError(f"{what}; {self.backend.stuck()}", **where)
+        return StallError(f"{what}; {self.backend.describe_workers()}", **where)

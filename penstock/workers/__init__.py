@@ -7,7 +7,7 @@ named here and imported when asked for.
 from __future__ import annotations
 
 from penstock.registry import Registry
-from penstock.workers.base import END, NOTHING, Backend, Build, Capabilities, Done, Job, Task
+from penstock.workers.base import END, NOTHING, Backend, Build, Capabilities, Done, EpochStart, Job, Task
 from penstock.workers.info import WorkerInfo, get_worker_info
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Build",
     "Capabilities",
     "Done",
+    "EpochStart",
     "Job",
     "Task",
     "WorkerInfo",

@@ -23,10 +23,11 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from penstock.datasets.base import located
-from penstock.workers.base import Build, Capabilities, Done, Job, Task, chunk_rows, name_samples
+from penstock.sample import State
+from penstock.workers.base import Backend, Build, Capabilities, Done, Job, Task, chunk_rows, name_samples
 from penstock.workers.frames import current_frames
 
 __all__ = ["ThreadBackend"]
@@ -35,7 +36,7 @@ _JOIN_S: Final = 2.0
 """Longest wait for threads to end in :meth:`ThreadBackend.close`."""
 
 
-class ThreadBackend:
+class ThreadBackend(Backend):
     """Executes tasks on threads of this process; see :class:`~penstock.workers.base.Backend`.
 
     Parameters
@@ -48,9 +49,9 @@ class ThreadBackend:
 
     capabilities: ClassVar[Capabilities] = Capabilities(splits_batches=True)
 
-    def __init__(self, num_workers: int, chunk_size: int | None = None, **others: Any) -> None:  # noqa: ARG002  # every backend's arguments
+    def __init__(self, num_workers: int, chunk_size: int | None = None, **others: object) -> None:  # noqa: ARG002  # every backend's arguments
         self._shared = _Shared(num_workers, chunk_size)
-        self._opened: Any = None
+        self._state: State = None
         self._finalizer = weakref.finalize(self, _Shared.stop, self._shared)
         self._finalizer.atexit = False  # _stop_all does it, and waits
         _alive.add(self._shared)
@@ -59,7 +60,7 @@ class ThreadBackend:
         """Start the threads (once); a further call changes the job, between epochs."""
         shared = self._shared
         shared.job, job.watch = job, _report
-        self._opened = job.open(job.opening(0))
+        self._state = job.start_epoch(job.epoch_start(0))
         if not shared.threads:
             shared.beginnings = dict.fromkeys(range(shared.num_workers), job.start_worker)
             shared.threads = [
@@ -69,9 +70,9 @@ class ThreadBackend:
             for thread in shared.threads:
                 thread.start()
 
-    def opened(self, timeout_s: float | None = None) -> list[Any]:  # noqa: ARG002  # nothing to wait for
+    def wait_for_start(self, timeout_s: float | None = None) -> list[State]:  # noqa: ARG002  # nothing to wait for
         """See :class:`~penstock.workers.base.Backend`."""
-        return [self._opened]
+        return [self._state]
 
     def submit(self, task: Task) -> None:
         """See :class:`~penstock.workers.base.Backend`."""
@@ -93,7 +94,7 @@ class ThreadBackend:
         """See :class:`~penstock.workers.base.Backend`."""
         return max([1, *(position.count for position in self._shared.positions if position.task is not None)])
 
-    def stuck(self) -> str:
+    def describe_workers(self) -> str:
         """The stack of each thread that is in the middle of something."""
         frames, now, parts = current_frames(), time.monotonic(), []
         for worker, thread in enumerate(self._shared.threads):
@@ -340,5 +341,5 @@ def _finished(batch: _Batch, worker: int) -> Done:
             content = build.finish()
         except BaseException as raised:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
             error = located(raised, worker=worker)
-    left_out = getattr(build, "left_out", ()) if error is None else ()
+    left_out = build.left_out if error is None else ()
     return Done(build.seq, content, error, build.rows, build.state, batch.task, left_out=left_out)

@@ -33,7 +33,7 @@ def backend() -> Iterator[ProcessBackend]:
     """Two workers that have begun."""
     made = ProcessBackend(2)
     made.start(SampleJob(Trace(), None, Rows(), np.stack, batched=True))
-    made.opened()
+    made.wait_for_start()
     yield made
     made.close()
 

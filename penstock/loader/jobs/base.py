@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -19,11 +18,10 @@ from penstock.loader.faults import Rules
 from penstock.rng import batch_scope, seeding_globals
 from penstock.sample import Watch
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Done, Task, name_rows
+from penstock.workers.base import NOTHING, Done, EpochStart, Job, Task, name_rows
 
 __all__ = [
-    "Job",
-    "Opening",
+    "LoaderJob",
     "Reading",
     "asked_by",
     "collated",
@@ -37,39 +35,11 @@ __all__ = [
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Opening:
-    """How a worker begins an epoch.
-
-    Parameters
-    ----------
-    epoch : int
-        Which one.
-    worker : int
-        Whose opening it is.
-    samples : int
-        How many samples it gave in this epoch before.
-    state : dict, optional
-        :attr:`Build.state` after these: ``dataset`` and ``iterator`` (their own states, or None), ``ended``.
-    resumed : bool
-        Whether ``state`` is one of this epoch; else only what the dataset itself remembers is taken from it.
-    rng : bytes, optional
-        State of a worker process's generators (:func:`penstock.workers.info.rng_state`) to begin with.
-    """
-
-    epoch: int = 0
-    worker: int = 0
-    samples: int = 0
-    state: Mapping[str, Any] | None = None
-    resumed: bool = True
-    rng: bytes | None = None
-
-
 def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-class Job:
+class LoaderJob(Job):
     """What all jobs share.
 
     Parameters
@@ -80,7 +50,7 @@ class Job:
         Called with the worker's number in each worker.
     deliver : callable, optional
         The last step, taken where the consumer is.
-    openings : mapping, optional
+    epoch_starts : mapping, optional
         By worker, how it begins an epoch that is resumed, or whose number matters.
     rules : Rules, optional
         What becomes of samples that fail, and how random generators are seeded.
@@ -94,14 +64,14 @@ class Job:
         trace: Trace,
         worker_init_fn: Callable[[int], None] | None,
         deliver: Callable[[Any], Any] | None = None,
-        openings: Mapping[int, Opening] | None = None,
+        epoch_starts: Mapping[int, EpochStart] | None = None,
         rules: Rules | None = None,
     ) -> None:
         self.trace = trace
         self.rules = rules or Rules()
         self._worker_init_fn = worker_init_fn
         self._deliver: Callable[[Any], Any] = deliver or _as_it_is
-        self._openings = openings or {}
+        self._epoch_starts = epoch_starts or {}
         self.watch: Watch | None = None
         self.in_worker_process = False
         self._seeders: Sequence[Callable[[int], None]] | None = None
@@ -112,9 +82,16 @@ class Job:
         return self.rules.tolerant
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "trace": None, "_deliver": _as_it_is, "_openings": {}, "_seeders": None, "watch": None}
+        return {
+            **self.__dict__,
+            "trace": None,
+            "_deliver": _as_it_is,
+            "_epoch_starts": {},
+            "_seeders": None,
+            "watch": None,
+        }
 
-    def move_in(self, memory: Any, trace: Trace, watch: Watch) -> None:  # noqa: ARG002  # memory is FillJob's
+    def attach(self, memory: Any, trace: Trace, watch: Watch) -> None:  # noqa: ARG002  # memory is FillJob's
         """See :class:`~penstock.workers.base.Job`."""
         self.trace, self._deliver = trace, _as_it_is
         self.watch, self.in_worker_process = watch, True
@@ -124,14 +101,14 @@ class Job:
         if self._worker_init_fn is not None:
             self._worker_init_fn(worker)
 
-    def opening(self, worker: int, last: Done | None = None, samples: int = 0) -> Opening:
+    def epoch_start(self, worker: int, last: Done | None = None, samples: int = 0) -> EpochStart:
         """See :class:`~penstock.workers.base.Job`."""
-        given = self._openings.get(worker) or Opening(worker=worker)
+        given = self._epoch_starts.get(worker) or EpochStart(worker=worker)
         if last is None:
             return given
-        return Opening(given.epoch, worker, given.samples + samples, last.state, rng=last.rng)
+        return EpochStart(given.epoch, worker, given.samples + samples, last.state, rng=last.rng)
 
-    def open(self, opening: Opening) -> Any:  # noqa: ARG002  # a stream's
+    def start_epoch(self, start: EpochStart) -> Any:  # noqa: ARG002  # a stream's
         """See :class:`~penstock.workers.base.Job`."""
         return None
 

@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 from penstock.datasets.base import Filler, IndexBatch, located
 from penstock.loader.faults import LeftOut, Rules
-from penstock.loader.jobs.base import Job, note_length, place
+from penstock.loader.jobs.base import LoaderJob, note_length, place
 from penstock.loader.jobs.singly import Singly
 from penstock.loader.memory import lease
 from penstock.sample import SampleKeys, Tree, Watch, tree_map
 from penstock.slots import Layout, SlotPool
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Task
+from penstock.workers.base import NOTHING, Build, Task
 
 __all__ = ["FillJob"]
 
 
-class FillJob(Job):
+class FillJob(LoaderJob):
     """Batches that a dataset fills by itself.
 
     Parameters
@@ -55,9 +55,9 @@ class FillJob(Job):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "pool": None}
 
-    def move_in(self, memory: Any, trace: Trace, watch: Watch) -> None:
+    def attach(self, memory: Any, trace: Trace, watch: Watch) -> None:
         """See :class:`~penstock.workers.base.Job`."""
-        super().move_in(memory, trace, watch)
+        super().attach(memory, trace, watch)
         self.pool = memory
 
     def begin(self, task: Task) -> _FillBuild:
@@ -65,7 +65,7 @@ class FillJob(Job):
         return _FillBuild(self, task)
 
 
-class _FillBuild:
+class _FillBuild(Build):
     __slots__ = ("_arrays", "_job", "_rows", "_singly", "_task", "rows", "seq", "state")
 
     def __init__(self, job: FillJob, task: Task) -> None:

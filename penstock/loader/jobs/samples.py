@@ -11,8 +11,7 @@ import numpy as np
 from penstock.datasets.base import fetch, fetch_one, takes_many
 from penstock.loader.faults import LeftOut, Rules
 from penstock.loader.jobs.base import (
-    Job,
-    Opening,
+    LoaderJob,
     Reading,
     asked_by,
     collated,
@@ -24,12 +23,12 @@ from penstock.loader.jobs.base import (
 from penstock.loader.jobs.singly import Singly
 from penstock.sample import SampleKeys
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Task
+from penstock.workers.base import NOTHING, Build, EpochStart, Task
 
 __all__ = ["SampleJob"]
 
 
-class SampleJob(Job):
+class SampleJob(LoaderJob):
     """Batches of samples that are built one by one and collated.
 
     Parameters
@@ -40,7 +39,7 @@ class SampleJob(Job):
         From the list of samples to the batch; from the one sample without auto-batching.
     batched : bool
         Whether samples come in batches.
-    deliver, openings, rules
+    deliver, epoch_starts, rules
         As for all jobs.
     stateful : bool
         Whether the dataset's own ``state_dict`` is kept with each batch, if it has one.
@@ -58,19 +57,19 @@ class SampleJob(Job):
         *,
         batched: bool,
         deliver: Callable[[Any], Any] | None = None,
-        openings: Mapping[int, Opening] | None = None,
+        epoch_starts: Mapping[int, EpochStart] | None = None,
         stateful: bool = False,
         rules: Rules | None = None,
         as_given: bool = False,
     ) -> None:
-        super().__init__(trace, worker_init_fn, deliver, openings, rules)
+        super().__init__(trace, worker_init_fn, deliver, epoch_starts, rules)
         self.dataset, self.collate, self.batched, self.as_given = dataset, collate, batched, as_given
         self._stateful = stateful and is_stateful(dataset)
 
-    def open(self, opening: Opening) -> Any:
+    def start_epoch(self, start: EpochStart) -> Any:
         """See :class:`~penstock.workers.base.Job`."""
-        if self._stateful and opening.state is not None and opening.state["dataset"] is not None:
-            self.dataset.load_state_dict(copy.deepcopy(opening.state["dataset"]))
+        if self._stateful and start.state is not None and start.state["dataset"] is not None:
+            self.dataset.load_state_dict(copy.deepcopy(start.state["dataset"]))
         return snapshot_before(self.dataset) if self._stateful else None
 
     def snapshot(self) -> Any:
@@ -82,7 +81,7 @@ class SampleJob(Job):
         return _SampleBuild(self, task)
 
 
-class _SampleBuild:
+class _SampleBuild(Build):
     whole = True  # to a worker that builds alone: a dataset's __getitems__ is asked for the batch at once
     __slots__ = ("_job", "_samples", "_singly", "_task", "rows", "seq", "state")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.errors import SampleError, WorkerError
 from penstock.loader.faults import LeftOut
-from penstock.loader.jobs.base import Job
+from penstock.loader.jobs.base import LoaderJob
 from penstock.rng import uniforms
 from penstock.workers.base import Task
 
@@ -32,7 +32,7 @@ class Singly:
 
     Parameters
     ----------
-    job : Job
+    job : LoaderJob
         With tolerant rules.
     task : Task
         The batch.
@@ -40,7 +40,7 @@ class Singly:
         ``build(row, index)`` puts sample ``index``, built under the key of ``row``, where the row's own sample belongs.
     """
 
-    def __init__(self, job: Job, task: Task, build: Callable[[int, Any], None]) -> None:
+    def __init__(self, job: LoaderJob, task: Task, build: Callable[[int, Any], None]) -> None:
         self._job, self._task, self._build = job, task, build
         self._records: dict[int, LeftOut] = {}
 

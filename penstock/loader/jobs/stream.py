@@ -14,10 +14,10 @@ from typing import Any, Final
 from penstock.datasets.base import located
 from penstock.errors import SampleError, StateError
 from penstock.loader.faults import LeftOut, Rules
-from penstock.loader.jobs.base import Job, Opening, Reading, collated, snapshot, snapshot_before
+from penstock.loader.jobs.base import LoaderJob, Reading, collated, snapshot, snapshot_before
 from penstock.rng import sample_scope
 from penstock.trace import Trace
-from penstock.workers.base import END, Task
+from penstock.workers.base import END, Build, EpochStart, Task
 from penstock.workers.info import get_worker_info
 
 __all__ = ["IN_A_ROW", "StreamJob"]
@@ -28,7 +28,7 @@ IN_A_ROW: Final = 100
 """Errors without a sample in between, after which an iterator is taken to be broken."""
 
 
-class StreamJob(Job):
+class StreamJob(LoaderJob):
     """Batches of what an iterator yields, in its order, whichever worker pulls.
 
     Threads pull from one iterator; each process has a replica of its own, which
@@ -37,8 +37,8 @@ class StreamJob(Job):
     Parameters
     ----------
     dataset : iterable
-        Iterated once per epoch, from its start or from where an opening says: the dataset's own state is restored, or
-        the stream is run forward.
+        Iterated once per epoch, from its start or from where :class:`EpochStart` says: its own state is restored,
+        or the stream is run forward.
     batch_size : int, optional
         Samples per batch, where a task does not say; None without auto-batching.
     drop_last : bool
@@ -47,7 +47,7 @@ class StreamJob(Job):
         As for :class:`SampleJob`.
     seed : int
         Part of the samples' keys, with the epoch and each sample's number in the stream.
-    deliver, openings, rules
+    deliver, epoch_starts, rules
         As for all jobs. A stream has no sample that could stand in for another: what is left out is followed by what
         the iterator gives next, and batches keep their size, whichever way samples are left out.
     """
@@ -63,10 +63,10 @@ class StreamJob(Job):
         seed: int,
         *,
         deliver: Callable[[Any], Any] | None = None,
-        openings: Mapping[int, Opening] | None = None,
+        epoch_starts: Mapping[int, EpochStart] | None = None,
         rules: Rules | None = None,
     ) -> None:
-        super().__init__(trace, worker_init_fn, deliver, openings, rules)
+        super().__init__(trace, worker_init_fn, deliver, epoch_starts, rules)
         self.dataset, self.collate, self.batched = dataset, collate, batch_size is not None
         self._size, self._drop_last, self._seed = batch_size or 1, drop_last, seed
         self._begun: deque[tuple[int, int]] = deque()  # numbers and sizes: any worker may pull the next batch
@@ -78,31 +78,31 @@ class StreamJob(Job):
         self._failed: Exception | None = None  # what the iterator raised last, if nothing came since
         self._failures = 0
 
-    def open(self, opening: Opening) -> Any:
-        """Iterate the dataset, from where ``opening`` says; see :class:`~penstock.workers.base.Job`."""
+    def start_epoch(self, start: EpochStart) -> Any:
+        """Iterate the dataset, from where ``start`` says; see :class:`~penstock.workers.base.Job`."""
         self._lock, self._pending, self._failed, self._failures = threading.Lock(), _Pulled(), None, 0
         self._begun.clear()
-        self._epoch, self._first_key, self._samples = opening.epoch, opening.worker << 48, 0
-        dataset, saved = self.dataset, opening.state
+        self._epoch, self._first_key, self._samples = start.epoch, start.worker << 48, 0
+        dataset, saved = self.dataset, start.state
         if saved is not None and saved["dataset"] is not None:
             dataset.load_state_dict(copy.deepcopy(saved["dataset"]))
         self._iterator = iter(dataset)
-        if not opening.resumed:
+        if not start.resumed:
             self._state = snapshot_before(dataset, self._iterator)
             return self._state
         restored = saved is not None and (saved["dataset"] is not None or saved["iterator"] is not None)
         if saved is not None and saved["iterator"] is not None:
             self._iterator.load_state_dict(copy.deepcopy(saved["iterator"]))
         ended = saved is not None and saved["ended"]
-        if not restored and not ended and opening.samples:
+        if not restored and not ended and start.samples:
             _logger.warning(
-                "%s has no state_dict: running it forward over %d samples", type(dataset).__name__, opening.samples
+                "%s has no state_dict: running it forward over %d samples", type(dataset).__name__, start.samples
             )
-            self._run_forward(opening.samples)
+            self._run_forward(start.samples)
         if ended:
             self._iterator = iter(())
-        self._samples = opening.samples
-        self._state = self._snapshot(ended=False) if opening.samples else snapshot_before(dataset, self._iterator)
+        self._samples = start.samples
+        self._state = self._snapshot(ended=False) if start.samples else snapshot_before(dataset, self._iterator)
         return self._state
 
     def _run_forward(self, samples: int) -> None:
@@ -223,7 +223,7 @@ class _Pulled:
     error: BaseException | None = None
 
 
-class _StreamBuild:
+class _StreamBuild(Build):
     __slots__ = ("_drawn", "_error", "_first", "_job", "_samples", "_task", "left_out", "rows", "seq", "state")
 
     def __init__(self, job: StreamJob, task: Task) -> None:

@@ -16,7 +16,7 @@ from penstock.datasets import Subset as OwnSubset
 from penstock.datasets.base import is_iterable, spec_of
 from penstock.loader.arguments import refuse_records
 from penstock.loader.faults import Rules
-from penstock.loader.jobs import Opening
+from penstock.loader.jobs import EpochStart
 from penstock.loader.order import length
 from penstock.loader.recipe import Memory, Recipe
 from penstock.sample import Batch, DatasetLike, Tree, tree_leaves
@@ -140,7 +140,7 @@ class _Deliver:
 class _ThreadRecipe(Recipe):
     """Where threads stand for worker processes: ``worker_init_fn`` finds torch's worker info there."""
 
-    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, Opening]) -> Job:
+    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, EpochStart]) -> Job:
         assert self.worker_init_fn is not None, "else there is nothing to wrap"
         init = _InitInThread(self.worker_init_fn, self.num_workers, seed, self.dataset)
         return Recipe.make_job(replace(self, worker_init_fn=init), trace, seed, openings)

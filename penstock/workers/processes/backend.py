@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from penstock.sample import State
 from penstock.slots import PageLock
-from penstock.workers.base import Capabilities, Done, Job, Task
+from penstock.workers.base import Backend, Capabilities, Done, Job, Task
 from penstock.workers.processes.pool import Pool
 from penstock.workers.processes.sockets import SocketTransport
 
@@ -32,7 +32,7 @@ __all__ = ["ProcessBackend"]
 _alive: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
-class ProcessBackend:
+class ProcessBackend(Backend):
     """Executes tasks in processes; see :class:`~penstock.workers.base.Backend`.
 
     Whole batches go to one process each: ``Task.worker``, or ``seq`` modulo their number.
@@ -80,7 +80,7 @@ class ProcessBackend:
         """Start the workers (once); a further call starts an epoch of the same dataset in them."""
         self._pool.start(job)
 
-    def opened(self, timeout_s: float | None = None) -> list[State]:
+    def wait_for_start(self, timeout_s: float | None = None) -> list[State]:
         """See :class:`~penstock.workers.base.Backend`.
 
         Raises
@@ -128,7 +128,7 @@ class ProcessBackend:
         """See :class:`~penstock.workers.base.Backend`."""
         return self._pool.samples_per_call()
 
-    def stuck(self) -> str:
+    def describe_workers(self) -> str:
         """See :class:`~penstock.workers.base.Backend`. Workers write their stacks on a signal."""
         return self._pool.describe_workers()
 

@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.sample import Index, SampleKeys
-from penstock.workers.base import Task
+from penstock.sample import SampleKeys
+from penstock.workers.base import EpochStart, Indices, Task
 from penstock.workers.processes.captured_errors import CapturedError
 
 __all__ = [
@@ -39,9 +39,9 @@ __all__ = [
 
 @dataclass(slots=True)
 class StartEpoch:
-    """Start an epoch, as ``start`` says (see :meth:`~penstock.workers.base.Job.epoch_start`)."""
+    """Start an epoch, as ``start`` says."""
 
-    start: object
+    start: EpochStart
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class BuildBatch:
     """
 
     seq: int
-    indices: Sequence[Index]
+    indices: Indices
     seed: int
     epoch: int
     drawn: NDArray[np.int64] | None
@@ -69,7 +69,7 @@ class BuildBatch:
 
     def to_task(self) -> Task:
         """The task, in the worker."""
-        keys = SampleKeys(self.seed, self.epoch, self.indices if self.drawn is None else self.drawn)  # type: ignore[arg-type]  # an array where keys are used
+        keys = SampleKeys(self.seed, self.epoch, self.indices if self.drawn is None else self.drawn)
         return Task(self.seq, self.indices, keys, snapshot=self.snapshot, fatal=self.fatal, size=self.size)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.errors import SampleError, StallError, WorkerError
 from penstock.trace import STAGES
-from penstock.workers.base import END, Done, Job, Task
+from penstock.workers.base import END, Done, EpochStart, Job, Task
 from penstock.workers.processes.messages import BatchBuilt, EpochStarted
 from penstock.workers.processes.packing import unpack_state
 from penstock.workers.processes.restarts import RestartLimits
@@ -93,16 +93,16 @@ class Pool:
             self._launcher = Launcher.choose(self._context, job)
             self._job_to_send = copy.copy(job)
             for worker in self.workers:
-                self._launch(worker, job.opening(worker.number))
+                self._launch(worker, job.epoch_start(worker.number))
             return
         for worker in self.workers:
             worker.last, worker.samples, worker.start_result = None, 0, None
             if worker.is_dead:
-                self._launch(worker, job.opening(worker.number))
+                self._launch(worker, job.epoch_start(worker.number))
             else:
-                worker.start_epoch(job.opening(worker.number))
+                worker.start_epoch(job.epoch_start(worker.number))
 
-    def _launch(self, worker: WorkerProcess, start: object) -> None:
+    def _launch(self, worker: WorkerProcess, start: EpochStart) -> None:
         assert self._launcher is not None, "start() comes first"
         assert self._job_to_send is not None, "start() comes first"
         identity = WorkerIdentity(worker.number, len(self.workers), self._base_seed)
@@ -279,7 +279,7 @@ class Pool:
             worker.pending.popleft()
             self.done.append(Done(task.seq, error=error, rows=len(task.indices), task=task, worker=worker.number))
         else:
-            if task.fatal is None and getattr(self.job, "tolerant", False):
+            if task.fatal is None and self.job is not None and self.job.tolerant:
                 task.fatal = {}  # sample by sample from now on: the next death shows which one
             _logger.warning("%s; another worker builds its batches again", error)
         if worker.pending:
@@ -310,7 +310,7 @@ class Pool:
         assert self.job is not None, "there is a job while a batch is waited for"
         worker.is_changing = True
         last = None if worker.last is None else replace(worker.last, rng=worker.rng)
-        self._launch(worker, self.job.opening(worker.number, last, worker.samples))
+        self._launch(worker, self.job.epoch_start(worker.number, last, worker.samples))
         for task in list(worker.pending):
             self._send(worker, task)
         worker.is_changing = False

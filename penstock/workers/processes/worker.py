@@ -22,7 +22,7 @@ from penstock.errors import SampleError
 from penstock.sample import Batch
 from penstock.trace import STAGES, Trace
 from penstock.workers import info
-from penstock.workers.base import Build, Job, Task
+from penstock.workers.base import Build, EpochStart, Job, Task
 from penstock.workers.processes.captured_errors import CapturedError
 from penstock.workers.processes.messages import BatchBuilt, EpochStarted, StartEpoch
 from penstock.workers.processes.packing import pack_state
@@ -44,7 +44,7 @@ class WorkerIdentity:
     base_seed: int
 
 
-def run_worker(remote: RemoteEnd, identity: WorkerIdentity, job: Job, start: object) -> None:
+def run_worker(remote: RemoteEnd, identity: WorkerIdentity, job: Job, start: EpochStart) -> None:
     """Work until the connection is closed; the target of a worker process.
 
     Parameters
@@ -55,7 +55,7 @@ def run_worker(remote: RemoteEnd, identity: WorkerIdentity, job: Job, start: obj
         Which worker it is.
     job : Job
         The worker's own copy.
-    start : object
+    start : EpochStart
         How it starts its first epoch.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent raises KeyboardInterrupt, and ends its workers
@@ -77,23 +77,23 @@ class _Worker:
         self._status, self._memory, self._trace = connection.status, connection.memory, Trace()
         self._error: CapturedError | None = None
         self._rng = info.RngWatch()
-        job.move_in(self._memory, self._trace, self._status.watch)
+        job.attach(self._memory, self._trace, self._status.watch)
         collate.allocate_by(self._memory.allocate)
         seed = identity.base_seed + identity.worker
         info.become(
-            info.WorkerInfo(identity.worker, identity.num_workers, seed, getattr(job, "dataset", None)),
+            info.WorkerInfo(identity.worker, identity.num_workers, seed, job.dataset),
             identity.base_seed,
         )
         info.when_torch(_teach_torch)
 
-    def start_epoch(self, start: Any, *, first: bool) -> None:
+    def start_epoch(self, start: EpochStart, *, first: bool) -> None:
         """Start an epoch, and report it."""
         state, self._error = None, None
         try:
             if first:
                 self._job.start_worker(self._identity.worker)
-            state = pack_state(self._job.open(start))
-            if getattr(start, "rng", None) is not None:
+            state = pack_state(self._job.start_epoch(start))
+            if start.rng is not None:
                 info.restore_rng(start.rng)
         except StopWork:
             raise
@@ -136,7 +136,7 @@ class _Worker:
         self._status.end_batch()
 
     def _run(self, build: Build) -> None:
-        chunk = build.rows if getattr(build, "whole", False) else _CHUNK
+        chunk = build.rows if build.whole else _CHUNK
         for start in range(0, build.rows, max(chunk, 1)):
             stop = min(start + chunk, build.rows)
             self._status.first_row = start
@@ -157,7 +157,7 @@ class _Worker:
 
     def _send(self, task: Task, build: Build | None, captured: CapturedError | None, payload: object) -> None:
         rows, state = (build.rows, build.state) if build is not None else (0, None)
-        left_out = getattr(build, "left_out", ()) if captured is None else ()
+        left_out = build.left_out if build is not None and captured is None else ()
         rng, times = self._rng.changed() if task.snapshot else None, self._take_times()
         try:
             state = pack_state(state)

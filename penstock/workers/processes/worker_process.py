@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.errors import SampleError
 from penstock.sample import State
-from penstock.workers.base import Done, Job, Task, name_rows, name_samples
+from penstock.workers.base import Done, EpochStart, Job, Task, name_rows, name_samples
 from penstock.workers.processes.captured_errors import CapturedError
 from penstock.workers.processes.messages import BuildBatch, EpochStarted, StartEpoch
 from penstock.workers.processes.packing import unpack_state
@@ -83,7 +83,7 @@ class WorkerProcess:
         """What its process is doing, or was doing last."""
         return self.connection.status
 
-    def launch(self, launcher: Launcher, identity: WorkerIdentity, job: Job, start: object) -> None:
+    def launch(self, launcher: Launcher, identity: WorkerIdentity, job: Job, start: EpochStart) -> None:
         """Start a process; if that fails, no descriptor stays open."""
         if hasattr(self, "connection"):
             self.connection.close()
@@ -98,7 +98,7 @@ class WorkerProcess:
             connection.close_remote()
         self.start_result, self.is_launched, self.is_dead = None, True, False
 
-    def start_epoch(self, start: object) -> None:
+    def start_epoch(self, start: EpochStart) -> None:
         """Have it start another epoch."""
         self.connection.send(StartEpoch(start))
 
