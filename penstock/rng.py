@@ -22,17 +22,17 @@ from __future__ import annotations
 import contextvars
 import os
 import random
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.frameworks import imported_frameworks
 from penstock.sample import SampleKeys
 
 __all__ = [
@@ -267,17 +267,17 @@ def _seeded(seed: int, epoch: int, number: int, kind: int) -> Iterator[None]:
 
 @contextmanager
 def globals_put_back() -> Iterator[None]:
-    """Put the states of ``random``, ``numpy.random`` and torch's CPU generator back when the body has ended."""
-    torch = sys.modules.get("torch")
+    """Restore the states of ``random``, ``numpy.random`` and the frameworks' generators when the body has ended."""
     of_random, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is meant
-    of_torch = None if torch is None else torch.default_generator.get_state()
+    of_frameworks = [(framework, framework.rng_state()) for framework in imported_frameworks()]
     try:
         yield
     finally:
         random.setstate(of_random)
         np.random.set_state(of_numpy)  # noqa: NPY002  # as above
-        if torch is not None:
-            torch.default_generator.set_state(of_torch)
+        for framework, state in of_frameworks:
+            if state is not None:
+                framework.restore_rng(state)
 
 
 def _seed_globals(seed: int, epoch: int, number: int, kind: int, others: Sequence[Callable[[int], None]]) -> None:
@@ -285,14 +285,10 @@ def _seed_globals(seed: int, epoch: int, number: int, kind: int, others: Sequenc
     words = np.random.SeedSequence([*halves, kind]).generate_state(9 + 2 * len(others))
     random.seed(words[0:2].tobytes())
     np.random.seed(words[2:6])  # noqa: NPY002  # the global one is meant
-    torch: Any = sys.modules.get("torch")
-    if torch is not None:
-        torch.default_generator.manual_seed(int(words[6]) << 31 | int(words[7]) >> 1)
-    cv2: Any = sys.modules.get("cv2")
-    if cv2 is not None:
-        cv2.setRNGSeed(int(words[8]) >> 1)
-    for place, other in enumerate(others):
-        other(int(words[9 + 2 * place]) << 31 | int(words[10 + 2 * place]) >> 1)
+    for framework in imported_frameworks():
+        framework.seed(words[framework.seed_words])
+    for position, other in enumerate(others):
+        other(int(words[9 + 2 * position]) << 31 | int(words[10 + 2 * position]) >> 1)
 
 
 def next_keys() -> SampleKeys | None:

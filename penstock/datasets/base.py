@@ -18,11 +18,11 @@ generator depends on that order, so that reads may be grouped by ``load_samples`
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import PenstockError, SampleError
+from penstock.frameworks import stream_types
 from penstock.rng import sample_scope, seeds_globals
 
 if TYPE_CHECKING:
@@ -44,11 +44,13 @@ __all__ = [
     "fetch_one",
     "fingerprint_of",
     "get_each",
+    "has_prefetch",
     "is_iterable",
     "iter_samples",
     "loads_many",
     "located",
     "place_of",
+    "prefetch",
     "spec_of",
     "takes_many",
 ]
@@ -67,6 +69,10 @@ class Dataset(Generic[T_co]):
     (a generator): code that draws from global generators then runs in the order of indices, also where several datasets
     are concatenated. The call, and the first sample of an iterator, may take the loader's ``stall_timeout`` for each of
     the indices; each further sample of an iterator, for itself.
+
+    A subclass whose storage is slow may define ``prefetch(indices)``, which starts reading and returns at once. The
+    loader calls it with the indices of each batch as soon as they are known, in the process that builds the batch, and
+    from one thread while others build samples. An error is logged at debug level and ignored.
 
     A subclass may define ``fingerprint() -> str``, another one for other samples: a loader of another dataset then
     refuses the state.
@@ -134,6 +140,10 @@ class Wrapper:
         """What ``self[index]`` gives for each, in order; called where something inside loads many at once."""
         raise NotImplementedError(f"{type(self).__name__} must define iter_samples")
 
+    def prefetch(self, indices: Sequence[Any]) -> None:
+        """Call :func:`prefetch` for the datasets that it asks, with their own indices."""
+        raise NotImplementedError(f"{type(self).__name__} must define prefetch")
+
 
 @runtime_checkable
 class Filler(Protocol):
@@ -191,11 +201,8 @@ def combined_fingerprint(datasets: Iterable[Any], *more: bytes) -> str | None:
 
 
 def is_iterable(dataset: Any) -> bool:
-    """Whether ``dataset`` is a stream, ours or torch's (which is not imported to find out)."""
-    torch_data = sys.modules.get("torch.utils.data")
-    return isinstance(dataset, IterableDataset) or (
-        torch_data is not None and isinstance(dataset, torch_data.IterableDataset)
-    )
+    """Whether ``dataset`` is a stream: penstock's, or a framework's that is imported."""
+    return isinstance(dataset, (IterableDataset, *stream_types()))
 
 
 def loads_many(dataset: Any) -> bool:
@@ -214,6 +221,19 @@ def takes_many(dataset: Any) -> bool:
 
 def _has_load_samples(dataset: Any) -> bool:
     return isinstance(dataset, Dataset) and hasattr(dataset, "load_samples") and _is_last_word(dataset, "load_samples")
+
+
+def has_prefetch(dataset: Any) -> bool:
+    """Whether ``dataset``, or one inside of it, defines ``prefetch``."""
+    if isinstance(dataset, Wrapper):
+        return _is_last_word(dataset, "prefetch") and any(map(has_prefetch, dataset.wrapped_datasets()))
+    return isinstance(dataset, Dataset) and hasattr(dataset, "prefetch") and _is_last_word(dataset, "prefetch")
+
+
+def prefetch(dataset: Any, indices: Sequence[Any]) -> None:
+    """Have ``dataset`` look ahead to samples that are asked for soon, if it can."""
+    if has_prefetch(dataset):
+        dataset.prefetch(indices)
 
 
 def fetch(

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data._utils import collate as torch_collate
 
 from penstock import collate
-from penstock.workers.processes.packing import REDUCERS
+from penstock.frameworks import REDUCERS
 
 __all__ = ["install"]
 

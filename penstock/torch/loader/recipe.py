@@ -11,7 +11,7 @@ from torch.utils.data import DistributedSampler, RandomSampler, SequentialSample
 from torch.utils.data import Subset as TorchSubset
 from torch.utils.data._utils import worker as torch_worker
 
-from penstock.collate import TorchCollate, Untorched
+from penstock.collate import ArrayBatch, FrameworkCollate
 from penstock.datasets import Subset as OwnSubset
 from penstock.datasets.base import is_iterable, spec_of
 from penstock.loader.arguments import refuse_records
@@ -60,7 +60,7 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
     limit = loader.num_workers * (loader.prefetch_factor or 0) or 1
     collate = loader.collate_fn
     if by_default and capabilities.isolated:
-        collate = TorchCollate(batched=batched)  # a worker process need not import torch
+        collate = FrameworkCollate("torch", batched=batched)  # a worker process need not import torch
     pool = None
     if spec is not None:
         pool = memory.slots(limit + 2, pinning.create_slot_lock() if pins else None)
@@ -128,7 +128,7 @@ class _Deliver:
 
     def batch(self, batch: Batch) -> Batch:
         """A collated batch; one that was collated without torch becomes tensors."""
-        if isinstance(batch, Untorched):
+        if isinstance(batch, ArrayBatch):
             batch = default_convert(batch.batch)  # type: ignore[no-untyped-call]  # torch's is untyped
         return self._pin(batch)
 

@@ -15,16 +15,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.frameworks import REDUCERS
 from penstock.sample import Batch, State
 from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory
 from penstock.workers.processes.messages import BufferSpan
 
-__all__ = ["REDUCERS", "pack", "pack_state", "unpack", "unpack_state"]
+__all__ = ["pack", "pack_state", "unpack", "unpack_state"]
 
 _SMALL: Final = ALIGNMENT
-
-REDUCERS: dict[type, Callable[[Any], Any]] = {}
-"""Functions that reduce values of exactly a type, as ``__reduce__`` does; ``NotImplemented``: as pickle would."""
 
 
 class _Pickler(pickle.Pickler):

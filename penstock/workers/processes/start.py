@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import errno
 import functools
-import importlib
 import logging
 import multiprocessing
 import multiprocessing.forkserver
@@ -33,6 +32,7 @@ from types import FrameType
 from typing import Any, Final
 
 from penstock.errors import WorkerError
+from penstock.frameworks import FRAMEWORKS, array_types, imported_frameworks
 from penstock.workers.frames import current_frames
 
 __all__ = ["Launcher", "refusal"]
@@ -86,13 +86,13 @@ class Launcher:
         Whose processes are started.
     needs_main : bool
         Whether a process that starts afresh must import the main script.
-    needs_torch : bool
-        Whether it will import torch.
+    preload : tuple of str
+        Modules besides penstock's that it will import.
     """
 
     context: BaseContext
     needs_main: bool
-    needs_torch: bool = False
+    preload: tuple[str, ...] = ()
 
     @classmethod
     def choose(cls, context: BaseContext | None, job: Any) -> Launcher:
@@ -114,9 +114,10 @@ class Launcher:
             if _method(context) == "fork" and (names := _other_threads()):
                 context = _instead_of_fork(context, job, names)
         if _method(context) == "fork":
-            _import_once()
+            for framework in imported_frameworks():
+                framework.import_for_workers()  # once, not in each worker
             return cls(context, needs_main=True)
-        return cls(context, needs_main=_Probe.of(job).names_main, needs_torch=_needs_torch(job))
+        return cls(context, needs_main=_Probe.of(job).names_main, preload=_modules_of_frameworks(job))
 
     @property
     def forks(self) -> bool:
@@ -140,7 +141,7 @@ class Launcher:
             process.start()
             return
         if _method(self.context) == "forkserver":
-            _preload(args, with_torch=self.needs_torch)
+            _preload(args, self.preload)
         with _without_main():
             process.start()
 
@@ -183,26 +184,20 @@ def _culprit(value: Any, name: str, depth: int = 0) -> str:
     return name
 
 
-def _import_once() -> None:
-    """Import here what each forked worker would import by itself, where torch is there."""
-    if "torch" in sys.modules:
-        importlib.import_module("torch.multiprocessing")
-        importlib.import_module("penstock.torch.transport")
+def _modules_of_frameworks(job: Any) -> tuple[str, ...]:
+    """What the frameworks preload that a worker imports because of the class of the job's dataset."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(job.dataset).__mro__}
+    needed = (framework for framework in FRAMEWORKS.values() if not packages.isdisjoint(framework.packages))
+    return tuple(name for framework in needed for name in framework.preload)
 
 
-def _needs_torch(job: Any) -> bool:
-    """Whether the job's dataset is one of torch's classes: its module imports torch."""
-    kinds = type(getattr(job, "dataset", None)).__mro__
-    return any(kind.__module__.partition(".")[0] in {"torch", "torchvision"} for kind in kinds)
-
-
-def _preload(args: tuple[Any, ...], *, with_torch: bool) -> None:
+def _preload(args: tuple[Any, ...], more: tuple[str, ...]) -> None:
     """Have a fork server that is yet to be started import what workers need once, for all; no server is told twice."""
     server: Any = multiprocessing.forkserver._forkserver  # noqa: SLF001  # whether it is there
     if server._forkserver_pid is None and server._preload_modules == ["__main__"]:  # noqa: SLF001  # its default
         ours = {type(arg).__module__ for arg in args} | {__name__}
         modules = sorted(name for name in ours if name.startswith("penstock."))
-        server.set_forkserver_preload([*modules, "torch.utils.data"] if with_torch else modules)
+        server.set_forkserver_preload([*modules, *more])
 
 
 def _method(context: BaseContext) -> str:
@@ -318,15 +313,14 @@ class _Probe:
 
 
 class _Weigher(pickle.Pickler):
-    """A tensor is weighed, not copied: torch moves it into shared memory when it is sent."""
+    """Counts the arrays of frameworks without copying them: these move them to shared memory when they are sent."""
 
     def __init__(self, probe: _Probe, *args: Any, **kwargs: Any) -> None:
         super().__init__(probe, *args, **kwargs)
-        self._probe = probe
+        self._probe, self._array_types = probe, array_types()
 
-    def persistent_id(self, value: Any) -> Any:
-        torch = sys.modules.get("torch")
-        if torch is None or not isinstance(value, torch.Tensor):
+    def persistent_id(self, value: Any) -> int | None:
+        if not isinstance(value, self._array_types):
             return None
         self._probe._add(value.nbytes)  # noqa: SLF001  # its other half
         return id(value)

@@ -10,12 +10,12 @@ the kernel kills it, whatever it is doing.
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import signal
 import time
+from collections import deque
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from penstock import collate
 from penstock.errors import SampleError
@@ -76,15 +76,13 @@ class _Worker:
         self._connection, self._identity, self._job = connection, identity, job
         self._status, self._memory, self._trace = connection.status, connection.memory, Trace()
         self._error: CapturedError | None = None
-        self._rng = info.RngWatch()
+        self._rng = info.RngMonitor()
+        self._messages: deque[StartEpoch | Task] = deque()
         job.attach(self._memory, self._trace, self._status.watch)
         collate.allocate_by(self._memory.allocate)
         seed = identity.base_seed + identity.worker
-        info.become(
-            info.WorkerInfo(identity.worker, identity.num_workers, seed, job.dataset),
-            identity.base_seed,
-        )
-        info.when_torch(_teach_torch)
+        worker = info.WorkerInfo(identity.worker, identity.num_workers, seed, job.dataset)
+        info.start_as_worker(worker, identity.base_seed)
 
     def start_epoch(self, start: EpochStart, *, first: bool) -> None:
         """Start an epoch, and report it."""
@@ -99,19 +97,34 @@ class _Worker:
             raise
         except BaseException as error:  # noqa: BLE001  # sent to the parent, which raises it
             self._error = CapturedError.capture(error)
-        self._rng = info.RngWatch()
+        self._rng = info.RngMonitor()
         self._connection.send(EpochStarted(state, self._error))
 
     def handle_message(self) -> bool:
         """Do what the next message says; False if the connection is closed."""
-        message = self._connection.receive()
-        if message is None:
+        if not self._messages and not self._receive(wait=True):
             return False
+        if self._job.prefetches:
+            while self._receive(wait=False):
+                pass
+        message = self._messages.popleft()
         if isinstance(message, StartEpoch):
             self.start_epoch(message.start, first=False)
         else:
-            self._build(message.to_task())
+            self._build(message)
         return True
+
+    def _receive(self, *, wait: bool) -> bool:
+        """Queue one message, and have the job look ahead to its task; whether there was one."""
+        message = self._connection.receive(wait=wait)
+        if isinstance(message, StartEpoch):
+            self._messages.append(message)
+        elif message is not None:
+            task = message.to_task()
+            self._messages.append(task)
+            if self._job.prefetches:
+                self._job.prefetch(task)
+        return message is not None
 
     def _build(self, task: Task) -> None:
         self._status.begin_batch(task.seq)
@@ -183,8 +196,3 @@ def _unpicklable_sample(batch: Batch, task: Task) -> dict[str, object]:
             except BaseException:  # noqa: BLE001  # the caller has the reason
                 return {"index": getattr(index, "item", lambda index=index: index)(), "type": type(sample).__qualname__}
     return {"indices": ", ".join(map(str, indices[:16])) + (", ..." if len(indices) > 16 else "")}
-
-
-def _teach_torch(torch: Any) -> None:  # noqa: ARG001  # what waits for torch is given it
-    """Tensors are collated and sent through slots; asked for by name, since this layer knows no torch."""
-    importlib.import_module("penstock.torch.transport").install()
