@@ -42,6 +42,9 @@ class SerialBackend(Backend):
 
     def submit(self, task: Task) -> None:
         """See :class:`~penstock.workers.base.Backend`."""
+        assert self._job is not None, "start() comes first"
+        if self._job.prefetches:
+            self._job.prefetch(task)
         self._tasks.append(task)
 
     def result(self, timeout_s: float | None = None) -> Done | None:  # noqa: ARG002  # nothing to wait for

@@ -212,6 +212,8 @@ class _Shared:
 
     def submit(self, task: Task) -> None:
         assert self.job is not None, "start() comes first"
+        if self.job.prefetches:
+            self.job.prefetch(task)
         try:
             build = self.job.begin(task)
         except Exception as error:  # noqa: BLE001  # carried to the consumer, who raises it in its turn

@@ -12,11 +12,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from penstock.datasets.base import located
+from penstock.datasets.base import has_prefetch, located, prefetch
 from penstock.datasets.libraries import find_seeders
 from penstock.loader.faults import Rules
 from penstock.rng import batch_scope, seeding_globals
-from penstock.sample import Watch
+from penstock.sample import State, Watch
 from penstock.trace import Trace
 from penstock.workers.base import NOTHING, Done, EpochStart, Job, Task, name_rows
 
@@ -73,7 +73,7 @@ class LoaderJob(Job):
         self._deliver: Callable[[Any], Any] = deliver or _as_it_is
         self._epoch_starts = epoch_starts or {}
         self.watch: Watch | None = None
-        self.in_worker_process = False
+        self.in_worker_process = self.prefetches = False
         self._seeders: Sequence[Callable[[int], None]] | None = None
 
     @property
@@ -108,9 +108,18 @@ class LoaderJob(Job):
             return given
         return EpochStart(given.epoch, worker, given.samples + samples, last.state, rng=last.rng)
 
-    def start_epoch(self, start: EpochStart) -> Any:  # noqa: ARG002  # a stream's
+    def start_epoch(self, start: EpochStart) -> State:  # noqa: ARG002  # a stream's
         """See :class:`~penstock.workers.base.Job`."""
+        self.prefetches = has_prefetch(self.dataset)
         return None
+
+    def prefetch(self, task: Task) -> None:
+        """See :class:`~penstock.workers.base.Job`."""
+        indices = task.indices.tolist() if isinstance(task.indices, np.ndarray) else list(task.indices)
+        try:
+            prefetch(self.dataset, indices)
+        except Exception:  # whatever a dataset raises: building the batch raises it again, if it matters
+            _logger.debug("prefetch of batch %d failed", task.seq, exc_info=True)
 
     def deliver(self, batch: Any) -> Any:
         """See :class:`~penstock.workers.base.Job`."""

@@ -68,6 +68,7 @@ class SampleJob(LoaderJob):
 
     def start_epoch(self, start: EpochStart) -> Any:
         """See :class:`~penstock.workers.base.Job`."""
+        super().start_epoch(start)
         if self._stateful and start.state is not None and start.state["dataset"] is not None:
             self.dataset.load_state_dict(copy.deepcopy(start.state["dataset"]))
         return snapshot_before(self.dataset) if self._stateful else None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import socket
 import struct
 from collections import deque
@@ -87,7 +88,7 @@ class Channel:
             False: do not wait, even if the channel is blocking.
         """
         while (message := self._take_whole()) is None:
-            if self.ended or not self._read(0 if wait else socket.MSG_DONTWAIT):
+            if self.ended or not (wait or self._is_readable()) or not self._read():
                 return None
         return message
 
@@ -102,18 +103,21 @@ class Channel:
             for fd in self._fds.popleft():
                 os.close(fd)
 
-    def _read(self, flags: int) -> bool:
+    def _is_readable(self) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def _read(self) -> bool:
         """Read what is there; False if there is nothing yet, or no more."""
         try:
-            data, fds, received, _ = socket.recv_fds(self._socket, _READ, _FDS, flags)
+            data, fds, flags, _ = socket.recv_fds(self._socket, _READ, _FDS)
         except BlockingIOError:
             return False
         except OSError as error:
             self._end_on(error)
             return False
-        if (
-            fds or received & socket.MSG_CTRUNC
-        ):  # truncated by too many open files: an entry for this message all the same
+        if fds or flags & socket.MSG_CTRUNC:  # truncated by too many open files: an entry for this message all the same
             self._fds.append(list(fds))
         self.ended = self.ended or not data
         self._received += data
