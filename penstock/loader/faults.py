@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.datasets.base import place_of
+from penstock.datasets.base import location_of
 from penstock.errors import ArgumentError, PenstockError, SampleError
 from penstock.workers.base import END, NOTHING, Done
 
@@ -77,7 +77,7 @@ class LeftOut:
     @classmethod
     def of(cls, error: BaseException, epoch: int, batch: int, index: Any) -> LeftOut:
         """The record of a sample that could not be built because of ``error``."""
-        place = place_of(error)
+        place = location_of(error)
         store, key = place.get("store"), place.get("key")
         reason = error.message if isinstance(error, PenstockError) else str(error)
         return cls(

@@ -1,7 +1,7 @@
 """Worker backends: who executes tasks. One new backend is one new file and one line here.
 
 The line also enrols it in ``tests/conformance/test_workers.py``. Backends of a loader's ``workers=`` argument are
-named here and imported when asked for.
+named here and imported when they are used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The backend whose workers are processes: sends tasks, returns batches, and goes on when a worker dies.
+"""The backend whose workers are processes: sends tasks, returns batches, and replaces workers that die.
 
 ::
 
@@ -50,7 +50,7 @@ class ProcessBackend(Backend):
     restart_workers : bool
         Whether a worker that dies is replaced and its batches are built again; False: the batch it was at is an error.
     page_lock : PageLock, optional
-        Locks the memory that batches lie in, for a device's copies.
+        Page-locks the memory of batches, for a device's copies.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(isolated=True, shares_memory=False, pins_memory=True)

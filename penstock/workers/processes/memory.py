@@ -136,7 +136,7 @@ class _WorkerSlot:
 
 
 class _NoPool:
-    """The pool of a worker's leases, to which nothing goes back: the parent says when a slot is free."""
+    """The pool of a worker's leases; it does nothing, as the parent reports when a slot is free."""
 
     def _give_back(self, memory: NDArray[np.uint8]) -> None:
         pass

@@ -125,7 +125,7 @@ class BufferSpan(NamedTuple):
 
 @dataclass(slots=True)
 class SlotReport:
-    """What a worker says of its slots with a batch.
+    """Sent by a worker with a batch: the slots that it uses.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class SlotReport:
 
 @dataclass(slots=True)
 class SlotReturn:
-    """What the parent says of a worker's slots: ``freed`` may be used again, ``lost`` must not be."""
+    """Sent by the parent: slots that it no longer uses. ``freed`` may be used again, ``lost`` must not be."""
 
     freed: list[int]
     lost: list[int]

@@ -19,7 +19,7 @@ from penstock.workers.base import END, Done, EpochStart, Job, Task
 from penstock.workers.processes.messages import BatchBuilt, EpochStarted
 from penstock.workers.processes.packing import unpack_state
 from penstock.workers.processes.restarts import RestartLimits
-from penstock.workers.processes.start import Launcher, refusal
+from penstock.workers.processes.start import Launcher, describe_start_error
 from penstock.workers.processes.status import collect_stacks
 from penstock.workers.processes.termination import (
     SIGKILL_EXIT,
@@ -109,7 +109,7 @@ class Pool:
         try:
             worker.launch(self._launcher, identity, self._job_to_send, start)
         except OSError as error:
-            raise WorkerError(refusal(error), worker=worker.number) from error
+            raise WorkerError(describe_start_error(error), worker=worker.number) from error
 
     def submit(self, task: Task) -> None:
         """Send a task to its worker."""
@@ -191,7 +191,7 @@ class Pool:
                 worker.start_result = StartResult.from_message(message, worker.number)
             else:
                 self._accept(worker, message)
-        is_silent = self._received == before  # else the system need not be asked about it each time
+        is_silent = self._received == before  # else has_exited(), a system call, is not needed
         if not self.is_closed and (worker.connection.ended or (is_silent and has_exited(worker.process))):
             self._record_death(worker)
         worker.is_changing = False
@@ -352,7 +352,7 @@ class Pool:
     def describe_workers(self) -> str:
         """What each busy worker is doing, with its stack."""
         busy = [w for w in self.workers if not w.is_dead and (w.pending or w.start_result is None)]
-        # one that has exited is not asked: its pid may belong to another process
+        # without those that have exited: their pid may belong to another process
         running = [worker for worker in busy if not has_exited(worker.process)]
         stacks = collect_stacks([(worker.status, worker.process.pid or 0) for worker in running])
         found = {worker.number: stack for worker, stack in zip(running, stacks, strict=True)}

@@ -43,7 +43,7 @@ class SocketTransport:
     Parameters
     ----------
     page_lock : PageLock, optional
-        Locks the memory that batches lie in, for a device's copies.
+        Page-locks the memory of batches, for a device's copies.
     """
 
     def __init__(self, page_lock: PageLock | None = None) -> None:

@@ -37,7 +37,7 @@ class StartResult:
         """The result that a worker has sent; a state that cannot be unpickled is an error."""
         try:
             return cls(unpack_state(message.state), message.error)
-        except Exception as error:  # noqa: BLE001  # raised when the worker's start is asked for
+        except Exception as error:  # noqa: BLE001  # raised by wait_for_start()
             reason = f"the dataset's state cannot be unpickled: {type(error).__name__}: {error}"
             return cls(None, CapturedError.capture(SampleError(reason, worker=worker)))
 
