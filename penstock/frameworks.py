@@ -80,6 +80,10 @@ class Framework:
     def restore_rng(self, state: bytes) -> None:
         """Restore what :meth:`rng_state` gave."""
 
+    def num_ranks(self) -> int:
+        """Ranks of its process group; 1 without one."""
+        return 1
+
     def start_worker(self, worker: int, num_workers: int, seed: int, dataset: object) -> None:
         """Set up this process as a worker; see :class:`~penstock.workers.WorkerInfo`."""
 
@@ -128,6 +132,13 @@ class Torch(Framework):
         """Restore the CPU's generator."""
         torch = self.module
         torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+    def num_ranks(self) -> int:
+        """World size of ``torch.distributed``, if that is imported and initialized."""
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            return 1
+        return int(distributed.get_world_size())
 
     def start_worker(self, worker: int, num_workers: int, seed: int, dataset: object) -> None:
         """As torch sets up its own workers: one thread, the seed, ``torch.utils.data.get_worker_info()``."""
