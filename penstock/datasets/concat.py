@@ -17,12 +17,13 @@ from penstock.datasets.base import (
     is_iterable,
     iter_samples,
     loads_many,
+    prefetch,
     spec_of,
 )
 from penstock.errors import ArgumentError, SampleError
 from penstock.sample import SampleKeys, Tree, Watch
 
-__all__ = ["ConcatDataset", "iter_concatenated"]
+__all__ = ["ConcatDataset", "iter_concatenated", "prefetch_concatenated"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -73,6 +74,10 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         """Samples of the inner datasets, in the order of ``indices``."""
         return iter_concatenated(self, self.datasets.__getitem__, self.cumulative_sizes, indices, keys, watch)
 
+    def prefetch(self, indices: Sequence[int]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        prefetch_concatenated(self.datasets, self.cumulative_sizes, indices)
+
     def fingerprint(self) -> str | None:
         """Of the datasets that have one, in order."""
         return combined_fingerprint(self.datasets)
@@ -97,6 +102,16 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         for child in first.values():
             mine = np.flatnonzero(children == child)
             self.datasets[child].fill(inner[mine], out, keys[mine], mine if rows is None else rows[mine])
+
+
+def prefetch_concatenated(datasets: Sequence[Any], sizes: Sequence[int], indices: Sequence[int]) -> None:
+    """Call ``prefetch`` of each dataset that holds some of ``indices``, with its own; ``sizes`` are cumulative."""
+    inner: dict[int, list[int]] = {}
+    for index in indices:
+        child, at = _place(sizes, index + sizes[-1] if index < 0 else index)
+        inner.setdefault(child, []).append(at)
+    for child, positions in inner.items():
+        prefetch(datasets[child], positions)
 
 
 def iter_concatenated(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, spec_of
+from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, prefetch, spec_of
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree, Watch
 
@@ -65,6 +65,11 @@ class StackDataset(Dataset[Any], Wrapper):
         """Sample after sample, each of all inner datasets, under the same keys."""
         columns = [iter_samples(child, indices, keys, watch) for child in self.wrapped_datasets()]
         return map(self._stacked, zip(*columns, strict=True))
+
+    def prefetch(self, indices: Sequence[int]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        for child in self.wrapped_datasets():
+            prefetch(child, indices)
 
     def fingerprint(self) -> str | None:
         """Of the datasets that have one, in order."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, spec_of
+from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, prefetch, spec_of
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree, Watch
 from penstock.samplers.base import checked_seed
@@ -56,6 +56,10 @@ class Subset(Dataset[T_co], Wrapper):
     def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
         """Samples of the inner dataset, under the same keys."""
         return iter_samples(self.dataset, [self.indices[i] for i in indices], keys, watch)
+
+    def prefetch(self, indices: Sequence[Any]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        prefetch(self.dataset, [self.indices[i] for i in indices])
 
     def fingerprint(self) -> str | None:
         """Of the inner dataset and the indices; None where those are no ints."""

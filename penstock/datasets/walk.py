@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.datasets.user_code import is_user_code, unwrap_function
+from penstock.frameworks import array_types
 from penstock.stores.base import Store
 
 __all__ = ["ATOMS", "SAMPLED", "Graph", "Place", "sampled", "walk"]
@@ -207,8 +208,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 
 def _is_tensor(kind: type) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and issubclass(kind, torch.Tensor)
+    return issubclass(kind, array_types())
 
 
 def _is_frame(value: Any) -> bool:

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from torch.utils import data
 
 from penstock import datasets
-from penstock.datasets.base import Wrapper, fetch, fingerprint_of, iter_samples, spec_of
-from penstock.datasets.concat import iter_concatenated
+from penstock.datasets.base import Wrapper, fetch, fingerprint_of, iter_samples, prefetch, spec_of
+from penstock.datasets.concat import iter_concatenated, prefetch_concatenated
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree, Watch
 
@@ -111,6 +111,10 @@ class Subset(_Filling, Wrapper, data.Subset[T_co]):
         """As torch's ``__getitem__`` asks."""
         return iter_samples(native(self.dataset), [self.indices[index] for index in indices], keys, watch)
 
+    def prefetch(self, indices: Sequence[Any]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        prefetch(native(self.dataset), [self.indices[index] for index in indices])
+
 
 class ConcatDataset(_Filling, Wrapper, data.ConcatDataset[T_co]):
     """``torch.utils.data.ConcatDataset``, which fills if all of ``datasets`` do, with one spec.
@@ -140,6 +144,10 @@ class ConcatDataset(_Filling, Wrapper, data.ConcatDataset[T_co]):
     def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
         """As torch's ``__getitem__`` asks."""
         return iter_concatenated(self, lambda i: native(self.datasets[i]), self.cumulative_sizes, indices, keys, watch)
+
+    def prefetch(self, indices: Sequence[Any]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        prefetch_concatenated(self.wrapped_datasets(), self.cumulative_sizes, indices)
 
 
 class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
@@ -187,6 +195,11 @@ class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
         """As torch's ``__getitem__`` asks: one sample after the other, each of all datasets."""
         columns = [iter_samples(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
         return map(self._stacked, zip(*columns, strict=True))
+
+    def prefetch(self, indices: Sequence[Any]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        for inner in self.wrapped_datasets():
+            prefetch(inner, indices)
 
 
 class TensorDataset(_Filling, data.TensorDataset):

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Filler, IndexBatch, located
+from penstock.datasets.base import Filler, IndexBatch, add_location
 from penstock.loader.faults import LeftOut, Rules
-from penstock.loader.jobs.base import Job, note_length, place
-from penstock.loader.jobs.singly import Singly
+from penstock.loader.jobs.base import LoaderJob, chunk_location, note_length
+from penstock.loader.jobs.single_rows import SingleRowBuilder
 from penstock.loader.memory import lease
 from penstock.sample import SampleKeys, Tree, Watch, tree_map
 from penstock.slots import Layout, SlotPool
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Task
+from penstock.workers.base import NOTHING, Build, Task
 
 __all__ = ["FillJob"]
 
 
-class FillJob(Job):
+class FillJob(LoaderJob):
     """Batches that a dataset fills by itself.
 
     Parameters
@@ -55,9 +55,9 @@ class FillJob(Job):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "pool": None}
 
-    def move_in(self, memory: Any, trace: Trace, watch: Watch) -> None:
+    def attach(self, memory: Any, trace: Trace, watch: Watch) -> None:
         """See :class:`~penstock.workers.base.Job`."""
-        super().move_in(memory, trace, watch)
+        super().attach(memory, trace, watch)
         self.pool = memory
 
     def begin(self, task: Task) -> _FillBuild:
@@ -65,7 +65,7 @@ class FillJob(Job):
         return _FillBuild(self, task)
 
 
-class _FillBuild:
+class _FillBuild(Build):
     __slots__ = ("_arrays", "_job", "_rows", "_singly", "_task", "rows", "seq", "state")
 
     def __init__(self, job: FillJob, task: Task) -> None:
@@ -77,7 +77,7 @@ class _FillBuild:
         if self.rows > layout.rows:
             layout, self._rows = layout.resized(self.rows), np.arange(self.rows, dtype=np.int64)
         self._arrays: Tree = layout.arrays(lease(job.pool, layout), self.rows)
-        self._singly = Singly(job, task, self._fill_one) if job.tolerant else None
+        self._singly = SingleRowBuilder(job, task, self._fill_one) if job.tolerant else None
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -108,7 +108,7 @@ class _FillBuild:
         except BaseException as error:  # noqa: BLE001  # raised again, with its place
             if isinstance(error, IndexError):
                 note_length(error, job.dataset)
-            raise located(error, **place(error, task, start, stop))  # noqa: B904  # the same object, or one that is chained
+            raise add_location(error, **chunk_location(error, task, start, stop))  # noqa: B904  # the same object, or one that is chained
 
     def _fill_one(self, row: int, index: Any) -> None:
         self._fill(np.array([index], np.int64), row, row + 1)
