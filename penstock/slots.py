@@ -19,6 +19,7 @@ during a fork is not used again, since the child may hold its batch.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import sys
@@ -30,15 +31,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import ArraySpec, Tree, tree_leaves, tree_map
+from penstock.ragged import RaggedRows, RaggedSpec
+from penstock.sample import Array, ArraySpec, Tree, tree_leaves, tree_map
 
-__all__ = ["Layout", "Lease", "PageLock", "Quarantine", "SlotPool"]
+__all__ = ["BatchLayout", "Lease", "PageLock", "Quarantine", "SlotPool", "SpareMemory"]
 
 _ALIGNMENT = 4096
 """Every array begins on a page: whole pages can be page-locked, and no two fields share a cache line."""
+
+_CACHE_LINE: Final = 64
 
 _LATER_DEATHS: Final = 2
 """How many more leases die before a page-locked slot is used again; see :class:`Quarantine`."""
@@ -209,46 +213,99 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Extent:
     start: int
     row_nbytes: int
     spec: ArraySpec
 
 
-class Layout:
+class BatchLayout:
     """Where the arrays of a batch of ``rows`` samples lie in a slot.
+
+    Arrays of fixed shape come first, each from a page on. Behind them lies spare memory for ragged arrays, whose size
+    is known when the batch is filled.
 
     Parameters
     ----------
-    spec : tree of ArraySpec
-        One sample.
+    spec : tree of ArraySpec or RaggedSpec
+        Of one sample.
     rows : int
         Samples of a full batch.
+
+    Attributes
+    ----------
+    nbytes : int
+        Of the arrays of fixed shape.
+    is_ragged : bool
+        Whether the spec has ragged leaves.
+
+    Raises
+    ------
+    ArgumentError
+        If a dtype holds Python objects.
     """
 
     def __init__(self, spec: Tree, rows: int) -> None:
         self.rows, self.spec = rows, spec
         self.nbytes = 0
-        for leaf in tree_leaves(spec):
+        leaves = tree_leaves(spec)
+        for leaf in leaves:
             if leaf.dtype.hasobject:
-                raise ArgumentError(f"a slot holds plain numbers, not dtype {leaf.dtype}")
-        self._places = tree_map(self._reserve, spec)
+                raise ArgumentError(f"dtype must be a plain number, got {leaf.dtype}, because a slot holds no objects")
+        self.is_ragged = any(isinstance(leaf, RaggedSpec) for leaf in leaves)
+        self._extents: Tree = tree_map(self._reserve, spec)
 
-    def _reserve(self, spec: ArraySpec) -> _Place:
+    def _reserve(self, spec: ArraySpec | RaggedSpec) -> _Extent | RaggedSpec:
+        if isinstance(spec, RaggedSpec):
+            return spec
         start = self.nbytes
         self.nbytes += -(-spec.nbytes * self.rows // _ALIGNMENT) * _ALIGNMENT
-        return _Place(start, spec.nbytes, spec)
+        return _Extent(start, spec.nbytes, spec)
 
-    def resized(self, rows: int) -> Layout:
-        """The same for batches of ``rows`` samples."""
-        return Layout(self.spec, rows)
+    def resized(self, rows: int) -> BatchLayout:
+        """The layout of batches of ``rows`` samples."""
+        return BatchLayout(self.spec, rows)
 
     def arrays(self, lease: Lease, rows: int | None = None) -> Tree:
-        """The batch's arrays as views of ``lease``, of ``rows`` samples (all by default); content is arbitrary."""
+        """What a dataset fills, in the spec's structure, for ``rows`` samples (all by default).
+
+        Views of ``lease`` with arbitrary content; a :class:`~penstock.ragged.RaggedRows` for each ragged leaf.
+        """
         memory, count = lease.bytes(), self.rows if rows is None else rows
 
-        def carve(place: _Place) -> NDArray[Any]:
-            part = memory[place.start : place.start + place.row_nbytes * count]
-            return part.view(place.spec.dtype).reshape(count, *place.spec.shape)
+        def view(extent: _Extent | RaggedSpec) -> Array | RaggedRows:
+            if isinstance(extent, RaggedSpec):
+                return RaggedRows(extent, count)
+            part = memory[extent.start : extent.start + extent.row_nbytes * count]
+            return part.view(extent.spec.dtype).reshape(count, *extent.spec.shape)
 
-        return tree_map(carve, self._places)
+        return tree_map(view, self._extents)
+
+
+class SpareMemory:
+    """The end of a slot, from which ragged arrays are allocated; what does not fit is allocated elsewhere.
+
+    Parameters
+    ----------
+    memory : ndarray of uint8
+        The bytes of the slot behind the arrays of fixed shape.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes that were asked for, whether they fitted or not.
+    """
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self._memory = memory
+        self.nbytes = 0
+
+    def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """An array with arbitrary content; it begins at a multiple of 64 bytes."""
+        wanted = np.dtype(dtype)
+        start = self.nbytes
+        end = start + math.prod(shape) * wanted.itemsize
+        self.nbytes = -(-end // _CACHE_LINE) * _CACHE_LINE
+        if end > self._memory.nbytes:
+            return np.empty(shape, wanted)
+        return self._memory[start:end].view(wanted).reshape(shape)

@@ -140,7 +140,10 @@ class Filler(Protocol):
     """A dataset that writes samples into the rows of a batch, in place of returning them."""
 
     def spec(self) -> Tree | None:
-        """Tree of :class:`~penstock.sample.ArraySpec` of one sample; None if samples have no fixed shape."""
+        """Tree of :class:`~penstock.sample.ArraySpec` of one sample; None if samples have no fixed shape.
+
+        An array whose first length varies has a :class:`~penstock.ragged.RaggedSpec`.
+        """
         ...
 
     def fill(
@@ -148,6 +151,7 @@ class Filler(Protocol):
     ) -> None:
         """Write sample ``indices[j]`` into row ``rows[j]`` (``j`` if None) of each array of ``out``.
 
+        Rows of an array whose first length varies go to :meth:`penstock.ragged.RaggedRows.write`, which takes lengths.
         Thread-safe. ``keys.indices[j]`` is the index that the sampler drew for it: a wrapper translates ``indices`` and
         passes ``keys`` on.
         """

@@ -19,6 +19,7 @@ from penstock.datasets.base import (
     loads_many,
     spec_of,
 )
+from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError, SampleError
 from penstock.sample import SampleKeys, Tree, Watch
 
@@ -80,6 +81,11 @@ class ConcatDataset(Dataset[T_co], Wrapper):
     def spec(self) -> Tree | None:
         """The spec that all datasets share; None if they differ."""
         first, *others = [spec_of(dataset) for dataset in self.datasets]
+        return first if all(other == first for other in others) else None
+
+    def ragged_forms(self) -> Tree | None:
+        """The forms that all datasets share; None if they differ."""
+        first, *others = [ragged_forms(dataset) for dataset in self.datasets]
         return first if all(other == first for other in others) else None
 
     def fill(

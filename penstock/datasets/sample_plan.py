@@ -11,23 +11,27 @@ threads. Nothing here reads a store's images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.converting import ImageTransform, as_image_transform, as_pipeline
+from penstock.datasets.ragged_fields import choose_forms, ragged_array, ragged_spec
+from penstock.datasets.record_arrays import record_array
 from penstock.datasets.selection import Selection
 from penstock.errors import ArgumentError, SampleError
+from penstock.ragged import RaggedRows, RaggedSpec
 from penstock.rng import globals_put_back
-from penstock.sample import KINDS, ArraySpec, Record, Tree
+from penstock.sample import KINDS, Array, ArraySpec, Record, Tree
 from penstock.stores.base import Store
 
 if TYPE_CHECKING:
-    from penstock.transforms.program import Program
+    from penstock.transforms.followers import Step
+    from penstock.transforms.program import Failure, Program
 
-__all__ = ["SamplePlan"]
+__all__ = ["SamplePlan", "fill_arrays"]
 
 _NUMBERS: Final = {"label": np.dtype(np.int64), "int": np.dtype(np.int64), "float": np.dtype(np.float64)}
 """Kinds whose column is copied row by row, and the dtype that collation would give them."""
@@ -43,14 +47,14 @@ class SamplePlan:
     ----------
     store : Store
         Whose records.
-    fields, transform, target_transform, kinds
+    fields, transform, target_transform, kinds, ragged
         As :class:`~penstock.datasets.StoreDataset` is given them.
 
     Attributes
     ----------
     selection : Selection
         Fields, names and kinds.
-    spec : tree of ArraySpec, or None
+    spec : tree of ArraySpec or RaggedSpec, or None
         Of one sample; None: samples have no fixed shape, and are built one by one.
     reason : str
         Why there is no spec; empty if there is one.
@@ -61,7 +65,11 @@ class SamplePlan:
     columns : dict
         By name, numbers of all records.
     arrays : dict
-        By name, fields of small arrays, which are copied from records.
+        By name, fields of small arrays, which are copied from records, or moved with the image.
+    forms : dict
+        By name, the form in which a batch holds a field of varying length.
+    moved : dict
+        By name, kinds of the arrays that follow the image; known if there is a spec.
     numbers : list
         Names of the record's own number.
     target : object, or None
@@ -75,9 +83,12 @@ class SamplePlan:
         transform: Any,
         target_transform: Callable[[Any], Any] | None,
         kinds: Mapping[str, str | None] | None,
+        ragged: str | Mapping[str, str] | None = None,
     ) -> None:
-        self.transform, self.target_transform = transform, target_transform
+        self.transform, self.target_transform, self.ragged = transform, target_transform, ragged
         self.selection = Selection(store, fields)
+        self.forms = choose_forms(self.selection.stored, self.selection.names, ragged)
+        self._url = store.url
         self._pipeline = as_pipeline(transform)
         self._images: ImageTransform | None = None if self._pipeline is not None else as_image_transform(transform)
         self.target = self._find_target()
@@ -91,6 +102,7 @@ class SamplePlan:
         self.image_field = ""
         self.columns: dict[Any, NDArray[Any]] = {}
         self.arrays: dict[Any, str] = {}
+        self.moved: dict[Any, str] = {}
         self.numbers: list[Any] = []
         self._target_type: type | None = None
         self._plan_filling(store)
@@ -99,6 +111,8 @@ class SamplePlan:
         """The sample of a record, under the current sample's key."""
         selection = self.selection
         transforms_images = self._pipeline is not None or self._images is not None
+        for name in self.forms:
+            ragged_array(record, selection.names[name], selection.stored[name], self._url)
         values = selection.values(record, views=transforms_images)
         if self.target is not None:
             values[self.target] = self.target_transform(values[self.target])  # type: ignore[misc]  # there, with a target
@@ -110,6 +124,25 @@ class SamplePlan:
         if self._pipeline is not None:
             return self._pipeline(sample, kinds=self._kinds)
         return sample if self._images is not None or self.transform is None else self.transform(sample)
+
+    def array(self, name: Any, record: Record, steps: Sequence[Step]) -> Array:
+        """A small array of a record for a row of a batch; moved by ``steps``, if it follows the image."""
+        selection, field = self.selection, self.arrays[name]
+        if name in self.forms:
+            array = ragged_array(record, field, selection.stored[name], self._url)
+        else:
+            array = record_array(record, field, selection.arrays[name], self._url)
+        if name not in self.moved:
+            return array
+        from penstock.transforms.followers import move  # there, with the pipeline
+
+        return move(self.moved[name], array, steps)
+
+    def ragged_forms(self) -> Tree | None:
+        """The form of each ragged field in the sample's structure, None for other fields; None if there are none."""
+        if not self.forms:
+            return None
+        return self.selection.shaped({name: self.forms.get(name) for name in self.selection.names})
 
     def filled_target(self, label: Any) -> Any:
         """A label for a row: transformed, and of the type that the first one had."""
@@ -201,8 +234,9 @@ class SamplePlan:
         if not transforms_images and self.transform is not None:
             self.reason = f"its transform, {self.transform!r}, is called with whole samples"
             return
-        leaves: dict[Any, ArraySpec] = {}
+        leaves: dict[Any, ArraySpec | RaggedSpec] = {}
         for name, field in selection.names.items():
+            spec: ArraySpec | RaggedSpec | None
             if selection.kind_of[name] == "image" and transforms_images:
                 spec = self._plan_image(name, field)
             else:
@@ -218,7 +252,7 @@ class SamplePlan:
             return
         self.spec = selection.shaped(leaves)
 
-    def _plan_value(self, store: Store, name: Any, field: str) -> ArraySpec | None:
+    def _plan_value(self, store: Store, name: Any, field: str) -> ArraySpec | RaggedSpec | None:
         kind = self.selection.stored[name]
         if self.selection.is_number(name):
             self.numbers.append(name)
@@ -226,12 +260,24 @@ class SamplePlan:
         if kind in _NUMBERS:
             self.columns[name] = store.column(field)
             return ArraySpec((), _NUMBERS[kind]) if name != self.target else self._plan_target(name)
-        if name in self.selection.arrays:
-            self.arrays[name] = field
-            return self.selection.arrays[name]
+        if name in self.selection.arrays or name in self.forms:
+            return self._plan_array(name, field)
         if kind == "image":
             self.reason = "it has no transform, and its images stay encoded"
         return None
+
+    def _plan_array(self, name: Any, field: str) -> ArraySpec | RaggedSpec | None:
+        self.arrays[name] = field
+        kind = self.selection.kind_of[name]
+        if kind in {"boxes", "keypoints", "mask"} and self._pipeline is not None and self._pipeline.ops:
+            if kind == "mask":
+                self.reason = f"the field {field!r} is a mask, which follows the image sample by sample"
+                return None
+            self.moved[name] = kind
+        if name in self.forms:
+            return ragged_spec(self.selection.stored[name], self.forms[name], moved=name in self.moved)
+        spec = self.selection.arrays[name]
+        return ArraySpec(spec.shape, np.dtype(np.float32)) if name in self.moved else spec
 
     def _plan_image(self, name: Any, field: str) -> ArraySpec | None:
         self.image, self.image_field = name, field
@@ -247,7 +293,7 @@ class SamplePlan:
             self.reason = "its target_transform, and a callable of its pipeline, may draw from one generator"
             return None
         self.reason = "its pipeline transforms more than one image, or does not end in images of one shape and dtype"
-        self.program = self._pipeline.compile(self._kinds)
+        self.program = self._pipeline.compile(self._kinds, followers=bool(self.forms))
         return self.program.spec()
 
     def _plan_target(self, name: Any) -> ArraySpec | None:
@@ -264,3 +310,50 @@ class SamplePlan:
             return None
         found = _TARGETS.get(self._target_type)
         return None if found is None else ArraySpec((), found)
+
+
+def fill_arrays(
+    plan: SamplePlan,
+    name: Any,
+    out: Array | RaggedRows,
+    records: Sequence[Record],
+    rows: NDArray[np.int64],
+    steps: Sequence[Sequence[Step]],
+    failures: list[Failure],
+) -> None:
+    """Write a small array of each record to its row of a batch.
+
+    Parameters
+    ----------
+    plan : SamplePlan
+        With this name in :attr:`~SamplePlan.arrays`.
+    name : object
+        Of the array in the sample.
+    out : ndarray or RaggedRows
+        The batch.
+    records : sequence of Record
+        The records.
+    rows : ndarray of int64
+        Where each of them goes.
+    steps : sequence of sequence of Step
+        What moved each image; empty where nothing follows.
+    failures : list of Failure
+        Records that have failed, which are left out; those that fail here are added.
+    """
+    failed = {failure.position for failure in failures}
+    arrays: list[Array] = []
+    for position, record in enumerate(records):
+        if position in failed:
+            continue
+        try:
+            array = plan.array(name, record, steps[position] if steps else ())
+            if isinstance(out, RaggedRows):
+                arrays.append(array)
+            else:
+                out[rows[position]] = array
+        except Exception as error:  # noqa: BLE001  # raised by the caller: the first one of all fields
+            from penstock.transforms.program import Failure
+
+            failures.append(Failure(position, error))
+    if isinstance(out, RaggedRows) and arrays and not failures:
+        out.write(rows, np.concatenate(arrays), np.array([len(array) for array in arrays], np.int64))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, spec_of
+from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree, Watch
 
@@ -74,6 +75,11 @@ class StackDataset(Dataset[Any], Wrapper):
         """A tuple or dict of the datasets' specs; None if one of them does not fill."""
         specs = [spec_of(child) for child in self.wrapped_datasets()]
         return None if any(spec is None for spec in specs) else self._stacked(specs)
+
+    def ragged_forms(self) -> Tree | None:
+        """A tuple or dict of the datasets' forms; None if none of them has any."""
+        forms = [ragged_forms(child) for child in self.wrapped_datasets()]
+        return None if all(form is None for form in forms) else self._stacked(forms)
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None

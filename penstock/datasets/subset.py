@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, spec_of
+from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree, Watch
 from penstock.samplers.base import checked_seed
@@ -66,6 +67,10 @@ class Subset(Dataset[T_co], Wrapper):
     def spec(self) -> Tree | None:
         """The inner dataset's."""
         return None if self._indices is None else spec_of(self.dataset)
+
+    def ragged_forms(self) -> Tree | None:
+        """The inner dataset's."""
+        return ragged_forms(self.dataset)
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils import collate as torch_collate
 
 from penstock.collate import default_convert as default_structure
-from penstock.sample import Tree, tree_map
+from penstock.ragged import Ragged
+from penstock.sample import Array, Tree, tree_map
 
 __all__ = ["as_batch", "as_tensors", "default_collate", "default_convert", "has_own_functions"]
 
@@ -21,7 +21,8 @@ def as_tensors(arrays: Tree) -> Tree:
     Parameters
     ----------
     arrays : tree of ndarray
-        Of a dtype and byte order that torch has (float16 and bool are); others raise ``TypeError``.
+        Of a dtype and byte order that torch has (float16 and bool are); others raise ``TypeError``. A
+        :class:`~penstock.Ragged` counts as its arrays; tensors stay.
 
     Returns
     -------
@@ -49,5 +50,9 @@ _KNOWN: Final = frozenset({torch_collate.__name__, "penstock.torch.transport"})
 """Modules of functions that collate as torch does: its own, and in worker processes ours."""
 
 
-def _as_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+def _as_tensor(array: Array | Ragged | torch.Tensor) -> torch.Tensor | Ragged:
+    if isinstance(array, torch.Tensor):
+        return array
+    if isinstance(array, Ragged):
+        return Ragged(_as_tensor(array.values), _as_tensor(array.offsets))
     return torch.from_numpy(array)

@@ -25,6 +25,7 @@ from torch.utils import data
 from penstock import datasets
 from penstock.datasets.base import Wrapper, fetch, fingerprint_of, iter_samples, spec_of
 from penstock.datasets.concat import iter_concatenated
+from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys, Tree, Watch
 
@@ -59,6 +60,11 @@ class _Filling:
         if twin is None:  # in another process, where nobody asked for the spec
             twin = self._twin = self._make_twin()
         twin.fill(indices, out, keys, rows)
+
+    def ragged_forms(self) -> Tree | None:
+        """What batches hold of fields whose length varies; None where no field's does."""
+        twin = self._make_twin()
+        return None if twin is None else ragged_forms(twin)
 
     def fingerprint(self) -> str | None:
         """What tells this dataset from others of its length; None where nothing inside does."""
@@ -95,6 +101,10 @@ class Subset(_Filling, Wrapper, data.Subset[T_co]):
     def spec(self) -> Tree | None:
         """The inner dataset's; where it has none, positions are not looked at."""
         return None if spec_of(native(self.dataset)) is None else super().spec()
+
+    def ragged_forms(self) -> Tree | None:
+        """The inner dataset's."""
+        return ragged_forms(native(self.dataset))
 
     def wrapped_datasets(self) -> list[Any]:
         """The dataset that this is a part of."""

@@ -10,13 +10,16 @@ import numpy as np
 from penstock.rng import sample_scope
 from penstock.sample import SampleKeys
 from penstock.transforms.base import Op, Params
+from penstock.transforms.followers import Step
 from penstock.transforms.inputs import as_pixels, first_on_pixels, refuse_layout
 
 __all__ = ["apply_to_image", "draw_one", "image_size"]
 
 
-def apply_to_image(ops: Sequence[Op], image: Any, keys: SampleKeys, first: int = 0) -> Any:
-    """Apply ``ops[first:]`` to one image, each with its position as its stream."""
+def apply_to_image(
+    ops: Sequence[Op], image: Any, keys: SampleKeys, first: int = 0, steps: list[Step] | None = None
+) -> Any:
+    """Apply ``ops[first:]`` to one image, each with its position as its stream; append them to ``steps``, if given."""
     entry = first_on_pixels(ops) if first == 0 else None
     with sample_scope(keys.seed, keys.epoch, int(keys.indices[0])):
         for stream in range(first, len(ops)):
@@ -25,7 +28,11 @@ def apply_to_image(ops: Sequence[Op], image: Any, keys: SampleKeys, first: int =
                 image = as_pixels(image, op)
             if stream == entry:
                 refuse_layout(image, op)
-            image = op.native(image, draw_one(op, keys, image_size(image), stream))
+            size = image_size(image)
+            params = draw_one(op, keys, size, stream)
+            image = op.native(image, params)
+            if steps is not None:
+                steps.append(Step(op, params, size))
     return image
 
 

@@ -22,6 +22,7 @@ from penstock import _native
 from penstock.sample import SampleKeys
 from penstock.transforms import fallback, markers
 from penstock.transforms.decode import as_bytes, fill_sizes
+from penstock.transforms.followers import Step
 
 __all__ = ["Chunk", "Indexed"]
 
@@ -63,18 +64,28 @@ class Chunk:
         Widths and heights; (0, 0) where the caller does not know.
     indexed : Indexed, optional
         The images' decode indices.
+    steps : sequence of list of Step, optional
+        For each image, a list to which the ops that move it are appended.
     """
 
     images: Sequence[Any]
     keys: SampleKeys
     sizes: NDArray[np.int32] | None
     indexed: Indexed | None = None
+    steps: Sequence[list[Step]] | None = None
 
     def one(self, i: int) -> Chunk:
         """Image ``i`` alone, without its index."""
         return Chunk(
-            self.images[i : i + 1], self.keys[i : i + 1], None if self.sizes is None else self.sizes[i : i + 1]
+            self.images[i : i + 1],
+            self.keys[i : i + 1],
+            None if self.sizes is None else self.sizes[i : i + 1],
+            steps=None if self.steps is None else self.steps[i : i + 1],
         )
+
+    def steps_of(self, i: int) -> list[Step] | None:
+        """Where the ops of image ``i`` are noted, if they are."""
+        return None if self.steps is None else self.steps[i]
 
     @property
     def known_sizes(self) -> NDArray[np.int32]:

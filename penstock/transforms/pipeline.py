@@ -117,15 +117,18 @@ class Pipeline:
         with sample_scope(keys.seed, keys.epoch, int(keys.indices[0])):
             return self._apply(sample, kinds, keys)
 
-    def compile(self, kinds: Tree) -> Program:
+    def compile(self, kinds: Tree, *, followers: bool = False) -> Program:
         """The program that fills rows of a batch with this pipeline's image.
 
         Parameters
         ----------
         kinds : tree of str
             Of the dataset's sample: a mapping of field names to kinds, or any tree of kinds.
+        followers : bool
+            Whether the caller moves boxes, keypoints and masks itself, by the ``steps`` of
+            :meth:`~penstock.transforms.program.Program.fill`.
         """
-        return Program(self.ops, tuple(tree_leaves(kinds)))
+        return Program(self.ops, tuple(tree_leaves(kinds)), followers=followers)
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
         """What is known of the image behind the last op, given what is known before the first."""

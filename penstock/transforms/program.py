@@ -26,16 +26,16 @@ from penstock import _native, trace
 from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError, SampleError
 from penstock.sample import ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image
-from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Sizes
+from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Params, Sizes
 from penstock.transforms.chunk import Chunk, Indexed
 from penstock.transforms.closing import Closing
 from penstock.transforms.decode import Decode, as_bytes, decode_refused
+from penstock.transforms.followers import FOLLOWERS, Step
 from penstock.transforms.geometry import Geometry
 from penstock.transforms.targets import collatable
 
 __all__ = ["Failure", "Plan", "Program"]
 
-_FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask"})
 _GENERAL: Final = "general"
 
 
@@ -59,11 +59,14 @@ class Plan:
         Width and height of each image behind the fused ops.
     general : ndarray, shape (n,), bool, or None
         Rows that no geometry expresses (padding, Exif orientation) or whose file was cut off; None: there are none.
+    drawn : list of (Op, ndarray, ndarray)
+        Each fused op that moves pixels, what it drew for each image, and the images' sizes before it.
     """
 
     geometry: NDArray[np.int32]
     size: NDArray[Any]
     general: NDArray[np.bool_] | None
+    drawn: list[tuple[Op, Params, Sizes]]
 
 
 class Program:
@@ -75,6 +78,9 @@ class Program:
         The pipeline's.
     kinds : sequence of str
         Kinds of all fields of the dataset's sample.
+    followers : bool
+        Whether boxes, keypoints and masks are moved by the caller, by the ``steps`` of :meth:`fill`. False: a sample
+        that has any is not filled.
 
     Attributes
     ----------
@@ -82,9 +88,12 @@ class Program:
         How many ops, from the first, one native call covers.
     """
 
-    def __init__(self, ops: Sequence[Op], kinds: Sequence[str]) -> None:
+    def __init__(self, ops: Sequence[Op], kinds: Sequence[str], *, followers: bool = False) -> None:
         self.ops = tuple(ops)
-        alone = kinds.count("image") == 1 and _FOLLOWERS.isdisjoint(kinds)
+        alone = kinds.count("image") == 1
+        if not FOLLOWERS.isdisjoint(kinds):
+            # the general path decodes at full size where anything follows the image
+            alone = alone and followers and not any(isinstance(op, Decode) and op.scale != "full" for op in ops)
         self._rowwise = alone and not any(isinstance(op, Lambda) and op.on == "sample" for op in self.ops)
         self._fusion = Fusion()
         # What erases behind Normalize is better written last, into the row: then Normalize is not fused, but closes.
@@ -111,9 +120,13 @@ class Program:
             If an op cannot work on an image of such a size; ``position`` says which.
         """
         geometry = Geometry(sizes)
+        drawn: list[tuple[Op, Params, Sizes]] = []
         for stream, op in self._moving:
-            op.compose(geometry, op.draw(keys, geometry.size, stream))
-        return Plan(geometry.plan, geometry.size, geometry.padded)
+            size = geometry.size
+            params = op.draw(keys, size, stream)
+            drawn.append((op, params, size))
+            op.compose(geometry, params)
+        return Plan(geometry.plan, geometry.size, geometry.padded, drawn)
 
     def fill(
         self,
@@ -124,6 +137,7 @@ class Program:
         sizes: NDArray[np.int32] | None = None,
         failures: list[Failure] | None = None,
         indexed: Indexed | None = None,
+        steps: Sequence[list[Step]] | None = None,
     ) -> None:
         """Write each image's result to its row of a batch.
 
@@ -144,6 +158,9 @@ class Program:
             have been filled. What a failed row holds is undefined.
         indexed : Indexed, optional
             The images' decode indices: they change no row. What is found out is appended to it.
+        steps : sequence of list of Step, optional
+            An empty list for each image, to which the ops that move it are appended, with what they drew: see
+            :func:`penstock.transforms.followers.move`. That of a row that fails is incomplete.
 
         Raises
         ------
@@ -158,7 +175,7 @@ class Program:
             raise ArgumentError(f"rows are {spec.shape} {spec.dtype}; the batch has {out.shape[1:]} {out.dtype}")
         rows = np.arange(len(images)) if rows is None else np.ascontiguousarray(rows, np.int64)
         failed: list[Failure] = []
-        chunk = Chunk(images, keys, sizes, indexed)
+        chunk = Chunk(images, keys, sizes, indexed, steps)
         if self.fused == len(self.ops):
             self._fill_fused(chunk, out, rows, failed)
         else:
@@ -240,6 +257,8 @@ class Program:
     ) -> None:
         """All rows that the plan expresses at once; then what the native core refused and the rest, one by one."""
         fusion, images, geometry = self._fusion, chunk.images, plan.geometry
+        if chunk.steps is not None:
+            self._note_steps(chunk.steps, plan)
         fused = None if plan.general is None else np.flatnonzero(~plan.general)
         found: list[tuple[int, bool, bytes | None]] = []
         refused, decode_ns, resize_ns = _native.fill(
@@ -300,7 +319,16 @@ class Program:
                     )
                 return
         with trace.stage("augment"):  # decoding is not told apart on this path
-            out[0] = apply_to_image(self.ops[: self.fused], image, one.keys)
+            steps = one.steps_of(0)
+            if steps is not None:
+                steps.clear()  # the image may have another size than its header says, and so other numbers
+            out[0] = apply_to_image(self.ops[: self.fused], image, one.keys, steps=steps)
+
+    def _note_steps(self, steps: Sequence[list[Step]], plan: Plan) -> None:
+        for i, of_image in enumerate(steps):
+            of_image.append(Step(self._fusion.decode, np.empty(0), (0, 0)))
+            for op, params, sizes in plan.drawn:
+                of_image.append(Step(op, params[i], (int(sizes[i, 0]), int(sizes[i, 1]))))
 
     def _run(
         self, chunk: Chunk, failed: list[Failure], rows: Sequence[NDArray[Any]] | None = None
@@ -314,9 +342,11 @@ class Program:
             try:
                 with trace.stage("augment"):
                     if rows is None:
-                        results.append(collatable(apply_to_image(self.ops, value, keys, self.fused)))
+                        image = apply_to_image(self.ops, value, keys, self.fused, chunk.steps_of(i))
+                        results.append(collatable(image))
                     else:
-                        image = apply_to_image(self.ops[: self._closing.first], value, keys, self.fused)
+                        ops = self.ops[: self._closing.first]
+                        image = apply_to_image(ops, value, keys, self.fused, chunk.steps_of(i))
                         self._closing.write(image, rows[i], keys)
             except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
                 failed.append(Failure(i, error))
