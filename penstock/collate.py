@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from penstock import _native
+from penstock.sample import Array
 from penstock.scalars import CollateError, CollateTypeError, as_array, as_doubles, as_dtype, common_dtype, stack_scalars
 
 __all__ = [
@@ -39,21 +40,21 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
-_allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty
+_allocate: Callable[[tuple[int, ...], DTypeLike], Array] = np.empty
 
 
-def allocate_by(allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]]) -> None:
+def allocate_by(allocate: Callable[[tuple[int, ...], DTypeLike], Array]) -> None:
     """Have batches of this process stacked into arrays from ``allocate(shape, dtype)`` instead of ``numpy.empty``."""
     global _allocate  # noqa: PLW0603  # a worker process collates for one loader
     _allocate = allocate
 
 
-def allocated(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+def allocated(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """An array with arbitrary content from where this process's batches are to lie."""
     return _allocate(shape, dtype)
 
 
-def stack_into(rows: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:
+def stack_into(rows: Sequence[Array], out: Array) -> None:
     """Copy ``rows``, arrays of one shape and dtype, to the rows of ``out``: as ``numpy.stack(rows, out=out)``."""
     if (
         out.ndim > 1
@@ -226,7 +227,7 @@ def _named_columns(batch: Sequence[Any], at: str, leaves: _Leaves) -> list[Any]:
     return [_collate(column, f"{at}[{i}]", leaves) for i, column in zip(range(length), columns, strict=False)]
 
 
-def _arrays(batch: Sequence[Any], at: str) -> NDArray[Any]:
+def _arrays(batch: Sequence[Any], at: str) -> Array:
     """Stack what began with an array; other entries become arrays as torch's ``as_tensor`` would make them."""
     _refuse_text(batch[0], at)
     if not set(map(type, batch)) <= {np.ndarray}:
@@ -236,7 +237,7 @@ def _arrays(batch: Sequence[Any], at: str) -> NDArray[Any]:
     return _stack(batch, at)
 
 
-def _as_foreign(sample: Any, first: Any, position: int, at: str) -> NDArray[Any]:
+def _as_foreign(sample: Any, first: Any, position: int, at: str) -> Array:
     """An array of another library; like torch, those stack with their like alone."""
     if isinstance(sample, (np.ndarray, np.generic)) or not hasattr(sample, "__array__"):
         raise CollateTypeError(
@@ -246,7 +247,7 @@ def _as_foreign(sample: Any, first: Any, position: int, at: str) -> NDArray[Any]
     return np.asarray(sample)
 
 
-def _stack(batch: Sequence[NDArray[Any]], at: str) -> NDArray[Any]:
+def _stack(batch: Sequence[Array], at: str) -> Array:
     _refuse_text(batch[0], at)
     shape, dtype = batch[0].shape, batch[0].dtype
     if any(array.dtype != dtype for array in batch):
@@ -263,7 +264,7 @@ def _stack(batch: Sequence[NDArray[Any]], at: str) -> NDArray[Any]:
     return out
 
 
-def _refuse_text(first: NDArray[Any], at: str) -> None:
+def _refuse_text(first: Array, at: str) -> None:
     if first.dtype.kind in "OSUV":
         raise TypeError(
             f"default_collate: batch must contain arrays of numbers; found dtype {first.dtype}{_field(at)}; "
@@ -275,7 +276,7 @@ def _field(at: str) -> str:
     return f" in sample{at}" if at else ""
 
 
-def _integers(batch: Sequence[Any], at: str) -> NDArray[Any]:
+def _integers(batch: Sequence[Any], at: str) -> Array:
     """Ints and bools.
 
     One pass, their sum, tells whether all are: any other number, NumPy's too, makes it one of its own type.
@@ -290,7 +291,7 @@ def _integers(batch: Sequence[Any], at: str) -> NDArray[Any]:
     return stack_scalars(batch, _field(at))
 
 
-def _floats(batch: Sequence[Any], at: str) -> NDArray[Any]:
+def _floats(batch: Sequence[Any], at: str) -> Array:
     """What begins with a float is float64; NumPy finds another dtype where there is anything but numbers."""
     try:
         array = np.array(batch)
@@ -301,7 +302,7 @@ def _floats(batch: Sequence[Any], at: str) -> NDArray[Any]:
     return as_doubles(batch, _field(at))
 
 
-def _scalars(batch: Sequence[Any], at: str) -> NDArray[Any]:
+def _scalars(batch: Sequence[Any], at: str) -> Array:
     if len(set(map(type, batch))) > 1:
         return stack_scalars(batch, _field(at))
     return _stack(batch, at)

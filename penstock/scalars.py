@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SampleError
+from penstock.sample import Array
 
 __all__ = ["CollateError", "CollateTypeError", "as_array", "as_doubles", "as_dtype", "common_dtype", "stack_scalars"]
 
@@ -57,7 +58,7 @@ _UNPROMOTED: Final = frozenset(map(np.dtype, ("uint16", "uint32", "uint64")))
 _ORDER: Final = "biufc"
 
 
-def stack_scalars(batch: Sequence[Any], field: str) -> NDArray[Any]:
+def stack_scalars(batch: Sequence[Any], field: str) -> Array:
     """An array of numbers that need not be of one type, as ``torch.tensor(batch)``.
 
     Parameters
@@ -112,7 +113,7 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]], field: str) -> np.dtype[Any]:
         raise _like(error)(f"default_collate: {given} have no common dtype{field}") from error
 
 
-def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def as_dtype(values: Array, dtype: np.dtype[Any]) -> Array:
     """``values`` in a dtype that they were promoted to; what is too large for it becomes infinite."""
     with np.errstate(over="ignore"):
         if dtype == np.float16 and values.dtype != dtype:
@@ -120,7 +121,7 @@ def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         return values.astype(dtype, copy=False)
 
 
-def as_array(value: Any, position: int, field: str) -> NDArray[Any]:
+def as_array(value: Any, position: int, field: str) -> Array:
     """An entry beside arrays, as ``torch.as_tensor(value)``: a number, or nested sequences of numbers and arrays."""
     if isinstance(value, (list, tuple)):
         if not value:

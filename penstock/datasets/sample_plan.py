@@ -100,7 +100,7 @@ class SamplePlan:
         self.program: Program | None = None
         self.image: Any = None
         self.image_field = ""
-        self.columns: dict[Any, NDArray[Any]] = {}
+        self.columns: dict[Any, Array] = {}
         self.arrays: dict[Any, str] = {}
         self.moved: dict[Any, str] = {}
         self.numbers: list[Any] = []

@@ -24,7 +24,7 @@ from penstock.datasets.indexing import MEMORY_NBYTES, DecodeIndices
 from penstock.datasets.sample_plan import SamplePlan, fill_arrays
 from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
-from penstock.sample import Record, SampleKeys, Tree
+from penstock.sample import Array, Record, SampleKeys, Tree
 from penstock.stores.base import Store, checked_index
 from penstock.trace import stage
 
@@ -188,9 +188,7 @@ class StoreDataset(Dataset[Any]):
             first = min(failures, key=lambda failure: failure.position)
             raise self._placed(first.error, *self._read([int(indices[first.position])]))
 
-    def _targets(
-        self, plan: SamplePlan, labels: NDArray[Any], indices: NDArray[np.int64], keys: SampleKeys
-    ) -> list[Any]:
+    def _targets(self, plan: SamplePlan, labels: Array, indices: NDArray[np.int64], keys: SampleKeys) -> list[Any]:
         """The labels transformed, each under its sample's key."""
         targets = []
         for label, index, drawn in zip(labels.tolist(), indices.tolist(), keys.indices.tolist(), strict=True):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import Array
 
 __all__ = ["HasColumns", "Labels", "Memberships", "class_per_sample", "memberships"]
 
@@ -18,7 +19,7 @@ __all__ = ["HasColumns", "Labels", "Memberships", "class_per_sample", "membershi
 class HasColumns(Protocol):
     """A store, as far as samplers know one."""
 
-    def column(self, field: str) -> NDArray[Any]:
+    def column(self, field: str) -> Array:
         """A small field of all records."""
         ...
 
@@ -86,7 +87,7 @@ def _given(labels: Labels, field: str) -> Any:
     return labels.column(field) if isinstance(labels, HasColumns) else labels
 
 
-def _array(given: Any) -> NDArray[Any] | None:
+def _array(given: Any) -> Array | None:
     """An array of numbers, or None where there is no rectangular one."""
     try:
         found = np.asarray(given)

@@ -27,7 +27,7 @@ from penstock.datasets.base import Wrapper, fetch, fingerprint_of, iter_samples,
 from penstock.datasets.concat import iter_concatenated
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys, Tree, Watch
+from penstock.sample import Array, SampleKeys, Tree, Watch
 
 __all__ = ["ConcatDataset", "StackDataset", "Subset", "TensorDataset", "native", "random_split"]
 
@@ -317,12 +317,12 @@ def _positions(indices: Any) -> NDArray[np.int64] | None:
     return found.astype(np.int64, copy=False)
 
 
-def _as_array(tensor: Any) -> NDArray[Any] | None:
+def _as_array(tensor: Any) -> Array | None:
     """The memory of a tensor as an array; None where a sample is more than that, or NumPy has no such dtype."""
     if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.requires_grad:
         return None
     try:
-        found: NDArray[Any] = tensor.numpy()
+        found: Array = tensor.numpy()
     except (TypeError, RuntimeError):  # on a device; a dtype that is torch's alone; lazily conjugated or negated
         return None
     return found

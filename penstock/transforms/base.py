@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 
 if TYPE_CHECKING:
     from penstock.transforms.geometry import Geometry
 
 __all__ = ["Fusion", "ImageSpec", "Lambda", "Op", "Params", "Sizes", "movable", "pair", "uniforms"]
 
-Params = NDArray[Any]
+Params = Array
 """Numbers of each sample along the first axis; an op that draws nothing has rows of length 0."""
 
 Sizes = NDArray[np.int32]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
 from penstock.transforms.chance import Chance
 from penstock.transforms.checks import interval, is_number, numbers
@@ -64,7 +64,7 @@ class GaussianBlur(Op):
         """As before."""
         return movable(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def image(self, image: Array, params: Params) -> Array:
         """A new array."""
         sigma = float(params[0])
         across, down = (_gaussian(length, sigma) for length in self.kernel_size)
@@ -78,7 +78,7 @@ class GaussianBlur(Op):
             blurred[top : top + _ROWS] = np.rint(rows, out=rows) if image.dtype == np.uint8 else rows
         return blurred
 
-    def native(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def native(self, image: Array, params: Params) -> Array:
         """The same numbers, added in the same order."""
         if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in {1, 3})):
             return self.image(image, params)

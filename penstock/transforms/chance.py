@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from numpy.typing import NDArray
-
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.checks import pixel_spec, probability, require_pixels
 from penstock.transforms.pixels import Pixels
@@ -30,12 +28,12 @@ class Chance(Op):
         """As before."""
         return pixel_spec(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def image(self, image: Array, params: Params) -> Array:
         """Changed, or the image."""
         pixels = require_pixels(image, self)
         return self.change(pixels) if params else pixels
 
-    def native(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def native(self, image: Array, params: Params) -> Array:
         """The same, faster where there is a kernel."""
         pixels = require_pixels(image, self)
         return self.change_native(pixels) if params else pixels

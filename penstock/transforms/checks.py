@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import Array
 from penstock.transforms.base import ImageSpec, Op, movable
 
 __all__ = [
@@ -90,7 +91,7 @@ def byte_colour(fill: int | Sequence[int], what: str = "fill") -> tuple[int, int
     return int(values[0]), int(values[1]), int(values[2])
 
 
-def colour_in(fill: Colour, shape: tuple[int, ...], dtype: np.dtype[Any], op: Op) -> NDArray[Any]:
+def colour_in(fill: Colour, shape: tuple[int, ...], dtype: np.dtype[Any], op: Op) -> Array:
     """``fill`` for images of a shape and dtype: (3,), or () for HW; refused where it would not stay what it is."""
     values = np.array(fill)
     if len(shape) == 2:
@@ -110,7 +111,7 @@ def pixel_spec(spec: ImageSpec, op: Op) -> ImageSpec:
     return replace(spec, dtype="uint8")
 
 
-def require_pixels(image: NDArray[Any], op: Op | str) -> NDArray[np.uint8]:
+def require_pixels(image: Array, op: Op | str) -> NDArray[np.uint8]:
     """``image``, if it is uint8 and HWC with three channels or HW."""
     if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)):
         raise ArgumentError(

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.apply import apply_to_image, draw_one, image_size
 from penstock.transforms.base import Fusion, Op
 from penstock.transforms.erase import RandomErasing
@@ -67,7 +66,7 @@ class Closing:
         """Whether an op is taken that does not fuse."""
         return self._erasing is not None
 
-    def write(self, image: Any, out: NDArray[Any], keys: SampleKeys) -> None:
+    def write(self, image: Any, out: Array, keys: SampleKeys) -> None:
         """Write the result for ``image``, which went through all ops before ``first``, to ``out[0]``."""
         if self.first == len(self._ops):
             out[0] = image

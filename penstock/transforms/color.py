@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.chance import Chance
 from penstock.transforms.checks import interval, is_number, pixel_spec, require_pixels
@@ -75,14 +74,14 @@ class ColorJitter(Op):
         """As before."""
         return pixel_spec(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> Pixels:
+    def image(self, image: Array, params: Params) -> Pixels:
         """A new array, or the image where every step is left out."""
         pixels = require_pixels(image, self)
         for name, factor in self._steps(params):
             pixels = _SPECIFIED[name](pixels, factor)
         return pixels
 
-    def native(self, image: NDArray[Any], params: Params) -> Pixels:
+    def native(self, image: Array, params: Params) -> Pixels:
         """All steps in one go."""
         return adjust(require_pixels(image, self), self._steps(params))
 

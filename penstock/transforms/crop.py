@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, pair, uniforms
 from penstock.transforms.geometry import Geometry
 from penstock.transforms.resize import Resize, check_filter, require_uint8, resize_native, resize_pillow
@@ -35,11 +35,11 @@ class _Crop(Op):
         """Fixed."""
         return replace(movable(spec, self), height=self.size_[0], width=self.size_[1])
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def image(self, image: Array, params: Params) -> Array:
         """The window; a view where it lies inside."""
         return _window(image, params)
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+    def mask(self, mask: Array, params: Params) -> Array:
         """The window."""
         return _window(mask, params)
 
@@ -145,7 +145,7 @@ class RandomCrop(_Crop):
         params[:, 2:] = wanted
         return params
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def image(self, image: Array, params: Params) -> Array:
         """The window of the padded image; a view where it lies inside the image."""
         if self.padding_mode == "constant" and self.fill == (0, 0, 0):
             return _window(image, params)
@@ -250,7 +250,7 @@ class RandomResizedCrop(_Crop):
         require_uint8(image.dtype.name, self)
         return resize_native(_window(image, params), self.size_[1], self.size_[0], self.filter)
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+    def mask(self, mask: Array, params: Params) -> Array:
         """The window, resized by nearest neighbour."""
         return self._resize().mask(_window(mask, params), self._resized())
 
@@ -326,7 +326,7 @@ def _fill(fill: int | Sequence[int]) -> tuple[int, ...]:
     return tuple(int(v) for v in values)
 
 
-def _window(image: NDArray[Any], params: Params) -> NDArray[Any]:
+def _window(image: Array, params: Params) -> Array:
     """``image[top:top + height, left:left + width]``, with zeros outside the image."""
     left, top, width, height = (int(v) for v in params[:4])
     y0, y1, x0, x1 = max(top, 0), min(top + height, image.shape[0]), max(left, 0), min(left + width, image.shape[1])

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError
+from penstock.sample import Array
 from penstock.transforms import fallback, markers
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params
 from penstock.transforms.inputs import is_pil, is_tensor
@@ -185,13 +186,13 @@ class Decode(Op):
         """Decode; see :func:`decode`."""
         return decode(image, max_pixels=self.max_pixels, orient=self.orient, max_nbytes=self.max_nbytes)
 
-    def mask(self, mask: Any, params: Params) -> NDArray[Any]:  # noqa: ARG002
+    def mask(self, mask: Any, params: Params) -> Array:  # noqa: ARG002
         """Decode a single-channel image with its values as stored; an array or a PIL image passes."""
         if is_pil(mask):
             return fallback.pil_channel(mask)
         if not _is_decoded(mask):
             mask = fallback.channel_pixels(as_bytes(mask), self.max_pixels, self.max_nbytes)
-        decoded: NDArray[Any] = mask
+        decoded: Array = mask
         return decoded
 
     def spec(self, spec: ImageSpec) -> ImageSpec:  # noqa: ARG002  # there is no image before

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
 from penstock.transforms.checks import colour, colour_in, interval, probability
 from penstock.transforms.pixels import paint
@@ -82,7 +81,7 @@ class RandomErasing(Op):
         """As before."""
         return movable(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def image(self, image: Array, params: Params) -> Array:
         """A new array, or the image where nothing is erased."""
         if params[2] == 0 or params[3] == 0:
             return image
@@ -90,7 +89,7 @@ class RandomErasing(Op):
         self.erase(erased, params, image.dtype)
         return erased
 
-    def erase(self, image: NDArray[Any], params: Params, dtype: np.dtype[Any]) -> None:
+    def erase(self, image: Array, params: Params, dtype: np.dtype[Any]) -> None:
         """Overwrite the rectangle in ``image`` itself, HWC or HW, by values of ``dtype``, cast to the image's."""
         left, top, width, height = params[:4].astype(int).tolist()
         area = image[top : top + height, left : left + width]

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
+from penstock.sample import Array
 from penstock.transforms import markers
 from penstock.transforms.orientation import Region
 from penstock.transforms.quiet import quiet
@@ -334,7 +335,7 @@ def _to_rgb(image: Image) -> NDArray[np.uint8]:
         raise UnsupportedImageError(f"a {image.format} image of mode {image.mode} has no conversion to RGB") from error
 
 
-def _gray(values: NDArray[Any]) -> NDArray[np.uint8]:
+def _gray(values: Array) -> NDArray[np.uint8]:
     return np.repeat(values.astype(np.uint8)[:, :, None], 3, axis=2)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, uniforms
 from penstock.transforms.geometry import Geometry
 
@@ -35,11 +35,11 @@ class _Flip(Op):
         """As before."""
         return movable(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def image(self, image: Array, params: Params) -> Array:
         """A mirrored view, or the image."""
         return np.flip(image, self.axis) if params else image
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+    def mask(self, mask: Array, params: Params) -> Array:
         """As the image."""
         return np.flip(mask, self.axis) if params else mask
 

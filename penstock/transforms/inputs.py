@@ -11,30 +11,30 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import Array
 from penstock.transforms import fallback
 from penstock.transforms.base import Op
 
 __all__ = ["as_mask", "as_pixels", "first_on_pixels", "is_encoded", "is_pil", "is_tensor", "refuse_layout"]
 
 
-def as_pixels(image: Any, op: Op) -> NDArray[Any]:
+def as_pixels(image: Any, op: Op) -> Array:
     """The array of an image that ``op`` is to work on."""
     if isinstance(image, np.ndarray):
         return image
     return fallback.pil_pixels(image) if is_pil(image) else _refuse(image, op, "an image")
 
 
-def as_mask(mask: Any, op: Op) -> NDArray[Any]:
+def as_mask(mask: Any, op: Op) -> Array:
     """The array of a mask that ``op`` is to work on; values stay."""
     if isinstance(mask, np.ndarray):
         return mask
     return fallback.pil_channel(mask) if is_pil(mask) else _refuse(mask, op, "a mask")
 
 
-def refuse_layout(image: NDArray[Any], op: Op) -> None:
+def refuse_layout(image: Array, op: Op) -> None:
     """Raise unless an array is HWC or HW, and not empty: where an image enters, that is what all ops expect."""
     shape = image.shape
     if len(shape) not in {2, 3} or 0 in shape:
@@ -68,7 +68,7 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _refuse(value: Any, op: Op, what: str) -> NDArray[Any]:
+def _refuse(value: Any, op: Op, what: str) -> Array:
     if is_encoded(value):
         raise ArgumentError(
             f"{op!r} works on pixels, and {what} is still encoded ({len(value)} bytes); put T.Decode() first in the "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import Array
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, movable
 from penstock.transforms.pixels import is_colour, write_row
 
@@ -42,7 +42,7 @@ class ToLayout(Op):
         self._check(movable(spec, self).dtype)
         return replace(spec, layout=self.layout, dtype=self.dtype)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:  # noqa: ARG002  # nothing to draw
+    def image(self, image: Array, params: Params) -> Array:  # noqa: ARG002  # nothing to draw
         """A C-contiguous array; the same one where nothing changes."""
         self._check(image.dtype.name)
         if image.ndim == 2:
@@ -53,7 +53,7 @@ class ToLayout(Op):
             image = image.astype(np.float32) * _UNIT
         return np.ascontiguousarray(image.astype(self.dtype, copy=False))
 
-    def native(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def native(self, image: Array, params: Params) -> Array:
         """The same; uint8 by the native core where values or places change."""
         if not is_colour(image) or (self.layout, self.dtype) == ("HWC", "uint8"):
             return self.image(image, params)
@@ -63,7 +63,7 @@ class ToLayout(Op):
             write_row(image, out, self.layout)
         else:
             write_row(image, out, self.layout, (float(_UNIT),) * 3, (0.0,) * 3)
-        laid: NDArray[Any] = out[0]
+        laid: Array = out[0]
         return laid
 
     def fuse(self, fusion: Fusion) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import Array
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, movable
 from penstock.transforms.checks import is_number
 from penstock.transforms.pixels import is_colour, write_row
@@ -60,7 +61,7 @@ class Normalize(Op):
         """float32."""
         return replace(movable(spec, self), dtype="float32")
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[np.float32]:  # noqa: ARG002  # nothing to draw
+    def image(self, image: Array, params: Params) -> NDArray[np.float32]:  # noqa: ARG002  # nothing to draw
         """A new float32 array."""
         channels = image.shape[2] if image.ndim == 3 else 1
         if len(self.mean) not in {1, channels}:
@@ -75,7 +76,7 @@ class Normalize(Op):
         normalized: NDArray[np.float32] = (image.astype(np.float32) - mean) / std
         return normalized
 
-    def native(self, image: NDArray[Any], params: Params) -> NDArray[np.float32]:
+    def native(self, image: Array, params: Params) -> NDArray[np.float32]:
         """The same; uint8 by the native core."""
         if not is_colour(image):
             return self.image(image, params)

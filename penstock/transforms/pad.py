@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, pair
 from penstock.transforms.checks import byte_colour, colour, colour_in, numbers, require_pixels, whole
 from penstock.transforms.geometry import Geometry
@@ -69,12 +69,12 @@ class Pad(Op):
         width = None if movable(spec, self).width is None else (spec.width or 0) + left + right
         return replace(spec, width=width, height=None if spec.height is None else spec.height + top + bottom)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:  # noqa: ARG002  # nothing drawn
+    def image(self, image: Array, params: Params) -> Array:  # noqa: ARG002  # nothing drawn
         """A new array."""
         constant = self.mode == "constant"
         return self._pad(image, colour_in(self.fill, image.shape, image.dtype, self) if constant else np.empty(0))
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:  # noqa: ARG002  # nothing drawn
+    def mask(self, mask: Array, params: Params) -> Array:  # noqa: ARG002  # nothing drawn
         """As the image, with ``mask_fill``."""
         return self._pad(mask, np.array(self.mask_fill, mask.dtype))
 
@@ -88,12 +88,12 @@ class Pad(Op):
         moved[:, :2] += np.array(self.padding[:2], np.float32)
         return moved
 
-    def _pad(self, image: NDArray[Any], fill: NDArray[Any]) -> NDArray[Any]:
+    def _pad(self, image: Array, fill: Array) -> Array:
         left, top, right, bottom = self.padding
         if self.mode == "constant":
             return _framed(image, left, top, image.shape[1] + left + right, image.shape[0] + top + bottom, fill)
         channels = [(0, 0)] * (image.ndim - 2)
-        padded: NDArray[Any] = np.pad(image, [(top, bottom), (left, right), *channels], mode=self.mode)  # type: ignore[call-overload]  # one of _MODES
+        padded: Array = np.pad(image, [(top, bottom), (left, right), *channels], mode=self.mode)  # type: ignore[call-overload]  # one of _MODES
         return padded
 
 
@@ -154,19 +154,19 @@ class Letterbox(Op):
         require_uint8(movable(spec, self).dtype, self)
         return replace(spec, height=self.size_[0], width=self.size_[1])
 
-    def image(self, image: NDArray[Any], params: Params) -> Pixels:
+    def image(self, image: Array, params: Params) -> Pixels:
         """Resized by Pillow and framed."""
         return self._frame(
             resize_pillow(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
         )
 
-    def native(self, image: NDArray[Any], params: Params) -> Pixels:
+    def native(self, image: Array, params: Params) -> Pixels:
         """Resized by the native core and framed."""
         return self._frame(
             resize_native(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
         )
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+    def mask(self, mask: Array, params: Params) -> Array:
         """Resized by nearest neighbour and framed."""
         inner = self._resize(params).mask(mask, params[2:])
         left, top = params[:2].tolist()
@@ -210,7 +210,7 @@ class Letterbox(Op):
         return Resize((int(params[3]), int(params[2])), self.filter)
 
 
-def _framed(image: NDArray[Any], left: int, top: int, width: int, height: int, fill: NDArray[Any]) -> NDArray[Any]:
+def _framed(image: Array, left: int, top: int, width: int, height: int, fill: Array) -> Array:
     """A new array of ``fill`` with ``image`` at (left, top)."""
     framed = np.empty((height, width, *image.shape[2:]), image.dtype)
     bottom, right = top + image.shape[0], left + image.shape[1]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
+from penstock.sample import Array
 
 __all__ = [
     "IDENTITY",
@@ -56,7 +57,7 @@ def is_colour(image: Any) -> TypeGuard[Pixels]:
 
 def write_row(
     image: Pixels,
-    out: NDArray[Any],
+    out: Array,
     layout: str,
     scale: Sequence[float] | None = None,
     offset: Sequence[float] | None = None,
@@ -69,7 +70,7 @@ def write_row(
     )
 
 
-def paint(area: NDArray[Any], fill: NDArray[Any]) -> None:
+def paint(area: Array, fill: Array) -> None:
     """Overwrite ``area``, HWC or HW, by one colour, (3,) or ().
 
     One row first, then all by it: NumPy repeats a row many times faster than three values.

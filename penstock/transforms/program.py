@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from penstock import _native, trace
 from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError, SampleError
-from penstock.sample import ArraySpec, SampleKeys
+from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Params, Sizes
 from penstock.transforms.chunk import Chunk, Indexed
@@ -64,7 +64,7 @@ class Plan:
     """
 
     geometry: NDArray[np.int32]
-    size: NDArray[Any]
+    size: Array
     general: NDArray[np.bool_] | None
     drawn: list[tuple[Op, Params, Sizes]]
 
@@ -131,7 +131,7 @@ class Program:
     def fill(
         self,
         images: Sequence[Any],
-        out: NDArray[Any],
+        out: Array,
         keys: SampleKeys,
         rows: NDArray[np.int64] | None = None,
         sizes: NDArray[np.int32] | None = None,
@@ -185,9 +185,7 @@ class Program:
         elif failed:
             _raise_first(failed)
 
-    def run(
-        self, images: Sequence[Any], keys: SampleKeys, sizes: NDArray[np.int32] | None = None
-    ) -> list[NDArray[Any]]:
+    def run(self, images: Sequence[Any], keys: SampleKeys, sizes: NDArray[np.int32] | None = None) -> list[Array]:
         """Each image's result as an array of its own, whatever its shape; arguments and errors as :meth:`fill`."""
         if not self._rowwise:
             raise ArgumentError(f"{self!r} transforms more than the image; apply the pipeline sample by sample")
@@ -228,7 +226,7 @@ class Program:
             spec = op.spec(spec) if spec is not None else None
         return spec
 
-    def _fill_fused(self, chunk: Chunk, out: NDArray[Any], rows: NDArray[np.int64], failed: list[Failure]) -> None:
+    def _fill_fused(self, chunk: Chunk, out: Array, rows: NDArray[np.int64], failed: list[Failure]) -> None:
         try:
             plan = self._planned(chunk)
         except PenstockError as error:
@@ -253,7 +251,7 @@ class Program:
         return replace(plan, general=np.any(general, axis=0)) if general else plan
 
     def _fill_planned(
-        self, chunk: Chunk, plan: Plan, out: NDArray[Any], rows: NDArray[np.int64], failed: list[Failure]
+        self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
         """All rows that the plan expresses at once; then what the native core refused and the rest, one by one."""
         fusion, images, geometry = self._fusion, chunk.images, plan.geometry
@@ -292,7 +290,7 @@ class Program:
             except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
                 failed.append(Failure(i, error))
 
-    def _mend(self, one: Chunk, out: NDArray[Any], geometry: NDArray[np.int32], kind: str, message: str) -> None:
+    def _mend(self, one: Chunk, out: Array, geometry: NDArray[np.int32], kind: str, message: str) -> None:
         """Fill one row, ``out[0]``, that the native decoder did not: through Pillow, or by the general path."""
         if kind == "too_large":
             raise ImageTooLargeError(message)
@@ -330,11 +328,9 @@ class Program:
             for op, params, sizes in plan.drawn:
                 of_image.append(Step(op, params[i], (int(sizes[i, 0]), int(sizes[i, 1]))))
 
-    def _run(
-        self, chunk: Chunk, failed: list[Failure], rows: Sequence[NDArray[Any]] | None = None
-    ) -> list[NDArray[Any]]:
+    def _run(self, chunk: Chunk, failed: list[Failure], rows: Sequence[Array] | None = None) -> list[Array]:
         """Every image's result, in the order of those that did not fail; or each written to ``rows[i][0]``."""
-        results: list[NDArray[Any]] = []
+        results: list[Array] = []
         for i, value in enumerate(self._run_fused(chunk, failed)):
             if value is None:
                 continue
@@ -371,7 +367,7 @@ class Program:
                 results.append(None)
         return results
 
-    def _one_of_its_own_size(self, one: Chunk) -> NDArray[Any]:
+    def _one_of_its_own_size(self, one: Chunk) -> Array:
         plan = self._planned(one)
         width, height = (int(side) for side in plan.size[0])
         shape = replace(self._prefix, width=width, height=height).shape
@@ -381,7 +377,7 @@ class Program:
         self._fill_planned(one, plan, out, np.zeros(1, np.int64), failed)
         if failed:
             raise failed[0].error
-        row: NDArray[Any] = out[0]
+        row: Array = out[0]
         return row
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.blur import sharpen, sharpen_native
 from penstock.transforms.checks import pixel_spec, require_pixels, whole
@@ -107,7 +107,7 @@ class _Augment(Op):
         """As before."""
         return pixel_spec(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> Pixels:
+    def image(self, image: Array, params: Params) -> Pixels:
         """The chosen ops, one after another; the image itself where they are identities."""
         pixels = require_pixels(image, self)
         for place, magnitude in params.reshape(-1, 2).tolist():
@@ -118,7 +118,7 @@ class _Augment(Op):
                 pixels = self._move(name).image(pixels, np.array([magnitude]))
         return pixels
 
-    def native(self, image: NDArray[Any], params: Params) -> Pixels:
+    def native(self, image: Array, params: Params) -> Pixels:
         """The same; changes of value that follow one another in one go."""
         pixels = require_pixels(image, self)
         steps: list[tuple[str, float]] = []
@@ -134,7 +134,7 @@ class _Augment(Op):
                 pixels = self._move(name).native(pixels, np.array([magnitude]))
         return adjust(pixels, steps)
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+    def mask(self, mask: Array, params: Params) -> Array:
         """As the chosen ops move it."""
         for move, magnitude in self._moves(params):
             mask = move.mask(mask, magnitude)
@@ -276,7 +276,7 @@ def _strengths(
     return strengths
 
 
-def _step(first: float, last: float | NDArray[Any], bins: int, place: int | NDArray[np.intp]) -> Any:
+def _step(first: float, last: float | Array, bins: int, place: int | NDArray[np.intp]) -> Any:
     """Elements of ``torch.linspace(first, last, bins)`` in float32, counted from the nearer end.
 
     Rounded once, as by a fused multiply-add; where torch has none, its last bit may differ.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, pair
 from penstock.transforms.geometry import Geometry
 
@@ -81,13 +81,13 @@ class Resize(Op):
         moved[:, :2] = points[:, :2] * (np.asarray(params, np.float64) / size)
         return moved
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+    def mask(self, mask: Array, params: Params) -> Array:
         """Nearest neighbour: the source pixel that holds the centre of each new one."""
         columns, rows = (
             (2 * np.arange(new) + 1) * old // (2 * new)  # in integers, so that a centre on an edge falls on one side
             for new, old in ((int(params[0]), mask.shape[1]), (int(params[1]), mask.shape[0]))
         )
-        nearest: NDArray[Any] = mask[rows[:, None], columns]
+        nearest: Array = mask[rows[:, None], columns]
         return nearest
 
     def fuse(self, fusion: Fusion) -> bool:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.checks import (
     byte_colour,
@@ -89,19 +89,19 @@ class Warp(Op):
         """As before."""
         return pixel_spec(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> Pixels:
+    def image(self, image: Array, params: Params) -> Pixels:
         """A new array, or the image where nothing moves."""
         pixels = require_pixels(image, self)
         matrix = self.matrix(params, (image.shape[1], image.shape[0]))
         return pixels if matrix is None else _transform(pixels, matrix, self.filter, self.fill)
 
-    def native(self, image: NDArray[Any], params: Params) -> Pixels:
+    def native(self, image: Array, params: Params) -> Pixels:
         """The same by the native core."""
         pixels = require_pixels(image, self)
         matrix = self.matrix(params, (image.shape[1], image.shape[0]))
         return pixels if matrix is None else _transform_native(pixels, matrix, self.filter, self.fill)
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+    def mask(self, mask: Array, params: Params) -> Array:
         """Sampled where the image is, by the nearest pixel; any dtype."""
         if mask.ndim == 3:
             return np.stack([self.mask(mask[:, :, i], params) for i in range(mask.shape[2])], axis=2)
@@ -113,7 +113,7 @@ class Warp(Op):
             return _transform_native(mask, matrix, "nearest", (self.mask_fill,) * 3)
         places = np.arange(1, mask.size + 1, dtype=np.int32).reshape(mask.shape)
         padded = np.concatenate([np.array([self.mask_fill], mask.dtype), mask.ravel()])
-        moved: NDArray[Any] = padded[_transform(places, matrix, "nearest", (0, 0, 0))]
+        moved: Array = padded[_transform(places, matrix, "nearest", (0, 0, 0))]
         return moved
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
@@ -350,7 +350,7 @@ def _perspective_matrix(ends: NDArray[np.float64], starts: Sequence[tuple[int, i
     return tuple(solution.astype(np.float32).tolist())
 
 
-def _transform(image: NDArray[Any], matrix: Matrix, filter: str, fill: tuple[int, int, int]) -> NDArray[Any]:  # noqa: A002
+def _transform(image: Array, matrix: Matrix, filter: str, fill: tuple[int, int, int]) -> Array:  # noqa: A002
     from PIL import Image
 
     method = Image.Transform.AFFINE if len(matrix) == _AFFINE else Image.Transform.PERSPECTIVE
