@@ -16,13 +16,13 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from penstock import _native
-from penstock.sample import Array
+from penstock.sample import Array, Batch, Index, Sample, Tree
 from penstock.scalars import CollateError, CollateTypeError, as_array, as_doubles, as_dtype, common_dtype, stack_scalars
 
 __all__ = [
@@ -67,7 +67,7 @@ def stack_into(rows: Sequence[Array], out: Array) -> None:
         np.stack(rows, out=out)
 
 
-def default_collate(batch: Sequence[Any]) -> Any:
+def default_collate(batch: Sequence[Sample]) -> Batch:
     """Stack samples along a new first dimension, field by field.
 
     Parameters
@@ -93,7 +93,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     return _collate(batch, "", _LEAVES)
 
 
-def default_convert(sample: Any) -> Any:
+def default_convert(sample: Sample) -> Sample:
     """What a loader without batches yields for ``sample``: the same leaves, tuples as lists."""
     if isinstance(sample, tuple) and hasattr(sample, "_fields"):
         return type(sample)(*(default_convert(value) for value in sample))
@@ -110,7 +110,7 @@ def default_convert(sample: Any) -> Any:
 class Untorched:
     """A batch by torch's rules that was collated without torch: ``default_convert`` makes tensors of its arrays."""
 
-    batch: Any
+    batch: Batch
 
 
 class TorchCollate:
@@ -128,7 +128,7 @@ class TorchCollate:
     def __init__(self, *, batched: bool = True) -> None:
         self.batched = batched
 
-    def __call__(self, samples: Any) -> Any:
+    def __call__(self, samples: Sample) -> Batch:
         """The batch of ``samples``; of one sample, without batches."""
         if "torch" not in sys.modules:
             if not self.batched:
@@ -141,7 +141,7 @@ class TorchCollate:
         return torch_data.default_collate(samples) if self.batched else torch_data.default_convert(samples)
 
 
-def rebuilt_mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+def rebuilt_mapping(like: Mapping[Index, Tree], values: dict[Index, Tree]) -> Tree:
     """``values`` in a mapping of the type of ``like``; a dict where that type cannot be built."""
     try:
         if isinstance(like, MutableMapping):
@@ -153,7 +153,7 @@ def rebuilt_mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
         return values
 
 
-def rebuilt_sequence(like: Sequence[Any], values: list[Any]) -> Any:
+def rebuilt_sequence(like: Sequence[Tree], values: list[Tree]) -> Tree:
     """``values`` in a sequence of the type of ``like``; a list where that type cannot be built."""
     try:
         if isinstance(like, MutableSequence):
@@ -166,10 +166,10 @@ def rebuilt_sequence(like: Sequence[Any], values: list[Any]) -> Any:
         return values
 
 
-_Leaves = tuple[tuple[Any, Callable[[Sequence[Any], str], Any]], ...]
+_Leaves = tuple[tuple[type | tuple[type, ...], Callable[[Sequence[Sample], str], Batch]], ...]
 
 
-def _collate(batch: Sequence[Any], at: str, leaves: _Leaves) -> Any:
+def _collate(batch: Sequence[Sample], at: str, leaves: _Leaves) -> Batch:
     first = batch[0]
     for kinds, collate in leaves:
         if isinstance(first, kinds):
@@ -191,7 +191,7 @@ def _collate(batch: Sequence[Any], at: str, leaves: _Leaves) -> Any:
     )
 
 
-def _items(batch: Sequence[Any], name: Any, at: str) -> list[Any]:
+def _items(batch: Sequence[Sample], name: Index, at: str) -> list[Batch]:
     try:
         return [sample[name] for sample in batch]
     except (KeyError, IndexError, TypeError) as error:
@@ -199,7 +199,7 @@ def _items(batch: Sequence[Any], name: Any, at: str) -> list[Any]:
         raise
 
 
-def _columns(batch: Sequence[Sequence[Any]], at: str, leaves: _Leaves) -> list[Any]:
+def _columns(batch: Sequence[Sequence[Sample]], at: str, leaves: _Leaves) -> list[Batch]:
     length = len(batch[0])
     for i, sample in enumerate(batch):
         if not hasattr(sample, "__len__"):
@@ -214,7 +214,7 @@ def _columns(batch: Sequence[Sequence[Any]], at: str, leaves: _Leaves) -> list[A
     return [_collate(column, f"{at}[{i}]", leaves) for i, column in enumerate(zip(*batch, strict=True))]
 
 
-def _named_columns(batch: Sequence[Any], at: str, leaves: _Leaves) -> list[Any]:
+def _named_columns(batch: Sequence[Sample], at: str, leaves: _Leaves) -> list[Batch]:
     """As torch does it: what a later sample has beyond the first one's parts is left out."""
     length = len(batch[0])
     for i, sample in enumerate(batch):
@@ -227,7 +227,7 @@ def _named_columns(batch: Sequence[Any], at: str, leaves: _Leaves) -> list[Any]:
     return [_collate(column, f"{at}[{i}]", leaves) for i, column in zip(range(length), columns, strict=False)]
 
 
-def _arrays(batch: Sequence[Any], at: str) -> Array:
+def _arrays(batch: Sequence[Sample], at: str) -> Array:
     """Stack what began with an array; other entries become arrays as torch's ``as_tensor`` would make them."""
     _refuse_text(batch[0], at)
     if not set(map(type, batch)) <= {np.ndarray}:
@@ -237,7 +237,7 @@ def _arrays(batch: Sequence[Any], at: str) -> Array:
     return _stack(batch, at)
 
 
-def _as_foreign(sample: Any, first: Any, position: int, at: str) -> Array:
+def _as_foreign(sample: Sample, first: Sample, position: int, at: str) -> Array:
     """An array of another library; like torch, those stack with their like alone."""
     if isinstance(sample, (np.ndarray, np.generic)) or not hasattr(sample, "__array__"):
         raise CollateTypeError(
@@ -276,7 +276,7 @@ def _field(at: str) -> str:
     return f" in sample{at}" if at else ""
 
 
-def _integers(batch: Sequence[Any], at: str) -> Array:
+def _integers(batch: Sequence[Sample], at: str) -> Array:
     """Ints and bools.
 
     One pass, their sum, tells whether all are: any other number, NumPy's too, makes it one of its own type.
@@ -291,7 +291,7 @@ def _integers(batch: Sequence[Any], at: str) -> Array:
     return stack_scalars(batch, _field(at))
 
 
-def _floats(batch: Sequence[Any], at: str) -> Array:
+def _floats(batch: Sequence[Sample], at: str) -> Array:
     """What begins with a float is float64; NumPy finds another dtype where there is anything but numbers."""
     try:
         array = np.array(batch)
@@ -302,17 +302,17 @@ def _floats(batch: Sequence[Any], at: str) -> Array:
     return as_doubles(batch, _field(at))
 
 
-def _scalars(batch: Sequence[Any], at: str) -> Array:
+def _scalars(batch: Sequence[Sample], at: str) -> Array:
     if len(set(map(type, batch))) > 1:
         return stack_scalars(batch, _field(at))
     return _stack(batch, at)
 
 
-def _strings(batch: Sequence[Any], at: str) -> list[Any]:  # noqa: ARG001  # the signature of all leaves
+def _strings(batch: Sequence[Sample], at: str) -> list[Batch]:  # noqa: ARG001  # the signature of all leaves
     return list(batch)
 
 
-def _same(batch: Sequence[Any], at: str) -> Sequence[Any]:  # noqa: ARG001  # the signature of all leaves
+def _same(batch: Sequence[Sample], at: str) -> Sequence[Sample]:  # noqa: ARG001  # the signature of all leaves
     return batch
 
 

@@ -24,14 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, SampleError
-from penstock.sample import Array
+from penstock.sample import Array, DType
 
 __all__ = ["FORMS", "Allocate", "Padded", "Ragged", "RaggedRows", "RaggedSpec", "check_form", "join_rows"]
 
 FORMS: Final = ("list", "padded", "flat")
 """The forms in which a batch holds a ragged field."""
 
-Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array]
+Allocate = Callable[[tuple[int, ...], DType], Array]
 """Gives an array of a shape and dtype, with arbitrary content."""
 
 Values = Any
@@ -66,7 +66,7 @@ class RaggedSpec:
     """
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     form: str = "list"
 
     @property

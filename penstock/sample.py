@@ -26,6 +26,7 @@ __all__ = [
     "ArrayKind",
     "ArraySpec",
     "Batch",
+    "DType",
     "DatasetLike",
     "Field",
     "Index",
@@ -69,6 +70,9 @@ Tree = Any
 
 Array = NDArray[Any]
 """A NumPy array of any dtype."""
+
+DType = np.dtype[Any]
+"""A dtype of any scalar type."""
 
 Sample = Any
 """What ``dataset[index]`` returns: any object of the user's."""
@@ -118,12 +122,12 @@ class Field:
         array = _array_kind(self.kind) if type(self.kind) is str else None
         if array is None:
             raise ArgumentError(
-                f"field kind {self.kind!r:.200} is not one of {', '.join(KINDS)}, nor a small array such as "
-                "'float32[*,4]'"
+                f"kind must be one of {', '.join(KINDS)}, or a small array such as 'float32[*,4]', got "
+                f"{self.kind!r:.200}"
             )
         if len(array.axes) > _MAX_AXES or array.least_nbytes > _MAX_ARRAY_NBYTES:
             raise ArgumentError(
-                f"a small array has at most {_MAX_AXES} axes and {_MAX_ARRAY_NBYTES} bytes, got {self.kind:.200}"
+                f"a small array must have at most {_MAX_AXES} axes and {_MAX_ARRAY_NBYTES} bytes, got {self.kind:.200}"
             )
 
     @property
@@ -141,7 +145,7 @@ class Field:
 class ArrayKind:
     """The dtype of a small array, and the lengths that each of its axes may have; None for an axis of any length."""
 
-    dtype: np.dtype[Any]
+    dtype: DType
     axes: tuple[tuple[int, ...] | None, ...]
 
     @property
@@ -216,9 +220,9 @@ class Schema:
 
     def __post_init__(self) -> None:
         if not self.fields:
-            raise ArgumentError("a schema needs at least one field")
+            raise ArgumentError("a schema must have at least one field")
         if len(self.fields) > _MAX_FIELDS:
-            raise ArgumentError(f"a schema has at most {_MAX_FIELDS} fields, got {len(self.fields)}")
+            raise ArgumentError(f"a schema must have at most {_MAX_FIELDS} fields, got {len(self.fields)}")
         for name in self.fields:
             refuse_field_name(name)
 
@@ -226,7 +230,7 @@ class Schema:
         try:
             return self.fields[name]
         except KeyError:
-            raise ArgumentError(f"no field {name!r}; this store has: {', '.join(self.fields)}") from None
+            raise ArgumentError(f"field must be one of {', '.join(self.fields)}, got {name!r}") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self.fields
@@ -244,9 +248,9 @@ class Schema:
     def refuse_small(self, name: str) -> None:
         """Raise :class:`ArgumentError` unless field ``name`` is there and stored as encoded bytes."""
         if not self[name].is_blob:
-            raise ArgumentError(f"field {name!r} is {self[name].kind}, not encoded bytes")
+            raise ArgumentError(f"field {name!r} must hold encoded bytes, got kind {self[name].kind}")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """A JSON-able form; :meth:`from_json` is its inverse."""
         return {
             name: {"kind": f.kind, **({"classes": list(f.classes)} if f.classes else {})}
@@ -254,15 +258,15 @@ class Schema:
         }
 
     @classmethod
-    def from_json(cls, value: Any) -> Schema:
+    def from_json(cls, value: State) -> Schema:
         """Rebuild a schema from :meth:`to_json`'s form; anything else is an :class:`ArgumentError`."""
         try:
             return cls({name: Field(field["kind"], _class_names(field)) for name, field in value.items()})
         except (AttributeError, KeyError, TypeError) as error:
-            raise ArgumentError(f"not a schema: {value!r:.200}") from error
+            raise ArgumentError(f"a schema must be a mapping of names to kinds, got {value!r:.200}") from error
 
 
-def _class_names(field: Mapping[str, Any]) -> tuple[str, ...]:
+def _class_names(field: Mapping[str, object]) -> tuple[str, ...]:
     names = field.get("classes", [])
     if type(names) is not list or not all(type(name) is str for name in names):
         raise ArgumentError(f"the classes of a field must be a list of texts, got {names!r:.200}")
@@ -290,7 +294,7 @@ class Record:
 
     index: int
     key: str
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Sample]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +302,7 @@ class ArraySpec:
     """Shape and dtype of one sample's array (without the batch dimension)."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
 
     @property
     def nbytes(self) -> int:
@@ -321,7 +325,7 @@ class SampleKeys:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, rows: slice | Sequence[int] | NDArray[Any]) -> SampleKeys:
+    def __getitem__(self, rows: slice | Sequence[int] | Array) -> SampleKeys:
         """The keys of some rows."""
         return SampleKeys(self.seed, self.epoch, self.indices[rows])
 
@@ -343,7 +347,7 @@ class Watch(Protocol):
         ...
 
 
-def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
+def tree_map(function: Callable[..., object], tree: Tree, *rest: Tree) -> Tree:
     """Apply ``function`` leaf by leaf over trees of one structure; containers keep their types, named tuples too."""
     if isinstance(tree, Mapping):
         return {name: tree_map(function, value, *(r[name] for r in rest)) for name, value in tree.items()}
@@ -354,7 +358,7 @@ def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     return function(tree, *rest)
 
 
-def tree_leaves(tree: Tree) -> list[Any]:
+def tree_leaves(tree: Tree) -> list[Tree]:
     """The leaves of a tree, in order."""
     if isinstance(tree, Mapping):
         return [leaf for value in tree.values() for leaf in tree_leaves(value)]

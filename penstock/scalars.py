@@ -17,13 +17,13 @@ import operator
 from array import array
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SampleError
-from penstock.sample import Array
+from penstock.sample import Array, DType, Sample
 
 __all__ = ["CollateError", "CollateTypeError", "as_array", "as_doubles", "as_dtype", "common_dtype", "stack_scalars"]
 
@@ -51,6 +51,8 @@ _CLASSES: Final = (
 )
 
 
+T = TypeVar("T")
+
 _BOOL, _INT64, _FLOAT32, _COMPLEX64 = (np.dtype(name) for name in ("bool", "int64", "float32", "complex64"))
 _DTYPES: Final = frozenset(np.dtype(code) for code in "?BHILbhilefdFD")
 """What torch has a dtype for."""
@@ -58,7 +60,7 @@ _UNPROMOTED: Final = frozenset(map(np.dtype, ("uint16", "uint32", "uint64")))
 _ORDER: Final = "biufc"
 
 
-def stack_scalars(batch: Sequence[Any], field: str) -> Array:
+def stack_scalars(batch: Sequence[object], field: str) -> Array:
     """An array of numbers that need not be of one type, as ``torch.tensor(batch)``.
 
     Parameters
@@ -96,7 +98,7 @@ def stack_scalars(batch: Sequence[Any], field: str) -> Array:
     return np.array(numbers, dtype)
 
 
-def as_doubles(batch: Sequence[Any], field: str) -> NDArray[np.float64]:
+def as_doubles(batch: Sequence[Sample], field: str) -> NDArray[np.float64]:
     """An array of float64, as ``torch.tensor(batch, dtype=torch.float64)``; CollateError if an entry is no number."""
     try:
         return np.array(array("d", batch))
@@ -104,7 +106,7 @@ def as_doubles(batch: Sequence[Any], field: str) -> NDArray[np.float64]:
         return np.array(_converted(batch, lambda value: array("d", (value,))[0], field))
 
 
-def common_dtype(dtypes: Sequence[np.dtype[Any]], field: str) -> np.dtype[Any]:
+def common_dtype(dtypes: Sequence[DType], field: str) -> DType:
     """The dtype that torch promotes these to; CollateError if there is none."""
     try:
         return reduce(_promoted, dtypes)
@@ -113,7 +115,7 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]], field: str) -> np.dtype[Any]:
         raise _like(error)(f"default_collate: {given} have no common dtype{field}") from error
 
 
-def as_dtype(values: Array, dtype: np.dtype[Any]) -> Array:
+def as_dtype(values: Array, dtype: DType) -> Array:
     """``values`` in a dtype that they were promoted to; what is too large for it becomes infinite."""
     with np.errstate(over="ignore"):
         if dtype == np.float16 and values.dtype != dtype:
@@ -121,7 +123,7 @@ def as_dtype(values: Array, dtype: np.dtype[Any]) -> Array:
         return values.astype(dtype, copy=False)
 
 
-def as_array(value: Any, position: int, field: str) -> Array:
+def as_array(value: object, position: int, field: str) -> Array:
     """An entry beside arrays, as ``torch.as_tensor(value)``: a number, or nested sequences of numbers and arrays."""
     if isinstance(value, (list, tuple)):
         if not value:
@@ -142,7 +144,7 @@ def as_array(value: Any, position: int, field: str) -> Array:
     )
 
 
-def _inferred(value: Any, field: str) -> tuple[Any, np.dtype[Any] | None]:
+def _inferred(value: object, field: str) -> tuple[object, DType | None]:
     """The dtype of a number, or of what a sequence or an array holds, which is refused later, when it is converted.
 
     None, and what is no number, where torch can tell no dtype.
@@ -160,7 +162,7 @@ def _inferred(value: Any, field: str) -> tuple[Any, np.dtype[Any] | None]:
     return value, dtype
 
 
-def _class_for(value: Any) -> type[CollateError]:
+def _class_for(value: object) -> type[CollateError]:
     """What torch raises for what is no number: a RuntimeError where it knows no dtype for it at all."""
     return CollateTypeError if isinstance(value, (str, bytes)) or hasattr(value, "__array__") else CollateError
 
@@ -169,7 +171,7 @@ def _like(error: Exception) -> type[CollateError]:
     return next((mine for builtin, mine in _CLASSES if isinstance(error, builtin)), CollateError)
 
 
-def _scalar_dtype(value: Any) -> np.dtype[Any] | None:
+def _scalar_dtype(value: object) -> DType | None:
     """The dtype that torch gives a number; None if it is none."""
     if isinstance(value, (np.generic, np.ndarray)) or (
         hasattr(value, "__array__") and not isinstance(value, (int, float, complex))
@@ -182,7 +184,7 @@ def _scalar_dtype(value: Any) -> np.dtype[Any] | None:
     return None
 
 
-def _promoted(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any]:
+def _promoted(one: DType, other: DType) -> DType:
     one, other = one.newbyteorder("="), other.newbyteorder("=")
     if one == other:
         return one
@@ -198,7 +200,7 @@ def _promoted(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any]:
     return high
 
 
-def _converted(batch: Sequence[Any], convert: Callable[[Any], Any], field: str) -> list[Any]:
+def _converted(batch: Sequence[object], convert: Callable[[Sample], T], field: str) -> list[T]:
     converted = []
     for position, value in enumerate(batch):
         try:
@@ -211,31 +213,31 @@ def _converted(batch: Sequence[Any], convert: Callable[[Any], Any], field: str) 
     return converted
 
 
-def _bool(value: Any) -> bool:
+def _bool(value: object) -> bool:
     return bool(value if isinstance(value, (bool, np.bool_)) else _index(value))
 
 
-def _index(value: Any) -> int:
+def _index(value: Sample) -> int:
     return operator.index(np.asarray(value).item() if _is_foreign(value) else value)
 
 
-def _int64(value: Any) -> int:
+def _int64(value: object) -> int:
     number = _index(value)
     if not -(2**63) <= number < 2**63:
         raise ValueError(f"Overflow when unpacking long: {number:#x} does not fit int64"[:200])
     return number
 
 
-def _is_foreign(value: Any) -> bool:
+def _is_foreign(value: object) -> bool:
     """Whether it is another library's array: torch's tensor of one bool has an integer's value, NumPy's has none."""
     return hasattr(value, "__array__") and not isinstance(value, (np.ndarray, np.generic))
 
 
-def _complex(value: Any) -> complex:
+def _complex(value: Sample) -> complex:
     if isinstance(value, str):
         raise TypeError("must be a number, not str")
     return complex(value)
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

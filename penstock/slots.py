@@ -251,7 +251,9 @@ class BatchLayout:
         leaves = tree_leaves(spec)
         for leaf in leaves:
             if leaf.dtype.hasobject:
-                raise ArgumentError(f"dtype must be a plain number, got {leaf.dtype}, because a slot holds no objects")
+                raise ArgumentError(
+                    f"dtype must be a dtype of numbers, got {leaf.dtype}, because a slot holds no Python objects"
+                )
         self.is_ragged = any(isinstance(leaf, RaggedSpec) for leaf in leaves)
         self._extents: Tree = tree_map(self._reserve, spec)
 

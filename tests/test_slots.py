@@ -182,7 +182,7 @@ def test_arrays_of_one_layout_share_one_lease() -> None:
 
 def test_objects_have_no_place_in_a_slot() -> None:
     """Python objects cannot live in raw memory."""
-    with pytest.raises(ArgumentError, match="plain number"):
+    with pytest.raises(ArgumentError, match="dtype of numbers"):
         BatchLayout(ArraySpec((), np.dtype(object)), 2)
 
 

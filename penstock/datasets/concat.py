@@ -21,7 +21,7 @@ from penstock.datasets.base import (
 )
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError, SampleError
-from penstock.sample import SampleKeys, Tree, Watch
+from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
 
 __all__ = ["ConcatDataset", "iter_concatenated"]
 
@@ -50,7 +50,7 @@ class ConcatDataset(Dataset[T_co], Wrapper):
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Sample:
         self._check(index)
         child, inner = _place(self.cumulative_sizes, index + len(self) if index < 0 else index)
         return self.datasets[child][inner]
@@ -109,10 +109,10 @@ def iter_concatenated(
     whole: Any,
     part: Callable[[int], Any],
     sizes: Sequence[int],
-    indices: Sequence[Any],
+    indices: Sequence[Index],
     keys: SampleKeys,
     watch: Watch | None = None,
-) -> Iterator[Any]:
+) -> Iterator[Sample]:
     """Samples ``indices`` of ``whole``, in this order, each built when it is asked for.
 
     Parameters
@@ -142,10 +142,10 @@ def iter_concatenated(
 def _load_together(
     part: Callable[[int], Any],
     sizes: Sequence[int],
-    indices: Sequence[Any],
+    indices: Sequence[Index],
     keys: SampleKeys,
     watch: Watch | None,
-) -> dict[int, Iterator[Any]]:
+) -> dict[int, Iterator[Sample]]:
     """By row of ``indices``, the iterator that its sample comes from, where its dataset loads many at once."""
     rows: dict[int, list[int]] = {}
     inner: dict[int, list[int]] = {}
@@ -155,7 +155,7 @@ def _load_together(
             child, place = _place(sizes, at)
             rows.setdefault(child, []).append(row)
             inner.setdefault(child, []).append(place)
-    found: dict[int, Iterator[Any]] = {}
+    found: dict[int, Iterator[Sample]] = {}
     for child, mine in rows.items():
         dataset = part(child)
         if loads_many(dataset):

@@ -24,7 +24,7 @@ from penstock.datasets.selection import Selection
 from penstock.errors import ArgumentError, SampleError
 from penstock.ragged import RaggedRows, RaggedSpec
 from penstock.rng import globals_put_back
-from penstock.sample import KINDS, Array, ArraySpec, Record, Tree
+from penstock.sample import KINDS, Array, ArraySpec, Index, Record, Sample, Tree
 from penstock.stores.base import Store
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class SamplePlan:
         store: Store,
         fields: Any,
         transform: Any,
-        target_transform: Callable[[Any], Any] | None,
+        target_transform: Callable[[Sample], Sample] | None,
         kinds: Mapping[str, str | None] | None,
         ragged: str | Mapping[str, str] | None = None,
     ) -> None:
@@ -98,16 +98,16 @@ class SamplePlan:
         self.spec: Tree | None = None
         self.reason = ""
         self.program: Program | None = None
-        self.image: Any = None
+        self.image: Index = None
         self.image_field = ""
-        self.columns: dict[Any, Array] = {}
-        self.arrays: dict[Any, str] = {}
-        self.moved: dict[Any, str] = {}
-        self.numbers: list[Any] = []
+        self.columns: dict[Index, Array] = {}
+        self.arrays: dict[Index, str] = {}
+        self.moved: dict[Index, str] = {}
+        self.numbers: list[Index] = []
         self._target_type: type | None = None
         self._plan_filling(store)
 
-    def sample(self, record: Record) -> Any:
+    def sample(self, record: Record) -> Sample:
         """The sample of a record, under the current sample's key."""
         selection = self.selection
         transforms_images = self._pipeline is not None or self._images is not None
@@ -125,7 +125,7 @@ class SamplePlan:
             return self._pipeline(sample, kinds=self._kinds)
         return sample if self._images is not None or self.transform is None else self.transform(sample)
 
-    def array(self, name: Any, record: Record, steps: Sequence[Step]) -> Array:
+    def array(self, name: Index, record: Record, steps: Sequence[Step]) -> Array:
         """A small array of a record for a row of a batch; moved by ``steps``, if it follows the image."""
         selection, field = self.selection, self.arrays[name]
         if name in self.forms:
@@ -144,27 +144,26 @@ class SamplePlan:
             return None
         return self.selection.shaped({name: self.forms.get(name) for name in self.selection.names})
 
-    def filled_target(self, label: Any) -> Any:
+    def filled_target(self, label: Sample) -> Sample:
         """A label for a row: transformed, and of the type that the first one had."""
         assert self.target_transform is not None, "asked for where there is a target"
         found = self.target_transform(label)
         if type(found) is not self._target_type:
             raise SampleError(
-                f"target_transform gives {found!r:.80}, and gave a value of type "
-                f"{getattr(self._target_type, '__name__', None)} for the first record; give the loader a collate_fn, "
-                "and batches are collated from samples"
+                f"target_transform must return {getattr(self._target_type, '__name__', None)}, as for the first "
+                f"record, got {found!r:.80}; give the loader a collate_fn, and batches are collated from samples"
             )
         return found
 
-    def _find_target(self) -> Any:
+    def _find_target(self) -> Index:
         """The name of the label, where a target transform asks for it."""
         if self.target_transform is None:
             return None
         labels = [name for name, kind in self.selection.stored.items() if kind == "label"]
         if len(labels) != 1:
             raise ArgumentError(
-                f"target_transform is called with the label; of the fields {', '.join(self.selection.names.values())} "
-                f"{f'{len(labels)} are labels' if labels else 'none is one'}. transform= gets the whole sample"
+                f"target_transform needs one label among the fields {', '.join(self.selection.names.values())}, got "
+                f"{len(labels)}; transform= gets the whole sample"
             )
         return labels[0]
 
@@ -224,7 +223,7 @@ class SamplePlan:
             first = pipeline.ops[0]
             if first.takes_pixels:
                 raise ArgumentError(
-                    f"{first!r} works on pixels, and a store's images are encoded; put T.Decode() first in the pipeline"
+                    f"{first!r} needs pixels, got a store's encoded images; put T.Decode() first in the pipeline"
                 )
 
     def _plan_filling(self, store: Store) -> None:
@@ -234,7 +233,7 @@ class SamplePlan:
         if not transforms_images and self.transform is not None:
             self.reason = f"its transform, {self.transform!r}, is called with whole samples"
             return
-        leaves: dict[Any, ArraySpec | RaggedSpec] = {}
+        leaves: dict[Index, ArraySpec | RaggedSpec] = {}
         for name, field in selection.names.items():
             spec: ArraySpec | RaggedSpec | None
             if selection.kind_of[name] == "image" and transforms_images:
@@ -252,7 +251,7 @@ class SamplePlan:
             return
         self.spec = selection.shaped(leaves)
 
-    def _plan_value(self, store: Store, name: Any, field: str) -> ArraySpec | RaggedSpec | None:
+    def _plan_value(self, store: Store, name: Index, field: str) -> ArraySpec | RaggedSpec | None:
         kind = self.selection.stored[name]
         if self.selection.is_number(name):
             self.numbers.append(name)
@@ -266,7 +265,7 @@ class SamplePlan:
             self.reason = "it has no transform, and its images stay encoded"
         return None
 
-    def _plan_array(self, name: Any, field: str) -> ArraySpec | RaggedSpec | None:
+    def _plan_array(self, name: Index, field: str) -> ArraySpec | RaggedSpec | None:
         self.arrays[name] = field
         kind = self.selection.kind_of[name]
         if kind in {"boxes", "keypoints", "mask"} and self._pipeline is not None and self._pipeline.ops:
@@ -279,7 +278,7 @@ class SamplePlan:
         spec = self.selection.arrays[name]
         return ArraySpec(spec.shape, np.dtype(np.float32)) if name in self.moved else spec
 
-    def _plan_image(self, name: Any, field: str) -> ArraySpec | None:
+    def _plan_image(self, name: Index, field: str) -> ArraySpec | None:
         self.image, self.image_field = name, field
         kinds = list(self.selection.kind_of.values())
         if self._images is not None:
@@ -296,7 +295,7 @@ class SamplePlan:
         self.program = self._pipeline.compile(self._kinds, followers=bool(self.forms))
         return self.program.spec()
 
-    def _plan_target(self, name: Any) -> ArraySpec | None:
+    def _plan_target(self, name: Index) -> ArraySpec | None:
         """Of a transformed label, as the first record's comes out."""
         self.reason = "its target_transform gives neither ints nor floats"
         first = self.columns[name][:1].tolist()
@@ -314,7 +313,7 @@ class SamplePlan:
 
 def fill_arrays(
     plan: SamplePlan,
-    name: Any,
+    name: Index,
     out: Array | RaggedRows,
     records: Sequence[Record],
     rows: NDArray[np.int64],

@@ -24,7 +24,7 @@ from penstock.datasets.indexing import MEMORY_NBYTES, DecodeIndices
 from penstock.datasets.sample_plan import SamplePlan, fill_arrays
 from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
-from penstock.sample import Array, Record, SampleKeys, Tree
+from penstock.sample import Array, Record, Sample, SampleKeys, Tree
 from penstock.stores.base import Store, checked_index
 from penstock.trace import stage
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["StoreDataset"]
 
 
-class StoreDataset(Dataset[Any]):
+class StoreDataset(Dataset[Sample]):
     """Samples made of a store's fields.
 
     Parameters
@@ -89,8 +89,8 @@ class StoreDataset(Dataset[Any]):
         self,
         store: Store | str | os.PathLike[str],
         fields: str | Sequence[str] | Mapping[str, str] | None = None,
-        transform: Callable[[Any], Any] | Op | Sequence[Any] | None = None,
-        target_transform: Callable[[Any], Any] | None = None,
+        transform: Callable[[Sample], Sample] | Op | Sequence[Any] | None = None,
+        target_transform: Callable[[Sample], Sample] | None = None,
         *,
         index: str | os.PathLike[str] | None = "auto",
         index_memory: int = MEMORY_NBYTES,
@@ -108,13 +108,13 @@ class StoreDataset(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.store)
 
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+    def __getitem__(self, index: SupportsIndex | slice) -> Sample:
         """A sample; a slice gives a list of samples."""
         if isinstance(index, slice):
             return [self._sample(record) for record in self._read(range(*index.indices(len(self))))]
         return self._sample(self._read([checked_index(index, "a StoreDataset")])[0])
 
-    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Any]:
+    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Sample]:
         """Samples ``indices``, read at once; each is transformed under its own key when it is asked for."""
         for record, drawn in zip(self._read(indices), keys.indices.tolist(), strict=True):
             with sample_scope(keys.seed, keys.epoch, drawn):
@@ -143,7 +143,9 @@ class StoreDataset(Dataset[Any]):
         """Decode and augment straight into ``out``; see :class:`~penstock.datasets.base.Filler`."""
         plan = self._current()
         if plan.spec is None:
-            raise ArgumentError("samples of this dataset have no fixed shape: there are no rows to fill")
+            raise ArgumentError(
+                "fill needs a spec, and samples of this dataset have no fixed shape; see why_not_filled()"
+            )
         if rows is None:
             rows = np.arange(len(indices), dtype=np.int64)
         if (indices < 0).any():
@@ -188,7 +190,7 @@ class StoreDataset(Dataset[Any]):
             first = min(failures, key=lambda failure: failure.position)
             raise self._placed(first.error, *self._read([int(indices[first.position])]))
 
-    def _targets(self, plan: SamplePlan, labels: Array, indices: NDArray[np.int64], keys: SampleKeys) -> list[Any]:
+    def _targets(self, plan: SamplePlan, labels: Array, indices: NDArray[np.int64], keys: SampleKeys) -> list[Sample]:
         """The labels transformed, each under its sample's key."""
         targets = []
         for label, index, drawn in zip(labels.tolist(), indices.tolist(), keys.indices.tolist(), strict=True):
@@ -204,7 +206,7 @@ class StoreDataset(Dataset[Any]):
         with stage("read", len(indices)):
             return self.store.read([index + count if -count <= index < 0 else index for index in indices])
 
-    def _sample(self, record: Record) -> Any:
+    def _sample(self, record: Record) -> Sample:
         try:
             return self._current().sample(record)
         except BaseException as error:  # noqa: BLE001  # raised again, with its place

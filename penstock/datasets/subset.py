@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, spec_of
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys, Tree, Watch
+from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
 from penstock.samplers.base import checked_seed
 from penstock.samplers.permutation import permuted
 
@@ -41,7 +41,7 @@ class Subset(Dataset[T_co], Wrapper):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Index) -> Sample:
         if isinstance(index, list):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
@@ -50,11 +50,11 @@ class Subset(Dataset[T_co], Wrapper):
         """The dataset that this is a part of."""
         return [self.dataset]
 
-    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> Any:
+    def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
         """A batch of the inner dataset, under the same keys."""
         return fetch(self.dataset, [self.indices[i] for i in indices], keys, watch, as_given=True)
 
-    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
+    def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
         """Samples of the inner dataset, under the same keys."""
         return iter_samples(self.dataset, [self.indices[i] for i in indices], keys, watch)
 
@@ -84,7 +84,7 @@ def _all_ints(indices: Any) -> bool:
     return np.asarray(indices).dtype.kind in "iu" or not len(indices)
 
 
-def random_split(dataset: Any, lengths: Sequence[int | float], seed: int = 0) -> list[Subset[Any]]:
+def random_split(dataset: Any, lengths: Sequence[int | float], seed: int = 0) -> list[Subset[Sample]]:
     """Split ``dataset`` at random into parts that do not overlap.
 
     Parameters

@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock.datasets.origin import is_users, plain_function
+from penstock.sample import Index, Sample
 from penstock.stores.base import Store
 
 __all__ = ["ATOMS", "SAMPLED", "Graph", "Place", "sampled", "walk"]
@@ -40,8 +41,8 @@ class Place:
     """An object, how it is reached, and the instance that it belongs to (None: a root; containers do not count)."""
 
     path: str
-    value: Any
-    owner: Any
+    value: Sample
+    owner: object
     depth: int = 0
 
     @property
@@ -57,7 +58,7 @@ class Graph:
     places: Sequence[Place]
     complete: bool
 
-    def path_of(self, value: Any) -> str | None:
+    def path_of(self, value: object) -> str | None:
         """The path of this very object, or of the first of its instances if it is a class."""
         found = next((place.path for place in self.places if place.value is value), None)
         if found is None and isinstance(value, type):
@@ -66,7 +67,7 @@ class Graph:
 
 
 def walk(
-    roots: Iterable[tuple[str, Any]],
+    roots: Iterable[tuple[str, Sample]],
     most: int = _MOST_PLACES,
     *,
     code: bool = False,
@@ -116,7 +117,7 @@ def sampled(count: int) -> Iterator[int]:
     return iter(range(0, count, step))
 
 
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
+def _children(value: Sample) -> Iterator[tuple[str, Sample]]:
     kind = type(value)
     if issubclass(kind, _LEAVES) or _is_tensor(kind):
         return
@@ -138,7 +139,7 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
     yield from _attributes(value)
 
 
-def _elements(value: Any) -> Iterator[tuple[str, Any]]:
+def _elements(value: Sample) -> Iterator[tuple[str, Sample]]:
     kind = type(value)
     if issubclass(kind, dict):
         yield from ((f"[{_shown(key)}]", child) for key, child in islice(dict.items(value), SAMPLED))
@@ -150,7 +151,7 @@ def _elements(value: Any) -> Iterator[tuple[str, Any]]:
         yield from (("{...}", child) for child in islice(builtins.__iter__(value), SAMPLED))
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(value: Sample) -> Iterator[tuple[str, Sample]]:
     if not issubclass(type(value), types.FunctionType):
         try:
             attributes = object.__getattribute__(value, "__dict__")
@@ -172,7 +173,7 @@ def _slots(cls: type) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def _captured(function: types.FunctionType) -> Iterator[tuple[str, Sample]]:
     """What a function takes along: variables of the functions around it, and defaults."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -182,7 +183,7 @@ def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     yield from ((f".__defaults__[{i}]", value) for i, value in enumerate(function.__defaults__ or ()))
 
 
-def _named_in_code(value: Any) -> Iterator[tuple[str, Any]]:
+def _named_in_code(value: Sample) -> Iterator[tuple[str, Sample]]:
     """Global variables that a function of the user's names; the methods of an object whose class is the user's."""
     kind = type(value)
     if issubclass(kind, types.FunctionType):
@@ -211,16 +212,16 @@ def _is_tensor(kind: type) -> bool:
     return torch is not None and issubclass(kind, torch.Tensor)
 
 
-def _is_frame(value: Any) -> bool:
+def _is_frame(value: object) -> bool:
     pandas = sys.modules.get("pandas")
     return pandas is not None and issubclass(type(value), pandas.DataFrame)
 
 
-def _object_columns(frame: Any) -> list[Any]:
+def _object_columns(frame: Sample) -> list[Index]:
     """Columns of Python objects; only theirs can be had without a copy, and only theirs matter."""
     return [name for name, dtype in islice(frame.dtypes.items(), SAMPLED) if dtype == np.dtype(object)]
 
 
-def _shown(key: Any) -> str:
+def _shown(key: object) -> str:
     text = repr(key) if type(key) in {str, int, bool, float} else f"<{type(key).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."

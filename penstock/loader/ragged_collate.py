@@ -6,7 +6,7 @@ one; gives the batches that filling gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from penstock.sample import Array, Batch, Sample, Tree, tree_leaves
 __all__ = ["RaggedCollate", "map_ragged", "with_ragged"]
 
 
-def with_ragged(collate: Callable[[Sequence[Sample]], Batch], dataset: object) -> Callable[[Sequence[Sample]], Batch]:
+def with_ragged(collate: Callable[[list[Sample]], Batch], dataset: object) -> Callable[[list[Sample]], Batch]:
     """``collate``, or a :class:`RaggedCollate` over it if ``dataset`` has ragged fields."""
     forms = ragged_forms(dataset)
     return collate if forms is None else RaggedCollate(forms, collate)
@@ -36,10 +36,10 @@ class RaggedCollate:
         Collates all other fields.
     """
 
-    def __init__(self, forms: Tree, collate: Callable[[Sequence[Sample]], Batch]) -> None:
+    def __init__(self, forms: Tree, collate: Callable[[list[Sample]], Batch]) -> None:
         self.forms, self.collate = forms, collate
 
-    def __call__(self, samples: Sequence[Sample]) -> Batch:
+    def __call__(self, samples: list[Sample]) -> Batch:
         """The batch of ``samples``; its ragged fields are NumPy arrays.
 
         Raises

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +93,6 @@ class ClassBalancedSampler(RankSampler):
         words = np.random.Philox(np.random.SeedSequence((self.seed, _MEMBERS))).random_raw(len(self._class))
         return np.lexsort((words, self._class)).astype(np.int64)
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         """Number of labels, and a digest of them."""
         return {"length": len(self._class), "labels": self._digest}

@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import State
 from penstock.samplers.base import Sampler, checked_count
 from penstock.samplers.permutation import permuted
 from penstock.samplers.ranks import RankSampler, Recent, Remainder
@@ -114,7 +115,7 @@ class BucketBatchSampler(Sampler[list[int]]):
         if self.dropped():
             _logger.info("%d of %d samples are left out of each epoch", self.dropped(), len(checked))
 
-    def _described(self, digest: str) -> dict[str, Any]:
+    def _described(self, digest: str) -> dict[str, object]:
         return {
             "length": len(self._members),
             "buckets": digest,
@@ -192,15 +193,15 @@ class BucketBatchSampler(Sampler[list[int]]):
         super().set_epoch(epoch)
         self._numbers.set_epoch(epoch)
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """Parameters that fix the order, without seed and rank; O(1) in size."""
         return self._numbers.signature()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Signature, seed, epoch and position of the newest iterator, in batches of the whole job: JSON-able, O(1)."""
         return self._numbers.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Make the next ``iter()`` go on where ``state`` was taken, on whichever rank.
 
         Raises
@@ -229,7 +230,7 @@ class RestOfBatches:
         epoch = self.sampler.epoch if epoch is None else epoch
         return [filled(number, epoch) for number in self.numbers.order(start, stop, epoch).tolist()]
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """The sampler's, and where the rest begins."""
         return self.numbers.signature()
 
@@ -307,7 +308,7 @@ class _NumberSampler(RankSampler):
     """Numbers of batches in an epoch's order: runs shuffled as wholes, then single batches, then short ones."""
 
     def __init__(
-        self, batches: _Batches, shuffle: bool, ranks: tuple[int, int, bool, int | None], described: dict[str, Any]
+        self, batches: _Batches, shuffle: bool, ranks: tuple[int, int, bool, int | None], described: dict[str, object]
     ) -> None:
         super().__init__(*ranks)
         self._batches, self._shuffle, self._parameters = batches, shuffle, described
@@ -332,7 +333,7 @@ class _NumberSampler(RankSampler):
             found[inside] = first + permuted(positions[inside] - first, count, self._key(epoch, purpose))
         return found
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         return {"type": "BucketBatchSampler", **self._parameters, "num_replicas": self.num_replicas}
 
 
@@ -366,7 +367,7 @@ def _boundaries(
     return found
 
 
-def _numbers(name: str, values: Any) -> NDArray[np.float64]:
+def _numbers(name: str, values: object) -> NDArray[np.float64]:
     try:
         found = np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:

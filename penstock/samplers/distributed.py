@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +67,6 @@ class DistributedSampler(RankSampler):
         """Indices at ``positions`` of the whole job's order."""
         return permuted(positions, self.job_size, self._key(epoch, 0)) if self.shuffle else positions
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         """Whether it shuffles."""
         return {"shuffle": self.shuffle}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import Array
+from penstock.sample import Array, Batch
 
 __all__ = ["HasColumns", "Labels", "Memberships", "class_per_sample", "memberships"]
 
@@ -83,11 +83,11 @@ def memberships(labels: Labels, field: str) -> Memberships:
     return Memberships(length, *np.divmod(pairs, max(len(values), 1)), values.astype(np.int64))
 
 
-def _given(labels: Labels, field: str) -> Any:
+def _given(labels: Labels, field: str) -> Batch:
     return labels.column(field) if isinstance(labels, HasColumns) else labels
 
 
-def _array(given: Any) -> Array | None:
+def _array(given: object) -> Array | None:
     """An array of numbers, or None where there is no rectangular one."""
     try:
         found = np.asarray(given)
@@ -96,7 +96,7 @@ def _array(given: Any) -> Array | None:
     return found if found.dtype.kind in "biuf" and found.ndim else None
 
 
-def _flattened(rows: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _flattened(rows: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     try:
         lengths = [len(row) for row in rows]
         flat = np.array([label for row in rows for label in row] or np.empty(0, np.int64))

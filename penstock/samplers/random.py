@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence, Sized
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ class RandomSampler(IndexSampler):
         parts = [permuted(positions[laps == lap] - lap * n, n, (seed, epoch, lap)) for lap in np.unique(laps).tolist()]
         return np.concatenate(parts)
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """Type, length, replacement, number of samples."""
         return {
             "type": "RandomSampler",
@@ -112,7 +112,7 @@ class SubsetRandomSampler(IndexSampler):
         key = (_set(self.seed), self.epoch if epoch is None else epoch, 0)
         return self.indices[permuted(positions, len(self), key)]
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """Type, length and a digest of the indices."""
         return {"type": "SubsetRandomSampler", "length": len(self), "indices": self._digest}
 

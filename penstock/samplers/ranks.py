@@ -20,12 +20,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import State
 from penstock.samplers.base import IndexSampler, checked_count, checked_seed
 
 __all__ = ["Deal", "RankSampler", "Recent", "Remainder"]
@@ -91,7 +92,7 @@ class Recent(Generic[T]):
             self._kept = {**dict(newest), key: found}  # one assignment: another thread sees the old dict or the new
         return found
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[Recent[T]], tuple[int]]:
         return Recent, (self._size,)
 
 
@@ -137,7 +138,7 @@ class RankSampler(IndexSampler):
         """Indices at any ``positions`` in [0, job_size) of the job's order; a pure function of them, epoch and seed."""
         raise NotImplementedError(f"{type(self).__name__} must define at")
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         """JSON-able parameters that fix the job's order, without seed and ranks; O(1) in size."""
         raise NotImplementedError(f"{type(self).__name__} must define parameters")
 
@@ -156,7 +157,7 @@ class RankSampler(IndexSampler):
         """
         return Remainder(self, checked_count("consumed", consumed, least=0))
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """Type, parameters, drop_last and number of ranks; not the rank."""
         return {
             "type": type(self).__name__,
@@ -177,7 +178,7 @@ class RankSampler(IndexSampler):
                 yield index
         self._position = 0
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Make the next ``iter()`` go on where ``state`` was taken, on whichever rank of however many.
 
         Raises
@@ -185,7 +186,7 @@ class RankSampler(IndexSampler):
         StateError
             If the state is not one of a sampler with these parameters; the number of ranks alone may differ.
         """
-        given: Any = state  # what is no such mapping, the base refuses
+        given = state  # what is no such mapping, the base refuses
         if isinstance(given, Mapping) and isinstance(given.get("sampler"), Mapping):
             given = {**given, "sampler": {**given["sampler"], "num_replicas": self.num_replicas}}
         super().load_state_dict(given)
@@ -213,6 +214,6 @@ class Remainder:
             return positions
         return self.sampler.at(positions, self.sampler.epoch if epoch is None else epoch)
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """The sampler's, and where the rest begins."""
         return {**self.sampler.signature(), "consumed": self.consumed}

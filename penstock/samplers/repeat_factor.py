@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +99,9 @@ class RepeatFactorSampler(RankSampler):
         super().__init__(num_replicas, rank, drop_last, seed)
         self.factors = repeat_factors(labels, threshold, field=field)
         if self.factors.sum() >= 1 << 33:
-            raise ArgumentError(f"an epoch of {self.factors.sum():.3g} samples is too long: lower the threshold")
+            raise ArgumentError(
+                f"threshold must be lower, because an epoch would have {self.factors.sum():.3g} samples"
+            )
         self._parts = np.rint(self.factors * _UNIT).astype(np.int64)
         self._num_samples = math.ceil(int(self._parts.sum()) / _UNIT)
         self._digest = hashlib.blake2b(self._parts.astype("<i8").tobytes(), digest_size=16).hexdigest()
@@ -120,14 +122,17 @@ class RepeatFactorSampler(RankSampler):
         shift = int(uniforms(SampleKeys(self.seed, epoch, np.zeros(1, np.int64)), _STREAM, 1)[0, 0] * _UNIT)
         return _Layout(images, np.cumsum(self._parts[images]), shift)
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         """Number of images, and a digest of their factors."""
         return {"length": len(self.factors), "factors": self._digest}
 
 
-def _checked_fraction(threshold: Any) -> float:
-    number = isinstance(threshold, (int, float, np.floating, np.integer)) and not isinstance(threshold, bool)
-    if not (number and 0 < threshold <= 1):
+def _checked_fraction(threshold: object) -> float:
+    if (
+        not isinstance(threshold, (int, float, np.floating, np.integer))
+        or isinstance(threshold, bool)
+        or not 0 < threshold <= 1
+    ):
         raise ArgumentError(f"threshold should be a fraction in (0, 1], but got threshold={threshold!r}")
     return float(threshold)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +32,6 @@ class SequentialSampler(IndexSampler):
         """Positions are indices."""
         return np.arange(start, min(stop, len(self)), dtype=np.int64)
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """Type and length."""
         return {"type": "SequentialSampler", "length": len(self)}

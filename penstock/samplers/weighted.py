@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -118,7 +118,7 @@ class WeightedRandomSampler(RankSampler):
             items, times = items[first], times[first]
         return items[np.argsort(times, kind="stable")].astype(np.int64)
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         """Number of items, a digest of their weights, replacement."""
         return {"length": self._length, "weights": self._digest, "replacement": self.replacement}
 
@@ -174,7 +174,9 @@ def _cumulative(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(over="ignore"):
         sums = np.cumsum(weights)
     if not _SMALLEST <= sums[-1] < np.inf:
-        raise ArgumentError(f"weights add up to {sums[-1]}, too near the limits of float64: scale them")
+        raise ArgumentError(
+            f"weights must add up to a finite number of at least {_SMALLEST:g}, got {sums[-1]}; scale them"
+        )
     return sums
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.utils.data import default_collate, default_convert
@@ -10,7 +10,7 @@ from torch.utils.data._utils import collate as torch_collate
 
 from penstock.collate import default_convert as default_structure
 from penstock.ragged import Ragged
-from penstock.sample import Array, Tree, tree_map
+from penstock.sample import Array, Batch, Tree, tree_map
 
 __all__ = ["as_batch", "as_tensors", "default_collate", "default_convert", "has_own_functions"]
 
@@ -32,7 +32,7 @@ def as_tensors(arrays: Tree) -> Tree:
     return tree_map(_as_tensor, arrays)
 
 
-def as_batch(arrays: Tree) -> Any:
+def as_batch(arrays: Tree) -> Batch:
     """What a loader yields for a fill's arrays: tensors over the same memory, tuples as lists."""
     return default_structure(as_tensors(arrays))
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from penstock.rng import sample_scope
 from penstock.sample import SampleKeys
-from penstock.transforms.base import Op, Params
+from penstock.transforms.base import ImageLike, Op, Params
 from penstock.transforms.followers import Step
 from penstock.transforms.inputs import as_pixels, first_on_pixels, refuse_layout
 
@@ -17,8 +16,8 @@ __all__ = ["apply_to_image", "draw_one", "image_size"]
 
 
 def apply_to_image(
-    ops: Sequence[Op], image: Any, keys: SampleKeys, first: int = 0, steps: list[Step] | None = None
-) -> Any:
+    ops: Sequence[Op], image: ImageLike, keys: SampleKeys, first: int = 0, steps: list[Step] | None = None
+) -> ImageLike:
     """Apply ``ops[first:]`` to one image, each with its position as its stream; append them to ``steps``, if given."""
     entry = first_on_pixels(ops) if first == 0 else None
     with sample_scope(keys.seed, keys.epoch, int(keys.indices[0])):
@@ -42,7 +41,7 @@ def draw_one(op: Op, keys: SampleKeys, size: tuple[int, int], stream: int) -> Pa
     return params
 
 
-def image_size(image: Any) -> tuple[int, int]:
+def image_size(image: ImageLike) -> tuple[int, int]:
     """Width and height of an HWC or HW array; (0, 0) for what is not decoded yet."""
     shape: tuple[int, ...] = getattr(image, "shape", ())
     return (int(shape[1]), int(shape[0])) if len(shape) >= 2 else (0, 0)

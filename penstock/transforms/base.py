@@ -26,12 +26,16 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError
-from penstock.sample import Array, SampleKeys
+from penstock.sample import Array, Sample, SampleKeys
 
 if TYPE_CHECKING:
+    from penstock.transforms.decode import Decode
     from penstock.transforms.geometry import Geometry
 
-__all__ = ["Fusion", "ImageSpec", "Lambda", "Op", "Params", "Sizes", "movable", "pair", "uniforms"]
+__all__ = ["Fusion", "ImageLike", "ImageSpec", "Lambda", "Op", "Params", "Sizes", "movable", "pair", "uniforms"]
+
+ImageLike = Any
+"""An image as ops are given it: an HWC or HW array; before the first op on pixels also encoded bytes or a PIL image."""
 
 Params = Array
 """Numbers of each sample along the first axis; an op that draws nothing has rows of length 0."""
@@ -69,7 +73,7 @@ class ImageSpec:
 class Fusion:
     """What the compiler knows of the prefix it has fused so far; an op's :meth:`Op.fuse` reads and extends it."""
 
-    decode: Any = None
+    decode: Decode | None = None
     resized: bool = False
     filter: str = "bilinear"
     flipped: bool = False
@@ -102,11 +106,11 @@ class Op:
         """What is known of the image after the op; None: nothing."""
         return spec
 
-    def image(self, image: Any, params: Params) -> Any:
+    def image(self, image: ImageLike, params: Params) -> ImageLike:
         """Apply to one image: the specification. A new array or a view; never changes its input."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it does to an image")
+        raise NotImplementedError(f"{type(self).__name__} must define image")
 
-    def native(self, image: Any, params: Params) -> Any:
+    def native(self, image: ImageLike, params: Params) -> ImageLike:
         """Apply to one image as fast as we can; what pipelines call."""
         return self.image(image, params)
 
@@ -118,7 +122,7 @@ class Op:
         """Move keypoints, (n, 2) or (n, 3) with visibility, as :meth:`image` moves the pixels."""
         return points
 
-    def mask(self, mask: Any, params: Params) -> Any:  # noqa: ARG002  # the interface
+    def mask(self, mask: ImageLike, params: Params) -> ImageLike:  # noqa: ARG002  # the interface
         """Move a mask, HW, as :meth:`image` moves the pixels; values are never mixed."""
         return mask
 
@@ -147,14 +151,14 @@ class Lambda(Op):
 
     takes_pixels: ClassVar[bool] = False
 
-    def __init__(self, fn: Callable[[Any], Any], on: str = "image") -> None:
-        given: Any = fn
+    def __init__(self, fn: Callable[[Sample], Sample], on: str = "image") -> None:
+        given: object = fn
         if isinstance(given, type) and issubclass(given, Op):
-            raise ArgumentError(f"{given.__name__} is a class; write T.{given.__name__}()")
+            raise ArgumentError(f"fn must be an instance, got the class {given.__name__}; write T.{given.__name__}()")
         if not callable(fn):
-            raise ArgumentError(f"an op is an Op or a callable, not {fn!r}")
+            raise ArgumentError(f"fn must be an Op or a callable, got {fn!r:.200}")
         if on not in {"image", "sample"}:
-            raise ArgumentError(f"on={on!r}: a Lambda is called on 'image' or on 'sample'")
+            raise ArgumentError(f"on must be 'image' or 'sample', got {on!r}")
         self.fn = fn
         self.on = on
 
@@ -162,22 +166,22 @@ class Lambda(Op):
         """Nothing is known of what a callable returns."""
         return None
 
-    def image(self, image: Any, params: Params) -> Any:  # noqa: ARG002  # a callable draws for itself
+    def image(self, image: ImageLike, params: Params) -> ImageLike:  # noqa: ARG002  # a callable draws for itself
         """Call the function."""
         return self.fn(image)
 
 
 def pair(size: int | tuple[int, int], what: str) -> tuple[int, int]:
     """``(height, width)`` of a size given as torchvision takes it: one int for a square, or (height, width)."""
-    given: Any = size
-    values: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else (given, given)
-    if len(values) != 2 or not all(isinstance(v, int | np.integer) and 0 < v <= 1 << 16 for v in values):
-        raise ArgumentError(f"{what} {size!r}: a size is one int or (height, width), each in 1..65536 pixels")
-    return int(values[0]), int(values[1])
+    values: tuple[object, ...] = tuple(size) if isinstance(size, Iterable) else (size, size)
+    sides = [int(side) for side in values if isinstance(side, int | np.integer) and 0 < side <= 1 << 16]
+    if len(values) != 2 or len(sides) != 2:
+        raise ArgumentError(f"{what}: size must be an int or (height, width), each in [1, 65536], got {size!r:.80}")
+    return sides[0], sides[1]
 
 
 def movable(spec: ImageSpec, op: Op) -> ImageSpec:
     """``spec``, checked to be one whose rows and columns an op can move."""
     if spec.layout != "HWC":
-        raise ArgumentError(f"{op!r} works on HWC images; put it before ToLayout({spec.layout!r})")
+        raise ArgumentError(f"{op!r} needs HWC images; put it before ToLayout({spec.layout!r})")
     return spec

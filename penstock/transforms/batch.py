@@ -9,12 +9,13 @@ mixes it as the first run did.
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock import _native
 from penstock.errors import ArgumentError
+from penstock.sample import Batch
 from penstock.transforms.checks import whole
 
 __all__ = ["CutMix", "MixUp"]
@@ -29,12 +30,12 @@ class _Mix:
 
     def __init__(self, alpha: float = 1.0, num_classes: int | None = None, seed: int = 0) -> None:
         if not 0 < alpha < math.inf:
-            raise ArgumentError(f"alpha={alpha!r} is a positive number")
+            raise ArgumentError(f"alpha must be a positive number, got {alpha!r}")
         self.alpha = float(alpha)
         self.num_classes = None if num_classes is None else whole(num_classes, "num_classes", 1, 1 << 31)
         self.seed = whole(seed, "seed", 0, _MOST)
 
-    def __call__(self, images: Any, labels: Any, *, batch: int, epoch: int = 0) -> tuple[Any, Any]:
+    def __call__(self, images: Batch, labels: Batch, *, batch: int, epoch: int = 0) -> tuple[Batch, Batch]:
         """Mix one batch.
 
         Parameters
@@ -53,7 +54,8 @@ class _Mix:
         """
         if len(images) != len(labels) or labels.ndim not in {1, 2}:
             raise ArgumentError(
-                f"{tuple(images.shape)} images and {tuple(labels.shape)} labels: one label, or row of shares, an image"
+                f"labels must have one class number, or one row of shares, for each of {len(images)} images, got "
+                f"shape {tuple(labels.shape)}"
             )
         mixed, share = self._mixed(images, self._generator(batch, epoch))
         targets = self._shares(labels)
@@ -63,24 +65,22 @@ class _Mix:
         counter = np.array([0, 0, whole(batch, "batch", 0, _MOST), whole(epoch, "epoch", 0, _MOST)], np.uint64)
         return np.random.Generator(np.random.Philox(counter=counter, key=np.array([self.seed, _KEY], np.uint64)))
 
-    def _mixed(self, images: Any, draw: np.random.Generator) -> tuple[Any, float]:
+    def _mixed(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:
         """The mixed images, and how much of each is its own."""
         raise NotImplementedError
 
-    def _shares(self, labels: Any) -> Any:
+    def _shares(self, labels: Batch) -> Batch:
         """One row of shares for each label."""
         if labels.ndim == 2:
             if self.num_classes not in {None, labels.shape[1]}:
-                raise ArgumentError(f"labels have {labels.shape[1]} classes, not num_classes={self.num_classes}")
+                raise ArgumentError(f"labels must have num_classes={self.num_classes} columns, got {labels.shape[1]}")
             return labels
         if self.num_classes is None:
-            raise ArgumentError(f"{type(self).__name__} of class numbers needs num_classes")
+            raise ArgumentError(f"num_classes must be given to {type(self).__name__}, because labels are class numbers")
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_classes:
-            raise ArgumentError(
-                f"labels from {labels.min()} to {labels.max()} are not within 0 to {self.num_classes - 1}"
-            )
+            raise ArgumentError(f"labels must be in [0, {self.num_classes - 1}], got {labels.min()} to {labels.max()}")
         if isinstance(labels, np.ndarray):
-            shares: Any = np.zeros((len(labels), self.num_classes), np.float32)
+            shares: Batch = np.zeros((len(labels), self.num_classes), np.float32)
         else:
             shares = labels.new_zeros((len(labels), self.num_classes)).float()  # a tensor, where the labels are
         shares[list(range(len(labels))), labels] = 1
@@ -120,9 +120,9 @@ class MixUp(_Mix):
     ((4, 3), [1.0, 1.0, 1.0, 1.0])
     """
 
-    def _mixed(self, images: Any, draw: np.random.Generator) -> tuple[Any, float]:
+    def _mixed(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:
         if "float" not in str(images.dtype):
-            raise ArgumentError(f"MixUp mixes floats, not {images.dtype}; put it behind Normalize and ToLayout")
+            raise ArgumentError(f"MixUp needs float images, got {images.dtype}; put it behind Normalize and ToLayout")
         share = float(draw.beta(self.alpha, self.alpha))
         pair = _memory(images)
         if pair is None:
@@ -159,13 +159,13 @@ class CutMix(_Mix):
     def __init__(self, alpha: float = 1.0, num_classes: int | None = None, seed: int = 0, layout: str = "CHW") -> None:
         super().__init__(alpha, num_classes, seed)
         if layout not in {"CHW", "HWC"}:
-            raise ArgumentError(f"layout={layout!r} is neither 'CHW' nor 'HWC'")
+            raise ArgumentError(f"layout must be 'CHW' or 'HWC', got {layout!r}")
         self.layout = layout
 
-    def _mixed(self, images: Any, draw: np.random.Generator) -> tuple[Any, float]:
+    def _mixed(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:
         if images.ndim != 4:
             raise ArgumentError(
-                f"CutMix takes batches of images, (n, {', '.join(self.layout)}), not {tuple(images.shape)}"
+                f"CutMix needs a batch of shape (n, {', '.join(self.layout)}), got {tuple(images.shape)}"
             )
         height, width = images.shape[2:] if self.layout == "CHW" else images.shape[1:3]
         x0, y0, x1, y1 = self._rectangle(int(width), int(height), draw)
@@ -184,7 +184,7 @@ class CutMix(_Mix):
         return max(x - across, 0), max(y - down, 0), min(x + across, width), min(y + down, height)
 
 
-def _memory(images: Any) -> tuple[Any, Any, Any] | None:
+def _memory(images: Batch) -> tuple[Batch, Batch, Batch] | None:
     """The images as an array, a new batch like them, and that one as an array; None if they are not the native core's.
 
     They are if they lie in memory row by row, as float32, and nobody asks for gradients.

@@ -49,11 +49,13 @@ class GaussianBlur(Op):
         sides = numbers(kernel_size, "kernel_size")
         sides = sides * 2 if is_number(kernel_size) else sides
         if len(sides) != 2 or not all(isinstance(v, int | np.integer) and 0 < v < 256 and v % 2 for v in sides):
-            raise ArgumentError(f"kernel_size={kernel_size!r}: one odd number of pixels, or (width, height), below 256")
+            raise ArgumentError(
+                f"kernel_size must be an odd number of pixels below 256, or (width, height), got {kernel_size!r}"
+            )
         self.kernel_size = (int(sides[0]), int(sides[1]))
         self.sigma = interval(sigma, "sigma", low=0)
         if self.sigma[0] <= 0:
-            raise ArgumentError(f"sigma={sigma!r} is positive")
+            raise ArgumentError(f"sigma must be positive, got {sigma!r}")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
         """Sigma of each image, (n, 1)."""

@@ -40,7 +40,7 @@ class Chance(Op):
 
     def change(self, image: Pixels) -> Pixels:
         """The image changed: a new array."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it changes an image")
+        raise NotImplementedError(f"{type(self).__name__} must define change")
 
     def change_native(self, image: Pixels) -> Pixels:
         """The same by the native core; default: as specified, where NumPy is as fast."""

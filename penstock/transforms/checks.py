@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import Array
+from penstock.sample import Array, DType
 from penstock.transforms.base import ImageSpec, Op, movable
 
 __all__ = [
@@ -36,23 +36,23 @@ Colour = tuple[float, float, float]
 """A value for each of R, G, B."""
 
 
-def is_number(value: Any) -> TypeGuard[float]:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether it is one number, Python's or NumPy's."""
     return isinstance(value, int | float | np.number)
 
 
-def numbers(values: Any, what: str) -> tuple[Any, ...]:
+def numbers(values: object, what: str) -> tuple[float, ...]:
     """One number or a sequence of numbers, as a tuple."""
     listed = (values,) if is_number(values) else values
     if not isinstance(listed, Sequence | np.ndarray) or not all(map(is_number, listed)):
-        raise ArgumentError(f"{what}={values!r} is a number or a sequence of numbers")
+        raise ArgumentError(f"{what} must be a number or a sequence of numbers, got {values!r}")
     return tuple(listed)
 
 
 def probability(p: float) -> float:
     """``p``, 0 to 1."""
     if not 0 <= p <= 1:
-        raise ArgumentError(f"p={p!r} is a probability, 0 to 1")
+        raise ArgumentError(f"p must be in [0, 1], got {p!r}")
     return float(p)
 
 
@@ -63,7 +63,7 @@ def interval(
     values = numbers(bounds, what)
     values = values * 2 if is_number(bounds) else values
     if len(values) != 2 or not low <= values[0] <= values[1] <= high or not all(map(math.isfinite, values)):
-        raise ArgumentError(f"{what}={bounds!r} is not a range (least, most) within {low} to {high}")
+        raise ArgumentError(f"{what} must be a range (least, most) within [{low}, {high}], got {bounds!r}")
     return float(values[0]), float(values[1])
 
 
@@ -72,14 +72,14 @@ def colour(fill: float | Sequence[float], what: str = "fill") -> Colour:
     values = numbers(fill, what)
     values = values * 3 if is_number(fill) else values
     if len(values) != 3 or not all(map(math.isfinite, values)):
-        raise ArgumentError(f"{what}={fill!r} is one number, or three: R, G, B")
+        raise ArgumentError(f"{what} must be one finite number or three (R, G, B), got {fill!r}")
     return float(values[0]), float(values[1]), float(values[2])
 
 
-def whole(value: Any, what: str, least: int, most: int) -> int:
+def whole(value: object, what: str, least: int, most: int) -> int:
     """A whole number within a range."""
     if not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise ArgumentError(f"{what}={value!r} is a whole number, {least} to {most}")
+        raise ArgumentError(f"{what} must be an integer in [{least}, {most}], got {value!r}")
     return int(value)
 
 
@@ -87,27 +87,29 @@ def byte_colour(fill: int | Sequence[int], what: str = "fill") -> tuple[int, int
     """A colour of whole numbers, 0 to 255."""
     values = colour(fill, what)
     if any(value % 1 or not 0 <= value <= 255 for value in values):
-        raise ArgumentError(f"{what}={fill!r}: values of uint8 images are whole numbers, 0 to 255")
+        raise ArgumentError(f"{what} must have integers in [0, 255], as uint8 images do, got {fill!r}")
     return int(values[0]), int(values[1]), int(values[2])
 
 
-def colour_in(fill: Colour, shape: tuple[int, ...], dtype: np.dtype[Any], op: Op) -> Array:
+def colour_in(fill: Colour, shape: tuple[int, ...], dtype: DType, op: Op) -> Array:
     """``fill`` for images of a shape and dtype: (3,), or () for HW; refused where it would not stay what it is."""
     values = np.array(fill)
     if len(shape) == 2:
         if len(set(fill)) > 1:
-            raise ArgumentError(f"{op!r} has a colour for an image without channels, {shape}")
+            raise ArgumentError(
+                f"{op!r} must have one number to fill an image without channels, of shape {shape}, got {fill}"
+            )
         values = values[0]
     limits = np.iinfo(dtype) if dtype.kind in "iu" else None
     if limits is not None and (np.any(values < limits.min) or np.any(values > limits.max) or np.any(values % 1)):
-        raise ArgumentError(f"{op!r}: {fill} cannot be a colour of {dtype} images")
+        raise ArgumentError(f"{op!r} must have a fill that {dtype} images can hold, got {fill}")
     return values.astype(dtype)
 
 
 def pixel_spec(spec: ImageSpec, op: Op) -> ImageSpec:
     """``spec``, checked to be one of images that :func:`require_pixels` takes, and known to be uint8."""
     if movable(spec, op).dtype not in {"uint8", None}:
-        raise ArgumentError(f"{op!r} works on uint8 images, not {spec.dtype}; put it before Normalize and ToLayout")
+        raise ArgumentError(f"{op!r} needs uint8 images, got {spec.dtype}; put it before Normalize and ToLayout")
     return replace(spec, dtype="uint8")
 
 
@@ -115,7 +117,7 @@ def require_pixels(image: Array, op: Op | str) -> NDArray[np.uint8]:
     """``image``, if it is uint8 and HWC with three channels or HW."""
     if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)):
         raise ArgumentError(
-            f"{op!r} works on uint8 images, HWC with three channels or HW, not on {image.dtype} of {image.shape}; "
+            f"{op!r} needs uint8 images of shape (H, W, 3) or (H, W), got {image.dtype} of shape {image.shape}; "
             "put it before Normalize and ToLayout"
         )
     return image

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.sample import SampleKeys
 from penstock.transforms import fallback, markers
+from penstock.transforms.base import ImageLike
 from penstock.transforms.decode import as_bytes, fill_sizes
 from penstock.transforms.followers import Step
 
@@ -68,7 +69,7 @@ class Chunk:
         For each image, a list to which the ops that move it are appended.
     """
 
-    images: Sequence[Any]
+    images: Sequence[ImageLike]
     keys: SampleKeys
     sizes: NDArray[np.int32] | None
     indexed: Indexed | None = None

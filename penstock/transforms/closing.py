@@ -12,13 +12,12 @@ after another, bit for bit; an image that is not what the native call takes goes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.apply import apply_to_image, draw_one, image_size
-from penstock.transforms.base import Fusion, Op
+from penstock.transforms.base import Fusion, ImageLike, Op
 from penstock.transforms.erase import RandomErasing
 from penstock.transforms.layout import ToLayout
 from penstock.transforms.normalize import Normalize
@@ -66,7 +65,7 @@ class Closing:
         """Whether an op is taken that does not fuse."""
         return self._erasing is not None
 
-    def write(self, image: Any, out: Array, keys: SampleKeys) -> None:
+    def write(self, image: ImageLike, out: Array, keys: SampleKeys) -> None:
         """Write the result for ``image``, which went through all ops before ``first``, to ``out[0]``."""
         if self.first == len(self._ops):
             out[0] = image

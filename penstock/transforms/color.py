@@ -107,9 +107,11 @@ class Grayscale(Chance):
     def __init__(self, num_output_channels: int = 3, p: float = 1.0) -> None:
         super().__init__(p)
         if num_output_channels not in {1, 3}:
-            raise ArgumentError(f"num_output_channels={num_output_channels!r} is neither 1 nor 3")
+            raise ArgumentError(f"num_output_channels must be 1 or 3, got {num_output_channels!r}")
         if num_output_channels == 1 and self.p != 1:
-            raise ArgumentError(f"p={p!r} with num_output_channels=1: samples would differ in their channels")
+            raise ArgumentError(
+                f"p must be 1 with num_output_channels=1, got {p!r}, because samples would differ in their channels"
+            )
         self.num_output_channels = num_output_channels
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
@@ -173,7 +175,7 @@ def _factors(bounds: float | Sequence[float], what: str) -> Range | None:
     """The range of factors; None: leave the step out."""
     if is_number(bounds):
         if not 0 <= bounds < math.inf:
-            raise ArgumentError(f"{what}={bounds!r}: one number is not negative; or give (least, most)")
+            raise ArgumentError(f"{what} must be a number of at least 0, or (least, most), got {bounds!r}")
         bounds = (max(0.0, 1 - bounds), 1 + bounds)
     least, most = interval(bounds, what, low=0)
     return None if least == most == 1 else (least, most)
@@ -183,7 +185,7 @@ def _turns(bounds: float | Sequence[float]) -> Range | None:
     """The range of turns; None: leave the step out."""
     if is_number(bounds):
         if not 0 <= bounds <= 0.5:
-            raise ArgumentError(f"hue={bounds!r}: one number is 0 to 0.5; or give (least, most)")
+            raise ArgumentError(f"hue must be a number in [0, 0.5], or (least, most), got {bounds!r}")
         bounds = (-bounds, bounds)
     least, most = interval(bounds, "hue", -0.5, 0.5)
     return None if least == most == 0 else (least, most)

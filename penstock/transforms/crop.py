@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,11 +117,11 @@ class RandomCrop(_Crop):
         super().__init__(size)
         sides = (padding,) if isinstance(padding, int) else tuple(padding)
         if len(sides) not in {1, 2, 4} or min(sides) < 0:
-            raise ArgumentError(f"padding={padding!r}: one, two or four numbers of pixels, none negative")
+            raise ArgumentError(f"padding must be one, two or four numbers of pixels of at least 0, got {padding!r}")
         self.padding = (sides * 4)[:4]  # left, top, right, bottom
         self.pad_if_needed = pad_if_needed
         if padding_mode not in _PADDING_MODES:
-            raise ArgumentError(f"padding_mode={padding_mode!r} is not one of {', '.join(_PADDING_MODES)}")
+            raise ArgumentError(f"padding_mode must be one of {', '.join(_PADDING_MODES)}, got {padding_mode!r}")
         self.fill, self.padding_mode = _fill(fill), padding_mode
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
@@ -134,7 +134,7 @@ class RandomCrop(_Crop):
             if not self.pad_if_needed:
                 position = int(lacking.any(axis=1).argmax())
                 raise ArgumentError(
-                    f"{self!r} does not fit into an image of {sizes[position][0]} x {sizes[position][1]}; "
+                    f"{self!r} needs an image at least as large, got {sizes[position][0]} x {sizes[position][1]}; "
                     "resize first, or let pad_if_needed=True add zeros",
                     position=position,
                 )
@@ -315,15 +315,16 @@ def _middle(spare: int) -> int:
 
 def _range(bounds: Sequence[float], what: str) -> tuple[float, float]:
     if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1] < math.inf:
-        raise ArgumentError(f"{what}={bounds!r} is not a range (low, high) of positive numbers")
+        raise ArgumentError(f"{what} must be a range (low, high) of positive numbers, got {bounds!r}")
     return float(bounds[0]), float(bounds[1])
 
 
 def _fill(fill: int | Sequence[int]) -> tuple[int, ...]:
-    values: tuple[Any, ...] = (fill,) * 3 if isinstance(fill, int | np.integer) else tuple(fill)
-    if len(values) != 3 or not all(isinstance(v, int | np.integer) and 0 <= v <= 255 for v in values):
-        raise ArgumentError(f"fill={fill!r}: one int or three, each 0 to 255")
-    return tuple(int(v) for v in values)
+    values: tuple[object, ...] = (fill,) * 3 if isinstance(fill, int | np.integer) else tuple(fill)
+    levels = [int(level) for level in values if isinstance(level, int | np.integer) and 0 <= level <= 255]
+    if len(values) != 3 or len(levels) != 3:
+        raise ArgumentError(f"fill must be one int or three (R, G, B), each in [0, 255], got {fill!r:.80}")
+    return tuple(levels)
 
 
 def _window(image: Array, params: Params) -> Array:

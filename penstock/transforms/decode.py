@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from penstock import _native
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError
 from penstock.sample import Array
 from penstock.transforms import fallback, markers
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params
+from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Op, Params
 from penstock.transforms.inputs import is_pil, is_tensor
 from penstock.transforms.orientation import Region, orient_pixels, raw_region
 
@@ -35,7 +35,7 @@ Enough for :data:`MAX_PIXELS` pixels of three components at any sampling (0.87 G
 
 
 def decode(
-    data: Any,
+    data: ImageLike,
     region: Region | None = None,
     scale: int = 1,
     max_pixels: int = MAX_PIXELS,
@@ -104,7 +104,7 @@ def decode(
     (16, 32, 3)
     """
     if scale not in {1, 2, 4, 8}:
-        raise ArgumentError(f"scale={scale!r}: an image is decoded at 1/1, 1/2, 1/4 or 1/8 of its size")
+        raise ArgumentError(f"scale must be 1, 2, 4 or 8, for 1/scale of the size, got {scale!r}")
     encoded = as_bytes(data)
     orientation = fallback.read_orientation(encoded, max_pixels) if orient else 1
     if region is not None:
@@ -116,7 +116,7 @@ def decode(
     return pixels if orientation == 1 else orient_pixels(pixels, orientation)
 
 
-def sizes(images: Sequence[Any], max_pixels: int = MAX_PIXELS) -> NDArray[np.int32]:
+def sizes(images: Sequence[ImageLike], max_pixels: int = MAX_PIXELS) -> NDArray[np.int32]:
     """Width and height that each image's header declares.
 
     Parameters
@@ -173,20 +173,24 @@ class Decode(Op):
         max_nbytes: int = MAX_NBYTES,
     ) -> None:
         if scale not in {"full", "auto"}:
-            raise ArgumentError(f"Decode scale={scale!r} is not 'full' or 'auto'; penstock.decode takes 1, 2, 4 or 8")
+            raise ArgumentError(
+                f"scale of Decode must be 'full' or 'auto', got {scale!r}; penstock.decode takes 1, 2, 4 or 8"
+            )
         if not 1 <= quality < math.inf:
-            raise ArgumentError(f"Decode quality={quality!r}: a finite number of samples per pixel, at least 1")
+            raise ArgumentError(
+                f"quality of Decode must be a finite number of samples per pixel, at least 1, got {quality!r}"
+            )
         self.orient = orient
         self.max_pixels = max_pixels
         self.scale = scale
         self.quality = quality
         self.max_nbytes = max_nbytes
 
-    def image(self, image: Any, params: Params) -> NDArray[np.uint8]:  # noqa: ARG002  # nothing to draw
+    def image(self, image: ImageLike, params: Params) -> NDArray[np.uint8]:  # noqa: ARG002  # nothing to draw
         """Decode; see :func:`decode`."""
         return decode(image, max_pixels=self.max_pixels, orient=self.orient, max_nbytes=self.max_nbytes)
 
-    def mask(self, mask: Any, params: Params) -> Array:  # noqa: ARG002
+    def mask(self, mask: ImageLike, params: Params) -> Array:  # noqa: ARG002
         """Decode a single-channel image with its values as stored; an array or a PIL image passes."""
         if is_pil(mask):
             return fallback.pil_channel(mask)
@@ -237,7 +241,7 @@ def decode_refused(
         raise
 
 
-def fill_sizes(images: Sequence[Any], sizes: NDArray[np.int32], max_pixels: int) -> NDArray[np.int32]:
+def fill_sizes(images: Sequence[ImageLike], sizes: NDArray[np.int32], max_pixels: int) -> NDArray[np.int32]:
     """Replace each (0, 0) of ``sizes``, in place, by what Pillow reads in the image's header."""
     for position in np.flatnonzero(sizes[:, 0] == 0).tolist():
         try:
@@ -255,33 +259,36 @@ def _check_region(region: Region, encoded: bytes, max_pixels: int, orientation: 
         width, height = fallback.image_size(encoded, max_pixels)
     shown = (height, width) if orientation >= 5 else (width, height)
     if len(corners := [int(side) for side in region]) != 4:
-        raise ArgumentError(f"region {region!r} is not four ints: x0, y0, x1, y1")
+        raise ArgumentError(f"region must be four ints x0, y0, x1, y1, got {region!r}")
     x0, y0, x1, y1 = corners
     if not (0 <= x0 < x1 <= shown[0] and 0 <= y0 < y1 <= shown[1]):
         raise ArgumentError(
-            f"region {tuple(region)!r} of an image of {shown[0]} x {shown[1]}: x0, y0, x1, y1 must have "
-            f"0 <= x0 < x1 <= {shown[0]} and 0 <= y0 < y1 <= {shown[1]}"
+            f"region x0, y0, x1, y1 must have 0 <= x0 < x1 <= {shown[0]} and 0 <= y0 < y1 <= {shown[1]}, the image's "
+            f"size, got {tuple(region)!r}"
         )
     return raw_region((x0, y0, x1, y1), orientation, width, height)
 
 
-def _is_decoded(value: Any) -> bool:
+def _is_decoded(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim >= 2
 
 
-def as_bytes(data: Any) -> bytes:
+def as_bytes(data: ImageLike) -> bytes:
     """The file's bytes; no copy where they are ``bytes`` already."""
     if isinstance(data, bytes):
         return data
     if _is_decoded(data) or is_pil(data) or is_tensor(data):
         kind = "a tensor" if is_tensor(data) else "an array"
         what = "a PIL image" if is_pil(data) else f"{kind} of shape {tuple(data.shape)}"
-        raise ArgumentError(f"{what} is decoded already; leave Decode out of its pipeline")
+        raise ArgumentError(
+            f"an image to decode must be a file's bytes, got {what}, which is decoded already; leave Decode out of its "
+            "pipeline"
+        )
     if isinstance(data, str | os.PathLike):
         raise ArgumentError(
-            f"an image to decode is a file's bytes, got the path {data!r}; give Path(path).read_bytes()"
+            f"an image to decode must be a file's bytes, got the path {data!r}; give Path(path).read_bytes()"
         )
     try:
         return bytes(data) if isinstance(data, bytearray | memoryview) else memoryview(data).tobytes()
     except TypeError as error:
-        raise ArgumentError(f"an image to decode is bytes-like, not {type(data).__name__}") from error
+        raise ArgumentError(f"an image to decode must be bytes-like, got {type(data).__name__}") from error

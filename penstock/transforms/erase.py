@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.sample import Array, SampleKeys
+from penstock.sample import Array, DType, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
 from penstock.transforms.checks import colour, colour_in, interval, probability
 from penstock.transforms.pixels import paint
@@ -59,9 +59,9 @@ class RandomErasing(Op):
         self.scale = interval(scale, "scale", 0, 1)
         self.ratio = interval(ratio, "ratio", low=0)
         if self.ratio[0] <= 0:
-            raise ArgumentError(f"ratio={ratio!r} is positive")
+            raise ArgumentError(f"ratio must be positive, got {ratio!r}")
         if isinstance(value, str) and value != "random":
-            raise ArgumentError(f"value={value!r}: a number, three numbers, or 'random'")
+            raise ArgumentError(f"value must be a number, three numbers or 'random', got {value!r}")
         self.value = value if isinstance(value, str) else colour(value, "value")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
@@ -89,7 +89,7 @@ class RandomErasing(Op):
         self.erase(erased, params, image.dtype)
         return erased
 
-    def erase(self, image: Array, params: Params, dtype: np.dtype[Any]) -> None:
+    def erase(self, image: Array, params: Params, dtype: DType) -> None:
         """Overwrite the rectangle in ``image`` itself, HWC or HW, by values of ``dtype``, cast to the image's."""
         left, top, width, height = params[:4].astype(int).tolist()
         area = image[top : top + height, left : left + width]

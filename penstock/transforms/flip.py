@@ -24,7 +24,7 @@ class _Flip(Op):
 
     def __init__(self, p: float = 0.5) -> None:
         if not 0 <= p <= 1:
-            raise ArgumentError(f"p={p!r} is a probability, 0 to 1")
+            raise ArgumentError(f"p must be in [0, 1], got {p!r}")
         self.p = float(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size

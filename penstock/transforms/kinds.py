@@ -10,12 +10,18 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import ArgumentError
-from penstock.sample import Field, Tree, tree_leaves
+from penstock.sample import Field, Index, Sample, Tree, tree_leaves
 
-__all__ = ["check_kinds", "collect", "kinds_by_name", "refused_target", "suggested_kind", "walk"]
+__all__ = ["Held", "check_kinds", "collect", "kinds_by_name", "refused_target", "suggested_kind", "walk"]
+
+Path = tuple[Index, ...]
+"""The keys and positions by which a value inside a sample is reached."""
+
+Held = tuple[str, Sample]
+"""The kind of a value of a sample, and the value."""
 
 _MOVED: Final = ("image", "boxes", "keypoints", "mask")
 """Kinds that ops act on; every other kind passes through."""
@@ -42,7 +48,7 @@ def check_kinds(kinds: Tree) -> None:
             Field(kind)
 
 
-def kinds_by_name(sample: Any, mover: object = None) -> Tree:
+def kinds_by_name(sample: Sample, mover: object = None) -> Tree:
     """What each value of a sample is, where nobody has said it.
 
     Parameters
@@ -78,7 +84,7 @@ def kinds_by_name(sample: Any, mover: object = None) -> Tree:
     return "image"
 
 
-def suggested_kind(name: Any) -> str | None:
+def suggested_kind(name: object) -> str | None:
     """The kind that a field's name speaks of (``"gt_bboxes"``: boxes); None for all other names."""
     return _kind_of_name(name) if isinstance(name, str) else None
 
@@ -89,7 +95,7 @@ def _kind_of_name(name: str) -> str | None:
     return _KIND_OF.get(words[-1].lower()) if words else None
 
 
-def refused_target(path: tuple[Any, ...], mover: object, moved: Tree, left: Tree) -> ArgumentError:
+def refused_target(path: Path, mover: object, moved: Tree, left: Tree) -> ArgumentError:
     """The error for the field at ``path``; ``moved`` and ``left``: the kinds by which it moves and stays."""
     where = "" if len(path) == 1 else f", sample{''.join(f'[{step!r}]' for step in path)},"
     looks = _NOUNS[suggested_kind(path[-1]) or "mask"]
@@ -99,7 +105,7 @@ def refused_target(path: tuple[Any, ...], mover: object, moved: Tree, left: Tree
     )
 
 
-def walk(kinds: Tree, sample: Any, visit: Callable[[Any, Any], Any]) -> Any:
+def walk(kinds: Tree, sample: Sample, visit: Callable[[str | None, Sample], Sample]) -> Sample:
     """Rebuild ``sample`` with ``visit(kind, value)`` in place of each value that ``kinds`` names.
 
     :func:`collect` has found that they fit.
@@ -112,7 +118,7 @@ def walk(kinds: Tree, sample: Any, visit: Callable[[Any, Any], Any]) -> Any:
     return type(sample)(*values) if hasattr(sample, "_fields") else type(sample)(values)
 
 
-def collect(kinds: Tree, sample: Any) -> list[tuple[str, Any]]:
+def collect(kinds: Tree, sample: Sample) -> list[Held]:
     """(kind, value) of the values that ``kinds`` names, in order.
 
     Raises
@@ -120,12 +126,12 @@ def collect(kinds: Tree, sample: Any) -> list[tuple[str, Any]]:
     ArgumentError
         If the sample has another structure.
     """
-    found: list[tuple[str, Any]] = []
+    found: list[Held] = []
     _collect(kinds, sample, found)
     return found
 
 
-def _collect(kinds: Tree, sample: Any, found: list[tuple[str, Any]]) -> None:
+def _collect(kinds: Tree, sample: Sample, found: list[Held]) -> None:
     if kinds is None:
         return
     if type(kinds) is str:
@@ -139,19 +145,21 @@ def _collect(kinds: Tree, sample: Any, found: list[tuple[str, Any]]) -> None:
             _collect(kind, value, found)
     elif not isinstance(sample, tuple | list) or len(kinds) != len(sample):
         held = f"of {len(sample)} values" if isinstance(sample, tuple | list) else f"of type {type(sample).__name__}"
-        raise ArgumentError(f"a sample {held} does not fit the kinds {kinds!r}")
+        raise ArgumentError(f"a sample must have the structure of its kinds {kinds!r}, got one {held}")
     else:
         for kind, value in zip(kinds, sample, strict=True):
             _collect(kind, value, found)
 
 
-def _misfit(kinds: Mapping[Any, Any], name: Any, sample: Any) -> ArgumentError:
+def _misfit(kinds: Mapping[Index, Tree], name: Index, sample: Sample) -> ArgumentError:
     if not isinstance(sample, Mapping):
-        return ArgumentError(f"a sample of type {type(sample).__name__} does not fit the kinds {kinds!r}")
-    return ArgumentError(f"kinds name the field {name!r}, and the sample has {', '.join(map(str, sample))}")
+        return ArgumentError(
+            f"a sample must have the structure of its kinds {kinds!r}, got one of type {type(sample).__name__}"
+        )
+    return ArgumentError(f"kinds must name fields of the sample ({', '.join(map(str, sample))}), got {name!r}")
 
 
-def _targets(name: Any, value: Any, depth: int = 0) -> Iterator[tuple[Any, ...]]:
+def _targets(name: Index, value: Sample, depth: int = 0) -> Iterator[Path]:
     """Paths of what looks like a target: the value itself by its name, or fields of mappings inside of it."""
     kind = suggested_kind(name)
     if kind is not None and _may_be(kind, value):
@@ -161,14 +169,14 @@ def _targets(name: Any, value: Any, depth: int = 0) -> Iterator[tuple[Any, ...]]
             yield from ((name, *path) for path in _targets(inner, held, depth + 1))
 
 
-def _nested(path: tuple[Any, ...]) -> Tree:
+def _nested(path: Path) -> Tree:
     tree: Tree = suggested_kind(path[-1])
     for step in reversed(path):
         tree = {step: tree}
     return tree
 
 
-def _may_be(kind: str, value: Any) -> bool:
+def _may_be(kind: str, value: Sample) -> bool:
     """Whether a value can be a target of this kind: numbers, text and flat masks (of tokens) cannot."""
     if isinstance(value, bytes | bytearray | memoryview):
         return kind == "mask"

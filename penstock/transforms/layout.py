@@ -33,7 +33,9 @@ class ToLayout(Op):
 
     def __init__(self, layout: str = "CHW", dtype: str = "float32") -> None:
         if layout not in {"CHW", "HWC"} or dtype not in _DTYPES:
-            raise ArgumentError(f"layout={layout!r}, dtype={dtype!r}: 'CHW' or 'HWC', and one of {', '.join(_DTYPES)}")
+            raise ArgumentError(
+                f"layout must be 'CHW' or 'HWC', and dtype one of {', '.join(_DTYPES)}, got {layout!r} and {dtype!r}"
+            )
         self.layout = layout
         self.dtype = dtype
 
@@ -76,5 +78,6 @@ class ToLayout(Op):
     def _check(self, dtype: str | None) -> None:
         if self.dtype == "uint8" and dtype not in {"uint8", None}:
             raise ArgumentError(
-                f"{self!r} would cut {dtype} values to 0..255; leave Normalize out, or ask for a float dtype"
+                f"{self!r} needs uint8 images, got {dtype}, whose values uint8 cannot hold; leave Normalize out, or "
+                "give a float dtype"
             )

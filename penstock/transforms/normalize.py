@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import Array
+from penstock.sample import Array, Tree
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, movable
 from penstock.transforms.checks import is_number
 from penstock.transforms.pixels import is_colour, write_row
@@ -66,7 +66,7 @@ class Normalize(Op):
         channels = image.shape[2] if image.ndim == 3 else 1
         if len(self.mean) not in {1, channels}:
             raise ArgumentError(
-                f"{self!r} has 3 numbers, got an image of {channels} channel{'s' * (channels != 1)}, shape "
+                f"{self!r} needs images of 3 channels, got {channels} channel{'s' * (channels != 1)}, shape "
                 f"{image.shape}; give one number, which holds for every channel"
             )
         if image.dtype == np.uint8:
@@ -99,7 +99,7 @@ class Normalize(Op):
         return tuple(scale), tuple(offset)
 
 
-def _numbers(values: Any) -> tuple[float, ...]:
+def _numbers(values: Tree) -> tuple[float, ...]:
     """One number or several as a tuple; empty for what is neither."""
     listed = (values,) if is_number(values) else values
     try:

@@ -50,9 +50,9 @@ class Pad(Op):
     ) -> None:
         sides = numbers(padding, "padding")
         if len(sides) not in {1, 2, 4} or not all(isinstance(v, int | np.integer) and 0 <= v < 1 << 16 for v in sides):
-            raise ArgumentError(f"padding={padding!r}: one, two or four numbers of pixels, none negative")
+            raise ArgumentError(f"padding must be one, two or four numbers of pixels of at least 0, got {padding!r}")
         if mode not in _MODES:
-            raise ArgumentError(f"mode={mode!r} is not one of {', '.join(_MODES)}")
+            raise ArgumentError(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
         self.padding = tuple(int(side) for side in (sides * 4)[:4])
         self.fill = colour(fill)
         self.mode = mode

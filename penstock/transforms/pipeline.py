@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock.errors import ArgumentError
 from penstock.rng import next_keys, sample_scope
-from penstock.sample import SampleKeys, Tree, tree_leaves
+from penstock.sample import Sample, SampleKeys, Tree, tree_leaves
 from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decode import Decode, as_bytes
 from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
-from penstock.transforms.kinds import check_kinds, collect, kinds_by_name, walk
+from penstock.transforms.kinds import Held, check_kinds, collect, kinds_by_name, walk
 from penstock.transforms.program import Program
 from penstock.transforms.targets import along, as_boxes, as_keypoints, collatable, refuse_other_size
 
@@ -62,21 +62,23 @@ class Pipeline:
     (3, 2, 2)
     """
 
-    def __init__(self, ops: Sequence[Op | Callable[[Any], Any]], kinds: Tree = None) -> None:
+    def __init__(self, ops: Sequence[Op | Callable[[Sample], Sample]], kinds: Tree = None) -> None:
         self.ops: tuple[Op, ...] = _as_ops(ops)
         check_kinds(kinds)
         self.kinds = self._checked_kinds = kinds
-        self._scaled: tuple[Any, Program] | None = None
+        self._scaled: tuple[tuple[Tree, ...], Program] | None = None
         for position, op in enumerate(self.ops):
             if isinstance(op, Decode) and position > 0:
-                raise ArgumentError(f"Decode stands first in a pipeline, not at position {position} of {self!r}")
+                raise ArgumentError(
+                    f"Decode must be the first op of a pipeline, got it at position {position} of {self!r}"
+                )
         self.mover: Op | None = next((op for op in self.ops if _moves(op)), None)
         self._first = first_on_pixels(self.ops)
         self._compares = tuple(i == self._first or _moves(op) for i, op in enumerate(self.ops))
         self._last = max((i for i, op in enumerate(self.ops) if not _is_on_sample(op)), default=-1)
         self.spec(ImageSpec())
 
-    def __call__(self, sample: Any, *, keys: SampleKeys | None = None, kinds: Tree = None) -> Any:
+    def __call__(self, sample: Sample, *, keys: SampleKeys | None = None, kinds: Tree = None) -> Sample:
         """Apply every op to one sample.
 
         Parameters
@@ -113,7 +115,7 @@ class Pipeline:
                 return self._apply(sample, kinds, inside)
             keys = SampleKeys(secrets.randbits(63), 0, np.zeros(1, np.int64))
         if len(keys) != 1:
-            raise ArgumentError(f"one sample has one key, not {len(keys)}")
+            raise ArgumentError(f"keys must have length 1 for one sample, got {len(keys)}")
         with sample_scope(keys.seed, keys.epoch, int(keys.indices[0])):
             return self._apply(sample, kinds, keys)
 
@@ -150,7 +152,7 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"Pipeline([{', '.join(map(repr, self.ops))}])"
 
-    def _apply(self, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
+    def _apply(self, sample: Sample, kinds: Tree, keys: SampleKeys) -> Sample:
         if (program := self._scaling(kinds)) is not None:
             collect(kinds, sample)
             return walk(
@@ -163,7 +165,7 @@ class Pipeline:
                 sample = self._apply_op(op, stream, sample, kinds, keys)
         return sample
 
-    def _apply_op(self, op: Op, stream: int, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
+    def _apply_op(self, op: Op, stream: int, sample: Sample, kinds: Tree, keys: SampleKeys) -> Sample:
         held = collect(kinds, sample)
         if op.takes_pixels and not _are_arrays(held):
             sample = walk(kinds, sample, lambda kind, value: _as_array(kind, value, op))
@@ -178,7 +180,7 @@ class Pipeline:
         params = draw_one(op, keys, size, stream)
         last = stream == self._last
 
-        def moved(kind: Any, value: Any) -> Any:
+        def moved(kind: str | None, value: Sample) -> Sample:
             if kind == "image":
                 own = image_size(value)
                 result = op.native(value, params if own == size else draw_one(op, keys, own, stream))
@@ -199,15 +201,15 @@ class Pipeline:
         return sample
 
 
-def _as_ops(ops: Any) -> tuple[Op, ...]:
+def _as_ops(ops: object) -> tuple[Op, ...]:
     """Ops, callables as ops, and the ops of pipelines in place of these."""
     if isinstance(ops, Op) or not isinstance(ops, Iterable):
-        raise ArgumentError(f"a pipeline takes a list of ops, T.Pipeline([T.Decode(), ...]), got {ops!r}")
+        raise ArgumentError(f"ops must be a list of ops, such as T.Pipeline([T.Decode(), ...]), got {ops!r:.200}")
     found: list[Op] = []
     for op in ops:
         if isinstance(op, Pipeline):
             if op.kinds is not None:
-                raise ArgumentError("a pipeline within a pipeline has no kinds; give them to the outer one")
+                raise ArgumentError("kinds must be given to the outer pipeline, got them on a pipeline within it")
             found += op.ops
         elif isinstance(op, Op):
             found.append(op)
@@ -222,7 +224,7 @@ _TAKE_ARRAYS: Final = frozenset({"Lambda", "ToImage", "ToPILImage", "ToTensor"})
 """torchvision's transforms that do something to arrays."""
 
 
-def _refuse_passing(transform: Any) -> None:
+def _refuse_passing(transform: Tree) -> None:
     """torchvision's transforms take PIL images and tensors: behind an op, v2's would do nothing, in silence."""
     kind = type(transform)
     if not kind.__module__.startswith("torchvision.transforms"):
@@ -231,36 +233,36 @@ def _refuse_passing(transform: Any) -> None:
         _refuse_passing(transform.transforms[0])
     elif kind.__name__ not in _TAKE_ARRAYS:
         raise ArgumentError(
-            f"torchvision's {kind.__name__} works on PIL images and tensors, and ops give NumPy arrays; use penstock's "
+            f"torchvision's {kind.__name__} needs PIL images or tensors, got the NumPy arrays of ops; use penstock's "
             "op, put v2.ToImage() before it, or give the whole torchvision Compose to StoreDataset(transform=...)"
         )
 
 
-def _are_arrays(held: list[tuple[str, Any]]) -> bool:
+def _are_arrays(held: list[Held]) -> bool:
     """Whether images and masks are NumPy's own arrays."""
     return all(type(value) is np.ndarray or kind not in {"image", "mask"} for kind, value in held)
 
 
-def _as_array(kind: Any, value: Any, op: Op) -> Any:
+def _as_array(kind: str | None, value: Sample, op: Op) -> Sample:
     if kind == "image":
         return as_pixels(value, op)
     return as_mask(value, op) if kind == "mask" else value
 
 
-def _size(held: list[tuple[str, Any]], sample: Any, kinds: Tree) -> tuple[int, int]:
+def _size(held: list[Held], sample: Sample, kinds: Tree) -> tuple[int, int]:
     """Width and height of the image that targets follow: the first one."""
     for kind, value in held:
         if kind == "image":
             return image_size(value)
     if isinstance(sample, Mapping) and sample:
         raise ArgumentError(
-            f"no field of the sample is known to be an image: it has {', '.join(map(str, sample))}; say which one is, "
+            f"a sample must have an image, got the fields {', '.join(map(str, sample))}; say which one is the image, "
             f"such as kinds={{{next(iter(sample))!r}: 'image'}}"
         )
-    raise ArgumentError(f"no image in a sample of kinds {kinds!r}; a pipeline needs one to follow")
+    raise ArgumentError(f"a sample must have an image, got the kinds {kinds!r}")
 
 
-def _compare_sizes(held: list[tuple[str, Any]], size: tuple[int, int]) -> None:
+def _compare_sizes(held: list[Held], size: tuple[int, int]) -> None:
     """Refuse masks of another size than their image's."""
     for kind, value in held:
         if kind == "mask":

@@ -7,13 +7,14 @@ Every function takes HWC uint8 with three channels, or HW, and returns a new arr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.sample import Array
+from penstock.transforms.base import ImageLike
 
 __all__ = [
     "IDENTITY",
@@ -49,7 +50,7 @@ def adjust(image: Pixels, steps: Steps) -> Pixels:
     return _native.adjust(np.ascontiguousarray(image), steps) if steps else image
 
 
-def is_colour(image: Any) -> TypeGuard[Pixels]:
+def is_colour(image: ImageLike) -> TypeGuard[Pixels]:
     """Whether it is an HWC uint8 array with three channels, and not empty."""
     known = isinstance(image, np.ndarray) and image.dtype == np.uint8
     return known and image.ndim == 3 and image.shape[2] == 3 and image.size > 0

@@ -26,7 +26,7 @@ from penstock import _native, trace
 from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError, SampleError
 from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image
-from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Params, Sizes
+from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
 from penstock.transforms.chunk import Chunk, Indexed
 from penstock.transforms.closing import Closing
 from penstock.transforms.decode import Decode, as_bytes, decode_refused
@@ -130,7 +130,7 @@ class Program:
 
     def fill(
         self,
-        images: Sequence[Any],
+        images: Sequence[ImageLike],
         out: Array,
         keys: SampleKeys,
         rows: NDArray[np.int64] | None = None,
@@ -170,9 +170,13 @@ class Program:
         """
         spec = self._spec
         if spec is None:
-            raise ArgumentError(f"{self!r} has no rows of one shape to fill; apply the pipeline sample by sample")
+            raise ArgumentError(
+                f"{self!r} cannot fill rows, because its images differ in shape; apply the pipeline sample by sample"
+            )
         if out.shape[1:] != spec.shape or out.dtype != spec.dtype:
-            raise ArgumentError(f"rows are {spec.shape} {spec.dtype}; the batch has {out.shape[1:]} {out.dtype}")
+            raise ArgumentError(
+                f"out must have rows of shape {spec.shape} and dtype {spec.dtype}, got {out.shape[1:]} and {out.dtype}"
+            )
         rows = np.arange(len(images)) if rows is None else np.ascontiguousarray(rows, np.int64)
         failed: list[Failure] = []
         chunk = Chunk(images, keys, sizes, indexed, steps)
@@ -185,10 +189,12 @@ class Program:
         elif failed:
             _raise_first(failed)
 
-    def run(self, images: Sequence[Any], keys: SampleKeys, sizes: NDArray[np.int32] | None = None) -> list[Array]:
+    def run(self, images: Sequence[ImageLike], keys: SampleKeys, sizes: NDArray[np.int32] | None = None) -> list[Array]:
         """Each image's result as an array of its own, whatever its shape; arguments and errors as :meth:`fill`."""
         if not self._rowwise:
-            raise ArgumentError(f"{self!r} transforms more than the image; apply the pipeline sample by sample")
+            raise ArgumentError(
+                f"{self!r} cannot run on images alone, because it transforms more; apply the pipeline sample by sample"
+            )
         failed: list[Failure] = []
         results = self._run(Chunk(images, keys, sizes), failed)
         if failed:
@@ -196,11 +202,16 @@ class Program:
         return results
 
     @property
+    def _decode(self) -> Decode:
+        assert self._fusion.decode is not None, "the first op that fuses"
+        return self._fusion.decode
+
+    @property
     def scales(self) -> bool:
         """Whether images may be decoded at less than their size: then there is no doing without the fused ops."""
         return self._fusion.decode is not None and self._fusion.decode.scale == "auto" and self._fusion.resized
 
-    def run_one(self, image: Any, keys: SampleKeys) -> Any:
+    def run_one(self, image: ImageLike, keys: SampleKeys) -> ImageLike:
         """One image's result; errors are raised as they are."""
         failed: list[Failure] = []
         results = self._run(Chunk([image], keys, None), failed)
@@ -243,7 +254,7 @@ class Program:
 
     def _planned(self, chunk: Chunk) -> Plan:
         """The chunk's plan, with its sizes read where they are missing and its Exif orientations minded."""
-        decode = self._fusion.decode
+        decode = self._decode
         chunk.read_sizes(decode.max_pixels)
         oriented = chunk.orient_sizes(decode.max_pixels) if decode.orient else None
         plan = self.plan(chunk.keys, chunk.known_sizes)
@@ -254,7 +265,7 @@ class Program:
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
         """All rows that the plan expresses at once; then what the native core refused and the rest, one by one."""
-        fusion, images, geometry = self._fusion, chunk.images, plan.geometry
+        fusion, decode, images, geometry = self._fusion, self._decode, chunk.images, plan.geometry
         if chunk.steps is not None:
             self._note_steps(chunk.steps, plan)
         fused = None if plan.general is None else np.flatnonzero(~plan.general)
@@ -269,9 +280,9 @@ class Program:
             scale=fusion.scale,
             offset=fusion.offset,
             beside=fusion.beside,
-            max_pixels=fusion.decode.max_pixels,
-            max_nbytes=fusion.decode.max_nbytes,
-            quality=fusion.decode.quality if fusion.decode.scale == "auto" else None,
+            max_pixels=decode.max_pixels,
+            max_nbytes=decode.max_nbytes,
+            quality=decode.quality if decode.scale == "auto" else None,
             threads=chunk.threads(),
             **_index_arguments(chunk.indexed, fused, found),
         )
@@ -296,12 +307,10 @@ class Program:
             raise ImageTooLargeError(message)
         if kind == "out_of_memory":
             raise MemoryError(message)
-        fusion, image = self._fusion, one.images[0]
+        fusion, decode, image = self._fusion, self._decode, one.images[0]
         if kind != _GENERAL:
             with trace.stage("decode"):
-                pixels = decode_refused(
-                    as_bytes(image), message, fusion.decode.max_pixels, max_nbytes=fusion.decode.max_nbytes
-                )
+                pixels = decode_refused(as_bytes(image), message, decode.max_pixels, max_nbytes=decode.max_nbytes)
             if (pixels.shape[1], pixels.shape[0]) == tuple(one.known_sizes[0]):
                 with trace.stage("augment"):
                     _native.fill_pixels(
@@ -324,7 +333,7 @@ class Program:
 
     def _note_steps(self, steps: Sequence[list[Step]], plan: Plan) -> None:
         for i, of_image in enumerate(steps):
-            of_image.append(Step(self._fusion.decode, np.empty(0), (0, 0)))
+            of_image.append(Step(self._decode, np.empty(0), (0, 0)))
             for op, params, sizes in plan.drawn:
                 of_image.append(Step(op, params[i], (int(sizes[i, 0]), int(sizes[i, 1]))))
 
@@ -348,7 +357,7 @@ class Program:
                 failed.append(Failure(i, error))
         return results
 
-    def _run_fused(self, chunk: Chunk, failed: list[Failure]) -> list[Any]:
+    def _run_fused(self, chunk: Chunk, failed: list[Failure]) -> list[ImageLike]:
         if self.fused == 0:
             return list(chunk.images)
         if self._prefix.shape is not None:
@@ -358,7 +367,7 @@ class Program:
             failed += mine
             lost = {failure.position for failure in mine}
             return [None if i in lost else out[i] for i in range(len(out))]
-        results: list[Any] = []
+        results: list[ImageLike] = []
         for i in range(len(chunk.images)):
             try:
                 results.append(self._one_of_its_own_size(chunk.one(i)))
@@ -381,7 +390,9 @@ class Program:
         return row
 
 
-def _index_arguments(indexed: Indexed | None, fused: NDArray[np.int64] | None, found: list[Any]) -> dict[str, Any]:
+def _index_arguments(
+    indexed: Indexed | None, fused: NDArray[np.int64] | None, found: list[tuple[int, bool, bytes | None]]
+) -> dict[str, Any]:
     if indexed is None:
         return {}
     entries = indexed.entries if fused is None else [indexed.entries[i] for i in fused.tolist()]

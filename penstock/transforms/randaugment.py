@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, reduce
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -276,7 +276,7 @@ def _strengths(
     return strengths
 
 
-def _step(first: float, last: float | Array, bins: int, place: int | NDArray[np.intp]) -> Any:
+def _step(first: float, last: float | Array, bins: int, place: int | NDArray[np.intp]) -> Array:
     """Elements of ``torch.linspace(first, last, bins)`` in float32, counted from the nearer end.
 
     Rounded once, as by a fused multiply-add; where torch has none, its last bit may differ.
@@ -287,6 +287,6 @@ def _step(first: float, last: float | Array, bins: int, place: int | NDArray[np.
     return exact.astype(np.float32)
 
 
-def _signed(strengths: NDArray[np.float64], places: NDArray[np.intp], coins: NDArray[np.float64]) -> Any:
+def _signed(strengths: NDArray[np.float64], places: NDArray[np.intp], coins: NDArray[np.float64]) -> Array:
     """Half of them negative, of the ops that have a direction."""
     return np.where(_SIGNED[places] & (coins < 0.5), -strengths, strengths)

@@ -41,7 +41,7 @@ class Resize(Op):
         self.filter = check_filter(filter)
         self.max_size = max_size
         if max_size is not None and (not isinstance(self.size_, int) or max_size <= self.size_):
-            raise ArgumentError(f"max_size={max_size!r} needs an int size below it, not {size!r}")
+            raise ArgumentError(f"size must be an int below max_size={max_size!r}, got {size!r}")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
         """Width and height of each result."""
@@ -117,14 +117,14 @@ class Resize(Op):
 def check_filter(filter: str) -> str:  # noqa: A002  # Pillow's word
     """``filter``, if it is one of :data:`FILTERS`."""
     if filter not in FILTERS:
-        raise ArgumentError(f"filter={filter!r} is not one of {', '.join(FILTERS)}")
+        raise ArgumentError(f"filter must be one of {', '.join(FILTERS)}, got {filter!r}")
     return filter
 
 
 def require_uint8(dtype: str | None, op: Op) -> None:
     """Refuse to resize anything but uint8 (None: not known yet)."""
     if dtype not in {"uint8", None}:
-        raise ArgumentError(f"{op!r} resizes uint8 images, not {dtype}; put it before Normalize and ToLayout")
+        raise ArgumentError(f"{op!r} needs uint8 images, got {dtype}; put it before Normalize and ToLayout")
 
 
 def resize_pillow(image: NDArray[np.uint8], width: int, height: int, filter: str) -> NDArray[np.uint8]:  # noqa: A002

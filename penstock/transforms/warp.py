@@ -76,14 +76,14 @@ class Warp(Op):
 
     def __init__(self, filter: str, fill: int | Sequence[int], mask_fill: int) -> None:  # noqa: A002  # Pillow's word
         if filter not in WARP_FILTERS:
-            raise ArgumentError(f"filter={filter!r} is not one of {', '.join(WARP_FILTERS)}")
+            raise ArgumentError(f"filter must be one of {', '.join(WARP_FILTERS)}, got {filter!r}")
         self.filter = filter
         self.fill = byte_colour(fill)
         self.mask_fill = whole(mask_fill, "mask_fill", 0, 255)
 
     def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
         """Where the pixels of an image of ``size`` (width, height) come from; None: from where they are."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it moves an image")
+        raise NotImplementedError(f"{type(self).__name__} must define warp")
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """As before."""
@@ -209,7 +209,7 @@ class RandomAffine(Warp):
         self.translate = (0.0, 0.0) if translate is None else _shares(translate)
         self.scale = (1.0, 1.0) if scale is None else interval(scale, "scale", low=0)
         if self.scale[0] <= 0:
-            raise ArgumentError(f"scale={scale!r} is positive")
+            raise ArgumentError(f"scale must be positive, got {scale!r}")
         self.shear = _shears(shear)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
@@ -384,14 +384,14 @@ def _is_convex(corners: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _angles(degrees: float | Sequence[float], what: str, limit: float = math.inf) -> tuple[float, float]:
     if is_number(degrees):
         if degrees < 0:
-            raise ArgumentError(f"{what}={degrees!r}: one number is not negative; or give (least, most)")
+            raise ArgumentError(f"{what} must be a number of at least 0, or (least, most), got {degrees!r}")
         degrees = (-degrees, degrees)
     return interval(degrees, what, -limit, limit)
 
 
 def _shares(translate: Sequence[float]) -> tuple[float, float]:
     if len(numbers(translate, "translate")) != 2 or not all(0 <= share <= 1 for share in translate):
-        raise ArgumentError(f"translate={translate!r}: two shares, of width and of height, 0 to 1")
+        raise ArgumentError(f"translate must be two fractions of width and height, each in [0, 1], got {translate!r}")
     return float(translate[0]), float(translate[1])
 
 
@@ -403,5 +403,5 @@ def _shears(shear: float | Sequence[float] | None) -> tuple[float, float, float,
     both = (given[:2], given[2:]) if len(given) == 4 else (shear, (0.0, 0.0))
     (low_x, high_x), (low_y, high_y) = (_angles(bounds, "shear", 90) for bounds in both)
     if max(abs(low_x), abs(high_x), abs(low_y), abs(high_y)) >= 90:
-        raise ArgumentError(f"shear={shear!r}: angles are within -90 to 90 degrees, not at them")
+        raise ArgumentError(f"shear must have angles between -90 and 90 degrees, got {shear!r}")
     return low_x, high_x, low_y, high_y
