@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import PenstockError, SampleError
@@ -49,6 +49,7 @@ __all__ = [
     "loads_many",
     "located",
     "place_of",
+    "register_sum",
     "spec_of",
     "takes_many",
 ]
@@ -76,9 +77,8 @@ class Dataset(Generic[T_co]):
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
     def __add__(self, other: Dataset[Any]) -> ConcatDataset[Any]:
-        from penstock.datasets.concat import ConcatDataset  # which itself is a Dataset
-
-        return ConcatDataset([self, other])
+        joined: ConcatDataset[Any] = _sum_types["samples"]([self, other])
+        return joined
 
 
 class IterableDataset(Dataset[T_co], Iterable[T_co]):
@@ -92,9 +92,20 @@ class IterableDataset(Dataset[T_co], Iterable[T_co]):
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
 
     def __add__(self, other: Dataset[Any]) -> ChainDataset[Any]:  # type: ignore[override]  # as torch's: streams chain
-        from penstock.datasets.chain import ChainDataset  # which itself is an IterableDataset
+        joined: ChainDataset[Any] = _sum_types["streams"]([self, other])
+        return joined
 
-        return ChainDataset([self, other])
+
+_sum_types: dict[str, Callable[[list[Any]], Any]] = {}
+"""What ``+`` of datasets and of streams gives; see :func:`register_sum`."""
+
+
+def register_sum(operands: str, join: Callable[[list[Any]], Any]) -> None:
+    """Let ``+`` of "samples" (map-style datasets) or "streams" give ``join([left, right])``.
+
+    Called by the modules of these classes, which import this one.
+    """
+    _sum_types[operands] = join
 
 
 class IndexBatch(list[Any]):

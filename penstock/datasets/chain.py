@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from penstock.datasets.base import IterableDataset, is_iterable
+from penstock.datasets.base import IterableDataset, is_iterable, register_sum
 from penstock.errors import ArgumentError
 from penstock.sample import Sample
 
@@ -38,3 +38,6 @@ class ChainDataset(IterableDataset[T_co]):
 
     def __len__(self) -> int:
         return sum(len(dataset) for dataset in self._checked())
+
+
+register_sum("streams", ChainDataset)

@@ -17,6 +17,7 @@ from penstock.datasets.base import (
     is_iterable,
     iter_samples,
     loads_many,
+    register_sum,
     spec_of,
 )
 from penstock.datasets.ragged_fields import ragged_forms
@@ -103,6 +104,9 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         for child in first.values():
             mine = np.flatnonzero(children == child)
             self.datasets[child].fill(inner[mine], out, keys[mine], mine if rows is None else rows[mine])
+
+
+register_sum("samples", ConcatDataset)
 
 
 def iter_concatenated(

@@ -183,10 +183,10 @@ class SamplePlan:
             self._refuse_followers(given or {})
 
     def _refuse_left_behind(self, given: Mapping[str, str | None], mover: object) -> None:
-        from penstock.transforms.kinds import refused_target  # there, with the pipeline
+        from penstock.transforms.kinds import unknown_kind_error  # there, with the pipeline
 
         for called, field, looks in self._unknown_targets(given):
-            raise refused_target((called,), mover, {field: looks}, {field: None})
+            raise unknown_kind_error((called,), mover, {field: looks}, {field: None})
 
     def _refuse_followers(self, given: Mapping[str, str | None]) -> None:
         """torchvision's transforms are given the image alone."""
@@ -204,13 +204,13 @@ class SamplePlan:
 
     def _unknown_targets(self, given: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
         """Fields that look like targets by their names and whose kind does not say so: name, field, what it looks."""
-        from penstock.transforms.kinds import suggested_kind
+        from penstock.transforms.kinds import guess_kind
 
         found = []
         for name, field in self.selection.names.items():
             stored = self.selection.stored[name]
             for called in (field, name):
-                looks = suggested_kind(called)
+                looks = guess_kind(called)
                 is_array = stored not in KINDS or (stored == "bytes" and looks == "mask")
                 if looks and is_array and self.selection.kind_of[name] == stored and field not in given:
                     found.append((called, field, looks))

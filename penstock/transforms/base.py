@@ -32,7 +32,18 @@ if TYPE_CHECKING:
     from penstock.transforms.decode import Decode
     from penstock.transforms.geometry import Geometry
 
-__all__ = ["Fusion", "ImageLike", "ImageSpec", "Lambda", "Op", "Params", "Sizes", "movable", "pair", "uniforms"]
+__all__ = [
+    "Fusion",
+    "ImageLike",
+    "ImageSpec",
+    "Lambda",
+    "Op",
+    "Params",
+    "Sizes",
+    "as_height_width",
+    "require_hwc",
+    "uniforms",
+]
 
 ImageLike = Any
 """An image as ops are given it: an HWC or HW array; before the first op on pixels also encoded bytes or a PIL image."""
@@ -171,7 +182,7 @@ class Lambda(Op):
         return self.fn(image)
 
 
-def pair(size: int | tuple[int, int], what: str) -> tuple[int, int]:
+def as_height_width(size: int | tuple[int, int], what: str) -> tuple[int, int]:
     """``(height, width)`` of a size given as torchvision takes it: one int for a square, or (height, width)."""
     values: tuple[object, ...] = tuple(size) if isinstance(size, Iterable) else (size, size)
     sides = [int(side) for side in values if isinstance(side, int | np.integer) and 0 < side <= 1 << 16]
@@ -180,7 +191,7 @@ def pair(size: int | tuple[int, int], what: str) -> tuple[int, int]:
     return sides[0], sides[1]
 
 
-def movable(spec: ImageSpec, op: Op) -> ImageSpec:
+def require_hwc(spec: ImageSpec, op: Op) -> ImageSpec:
     """``spec``, checked to be one whose rows and columns an op can move."""
     if spec.layout != "HWC":
         raise ArgumentError(f"{op!r} needs HWC images; put it before ToLayout({spec.layout!r})")

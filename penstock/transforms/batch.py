@@ -16,7 +16,7 @@ import numpy as np
 from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Batch
-from penstock.transforms.checks import whole
+from penstock.transforms.checks import as_integer
 
 __all__ = ["CutMix", "MixUp"]
 
@@ -32,8 +32,8 @@ class _Mix:
         if not 0 < alpha < math.inf:
             raise ArgumentError(f"alpha must be a positive number, got {alpha!r}")
         self.alpha = float(alpha)
-        self.num_classes = None if num_classes is None else whole(num_classes, "num_classes", 1, 1 << 31)
-        self.seed = whole(seed, "seed", 0, _MOST)
+        self.num_classes = None if num_classes is None else as_integer(num_classes, "num_classes", 1, 1 << 31)
+        self.seed = as_integer(seed, "seed", 0, _MOST)
 
     def __call__(self, images: Batch, labels: Batch, *, batch: int, epoch: int = 0) -> tuple[Batch, Batch]:
         """Mix one batch.
@@ -62,7 +62,9 @@ class _Mix:
         return mixed, targets * share + targets[_partners(len(labels))] * (1 - share)
 
     def _generator(self, batch: int, epoch: int) -> np.random.Generator:
-        counter = np.array([0, 0, whole(batch, "batch", 0, _MOST), whole(epoch, "epoch", 0, _MOST)], np.uint64)
+        counter = np.array(
+            [0, 0, as_integer(batch, "batch", 0, _MOST), as_integer(epoch, "epoch", 0, _MOST)], np.uint64
+        )
         return np.random.Generator(np.random.Philox(counter=counter, key=np.array([self.seed, _KEY], np.uint64)))
 
     def _mixed(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
-from penstock.transforms.chance import Chance
-from penstock.transforms.checks import interval, is_number, numbers
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, require_hwc, uniforms
+from penstock.transforms.chance import ProbabilisticOp
+from penstock.transforms.checks import as_numbers, as_range, is_number
 from penstock.transforms.pixels import Pixels, blend
 
 __all__ = ["GaussianBlur", "Sharpness", "sharpen", "sharpen_native"]
@@ -46,14 +46,14 @@ class GaussianBlur(Op):
     random: ClassVar[bool] = True
 
     def __init__(self, kernel_size: int | tuple[int, int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
-        sides = numbers(kernel_size, "kernel_size")
+        sides = as_numbers(kernel_size, "kernel_size")
         sides = sides * 2 if is_number(kernel_size) else sides
         if len(sides) != 2 or not all(isinstance(v, int | np.integer) and 0 < v < 256 and v % 2 for v in sides):
             raise ArgumentError(
                 f"kernel_size must be an odd number of pixels below 256, or (width, height), got {kernel_size!r}"
             )
         self.kernel_size = (int(sides[0]), int(sides[1]))
-        self.sigma = interval(sigma, "sigma", low=0)
+        self.sigma = as_range(sigma, "sigma", low=0)
         if self.sigma[0] <= 0:
             raise ArgumentError(f"sigma must be positive, got {sigma!r}")
 
@@ -64,7 +64,7 @@ class GaussianBlur(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """As before."""
-        return movable(spec, self)
+        return require_hwc(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:
         """A new array."""
@@ -92,7 +92,7 @@ class GaussianBlur(Op):
         return self.image(image, params)
 
 
-class Sharpness(Chance):
+class Sharpness(ProbabilisticOp):
     """Blur or sharpen by a factor, with probability ``p``: ``torchvision.transforms.RandomAdjustSharpness`` on PIL.
 
     Parameters
@@ -105,7 +105,7 @@ class Sharpness(Chance):
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         super().__init__(p)
-        self.sharpness_factor = interval(sharpness_factor, "sharpness_factor", low=0)[0]
+        self.sharpness_factor = as_range(sharpness_factor, "sharpness_factor", low=0)[0]
 
     def change(self, image: Pixels) -> Pixels:
         """Blended with its blurred self."""

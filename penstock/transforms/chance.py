@@ -6,19 +6,19 @@ from typing import ClassVar
 
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
-from penstock.transforms.checks import pixel_spec, probability, require_pixels
+from penstock.transforms.checks import as_probability, require_pixel_spec, require_pixels
 from penstock.transforms.pixels import Pixels
 
-__all__ = ["Chance"]
+__all__ = ["ProbabilisticOp"]
 
 
-class Chance(Op):
+class ProbabilisticOp(Op):
     """Params are whether each sample is changed; :meth:`change` says how. Draws one number."""
 
     random: ClassVar[bool] = True
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = probability(p)
+        self.p = as_probability(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
         """Whether each image is changed: its number is below ``p``."""
@@ -26,7 +26,7 @@ class Chance(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
         """As before."""
-        return pixel_spec(spec, self)
+        return require_pixel_spec(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:
         """Changed, or the image."""

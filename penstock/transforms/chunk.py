@@ -22,7 +22,7 @@ from penstock import _native
 from penstock.sample import SampleKeys
 from penstock.transforms import fallback, markers
 from penstock.transforms.base import ImageLike
-from penstock.transforms.decode import as_bytes, fill_sizes
+from penstock.transforms.decode import as_bytes, fill_missing_sizes
 from penstock.transforms.followers import Step
 
 __all__ = ["Chunk", "Indexed"]
@@ -99,7 +99,7 @@ class Chunk:
         if self.sizes is None:
             self.sizes = _native.sizes(self.images)
         if np.count_nonzero(self.sizes) < 2 * len(self.images):
-            self.sizes = fill_sizes(self.images, self.sizes.copy(), max_pixels)
+            self.sizes = fill_missing_sizes(self.images, self.sizes.copy(), max_pixels)
 
     def orient_sizes(self, max_pixels: int) -> NDArray[np.bool_] | None:
         """Turn the sizes of images whose Exif orientation transposes them; which images are not upright, or None."""

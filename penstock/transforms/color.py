@@ -16,8 +16,8 @@ import numpy as np
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
-from penstock.transforms.chance import Chance
-from penstock.transforms.checks import interval, is_number, pixel_spec, require_pixels
+from penstock.transforms.chance import ProbabilisticOp
+from penstock.transforms.checks import as_range, is_number, require_pixel_spec, require_pixels
 from penstock.transforms.pixels import IDENTITY, Pixels, Steps, adjust, blend, blend_table, look_up, luma, spread
 
 __all__ = ["ColorJitter", "Grayscale", "brighten", "contrast", "rotate_hue", "saturate"]
@@ -72,7 +72,7 @@ class ColorJitter(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """As before."""
-        return pixel_spec(spec, self)
+        return require_pixel_spec(spec, self)
 
     def image(self, image: Array, params: Params) -> Pixels:
         """A new array, or the image where every step is left out."""
@@ -92,7 +92,7 @@ class ColorJitter(Op):
         return [(name, factor) for name, factor in chosen if getattr(self, name) is not None]
 
 
-class Grayscale(Chance):
+class Grayscale(ProbabilisticOp):
     """Make an image gray: ``torchvision.transforms.Grayscale`` and, with ``p``, ``RandomGrayscale``, on PIL images.
 
     Parameters
@@ -177,7 +177,7 @@ def _factors(bounds: float | Sequence[float], what: str) -> Range | None:
         if not 0 <= bounds < math.inf:
             raise ArgumentError(f"{what} must be a number of at least 0, or (least, most), got {bounds!r}")
         bounds = (max(0.0, 1 - bounds), 1 + bounds)
-    least, most = interval(bounds, what, low=0)
+    least, most = as_range(bounds, what, low=0)
     return None if least == most == 1 else (least, most)
 
 
@@ -187,5 +187,5 @@ def _turns(bounds: float | Sequence[float]) -> Range | None:
         if not 0 <= bounds <= 0.5:
             raise ArgumentError(f"hue must be a number in [0, 0.5], or (least, most), got {bounds!r}")
         bounds = (-bounds, bounds)
-    least, most = interval(bounds, "hue", -0.5, 0.5)
+    least, most = as_range(bounds, "hue", -0.5, 0.5)
     return None if least == most == 0 else (least, most)

@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, pair, uniforms
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc, uniforms
 from penstock.transforms.geometry import Geometry
 from penstock.transforms.resize import Resize, check_filter, require_uint8, resize_native, resize_pillow
 
 __all__ = ["CenterCrop", "RandomCrop", "RandomResizedCrop"]
 
 
-class _Crop(Op):
+class CropOp(Op):
     """What crops share: params are left, top, width, height of the window, in pixels of the image."""
 
     may_pad: ClassVar[bool] = True
 
     def __init__(self, size: int | tuple[int, int]) -> None:
-        self.size_ = pair(size, type(self).__name__)
+        self.size_ = as_height_width(size, type(self).__name__)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # the window decides
         """The window's."""
@@ -33,7 +33,7 @@ class _Crop(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """Fixed."""
-        return replace(movable(spec, self), height=self.size_[0], width=self.size_[1])
+        return replace(require_hwc(spec, self), height=self.size_[0], width=self.size_[1])
 
     def image(self, image: Array, params: Params) -> Array:
         """The window; a view where it lies inside."""
@@ -64,7 +64,7 @@ class _Crop(Op):
         geometry.crop(params, may_pad=self.may_pad)
 
 
-class CenterCrop(_Crop):
+class CenterCrop(CropOp):
     """The middle of the image, as ``torchvision.transforms.CenterCrop``: rounding, and zeros around a smaller image.
 
     Parameters
@@ -83,7 +83,7 @@ class CenterCrop(_Crop):
         return f"CenterCrop({self.size_})"
 
 
-class RandomCrop(_Crop):
+class RandomCrop(CropOp):
     """A window at a random place, as ``torchvision.transforms.RandomCrop``.
 
     Parameters
@@ -178,7 +178,7 @@ class RandomCrop(_Crop):
         return f"RandomCrop({self.size_}, padding={self.padding}, pad_if_needed={self.pad_if_needed}{more})"
 
 
-class RandomResizedCrop(_Crop):
+class RandomResizedCrop(CropOp):
     """A window of random area and shape, resized: ``torchvision.transforms.RandomResizedCrop``.
 
     Parameters

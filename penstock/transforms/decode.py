@@ -22,7 +22,16 @@ from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Op, Params
 from penstock.transforms.inputs import is_pil, is_tensor
 from penstock.transforms.orientation import Region, orient_pixels, raw_region
 
-__all__ = ["MAX_NBYTES", "MAX_PIXELS", "Decode", "as_bytes", "decode", "decode_refused", "fill_sizes", "sizes"]
+__all__ = [
+    "MAX_NBYTES",
+    "MAX_PIXELS",
+    "Decode",
+    "as_bytes",
+    "decode",
+    "decode_with_pillow",
+    "fill_missing_sizes",
+    "sizes",
+]
 
 MAX_PIXELS: Final = 1 << 27
 """Default cap on the declared width x height: 134 megapixels, 400 MB as RGB."""
@@ -136,7 +145,7 @@ def sizes(images: Sequence[ImageLike], max_pixels: int = MAX_PIXELS) -> NDArray[
     DecodeError
         For the first unreadable one, with its ``position``.
     """
-    return fill_sizes(images, _native.sizes(images), max_pixels)
+    return fill_missing_sizes(images, _native.sizes(images), max_pixels)
 
 
 class Decode(Op):
@@ -215,17 +224,17 @@ def _decode_jpeg(
     encoded: bytes, region: Region | None, max_pixels: int, scale: int, max_nbytes: int
 ) -> NDArray[np.uint8]:
     if region is not None and markers.is_cut(encoded):
-        return decode_refused(encoded, "the end marker is missing", max_pixels, region, scale, max_nbytes)
+        return decode_with_pillow(encoded, "the end marker is missing", max_pixels, region, scale, max_nbytes)
     try:
         pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale, max_nbytes=max_nbytes)
     except _native.TooLargeError as error:
         raise ImageTooLargeError(str(error)) from error
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
-        return decode_refused(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
+        return decode_with_pillow(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
     return pixels
 
 
-def decode_refused(
+def decode_with_pillow(
     encoded: bytes,
     refusal: str,
     max_pixels: int,
@@ -241,7 +250,7 @@ def decode_refused(
         raise
 
 
-def fill_sizes(images: Sequence[ImageLike], sizes: NDArray[np.int32], max_pixels: int) -> NDArray[np.int32]:
+def fill_missing_sizes(images: Sequence[ImageLike], sizes: NDArray[np.int32], max_pixels: int) -> NDArray[np.int32]:
     """Replace each (0, 0) of ``sizes``, in place, by what Pillow reads in the image's header."""
     for position in np.flatnonzero(sizes[:, 0] == 0).tolist():
         try:

@@ -10,8 +10,8 @@ import numpy as np
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array, DType, SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
-from penstock.transforms.checks import colour, colour_in, interval, probability
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, require_hwc, uniforms
+from penstock.transforms.checks import as_colour, as_probability, as_range, colour_as_dtype
 from penstock.transforms.pixels import paint
 
 __all__ = ["RandomErasing"]
@@ -55,14 +55,14 @@ class RandomErasing(Op):
         ratio: tuple[float, float] = (0.3, 3.3),
         value: float | Sequence[float] | str = 0,
     ) -> None:
-        self.p = probability(p)
-        self.scale = interval(scale, "scale", 0, 1)
-        self.ratio = interval(ratio, "ratio", low=0)
+        self.p = as_probability(p)
+        self.scale = as_range(scale, "scale", 0, 1)
+        self.ratio = as_range(ratio, "ratio", low=0)
         if self.ratio[0] <= 0:
             raise ArgumentError(f"ratio must be positive, got {ratio!r}")
         if isinstance(value, str) and value != "random":
             raise ArgumentError(f"value must be a number, three numbers or 'random', got {value!r}")
-        self.value = value if isinstance(value, str) else colour(value, "value")
+        self.value = value if isinstance(value, str) else as_colour(value, "value")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
         """The rectangle and the noise's seed of each image, (n, 5)."""
@@ -79,7 +79,7 @@ class RandomErasing(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """As before."""
-        return movable(spec, self)
+        return require_hwc(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:
         """A new array, or the image where nothing is erased."""
@@ -96,7 +96,7 @@ class RandomErasing(Op):
         if area.size == 0:
             return
         if not isinstance(self.value, str):
-            paint(area, colour_in(self.value, image.shape, dtype, self))
+            paint(area, colour_as_dtype(self.value, image.shape, dtype, self))
             return
         noise = np.random.Generator(np.random.Philox(key=int(float(params[4]) * 2**53)))
         if dtype == np.uint8:

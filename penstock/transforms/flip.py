@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, uniforms
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, require_hwc, uniforms
 from penstock.transforms.geometry import Geometry
 
 __all__ = ["HorizontalFlip", "VerticalFlip"]
@@ -33,7 +33,7 @@ class _Flip(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """As before."""
-        return movable(spec, self)
+        return require_hwc(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:
         """A mirrored view, or the image."""

@@ -18,7 +18,7 @@ from typing import Final
 from penstock.sample import Array
 from penstock.transforms.base import Op, Params
 from penstock.transforms.inputs import as_mask
-from penstock.transforms.targets import along, as_boxes, as_keypoints, collatable, refuse_other_size
+from penstock.transforms.targets import apply_to_rows, as_boxes, as_collatable, as_keypoints, refuse_other_size
 
 __all__ = ["FOLLOWERS", "Step", "move"]
 
@@ -75,8 +75,8 @@ def move(kind: str, value: object, steps: Sequence[Step]) -> Array:
     for step in steps:
         apply = step.op.boxes if kind == "boxes" else step.op.keypoints
         if getattr(type(step.op), kind) is not getattr(Op, kind):
-            array = along(functools.partial(apply, params=step.params, size=step.size), as_target(array))
-    moved: Array = collatable(array)
+            array = apply_to_rows(functools.partial(apply, params=step.params, size=step.size), as_target(array))
+    moved: Array = as_collatable(array)
     return moved
 
 
@@ -89,5 +89,5 @@ def _move_mask(mask: object, steps: Sequence[Step]) -> Array:
                 refuse_other_size(mask, step.size)
                 compared = True
         mask = step.op.mask(mask, step.params)
-    moved: Array = collatable(mask)
+    moved: Array = as_collatable(mask)
     return moved

@@ -1,7 +1,7 @@
 """Kinds of a sample's values: which of them an op moves, by name or as the caller says.
 
 A mapping's fields are known by their names: image, boxes, keypoints, mask. A field that looks like a target in the
-picture, but has no kind, would stay in place while the image moves: :func:`kinds_by_name` refuses it. Used by
+picture, but has no kind, would stay in place while the image moves: :func:`infer_kinds` refuses it. Used by
 :mod:`penstock.transforms.pipeline` and by datasets that know their fields; nothing here touches a pixel.
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 from penstock.errors import ArgumentError
 from penstock.sample import Field, Index, Sample, Tree, tree_leaves
 
-__all__ = ["Held", "check_kinds", "collect", "kinds_by_name", "refused_target", "suggested_kind", "walk"]
+__all__ = ["Held", "check_kinds", "collect_values", "guess_kind", "infer_kinds", "map_values", "unknown_kind_error"]
 
 Path = tuple[Index, ...]
 """The keys and positions by which a value inside a sample is reached."""
@@ -48,7 +48,7 @@ def check_kinds(kinds: Tree) -> None:
             Field(kind)
 
 
-def kinds_by_name(sample: Sample, mover: object = None) -> Tree:
+def infer_kinds(sample: Sample, mover: object = None) -> Tree:
     """What each value of a sample is, where nobody has said it.
 
     Parameters
@@ -67,8 +67,8 @@ def kinds_by_name(sample: Sample, mover: object = None) -> Tree:
         kinds = {name: name for name in sample if name in _MOVED}
         if mover is not None:
             for name, value in sample.items():
-                for path in [] if name in kinds else _targets(name, value):
-                    raise refused_target(path, mover, {**kinds, **_nested(path)}, kinds)
+                for path in [] if name in kinds else _find_targets(name, value):
+                    raise unknown_kind_error(path, mover, {**kinds, **_nested(path)}, kinds)
         return kinds
     if isinstance(sample, tuple | list):
         of_tuple = ("image", *(None for _ in sample[1:]))
@@ -76,15 +76,15 @@ def kinds_by_name(sample: Sample, mover: object = None) -> Tree:
             names = getattr(sample, "_fields", None)
             for place, value in enumerate(sample[1:], 1):
                 name = None if names is None else names[place]
-                for path in _targets(name, value) if name is not None or isinstance(value, Mapping) else ():
-                    inner = _nested(path[1:]) if len(path) > 1 else suggested_kind(name)
+                for path in _find_targets(name, value) if name is not None or isinstance(value, Mapping) else ():
+                    inner = _nested(path[1:]) if len(path) > 1 else guess_kind(name)
                     tree = (*of_tuple[:place], inner, *of_tuple[place + 1 :])
-                    raise refused_target((place, *path[1:]) if name is None else path, mover, tree, of_tuple)
+                    raise unknown_kind_error((place, *path[1:]) if name is None else path, mover, tree, of_tuple)
         return of_tuple
     return "image"
 
 
-def suggested_kind(name: object) -> str | None:
+def guess_kind(name: object) -> str | None:
     """The kind that a field's name speaks of (``"gt_bboxes"``: boxes); None for all other names."""
     return _kind_of_name(name) if isinstance(name, str) else None
 
@@ -95,17 +95,17 @@ def _kind_of_name(name: str) -> str | None:
     return _KIND_OF.get(words[-1].lower()) if words else None
 
 
-def refused_target(path: Path, mover: object, moved: Tree, left: Tree) -> ArgumentError:
+def unknown_kind_error(path: Path, mover: object, moved: Tree, left: Tree) -> ArgumentError:
     """The error for the field at ``path``; ``moved`` and ``left``: the kinds by which it moves and stays."""
     where = "" if len(path) == 1 else f", sample{''.join(f'[{step!r}]' for step in path)},"
-    looks = _NOUNS[suggested_kind(path[-1]) or "mask"]
+    looks = _NOUNS[guess_kind(path[-1]) or "mask"]
     return ArgumentError(
         f"the field {path[-1]!r}{where} looks like {looks}, but its kind is not known: it would stay in place while "
         f"{mover!r} moves the image. Give kinds={moved!r} to move it ({_SHAPES}), or kinds={left!r} to leave it there"
     )
 
 
-def walk(kinds: Tree, sample: Sample, visit: Callable[[str | None, Sample], Sample]) -> Sample:
+def map_values(kinds: Tree, sample: Sample, visit: Callable[[str | None, Sample], Sample]) -> Sample:
     """Rebuild ``sample`` with ``visit(kind, value)`` in place of each value that ``kinds`` names.
 
     :func:`collect` has found that they fit.
@@ -113,12 +113,12 @@ def walk(kinds: Tree, sample: Sample, visit: Callable[[str | None, Sample], Samp
     if kinds is None or type(kinds) is str:
         return visit(kinds, sample)
     if isinstance(kinds, Mapping):
-        return {**sample, **{name: walk(kind, sample[name], visit) for name, kind in kinds.items()}}
-    values = [walk(kind, value, visit) for kind, value in zip(kinds, sample, strict=True)]
+        return {**sample, **{name: map_values(kind, sample[name], visit) for name, kind in kinds.items()}}
+    values = [map_values(kind, value, visit) for kind, value in zip(kinds, sample, strict=True)]
     return type(sample)(*values) if hasattr(sample, "_fields") else type(sample)(values)
 
 
-def collect(kinds: Tree, sample: Sample) -> list[Held]:
+def collect_values(kinds: Tree, sample: Sample) -> list[Held]:
     """(kind, value) of the values that ``kinds`` names, in order.
 
     Raises
@@ -127,11 +127,11 @@ def collect(kinds: Tree, sample: Sample) -> list[Held]:
         If the sample has another structure.
     """
     found: list[Held] = []
-    _collect(kinds, sample, found)
+    _collect_values(kinds, sample, found)
     return found
 
 
-def _collect(kinds: Tree, sample: Sample, found: list[Held]) -> None:
+def _collect_values(kinds: Tree, sample: Sample, found: list[Held]) -> None:
     if kinds is None:
         return
     if type(kinds) is str:
@@ -141,17 +141,17 @@ def _collect(kinds: Tree, sample: Sample, found: list[Held]) -> None:
             try:
                 value = sample[name]
             except (KeyError, TypeError, IndexError) as error:
-                raise _misfit(kinds, name, sample) from error
-            _collect(kind, value, found)
+                raise _structure_error(kinds, name, sample) from error
+            _collect_values(kind, value, found)
     elif not isinstance(sample, tuple | list) or len(kinds) != len(sample):
         held = f"of {len(sample)} values" if isinstance(sample, tuple | list) else f"of type {type(sample).__name__}"
         raise ArgumentError(f"a sample must have the structure of its kinds {kinds!r}, got one {held}")
     else:
         for kind, value in zip(kinds, sample, strict=True):
-            _collect(kind, value, found)
+            _collect_values(kind, value, found)
 
 
-def _misfit(kinds: Mapping[Index, Tree], name: Index, sample: Sample) -> ArgumentError:
+def _structure_error(kinds: Mapping[Index, Tree], name: Index, sample: Sample) -> ArgumentError:
     if not isinstance(sample, Mapping):
         return ArgumentError(
             f"a sample must have the structure of its kinds {kinds!r}, got one of type {type(sample).__name__}"
@@ -159,24 +159,24 @@ def _misfit(kinds: Mapping[Index, Tree], name: Index, sample: Sample) -> Argumen
     return ArgumentError(f"kinds must name fields of the sample ({', '.join(map(str, sample))}), got {name!r}")
 
 
-def _targets(name: Index, value: Sample, depth: int = 0) -> Iterator[Path]:
+def _find_targets(name: Index, value: Sample, depth: int = 0) -> Iterator[Path]:
     """Paths of what looks like a target: the value itself by its name, or fields of mappings inside of it."""
-    kind = suggested_kind(name)
-    if kind is not None and _may_be(kind, value):
+    kind = guess_kind(name)
+    if kind is not None and _can_be(kind, value):
         yield (name,)
     elif isinstance(value, Mapping) and depth < _DEEPEST:
         for inner, held in value.items():
-            yield from ((name, *path) for path in _targets(inner, held, depth + 1))
+            yield from ((name, *path) for path in _find_targets(inner, held, depth + 1))
 
 
 def _nested(path: Path) -> Tree:
-    tree: Tree = suggested_kind(path[-1])
+    tree: Tree = guess_kind(path[-1])
     for step in reversed(path):
         tree = {step: tree}
     return tree
 
 
-def _may_be(kind: str, value: Sample) -> bool:
+def _can_be(kind: str, value: Sample) -> bool:
     """Whether a value can be a target of this kind: numbers, text and flat masks (of tokens) cannot."""
     if isinstance(value, bytes | bytearray | memoryview):
         return kind == "mask"

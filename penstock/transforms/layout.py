@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, movable
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, require_hwc
 from penstock.transforms.pixels import is_colour, write_row
 
 __all__ = ["ToLayout"]
@@ -41,7 +41,7 @@ class ToLayout(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """The layout and dtype."""
-        self._check(movable(spec, self).dtype)
+        self._check(require_hwc(spec, self).dtype)
         return replace(spec, layout=self.layout, dtype=self.dtype)
 
     def image(self, image: Array, params: Params) -> Array:  # noqa: ARG002  # nothing to draw

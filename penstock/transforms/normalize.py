@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Tree
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, movable
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, require_hwc
 from penstock.transforms.checks import is_number
 from penstock.transforms.pixels import is_colour, write_row
 
@@ -59,7 +59,7 @@ class Normalize(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """float32."""
-        return replace(movable(spec, self), dtype="float32")
+        return replace(require_hwc(spec, self), dtype="float32")
 
     def image(self, image: Array, params: Params) -> NDArray[np.float32]:  # noqa: ARG002  # nothing to draw
         """A new float32 array."""

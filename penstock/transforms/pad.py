@@ -11,8 +11,15 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, pair
-from penstock.transforms.checks import byte_colour, colour, colour_in, numbers, require_pixels, whole
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc
+from penstock.transforms.checks import (
+    as_byte_colour,
+    as_colour,
+    as_integer,
+    as_numbers,
+    colour_as_dtype,
+    require_pixels,
+)
 from penstock.transforms.geometry import Geometry
 from penstock.transforms.pixels import Pixels, paint
 from penstock.transforms.resize import Resize, check_filter, require_uint8, resize_native, resize_pillow
@@ -48,15 +55,15 @@ class Pad(Op):
         mode: str = "constant",
         mask_fill: int = 0,
     ) -> None:
-        sides = numbers(padding, "padding")
+        sides = as_numbers(padding, "padding")
         if len(sides) not in {1, 2, 4} or not all(isinstance(v, int | np.integer) and 0 <= v < 1 << 16 for v in sides):
             raise ArgumentError(f"padding must be one, two or four numbers of pixels of at least 0, got {padding!r}")
         if mode not in _MODES:
             raise ArgumentError(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
         self.padding = tuple(int(side) for side in (sides * 4)[:4])
-        self.fill = colour(fill)
+        self.fill = as_colour(fill)
         self.mode = mode
-        self.mask_fill = whole(mask_fill, "mask_fill", 0, 255)
+        self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # nothing drawn
         """Larger by the padding."""
@@ -66,13 +73,13 @@ class Pad(Op):
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """Larger by the padding."""
         left, top, right, bottom = self.padding
-        width = None if movable(spec, self).width is None else (spec.width or 0) + left + right
+        width = None if require_hwc(spec, self).width is None else (spec.width or 0) + left + right
         return replace(spec, width=width, height=None if spec.height is None else spec.height + top + bottom)
 
     def image(self, image: Array, params: Params) -> Array:  # noqa: ARG002  # nothing drawn
         """A new array."""
         constant = self.mode == "constant"
-        return self._pad(image, colour_in(self.fill, image.shape, image.dtype, self) if constant else np.empty(0))
+        return self._pad(image, colour_as_dtype(self.fill, image.shape, image.dtype, self) if constant else np.empty(0))
 
     def mask(self, mask: Array, params: Params) -> Array:  # noqa: ARG002  # nothing drawn
         """As the image, with ``mask_fill``."""
@@ -128,11 +135,11 @@ class Letterbox(Op):
         enlarge: bool = True,
         mask_fill: int = 0,
     ) -> None:
-        self.size_ = pair(size, "Letterbox")
-        self.fill = byte_colour(fill)
+        self.size_ = as_height_width(size, "Letterbox")
+        self.fill = as_byte_colour(fill)
         self.filter = check_filter(filter)
         self.enlarge = enlarge
-        self.mask_fill = whole(mask_fill, "mask_fill", 0, 255)
+        self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
         """Where each image comes to lie, (n, 4)."""
@@ -151,7 +158,7 @@ class Letterbox(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """Fixed."""
-        require_uint8(movable(spec, self).dtype, self)
+        require_uint8(require_hwc(spec, self).dtype, self)
         return replace(spec, height=self.size_[0], width=self.size_[1])
 
     def image(self, image: Array, params: Params) -> Pixels:
@@ -203,7 +210,7 @@ class Letterbox(Op):
     def _frame(self, inner: Pixels, params: Params) -> Pixels:
         left, top = params[:2].tolist()
         return _framed(
-            inner, left, top, self.size_[1], self.size_[0], colour_in(self.fill, inner.shape, inner.dtype, self)
+            inner, left, top, self.size_[1], self.size_[0], colour_as_dtype(self.fill, inner.shape, inner.dtype, self)
         )
 
     def _resize(self, params: Params) -> Resize:

@@ -19,9 +19,9 @@ from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decode import Decode, as_bytes
 from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
-from penstock.transforms.kinds import Held, check_kinds, collect, kinds_by_name, walk
+from penstock.transforms.kinds import Held, check_kinds, collect_values, infer_kinds, map_values
 from penstock.transforms.program import Program
-from penstock.transforms.targets import along, as_boxes, as_keypoints, collatable, refuse_other_size
+from penstock.transforms.targets import apply_to_rows, as_boxes, as_collatable, as_keypoints, refuse_other_size
 
 __all__ = ["Pipeline"]
 
@@ -109,7 +109,7 @@ class Pipeline:
             self._checked_kinds = kinds
         kinds = kinds if kinds is not None else self.kinds
         if kinds is None:
-            kinds = kinds_by_name(sample, self.mover)
+            kinds = infer_kinds(sample, self.mover)
         if keys is None:
             if (inside := next_keys()) is not None:
                 return self._apply(sample, kinds, inside)
@@ -154,8 +154,8 @@ class Pipeline:
 
     def _apply(self, sample: Sample, kinds: Tree, keys: SampleKeys) -> Sample:
         if (program := self._scaling(kinds)) is not None:
-            collect(kinds, sample)
-            return walk(
+            collect_values(kinds, sample)
+            return map_values(
                 kinds, sample, lambda kind, value: program.run_one(as_bytes(value), keys) if kind == "image" else value
             )
         for stream, op in enumerate(self.ops):
@@ -166,10 +166,10 @@ class Pipeline:
         return sample
 
     def _apply_op(self, op: Op, stream: int, sample: Sample, kinds: Tree, keys: SampleKeys) -> Sample:
-        held = collect(kinds, sample)
+        held = collect_values(kinds, sample)
         if op.takes_pixels and not _are_arrays(held):
-            sample = walk(kinds, sample, lambda kind, value: _as_array(kind, value, op))
-            held = collect(kinds, sample)
+            sample = map_values(kinds, sample, lambda kind, value: _as_array(kind, value, op))
+            held = collect_values(kinds, sample)
         if stream == self._first:
             for kind, value in held:
                 if kind == "image":
@@ -187,16 +187,16 @@ class Pipeline:
             elif kind == "mask":
                 result = op.mask(value, params)
             elif kind == "boxes":
-                result = along(lambda boxes: op.boxes(boxes, params, size), as_boxes(value))
+                result = apply_to_rows(lambda boxes: op.boxes(boxes, params, size), as_boxes(value))
             elif kind == "keypoints":
-                result = along(lambda points: op.keypoints(points, params, size), as_keypoints(value))
+                result = apply_to_rows(lambda points: op.keypoints(points, params, size), as_keypoints(value))
             else:
                 return value
-            return collatable(result) if last else result
+            return as_collatable(result) if last else result
 
-        sample = walk(kinds, sample, moved)
+        sample = map_values(kinds, sample, moved)
         if isinstance(op, Decode):
-            held = collect(kinds, sample)
+            held = collect_values(kinds, sample)
             _compare_sizes(held, _size(held, sample, kinds))
         return sample
 

@@ -16,57 +16,28 @@ number of threads at once; holds no state. Which ops fuse is the ops' own knowle
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, trace
-from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError, SampleError
+from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError
 from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
 from penstock.transforms.chunk import Chunk, Indexed
 from penstock.transforms.closing import Closing
-from penstock.transforms.decode import Decode, as_bytes, decode_refused
+from penstock.transforms.decode import Decode, as_bytes, decode_with_pillow
 from penstock.transforms.followers import FOLLOWERS, Step
 from penstock.transforms.geometry import Geometry
-from penstock.transforms.targets import collatable
+from penstock.transforms.plan import Failure, Plan, raise_first
+from penstock.transforms.targets import as_collatable
 
 __all__ = ["Failure", "Plan", "Program"]
 
 _GENERAL: Final = "general"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A row that could not be filled: its position in the chunk, and why."""
-
-    position: int
-    error: Exception
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Where the pixels of a chunk's rows come from.
-
-    Parameters
-    ----------
-    geometry : ndarray, shape (n, 9), int32
-        As ``penstock._native.fill`` takes it.
-    size : ndarray, shape (n, 2)
-        Width and height of each image behind the fused ops.
-    general : ndarray, shape (n,), bool, or None
-        Rows that no geometry expresses (padding, Exif orientation) or whose file was cut off; None: there are none.
-    drawn : list of (Op, ndarray, ndarray)
-        Each fused op that moves pixels, what it drew for each image, and the images' sizes before it.
-    """
-
-    geometry: NDArray[np.int32]
-    size: Array
-    general: NDArray[np.bool_] | None
-    drawn: list[tuple[Op, Params, Sizes]]
 
 
 class Program:
@@ -101,8 +72,8 @@ class Program:
         self.fused = self._fuse(closing.first if closing.erases else len(self.ops)) if self._rowwise else 0
         self._closing = Closing(self.ops, self.fused)
         self._moving = [(i, op) for i, op in enumerate(self.ops[: self.fused]) if type(op).compose is not Op.compose]
-        self._prefix = self._spec_behind(self.fused) or ImageSpec()
-        last = self._spec_behind(len(self.ops)) if self._rowwise else None
+        self._prefix = self._spec_after(self.fused) or ImageSpec()
+        last = self._spec_after(len(self.ops)) if self._rowwise else None
         self._spec: ArraySpec | None = None
         if last is not None and last.shape is not None and last.dtype is not None:
             self._spec = ArraySpec(last.shape, np.dtype(last.dtype))
@@ -187,7 +158,7 @@ class Program:
         if failures is not None:
             failures += failed
         elif failed:
-            _raise_first(failed)
+            raise_first(failed)
 
     def run(self, images: Sequence[ImageLike], keys: SampleKeys, sizes: NDArray[np.int32] | None = None) -> list[Array]:
         """Each image's result as an array of its own, whatever its shape; arguments and errors as :meth:`fill`."""
@@ -198,7 +169,7 @@ class Program:
         failed: list[Failure] = []
         results = self._run(Chunk(images, keys, sizes), failed)
         if failed:
-            _raise_first(failed)
+            raise_first(failed)
         return results
 
     @property
@@ -230,7 +201,7 @@ class Program:
                 return position
         return most
 
-    def _spec_behind(self, count: int) -> ImageSpec | None:
+    def _spec_after(self, count: int) -> ImageSpec | None:
         """What is known of the image behind the first ``count`` ops."""
         spec: ImageSpec | None = ImageSpec()
         for op in self.ops[:count]:
@@ -239,7 +210,7 @@ class Program:
 
     def _fill_fused(self, chunk: Chunk, out: Array, rows: NDArray[np.int64], failed: list[Failure]) -> None:
         try:
-            plan = self._planned(chunk)
+            plan = self._make_plan(chunk)
         except PenstockError as error:
             if len(chunk.images) == 1:
                 error.where.pop("position", None)  # within this chunk of one
@@ -250,9 +221,9 @@ class Program:
                 self._fill_fused(chunk.one(i), out, rows[i : i + 1], alone)
                 failed += [Failure(i, failure.error) for failure in alone]
         else:
-            self._fill_planned(chunk, plan, out, rows, failed)
+            self._fill_by_plan(chunk, plan, out, rows, failed)
 
-    def _planned(self, chunk: Chunk) -> Plan:
+    def _make_plan(self, chunk: Chunk) -> Plan:
         """The chunk's plan, with its sizes read where they are missing and its Exif orientations minded."""
         decode = self._decode
         chunk.read_sizes(decode.max_pixels)
@@ -261,7 +232,7 @@ class Program:
         general = [mask for mask in (plan.general, oriented, chunk.cut_off()) if mask is not None]
         return replace(plan, general=np.any(general, axis=0)) if general else plan
 
-    def _fill_planned(
+    def _fill_by_plan(
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
         """All rows that the plan expresses at once; then what the native core refused and the rest, one by one."""
@@ -297,11 +268,11 @@ class Program:
         trace.add("augment", resize_ns, len(images) - len(left))
         for i, kind, message in left:
             try:
-                self._mend(chunk.one(i), out[rows[i] : rows[i] + 1], geometry[i], kind, message)
+                self._fill_fallback_row(chunk.one(i), out[rows[i] : rows[i] + 1], geometry[i], kind, message)
             except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
                 failed.append(Failure(i, error))
 
-    def _mend(self, one: Chunk, out: Array, geometry: NDArray[np.int32], kind: str, message: str) -> None:
+    def _fill_fallback_row(self, one: Chunk, out: Array, geometry: NDArray[np.int32], kind: str, message: str) -> None:
         """Fill one row, ``out[0]``, that the native decoder did not: through Pillow, or by the general path."""
         if kind == "too_large":
             raise ImageTooLargeError(message)
@@ -310,7 +281,7 @@ class Program:
         fusion, decode, image = self._fusion, self._decode, one.images[0]
         if kind != _GENERAL:
             with trace.stage("decode"):
-                pixels = decode_refused(as_bytes(image), message, decode.max_pixels, max_nbytes=decode.max_nbytes)
+                pixels = decode_with_pillow(as_bytes(image), message, decode.max_pixels, max_nbytes=decode.max_nbytes)
             if (pixels.shape[1], pixels.shape[0]) == tuple(one.known_sizes[0]):
                 with trace.stage("augment"):
                     _native.fill_pixels(
@@ -348,7 +319,7 @@ class Program:
                 with trace.stage("augment"):
                     if rows is None:
                         image = apply_to_image(self.ops, value, keys, self.fused, chunk.steps_of(i))
-                        results.append(collatable(image))
+                        results.append(as_collatable(image))
                     else:
                         ops = self.ops[: self._closing.first]
                         image = apply_to_image(ops, value, keys, self.fused, chunk.steps_of(i))
@@ -370,20 +341,20 @@ class Program:
         results: list[ImageLike] = []
         for i in range(len(chunk.images)):
             try:
-                results.append(self._one_of_its_own_size(chunk.one(i)))
+                results.append(self._fill_own_size(chunk.one(i)))
             except Exception as error:  # noqa: BLE001  # as above
                 failed.append(Failure(i, error))
                 results.append(None)
         return results
 
-    def _one_of_its_own_size(self, one: Chunk) -> Array:
-        plan = self._planned(one)
+    def _fill_own_size(self, one: Chunk) -> Array:
+        plan = self._make_plan(one)
         width, height = (int(side) for side in plan.size[0])
         shape = replace(self._prefix, width=width, height=height).shape
         assert shape is not None
         out = np.empty((1, *shape), self._fusion.dtype)
         failed: list[Failure] = []
-        self._fill_planned(one, plan, out, np.zeros(1, np.int64), failed)
+        self._fill_by_plan(one, plan, out, np.zeros(1, np.int64), failed)
         if failed:
             raise failed[0].error
         row: Array = out[0]
@@ -397,14 +368,3 @@ def _index_arguments(
         return {}
     entries = indexed.entries if fused is None else [indexed.entries[i] for i in fused.tolist()]
     return {"indices": entries, "learn": indexed.learn, "found": found}
-
-
-def _raise_first(failed: list[Failure]) -> None:
-    """Raise the failure of the lowest position, with the position in it."""
-    first = min(failed, key=lambda failure: failure.position)
-    if isinstance(first.error, PenstockError):
-        first.error.where["position"] = first.position
-        raise first.error
-    raise SampleError(
-        f"a transform raised {type(first.error).__name__}: {first.error}", position=first.position
-    ) from first.error

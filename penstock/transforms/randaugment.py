@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.blur import sharpen, sharpen_native
-from penstock.transforms.checks import pixel_spec, require_pixels, whole
+from penstock.transforms.checks import as_integer, require_pixel_spec, require_pixels
 from penstock.transforms.color import brighten, contrast, saturate
 from penstock.transforms.pixels import Pixels, Steps, adjust
 from penstock.transforms.tone import auto_contrast, equalize, posterize, solarize
@@ -99,13 +99,13 @@ class _Augment(Op):
     random: ClassVar[bool] = True
 
     def __init__(self, num_magnitude_bins: int, filter: str, fill: int | Sequence[int], mask_fill: int) -> None:  # noqa: A002
-        self.num_magnitude_bins = whole(num_magnitude_bins, "num_magnitude_bins", 2, 1 << 15)
+        self.num_magnitude_bins = as_integer(num_magnitude_bins, "num_magnitude_bins", 2, 1 << 15)
         move = _Move("Rotate", filter, fill, mask_fill)  # checks them
         self.filter, self.fill, self.mask_fill = move.filter, move.fill, move.mask_fill
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """As before."""
-        return pixel_spec(spec, self)
+        return require_pixel_spec(spec, self)
 
     def image(self, image: Array, params: Params) -> Pixels:
         """The chosen ops, one after another; the image itself where they are identities."""
@@ -201,8 +201,8 @@ class RandAugment(_Augment):
         mask_fill: int = 0,
     ) -> None:
         super().__init__(num_magnitude_bins, filter, fill, mask_fill)
-        self.num_ops = whole(num_ops, "num_ops", 1, 1 << 10)
-        self.magnitude = whole(magnitude, "magnitude", 0, self.num_magnitude_bins - 1)
+        self.num_ops = as_integer(num_ops, "num_ops", 1, 1 << 10)
+        self.magnitude = as_integer(magnitude, "magnitude", 0, self.num_magnitude_bins - 1)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
         """Which ops, and how strong, of each image: (n, 2 * num_ops)."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, pair
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc
 from penstock.transforms.geometry import Geometry
 
 __all__ = ["FILTERS", "Resize", "check_filter", "require_uint8", "resize_native", "resize_pillow"]
@@ -36,7 +36,7 @@ class Resize(Op):
     """
 
     def __init__(self, size: int | tuple[int, int], filter: str = "bilinear", max_size: int | None = None) -> None:  # noqa: A002  # Pillow's word
-        height, width = pair(size, "Resize")
+        height, width = as_height_width(size, "Resize")
         self.size_ = height if isinstance(size, int | np.integer) else (height, width)
         self.filter = check_filter(filter)
         self.max_size = max_size
@@ -57,7 +57,7 @@ class Resize(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """Fixed for a pair."""
-        require_uint8(movable(spec, self).dtype, self)
+        require_uint8(require_hwc(spec, self).dtype, self)
         height, width = self.size_ if isinstance(self.size_, tuple) else (None, None)
         return replace(spec, height=height, width=width)
 

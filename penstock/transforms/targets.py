@@ -15,7 +15,7 @@ from penstock.errors import ArgumentError
 from penstock.sample import Tree
 from penstock.transforms.base import ImageLike
 
-__all__ = ["along", "as_boxes", "as_keypoints", "collatable", "refuse_other_size"]
+__all__ = ["apply_to_rows", "as_boxes", "as_collatable", "as_keypoints", "refuse_other_size"]
 
 
 def as_boxes(boxes: object) -> NDArray[np.float32]:
@@ -45,7 +45,9 @@ def as_keypoints(points: object) -> NDArray[np.float32]:
     )
 
 
-def along(move: Callable[[NDArray[np.float32]], NDArray[np.float32]], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def apply_to_rows(
+    move: Callable[[NDArray[np.float32]], NDArray[np.float32]], rows: NDArray[np.float32]
+) -> NDArray[np.float32]:
     """``move(rows)``, where one row may stand for itself."""
     return move(rows) if rows.ndim == 2 else move(rows[None])[0]
 
@@ -61,7 +63,7 @@ def refuse_other_size(mask: ImageLike, size: tuple[int, int]) -> None:
         )
 
 
-def collatable(value: Tree) -> Tree:
+def as_collatable(value: Tree) -> Tree:
     """An array that lies in memory row by row and may be written to, as torch wants it; all else as it is."""
     if isinstance(value, np.ndarray) and not (value.flags.c_contiguous and value.flags.writeable):
         return value.copy(order="C")

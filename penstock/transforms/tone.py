@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.transforms.chance import Chance
-from penstock.transforms.checks import interval, whole
+from penstock.transforms.chance import ProbabilisticOp
+from penstock.transforms.checks import as_integer, as_range
 from penstock.transforms.pixels import IDENTITY, Pixels, adjust, look_up, look_up_channels
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class Posterize(Chance):
+class Posterize(ProbabilisticOp):
     """Keep the highest bits of each value, with probability ``p``.
 
     Parameters
@@ -40,14 +40,14 @@ class Posterize(Chance):
 
     def __init__(self, bits: int, p: float = 0.5) -> None:
         super().__init__(p)
-        self.bits = whole(bits, "bits", 1, 8)
+        self.bits = as_integer(bits, "bits", 1, 8)
 
     def change(self, image: Pixels) -> Pixels:
         """The lower bits are zero."""
         return posterize(image, self.bits)
 
 
-class Solarize(Chance):
+class Solarize(ProbabilisticOp):
     """Invert every value at or above a threshold, with probability ``p``.
 
     Parameters
@@ -60,7 +60,7 @@ class Solarize(Chance):
 
     def __init__(self, threshold: float = 128, p: float = 0.5) -> None:
         super().__init__(p)
-        self.threshold = interval(threshold, "threshold")[0]
+        self.threshold = as_range(threshold, "threshold")[0]
 
     def change(self, image: Pixels) -> Pixels:
         """Bright values turned dark."""
@@ -71,7 +71,7 @@ class Solarize(Chance):
         return adjust(image, [("solarize", self.threshold)])
 
 
-class Equalize(Chance):
+class Equalize(ProbabilisticOp):
     """Spread each channel's values evenly over 0..255, with probability ``p``.
 
     Parameters
@@ -89,7 +89,7 @@ class Equalize(Chance):
         return adjust(image, [("equalize", 0)])
 
 
-class AutoContrast(Chance):
+class AutoContrast(ProbabilisticOp):
     """Stretch each channel so that its darkest value is 0 and its brightest 255, with probability ``p``.
 
     Parameters
@@ -107,7 +107,7 @@ class AutoContrast(Chance):
         return adjust(image, [("auto_contrast", 0)])
 
 
-class Invert(Chance):
+class Invert(ProbabilisticOp):
     """``255 - value``, with probability ``p``.
 
     Parameters

@@ -25,14 +25,15 @@ from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.checks import (
-    byte_colour,
-    interval,
-    is_number,
-    numbers,
-    pixel_spec,
-    probability,
+    as_angles,
+    as_byte_colour,
+    as_integer,
+    as_probability,
+    as_range,
+    as_shares,
+    as_shears,
+    require_pixel_spec,
     require_pixels,
-    whole,
 )
 from penstock.transforms.pixels import Pixels
 
@@ -78,16 +79,16 @@ class Warp(Op):
         if filter not in WARP_FILTERS:
             raise ArgumentError(f"filter must be one of {', '.join(WARP_FILTERS)}, got {filter!r}")
         self.filter = filter
-        self.fill = byte_colour(fill)
-        self.mask_fill = whole(mask_fill, "mask_fill", 0, 255)
+        self.fill = as_byte_colour(fill)
+        self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
 
     def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
         """Where the pixels of an image of ``size`` (width, height) come from; None: from where they are."""
-        raise NotImplementedError(f"{type(self).__name__} must define warp")
+        raise NotImplementedError(f"{type(self).__name__} must define matrix")
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """As before."""
-        return pixel_spec(spec, self)
+        return require_pixel_spec(spec, self)
 
     def image(self, image: Array, params: Params) -> Pixels:
         """A new array, or the image where nothing moves."""
@@ -156,7 +157,7 @@ class RandomRotation(Warp):
         mask_fill: int = 0,
     ) -> None:
         super().__init__(filter, fill, mask_fill)
-        self.degrees = _angles(degrees, "degrees")
+        self.degrees = as_angles(degrees, "degrees")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
         """The angle of each image, (n, 1)."""
@@ -205,12 +206,12 @@ class RandomAffine(Warp):
         mask_fill: int = 0,
     ) -> None:
         super().__init__(filter, fill, mask_fill)
-        self.degrees = _angles(degrees, "degrees")
-        self.translate = (0.0, 0.0) if translate is None else _shares(translate)
-        self.scale = (1.0, 1.0) if scale is None else interval(scale, "scale", low=0)
+        self.degrees = as_angles(degrees, "degrees")
+        self.translate = (0.0, 0.0) if translate is None else as_shares(translate)
+        self.scale = (1.0, 1.0) if scale is None else as_range(scale, "scale", low=0)
         if self.scale[0] <= 0:
             raise ArgumentError(f"scale must be positive, got {scale!r}")
-        self.shear = _shears(shear)
+        self.shear = as_shears(shear)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
         """What happens to each image, (n, 6)."""
@@ -260,8 +261,8 @@ class RandomPerspective(Warp):
         mask_fill: int = 0,
     ) -> None:
         super().__init__(filter, fill, mask_fill)
-        self.distortion_scale = interval(distortion_scale, "distortion_scale", 0, 1)[0]
-        self.p = probability(p)
+        self.distortion_scale = as_range(distortion_scale, "distortion_scale", 0, 1)[0]
+        self.p = as_probability(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
         """Whether, and where its corners go, of each image: (n, 9)."""
@@ -379,29 +380,3 @@ def _is_convex(corners: NDArray[np.float64]) -> NDArray[np.bool_]:
     turn = edge[:, :, 0] * following[:, :, 1] - edge[:, :, 1] * following[:, :, 0]
     convex: NDArray[np.bool_] = np.all(turn > 0, axis=1)
     return convex
-
-
-def _angles(degrees: float | Sequence[float], what: str, limit: float = math.inf) -> tuple[float, float]:
-    if is_number(degrees):
-        if degrees < 0:
-            raise ArgumentError(f"{what} must be a number of at least 0, or (least, most), got {degrees!r}")
-        degrees = (-degrees, degrees)
-    return interval(degrees, what, -limit, limit)
-
-
-def _shares(translate: Sequence[float]) -> tuple[float, float]:
-    if len(numbers(translate, "translate")) != 2 or not all(0 <= share <= 1 for share in translate):
-        raise ArgumentError(f"translate must be two fractions of width and height, each in [0, 1], got {translate!r}")
-    return float(translate[0]), float(translate[1])
-
-
-def _shears(shear: float | Sequence[float] | None) -> tuple[float, float, float, float]:
-    """Least and most along x, least and most along y."""
-    if shear is None:
-        return 0.0, 0.0, 0.0, 0.0
-    given = numbers(shear, "shear")
-    both = (given[:2], given[2:]) if len(given) == 4 else (shear, (0.0, 0.0))
-    (low_x, high_x), (low_y, high_y) = (_angles(bounds, "shear", 90) for bounds in both)
-    if max(abs(low_x), abs(high_x), abs(low_y), abs(high_y)) >= 90:
-        raise ArgumentError(f"shear must have angles between -90 and 90 degrees, got {shear!r}")
-    return low_x, high_x, low_y, high_y
