@@ -1,9 +1,9 @@
-"""What a sampler is: the order of an epoch, asked for by position.
+"""The interfaces of samplers: the order of an epoch, by position.
 
-A sampler that can say which indices stand at positions ``start..stop`` of any epoch (:class:`RandomAccess`) needs
-no memory of where it is: the loader keeps the position, seeks in O(1), and two iterators never disturb each
-other. Any iterable of indices is accepted by the loader too; it is then iterated once per epoch, like torch's.
-This module draws no randomness.
+A sampler with random access (:class:`RandomAccess`) gives the indices at positions ``start..stop`` of any epoch, and
+has no position of its own. The loader keeps the position and seeks in O(1), and iterators do not affect one another.
+A loader also takes any iterable of indices, and iterates it once per epoch as torch does. Nothing here draws random
+numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, StateError
 from penstock.sample import State
 
-__all__ = ["BatchAccess", "Dealt", "IndexSampler", "RandomAccess", "Sampler", "checked_count", "checked_seed"]
+__all__ = ["BatchAccess", "IndexSampler", "RandomAccess", "RankPartitioned", "Sampler", "checked_count", "checked_seed"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -56,16 +56,16 @@ class BatchAccess(Protocol):
 
 
 @runtime_checkable
-class Dealt(Protocol):
-    """A sampler with random access that deals one order out to ranks, and its rest to any other number of them.
+class RankPartitioned(Protocol):
+    """A sampler with random access that divides one order among ranks, and what remains of it among any number of them.
 
-    Positions count samples, or batches, of the whole job. ``signature()`` names ``num_replicas``, and not the rank.
+    Positions count samples, or batches, of all ranks. ``signature()`` has ``num_replicas``, and not the rank.
     """
 
     num_replicas: int
 
     def remaining(self, consumed: int) -> RandomAccess | BatchAccess:
-        """What is left for this rank after ``consumed`` positions, with the same kind of access."""
+        """What remains for this rank after ``consumed`` positions, with the same kind of access."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Batches of a sampler's indices."""
+"""Batches of indices from another sampler."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ class BatchSampler(Sampler[list[Index]]):
     Parameters
     ----------
     sampler : iterable
-        Any iterable of indices. One with random access keeps it: the loader seeks in O(1).
+        An iterable of indices. Where it has random access, the loader seeks in O(1).
     batch_size : int
         Indices per batch.
     drop_last : bool
         Leave out a last batch that is short.
+
+    Raises
+    ------
+    ArgumentError
+        If ``batch_size`` is not a positive int, or ``drop_last`` not a bool.
     """
 
     def __init__(self, sampler: Iterable[Index], batch_size: int, drop_last: bool) -> None:

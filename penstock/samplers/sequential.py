@@ -1,4 +1,4 @@
-"""Every sample once, in the dataset's own order."""
+"""Indices in ascending order."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["SequentialSampler"]
 
 
 class SequentialSampler(IndexSampler):
-    """0, 1, 2, ... up to the dataset's length, which is read anew at each use.
+    """The indices 0, 1, 2, ... of a dataset, whose length is read at each use.
 
     Parameters
     ----------
     data_source : sized
-        Anything with a length.
+        An object with a length.
     """
 
     def __init__(self, data_source: Sized) -> None:
