@@ -1,4 +1,4 @@
-"""Ops applied to one image: the step that the general path and the rest of a compiled program share."""
+"""Application of ops to one image, for the general path and for ops of a program that do not fuse."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def draw_one(op: Op, keys: SampleKeys, size: tuple[int, int], stream: int) -> Pa
 
 
 def image_size(image: ImageLike) -> tuple[int, int]:
-    """Width and height of an HWC or HW array; (0, 0) for what is not decoded yet."""
+    """Width and height of an HWC or HW array; (0, 0) for encoded bytes."""
     shape: tuple[int, ...] = getattr(image, "shape", ())
     return (int(shape[1]), int(shape[0])) if len(shape) >= 2 else (0, 0)

@@ -1,4 +1,4 @@
-"""Ops on a pixel's neighbours: GaussianBlur and Sharpness."""
+"""Ops on the neighbourhood of each pixel: GaussianBlur and Sharpness."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from penstock.transforms.pixels import Pixels, blend
 __all__ = ["GaussianBlur", "Sharpness", "sharpen", "sharpen_native"]
 
 _LIGHTEST: Final = 2.0**-20
-"""Weights below it are left out: all of a kernel's together move a value by less than 0.01 of a level."""
+"""Weights below it are left out; all those of a kernel change a value by less than 0.01 of a level."""
 
 _ROWS: Final = 32
-"""Rows blurred at a time: what they need stays in the cache, and in memory that is not asked of the system anew."""
+"""Rows that are blurred together: temporary arrays stay in the cache, and are not allocated anew."""
 
 
 class GaussianBlur(Op):
@@ -63,7 +63,7 @@ class GaussianBlur(Op):
         return least + uniforms(keys, stream, 1) * (most - least)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """As before."""
+        """The spec, unchanged."""
         return require_hwc(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:
@@ -81,7 +81,7 @@ class GaussianBlur(Op):
         return blurred
 
     def native(self, image: Array, params: Params) -> Array:
-        """The same numbers, added in the same order."""
+        """Blur by the native core; adds the same numbers in the same order."""
         if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in {1, 3})):
             return self.image(image, params)
         across, down = (_gaussian(length, float(params[0])) for length in self.kernel_size)
@@ -108,11 +108,11 @@ class Sharpness(ProbabilisticOp):
         self.sharpness_factor = as_range(sharpness_factor, "sharpness_factor", low=0)[0]
 
     def change(self, image: Pixels) -> Pixels:
-        """Blended with its blurred self."""
+        """Blend with the blurred image."""
         return sharpen(image, self.sharpness_factor)
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same, natively."""
+        """Apply the same by the native core."""
         return sharpen_native(image, self.sharpness_factor)
 
 
@@ -127,7 +127,7 @@ def sharpen_native(image: Pixels, factor: float) -> Pixels:
 
 
 def _smooth(image: Pixels) -> Pixels:
-    """Each inner pixel: five parts itself and one part each of eight neighbours, rounded; the border as it is."""
+    """Each inner pixel: 5/13 of itself and 1/13 of each of eight neighbours, rounded; the border is unchanged."""
     smooth = image.copy()
     if min(image.shape[:2]) < 3:
         return smooth
@@ -144,7 +144,7 @@ def _smooth(image: Pixels) -> Pixels:
 
 
 def _gaussian(length: int, sigma: float) -> NDArray[np.float32]:
-    """Weights that sum to 1, as many as matter: an odd number, symmetric."""
+    """Symmetric weights with sum 1, without negligible ones; their number is odd."""
     distance = np.arange(length) - (length - 1) / 2
     weights = np.exp(-0.5 * (distance / sigma) ** 2)
     weights /= weights.sum()
@@ -154,7 +154,7 @@ def _gaussian(length: int, sigma: float) -> NDArray[np.float32]:
 
 
 def _convolve(image: NDArray[np.float32], weights: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
-    """Along one axis, without the borders; pairs of equal weight are added first."""
+    """Convolve along one axis, without the borders; pairs of equal weight are added first."""
     half = len(weights) // 2
     if half == 0:
         return image

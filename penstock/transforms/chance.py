@@ -1,4 +1,4 @@
-"""What ops share that change an image's values in one fixed way, with some probability."""
+"""The base class of ops that change the values of an image with some probability."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ProbabilisticOp"]
 
 
 class ProbabilisticOp(Op):
-    """Params are whether each sample is changed; :meth:`change` says how. Draws one number."""
+    """Applies :meth:`change` with probability ``p``; params: whether each sample is changed. Draws one number."""
 
     random: ClassVar[bool] = True
 
@@ -21,27 +21,27 @@ class ProbabilisticOp(Op):
         self.p = as_probability(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
-        """Whether each image is changed: its number is below ``p``."""
+        """Whether each image is changed, because its number is below ``p``."""
         return uniforms(keys, stream, 1)[:, 0] < self.p
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
-        """As before."""
+        """The spec, unchanged."""
         return require_pixel_spec(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:
-        """Changed, or the image."""
+        """A changed image, or the image itself."""
         pixels = require_pixels(image, self)
         return self.change(pixels) if params else pixels
 
     def native(self, image: Array, params: Params) -> Array:
-        """The same, faster where there is a kernel."""
+        """Apply; by the native core, where it has a kernel."""
         pixels = require_pixels(image, self)
         return self.change_native(pixels) if params else pixels
 
     def change(self, image: Pixels) -> Pixels:
-        """The image changed: a new array."""
+        """A changed image, as a new array."""
         raise NotImplementedError(f"{type(self).__name__} must define change")
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same by the native core; default: as specified, where NumPy is as fast."""
+        """Like :meth:`change`, by the native core; default: :meth:`change`."""
         return self.change(image)

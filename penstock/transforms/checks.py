@@ -1,7 +1,7 @@
-"""Checks of arguments that several ops take: probabilities, ranges, colours, and what kind of array an image is.
+"""Checks of arguments of several ops: probabilities, ranges, colours, angles, and the dtype and shape of images.
 
-Each returns the value in one form, or raises an :class:`ArgumentError` that names it. Called by ops when they are made
-and, for :func:`require_pixels` and :func:`colour_as_dtype`, for each image.
+Each function returns the value in one form, or raises an :class:`ArgumentError` with its name. Called by the
+constructors of ops; :func:`require_pixels` and :func:`colour_as_dtype` are called for each image.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Colour = tuple[float, float, float]
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is one number, Python's or NumPy's."""
+    """Whether ``value`` is a number of Python or NumPy."""
     return isinstance(value, int | float | np.number)
 
 
@@ -53,7 +53,7 @@ def as_numbers(values: object, what: str) -> tuple[float, ...]:
 
 
 def as_probability(p: float) -> float:
-    """``p``, 0 to 1."""
+    """``p``, if it is in [0, 1]."""
     if not 0 <= p <= 1:
         raise ArgumentError(f"p must be in [0, 1], got {p!r}")
     return float(p)
@@ -80,14 +80,14 @@ def as_colour(fill: float | Sequence[float], what: str = "fill") -> Colour:
 
 
 def as_integer(value: object, what: str, least: int, most: int) -> int:
-    """A whole number within a range."""
+    """``value``, if it is an integer in [least, most]."""
     if not isinstance(value, int | np.integer) or not least <= value <= most:
         raise ArgumentError(f"{what} must be an integer in [{least}, {most}], got {value!r}")
     return int(value)
 
 
 def as_byte_colour(fill: int | Sequence[int], what: str = "fill") -> tuple[int, int, int]:
-    """A colour of whole numbers, 0 to 255."""
+    """A colour of integers in [0, 255]."""
     values = as_colour(fill, what)
     if any(value % 1 or not 0 <= value <= 255 for value in values):
         raise ArgumentError(f"{what} must have integers in [0, 255], as uint8 images do, got {fill!r}")
@@ -95,7 +95,7 @@ def as_byte_colour(fill: int | Sequence[int], what: str = "fill") -> tuple[int, 
 
 
 def colour_as_dtype(fill: Colour, shape: tuple[int, ...], dtype: DType, op: Op) -> Array:
-    """``fill`` for images of a shape and dtype: (3,), or () for HW; refused where it would not stay what it is."""
+    """``fill`` as an array of the dtype of an image, (3,), or () for HW; refused if the dtype cannot hold it."""
     values = np.array(fill)
     if len(shape) == 2:
         if len(set(fill)) > 1:
@@ -110,7 +110,7 @@ def colour_as_dtype(fill: Colour, shape: tuple[int, ...], dtype: DType, op: Op) 
 
 
 def require_pixel_spec(spec: ImageSpec, op: Op) -> ImageSpec:
-    """``spec``, checked to be one of images that :func:`require_pixels` takes, and known to be uint8."""
+    """``spec`` with dtype uint8, if :func:`require_pixels` takes such images."""
     if require_hwc(spec, op).dtype not in {"uint8", None}:
         raise ArgumentError(f"{op!r} needs uint8 images, got {spec.dtype}; put it before Normalize and ToLayout")
     return replace(spec, dtype="uint8")

@@ -1,4 +1,4 @@
-"""Colour: brightness, contrast, saturation and hue in random order, and gray.
+"""Changes of colour: ColorJitter (brightness, contrast, saturation, hue in random order) and Grayscale.
 
 The meaning of a factor is torchvision's on PIL images (``torchvision.transforms.functional.adjust_*``), which is
 Pillow's; results are equal on every pixel. torchvision's tensors round otherwise and, in saturation, contrast and hue,
@@ -18,7 +18,17 @@ from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.chance import ProbabilisticOp
 from penstock.transforms.checks import as_range, is_number, require_pixel_spec, require_pixels
-from penstock.transforms.pixels import IDENTITY, Pixels, Steps, adjust, blend, blend_table, look_up, luma, spread
+from penstock.transforms.pixels import (
+    IDENTITY,
+    Pixels,
+    Steps,
+    adjust,
+    blend,
+    blend_table,
+    look_up,
+    luma,
+    repeat_channels,
+)
 
 __all__ = ["ColorJitter", "Grayscale", "brighten", "contrast", "rotate_hue", "saturate"]
 
@@ -71,7 +81,7 @@ class ColorJitter(Op):
         return params
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """As before."""
+        """The spec, unchanged."""
         return require_pixel_spec(spec, self)
 
     def image(self, image: Array, params: Params) -> Pixels:
@@ -82,11 +92,11 @@ class ColorJitter(Op):
         return pixels
 
     def native(self, image: Array, params: Params) -> Pixels:
-        """All steps in one go."""
+        """Apply all steps by one native call."""
         return adjust(require_pixels(image, self), self._steps(params))
 
     def _steps(self, params: Params) -> Steps:
-        """The steps that are not left out, in their order."""
+        """The steps that have a range, in their order."""
         numbers: list[float] = params.tolist()
         chosen = [(_STEPS[int(place)], numbers[int(place)]) for place in numbers[4:]]
         return [(name, factor) for name, factor in chosen if getattr(self, name) is not None]
@@ -122,10 +132,10 @@ class Grayscale(ProbabilisticOp):
     def change(self, image: Pixels) -> Pixels:
         """ITU-R BT.601 luma."""
         gray = luma(image)
-        return spread(gray) if self.num_output_channels == 3 and image.ndim == 3 else gray
+        return repeat_channels(gray) if self.num_output_channels == 3 and image.ndim == 3 else gray
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same in one go."""
+        """Apply by one native call."""
         if image.ndim == 2:
             return image
         gray = adjust(image, [("gray", 0)])
@@ -138,15 +148,15 @@ def brighten(image: Pixels, factor: float) -> Pixels:
 
 
 def contrast(image: Pixels, factor: float) -> Pixels:
-    """Away from the image's mean luma, itself rounded, by ``factor``."""
+    """Distance from the rounded mean luma of the image, times ``factor``."""
     gray = luma(image)
     mean = int(int(gray.sum(dtype=np.int64)) / gray.size + 0.5)
     return look_up(image, blend_table(mean, factor))
 
 
 def saturate(image: Pixels, factor: float) -> Pixels:
-    """Away from each pixel's luma by ``factor``."""
-    return blend(spread(luma(image)), image, factor) if image.ndim == 3 else image
+    """Distance from the luma of each pixel, times ``factor``."""
+    return blend(repeat_channels(luma(image)), image, factor) if image.ndim == 3 else image
 
 
 def rotate_hue(image: Pixels, turns: float) -> Pixels:
@@ -161,7 +171,7 @@ def rotate_hue(image: Pixels, turns: float) -> Pixels:
 
 
 _STEPS: Final = ("brightness", "contrast", "saturation", "hue")
-"""In the order of params; what the settings and the native core's steps are called."""
+"""Names of the settings and of the native steps, in the order of params."""
 
 _SPECIFIED: Final[Mapping[str, Callable[[Pixels, float], Pixels]]] = {
     "brightness": brighten,
@@ -172,7 +182,7 @@ _SPECIFIED: Final[Mapping[str, Callable[[Pixels, float], Pixels]]] = {
 
 
 def _factors(bounds: float | Sequence[float], what: str) -> Range | None:
-    """The range of factors; None: leave the step out."""
+    """The range of factors; None to leave the step out."""
     if is_number(bounds):
         if not 0 <= bounds < math.inf:
             raise ArgumentError(f"{what} must be a number of at least 0, or (least, most), got {bounds!r}")
@@ -182,7 +192,7 @@ def _factors(bounds: float | Sequence[float], what: str) -> Range | None:
 
 
 def _turns(bounds: float | Sequence[float]) -> Range | None:
-    """The range of turns; None: leave the step out."""
+    """The range of turns; None to leave the step out."""
     if is_number(bounds):
         if not 0 <= bounds <= 0.5:
             raise ArgumentError(f"hue must be a number in [0, 0.5], or (least, most), got {bounds!r}")

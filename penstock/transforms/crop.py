@@ -20,7 +20,7 @@ __all__ = ["CenterCrop", "RandomCrop", "RandomResizedCrop"]
 
 
 class CropOp(Op):
-    """What crops share: params are left, top, width, height of the window, in pixels of the image."""
+    """Base class of crops; params: left, top, width, height of the window, in pixels of the image."""
 
     may_pad: ClassVar[bool] = True
 
@@ -28,15 +28,15 @@ class CropOp(Op):
         self.size_ = as_height_width(size, type(self).__name__)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # the window decides
-        """The window's."""
+        """The size of the window."""
         return params[:, 2:4]
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """Fixed."""
+        """A spec of fixed size."""
         return replace(require_hwc(spec, self), height=self.size_[0], width=self.size_[1])
 
     def image(self, image: Array, params: Params) -> Array:
-        """The window; a view where it lies inside."""
+        """The window; a view if it is inside the image."""
         return _window(image, params)
 
     def mask(self, mask: Array, params: Params) -> Array:
@@ -44,19 +44,19 @@ class CropOp(Op):
         return _window(mask, params)
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shifted and clipped to the window; a box outside is kept with no area, so that labels stay aligned."""
+        """Shift and clip to the window; a box outside is kept with zero area, so that labels stay aligned."""
         left, top, width, height = (int(v) for v in params)
         moved = boxes - np.array([left, top, left, top], np.float32)
         return np.clip(moved, np.float32(0), np.array([width, height, width, height], np.float32))
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shifted; those outside stay, outside."""
+        """Shift; points outside the window are kept."""
         moved = points.copy()
         moved[:, :2] -= np.asarray(params[:2], np.float32)
         return moved
 
-    def fuse(self, fusion: Fusion) -> bool:  # noqa: ARG002  # a crop can be folded anywhere
-        """Shrink the region or narrow the window."""
+    def fuse(self, fusion: Fusion) -> bool:  # noqa: ARG002  # a crop always fuses
+        """Fuse always."""
         return True
 
     def compose(self, geometry: Geometry, params: Params) -> None:
@@ -65,7 +65,7 @@ class CropOp(Op):
 
 
 class CenterCrop(CropOp):
-    """The middle of the image, as ``torchvision.transforms.CenterCrop``: rounding, and zeros around a smaller image.
+    """The central window, as ``torchvision.transforms.CenterCrop``; a smaller image is padded with zeros.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class CenterCrop(CropOp):
 
 
 class RandomCrop(CropOp):
-    """A window at a random place, as ``torchvision.transforms.RandomCrop``.
+    """A window at a random position, as ``torchvision.transforms.RandomCrop``.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class RandomCrop(CropOp):
     padding : int or sequence of 1, 2 or 4 ints
         Zeros added around the image first: all sides; left-right, top-bottom; or left, top, right, bottom.
     pad_if_needed : bool
-        Whether an image smaller than the window is padded, on both sides by what it lacks; else it is an error.
+        Whether an image smaller than the window is padded on both sides; else it is an error.
     fill : int or (int, int, int)
         What an image is padded with, 0 to 255, for all channels or for R, G, B; masks get zeros in any case.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}
@@ -139,14 +139,14 @@ class RandomCrop(CropOp):
                     position=position,
                 )
             padded = padded + 2 * lacking
-        places = uniforms(keys, stream, 2)[:, ::-1]
+        positions = uniforms(keys, stream, 2)[:, ::-1]
         params = np.empty((len(sizes), 4), np.int32)
-        params[:, :2] = np.floor(places * (padded - wanted + 1)) - before - lacking
+        params[:, :2] = np.floor(positions * (padded - wanted + 1)) - before - lacking
         params[:, 2:] = wanted
         return params
 
     def image(self, image: Array, params: Params) -> Array:
-        """The window of the padded image; a view where it lies inside the image."""
+        """The window of the padded image; a view if it is inside the image."""
         if self.padding_mode == "constant" and self.fill == (0, 0, 0):
             return _window(image, params)
         left, top, width, height = (int(v) for v in params)
@@ -194,10 +194,10 @@ class RandomResizedCrop(CropOp):
 
     Notes
     -----
-    torchvision's algorithm number for number: up to ten tries, then the largest central window of an allowed shape.
-    Draws the place first (top, left) and then two numbers a try (area, shape), so that most samples cost three Philox
-    blocks. The loop over samples is Python on purpose: 1 us a sample for any chunk, where the same steps in
-    NumPy cost 30 us a chunk, and chunks are small.
+    torchvision's algorithm: up to ten tries, then the largest central window of an allowed aspect ratio. Draws the
+    position first (top, left) and then two numbers per try (area, aspect ratio), so that most samples cost three Philox
+    blocks. The loop over samples is Python, because chunks are small: 1 us per sample, where NumPy takes 30 us per
+    chunk.
 
     C. Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6.
     """
@@ -231,45 +231,45 @@ class RandomResizedCrop(CropOp):
         return np.array(windows, np.int32).reshape(-1, 4)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
-        """The result's, the same for all."""
+        """The size of the result."""
         result = np.empty((len(params), 2), np.int32)
         result[:] = self.size_[::-1]
         return result
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """Fixed."""
+        """A spec of fixed size."""
         require_uint8(spec.dtype, self)
         return super().spec(spec)
 
     def image(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
-        """The window, resized by Pillow."""
+        """Crop, then resize by Pillow."""
         return resize_pillow(_window(image, params), self.size_[1], self.size_[0], self.filter)
 
     def native(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
-        """The window, resized by the native core."""
+        """Crop, then resize by the native core."""
         require_uint8(image.dtype.name, self)
         return resize_native(_window(image, params), self.size_[1], self.size_[0], self.filter)
 
     def mask(self, mask: Array, params: Params) -> Array:
-        """The window, resized by nearest neighbour."""
+        """Crop, then resize by nearest neighbour."""
         return self._resize().mask(_window(mask, params), self._resized())
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Cropped, then scaled."""
+        """Crop, then scale."""
         window = (int(params[2]), int(params[3]))
         return self._resize().boxes(super().boxes(boxes, params, size), self._resized(), window)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Cropped, then scaled."""
+        """Crop, then scale."""
         window = (int(params[2]), int(params[3]))
         return self._resize().keypoints(super().keypoints(points, params, size), self._resized(), window)
 
     def fuse(self, fusion: Fusion) -> bool:
-        """Where a crop and then a resize can be."""
+        """Fuse as a crop and then a resize."""
         return self._resize().fuse(fusion)
 
     def compose(self, geometry: Geometry, params: Params) -> None:
-        """Crop, then set the size."""
+        """Crop, then resize."""
         geometry.crop(params)
         geometry.resize(self.size(params, geometry.size))
 
@@ -309,7 +309,7 @@ _FEW, _ALL = 2 + 2 * 2, 2 + 2 * _TRIES
 
 
 def _middle(spare: int) -> int:
-    """Where a window starts that leaves ``spare`` pixels: half, to even; outside by half of what lacks, down."""
+    """Start of a central window in an image with ``spare`` more pixels: half of them, rounded as torchvision does."""
     return round(spare / 2) if spare >= 0 else -(-spare // 2)
 
 

@@ -1,7 +1,7 @@
-"""Bytes to pixels: ``penstock.decode`` and the op that stands first in a pipeline.
+"""Decoding of images: ``penstock.decode``, and Decode, the first op of a pipeline.
 
-JPEG goes to the native decoder; what it does not take, and what it finds corrupt, goes to Pillow, whose
-verdict is final. Formats are told by their first bytes, never by a name.
+The native decoder decodes JPEG. Other formats, and JPEGs that it refuses or finds corrupt, are decoded by Pillow, which
+decides whether a file is an image. A format is recognised by the first bytes of the file, not by its name.
 """
 
 from __future__ import annotations
@@ -57,45 +57,45 @@ def decode(
     ----------
     data : bytes-like
         The whole file: JPEG, PNG, WebP, GIF (first frame), BMP, TIFF, PPM (PGM, PBM) or AVIF (if the installed Pillow
-        has it), told by its first bytes.
+        has it), recognised by its first bytes.
     region : tuple of four int, optional
         ``x0, y0, x1, y1`` in pixels of the full-size image (as oriented, with ``orient=True``); x1 and y1 are outside.
-        A JPEG is decoded no further than its last row: a file that was cut off is refused all the same, but
-        other damage below goes unnoticed.
+        A JPEG is decoded up to the last row of the region: a truncated file is refused in any case, but other
+        damage below is not found.
     scale : {1, 2, 4, 8}
-        Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, the rest (and a JPEG with a side below ``scale``) by
-        averaging scale x scale pixels. The size is rounded up, and the region mapped outward: ``x0 // scale`` to
-        ``ceil(x1 / scale)`` (in the file's own rows).
+        Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, other formats (and a JPEG with a side below ``scale``)
+        by averages of scale x scale pixels. The size is rounded up, and the region is extended to whole pixels:
+        ``x0 // scale`` to ``ceil(x1 / scale)`` (in the rows of the file).
     max_pixels : int
         Cap on the declared width x height, checked before anything is allocated.
     orient : bool
-        Whether to apply the Exif orientation. False, as Pillow and torchvision have it; OpenCV applies it. Pillow
-        applies a TIFF's in any case.
+        Whether to apply the Exif orientation. False as in Pillow and torchvision; OpenCV applies it. Pillow
+        applies that of a TIFF in any case.
     max_nbytes : int
-        Cap on the memory for the coefficients of a JPEG of several scans, checked before anything is allocated. Every
-        progressive file has several scans, and all its coefficients are kept until the last one is read: 6.4 bytes a
-        pixel in 4:4:4, 3.2 in 4:2:0, also where a region or a scaled image is asked for. Other images take none.
+        Cap on the memory for the coefficients of a JPEG of several scans, checked before anything is allocated. A
+        progressive file has several scans, and all its coefficients are kept until the last scan is read: 6.4 bytes
+        per pixel in 4:4:4, 3.2 in 4:2:0, also for a region or a reduced size. Other images need none.
 
     Returns
     -------
     ndarray, shape (height, width, 3), uint8
         RGB; a new C-contiguous array. The pixels are Pillow's ``convert("RGB")``: gray is repeated, alpha is dropped
-        (not blended), palettes are looked up, CMYK is converted without a profile; but 16-bit samples are brought to
-        8 by ``>> 8``, where Pillow would clip (32-bit and float samples are clipped).
+        (not blended), palettes are looked up, CMYK is converted without a profile. One difference: 16-bit samples
+        become 8-bit by ``>> 8``, and Pillow clips them (32-bit and float samples are clipped).
 
     Raises
     ------
     ArgumentError
-        If the region does not lie in the image, or an argument cannot mean anything.
+        If the region is not inside the image, or an argument is out of range.
     DecodeError
-        If Pillow refuses the bytes (truncated, corrupt, not an image), or a JPEG asks for an absurd number of scans:
-        more than 100, at more than 2**28 pixels x scans.
+        If Pillow refuses the bytes (truncated, corrupt, not an image), or a JPEG has too many scans: more than
+        100, and more than 2**28 pixels x scans.
     UnsupportedImageError
-        If the bytes are an image of a kind that is not read here.
+        If the image is of a kind that is not supported.
     ImageTooLargeError
         If the declared size is above ``max_pixels``, or the coefficients take more than ``max_nbytes``.
     MemoryError
-        If the system has no more memory.
+        If there is not enough memory.
 
     Notes
     -----
@@ -200,7 +200,7 @@ class Decode(Op):
         return decode(image, max_pixels=self.max_pixels, orient=self.orient, max_nbytes=self.max_nbytes)
 
     def mask(self, mask: ImageLike, params: Params) -> Array:  # noqa: ARG002
-        """Decode a single-channel image with its values as stored; an array or a PIL image passes."""
+        """Decode a single-channel image with its values as stored; arrays and PIL images are taken as they are."""
         if is_pil(mask):
             return fallback.pil_channel(mask)
         if not _is_decoded(mask):
@@ -209,11 +209,11 @@ class Decode(Op):
         return decoded
 
     def spec(self, spec: ImageSpec) -> ImageSpec:  # noqa: ARG002  # there is no image before
-        """Images differ in size."""
+        """uint8 images of unknown size."""
         return ImageSpec(dtype="uint8")
 
     def fuse(self, fusion: Fusion) -> bool:
-        """Begin the fused prefix."""
+        """Begin the fused prefix; only the first op does."""
         if fusion.decode is not None:
             return False
         fusion.decode = self
@@ -242,7 +242,7 @@ def decode_with_pillow(
     scale: int = 1,
     max_nbytes: int = MAX_NBYTES,
 ) -> NDArray[np.uint8]:
-    """Decode through Pillow what the native decoder refused; if Pillow refuses too, its error notes our reason."""
+    """Decode by Pillow what the native decoder refused; if Pillow refuses it too, its error also has our reason."""
     try:
         return fallback.rgb_pixels(encoded, max_pixels, region, scale, max_nbytes)
     except DecodeError as error:
@@ -251,7 +251,7 @@ def decode_with_pillow(
 
 
 def fill_missing_sizes(images: Sequence[ImageLike], sizes: NDArray[np.int32], max_pixels: int) -> NDArray[np.int32]:
-    """Replace each (0, 0) of ``sizes``, in place, by what Pillow reads in the image's header."""
+    """Replace each (0, 0) of ``sizes``, in place, by the size that Pillow reads in the header of the image."""
     for position in np.flatnonzero(sizes[:, 0] == 0).tolist():
         try:
             sizes[position] = fallback.image_size(as_bytes(images[position]), max_pixels)
@@ -262,7 +262,7 @@ def fill_missing_sizes(images: Sequence[ImageLike], sizes: NDArray[np.int32], ma
 
 
 def _check_region(region: Region, encoded: bytes, max_pixels: int, orientation: int) -> Region:
-    """Check a region against the picture and turn it into one of the file's own rows."""
+    """Check a region of the oriented image, and return it in rows of the file."""
     width, height = (int(side) for side in _native.sizes([encoded])[0])
     if width == 0:
         width, height = fallback.image_size(encoded, max_pixels)
@@ -283,7 +283,13 @@ def _is_decoded(value: object) -> bool:
 
 
 def as_bytes(data: ImageLike) -> bytes:
-    """The file's bytes; no copy where they are ``bytes`` already."""
+    """The bytes of a file; not copied if they are ``bytes``.
+
+    Raises
+    ------
+    ArgumentError
+        If ``data`` is a path, or decoded already.
+    """
     if isinstance(data, bytes):
         return data
     if _is_decoded(data) or is_pil(data) or is_tensor(data):

@@ -65,7 +65,7 @@ class RandomErasing(Op):
         self.value = value if isinstance(value, str) else as_colour(value, "value")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """The rectangle and the noise's seed of each image, (n, 5)."""
+        """The rectangle of each image, and the seed of its noise, (n, 5)."""
         params = np.zeros((len(sizes), 5))
         few = uniforms(keys, stream, _FEW)
         params[:, 4] = few[:, 3]
@@ -78,7 +78,7 @@ class RandomErasing(Op):
         return params
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """As before."""
+        """The spec, unchanged."""
         return require_hwc(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:

@@ -16,11 +16,11 @@ __all__ = ["HorizontalFlip", "VerticalFlip"]
 
 
 class _Flip(Op):
-    """What both flips share: params are whether each sample is mirrored."""
+    """Base class of both flips; params: whether each sample is mirrored."""
 
     random: ClassVar[bool] = True
     axis: ClassVar[int]
-    """Of the array: 0 vertical, 1 horizontal."""
+    """Axis of the array: 0 vertical, 1 horizontal."""
 
     def __init__(self, p: float = 0.5) -> None:
         if not 0 <= p <= 1:
@@ -32,7 +32,7 @@ class _Flip(Op):
         return uniforms(keys, stream, 1)[:, 0] < self.p
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """As before."""
+        """The spec, unchanged."""
         return require_hwc(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:
@@ -40,7 +40,7 @@ class _Flip(Op):
         return np.flip(image, self.axis) if params else image
 
     def mask(self, mask: Array, params: Params) -> Array:
-        """As the image."""
+        """Mirror the mask as the image."""
         return np.flip(mask, self.axis) if params else mask
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
@@ -53,7 +53,7 @@ class _Flip(Op):
         return moved
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Mirror; which of a left and a right point is which is not exchanged."""
+        """Mirror; left and right points are not exchanged."""
         if not params:
             return points
         moved = points.copy()
@@ -61,7 +61,7 @@ class _Flip(Op):
         return moved
 
     def fuse(self, fusion: Fusion) -> bool:
-        """Always: the flip is the last thing that happens to a row."""
+        """Fuse always: a flip is applied last to a row."""
         fusion.flipped = True
         return True
 

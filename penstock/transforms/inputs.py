@@ -1,7 +1,7 @@
-"""What is put into ops that work on pixels: arrays as they are, PIL images as their pixels, all else refused.
+"""Inputs of ops that need pixels: NumPy arrays as they are, PIL images as arrays; other objects are refused.
 
-Called by pipelines and programs in front of such ops. An error says what was given and what to do with it; nothing is
-guessed: a tensor's axes are not exchanged, and no file is opened.
+Called by pipelines and programs before such ops. Axes of tensors are not permuted, and files are not opened; the error
+says how to do it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ __all__ = ["as_mask", "as_pixels", "first_on_pixels", "is_encoded", "is_pil", "i
 
 
 def as_pixels(image: ImageLike, op: Op) -> Array:
-    """The array of an image that ``op`` is to work on."""
+    """An image as an array, for ``op``."""
     if isinstance(image, np.ndarray):
         return image
     return fallback.pil_pixels(image) if is_pil(image) else _refuse(image, op, "an image")
 
 
 def as_mask(mask: ImageLike, op: Op) -> Array:
-    """The array of a mask that ``op`` is to work on; values stay."""
+    """A mask as an array, for ``op``; values are unchanged."""
     if isinstance(mask, np.ndarray):
         return mask
     return fallback.pil_channel(mask) if is_pil(mask) else _refuse(mask, op, "a mask")
 
 
 def refuse_layout(image: Array, op: Op) -> None:
-    """Raise unless an array is HWC or HW, and not empty: where an image enters, that is what all ops expect."""
+    """Raise unless an array is HWC or HW, and not empty."""
     shape = image.shape
     if len(shape) not in {2, 3} or 0 in shape:
         raise ArgumentError(f"{op!r} needs an image of shape HWC or HW, got an array of shape {shape}")
@@ -52,18 +52,18 @@ def first_on_pixels(ops: Sequence[Op]) -> int | None:
 
 
 def is_encoded(value: object) -> TypeGuard[bytes | bytearray | memoryview]:
-    """Whether it is the bytes of a file."""
+    """Whether ``value`` is the bytes of a file."""
     return isinstance(value, bytes | bytearray | memoryview)
 
 
 def is_pil(value: object) -> bool:
-    """Whether it is a PIL image; Pillow is not imported to find out."""
+    """Whether ``value`` is a PIL image; does not import Pillow."""
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(value, pil.Image)
 
 
 def is_tensor(value: object) -> bool:
-    """Whether it is a torch tensor; torch is not imported to find out."""
+    """Whether ``value`` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 

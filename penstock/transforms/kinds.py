@@ -1,8 +1,8 @@
-"""Kinds of a sample's values: which of them an op moves, by name or as the caller says.
+"""Kinds of the values of a sample, which decide how an op moves them.
 
-A mapping's fields are known by their names: image, boxes, keypoints, mask. A field that looks like a target in the
-picture, but has no kind, would stay in place while the image moves: :func:`infer_kinds` refuses it. Used by
-:mod:`penstock.transforms.pipeline` and by datasets that know their fields; nothing here touches a pixel.
+Fields of a mapping have the kind of their name: image, boxes, keypoints, mask. A field whose name looks like a target
+(``bbox``), but has no kind, would not move with the image: :func:`infer_kinds` refuses it. Used by
+:mod:`penstock.transforms.pipeline` and by datasets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Held = tuple[str, Sample]
 """The kind of a value of a sample, and the value."""
 
 _MOVED: Final = ("image", "boxes", "keypoints", "mask")
-"""Kinds that ops act on; every other kind passes through."""
+"""Kinds that ops act on; values of other kinds are unchanged."""
 
 _WORDS: Final = {
     "boxes": "box boxes bbox bboxes",
@@ -33,30 +33,30 @@ _WORDS: Final = {
 }
 _KIND_OF: Final = {word: kind for kind, words in _WORDS.items() for word in words.split()}
 _FORMATS: Final = frozenset({"xyxy", "xywh", "cxcywh", "2d"})
-"""Words behind the one that says what a field is: boxes_xyxy."""
+"""Words that may follow the word for the kind: boxes_xyxy."""
 
 _SHAPES: Final = "boxes: (n, 4), x0, y0, x1, y1 in pixels; keypoints: (n, 2) or (n, 3); mask: one HW array"
 _NOUNS: Final = {"boxes": "boxes", "keypoints": "points in the picture", "mask": "a mask"}
 _DEEPEST: Final = 4
-"""Mappings inside of one another that are looked into."""
+"""Levels of nested mappings that are searched."""
 
 
 def check_kinds(kinds: Tree) -> None:
-    """Refuse a tree of kinds with a leaf that is no kind: what it names would not be moved."""
+    """Raise ArgumentError if a leaf of ``kinds`` is not a kind."""
     for kind in tree_leaves(kinds):
         if kind is not None:
             Field(kind)
 
 
 def infer_kinds(sample: Sample, mover: object = None) -> Tree:
-    """What each value of a sample is, where nobody has said it.
+    """Kinds of the values of a sample, by position and name.
 
     Parameters
     ----------
     sample : object
         A bare image; a tuple or list, whose first value is the image; or a mapping.
     mover : object, optional
-        What moves the image; named in the error. None: nothing does, and no field can be left behind.
+        The op that moves the image, for the error. None: the image does not move, and no field is refused.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def infer_kinds(sample: Sample, mover: object = None) -> Tree:
 
 
 def guess_kind(name: object) -> str | None:
-    """The kind that a field's name speaks of (``"gt_bboxes"``: boxes); None for all other names."""
+    """The kind that the name of a field suggests (``"gt_bboxes"``: boxes), or None."""
     return _kind_of_name(name) if isinstance(name, str) else None
 
 
@@ -96,7 +96,7 @@ def _kind_of_name(name: str) -> str | None:
 
 
 def unknown_kind_error(path: Path, mover: object, moved: Tree, left: Tree) -> ArgumentError:
-    """The error for the field at ``path``; ``moved`` and ``left``: the kinds by which it moves and stays."""
+    """The error for the field at ``path``; ``moved`` and ``left``: kinds with which it moves, and does not."""
     where = "" if len(path) == 1 else f", sample{''.join(f'[{step!r}]' for step in path)},"
     looks = _NOUNS[guess_kind(path[-1]) or "mask"]
     return ArgumentError(
@@ -106,9 +106,9 @@ def unknown_kind_error(path: Path, mover: object, moved: Tree, left: Tree) -> Ar
 
 
 def map_values(kinds: Tree, sample: Sample, visit: Callable[[str | None, Sample], Sample]) -> Sample:
-    """Rebuild ``sample`` with ``visit(kind, value)`` in place of each value that ``kinds`` names.
+    """A copy of ``sample`` with ``visit(kind, value)`` in place of each value that has a kind.
 
-    :func:`collect` has found that they fit.
+    The structures must agree; :func:`collect_values` checks that.
     """
     if kinds is None or type(kinds) is str:
         return visit(kinds, sample)
@@ -119,7 +119,7 @@ def map_values(kinds: Tree, sample: Sample, visit: Callable[[str | None, Sample]
 
 
 def collect_values(kinds: Tree, sample: Sample) -> list[Held]:
-    """(kind, value) of the values that ``kinds`` names, in order.
+    """(kind, value) of the values that have a kind, in order.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def _structure_error(kinds: Mapping[Index, Tree], name: Index, sample: Sample) -
 
 
 def _find_targets(name: Index, value: Sample, depth: int = 0) -> Iterator[Path]:
-    """Paths of what looks like a target: the value itself by its name, or fields of mappings inside of it."""
+    """Paths of values that look like targets by their names: the value itself, or fields of nested mappings."""
     kind = guess_kind(name)
     if kind is not None and _can_be(kind, value):
         yield (name,)
@@ -177,7 +177,7 @@ def _nested(path: Path) -> Tree:
 
 
 def _can_be(kind: str, value: Sample) -> bool:
-    """Whether a value can be a target of this kind: numbers, text and flat masks (of tokens) cannot."""
+    """Whether a value can be a target of this kind; numbers, text and 1-D masks (of tokens) cannot."""
     if isinstance(value, bytes | bytearray | memoryview):
         return kind == "mask"
     if isinstance(value, list | tuple):

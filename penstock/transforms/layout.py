@@ -1,4 +1,4 @@
-"""The last step: the dtype and the order of axes that the model takes."""
+"""The last op: dtype and order of axes for the model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ToLayout(Op):
         return np.ascontiguousarray(image.astype(self.dtype, copy=False))
 
     def native(self, image: Array, params: Params) -> Array:
-        """The same; uint8 by the native core where values or places change."""
+        """Apply; to uint8 by the native core, where values or axes change."""
         if not is_colour(image) or (self.layout, self.dtype) == ("HWC", "uint8"):
             return self.image(image, params)
         height, width = image.shape[:2]

@@ -1,4 +1,4 @@
-"""Normalisation: channel by channel, subtract the mean and divide by the standard deviation."""
+"""Normalization: subtract the mean of each channel and divide by its standard deviation."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ class Normalize(Op):
 
     @property
     def scale(self) -> NDArray[np.float32]:
-        """What a uint8 value is multiplied by."""
+        """The factor for a uint8 value."""
         return np.asarray(1.0 / (255.0 * np.array(self.std)), np.float32)
 
     @property
     def offset(self) -> NDArray[np.float32]:
-        """What is then added."""
+        """The number that is then added."""
         return np.asarray(-np.array(self.mean) / np.array(self.std), np.float32)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """float32."""
+        """A float32 spec."""
         return replace(require_hwc(spec, self), dtype="float32")
 
     def image(self, image: Array, params: Params) -> NDArray[np.float32]:  # noqa: ARG002  # nothing to draw
@@ -77,7 +77,7 @@ class Normalize(Op):
         return normalized
 
     def native(self, image: Array, params: Params) -> NDArray[np.float32]:
-        """The same; uint8 by the native core."""
+        """Apply; to uint8 by the native core."""
         if not is_colour(image):
             return self.image(image, params)
         out = np.empty((1, *image.shape), np.float32)
@@ -86,7 +86,7 @@ class Normalize(Op):
         return normalized
 
     def fuse(self, fusion: Fusion) -> bool:
-        """Once, on uint8."""
+        """Fuse, once, on uint8."""
         if fusion.scale is not None:
             return False
         fusion.scale, fusion.offset = self._of_colours()

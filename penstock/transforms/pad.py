@@ -1,4 +1,4 @@
-"""More room around an image: Pad, and Letterbox, which first resizes it to fit."""
+"""Padding around an image: Pad, and Letterbox, which first resizes the image to fit."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Pad(Op):
         self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # nothing drawn
-        """Larger by the padding."""
+        """The size with the padding."""
         left, top, right, bottom = self.padding
         return sizes + np.array([left + right, top + bottom], np.int32)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """Larger by the padding."""
+        """The size with the padding."""
         left, top, right, bottom = self.padding
         width = None if require_hwc(spec, self).width is None else (spec.width or 0) + left + right
         return replace(spec, width=width, height=None if spec.height is None else spec.height + top + bottom)
@@ -82,15 +82,15 @@ class Pad(Op):
         return self._pad(image, colour_as_dtype(self.fill, image.shape, image.dtype, self) if constant else np.empty(0))
 
     def mask(self, mask: Array, params: Params) -> Array:  # noqa: ARG002  # nothing drawn
-        """As the image, with ``mask_fill``."""
+        """Pad with ``mask_fill``."""
         return self._pad(mask, np.array(self.mask_fill, mask.dtype))
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shifted."""
+        """Shift."""
         return boxes + np.array(self.padding[:2] * 2, np.float32)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shifted."""
+        """Shift."""
         moved = points.copy()
         moved[:, :2] += np.array(self.padding[:2], np.float32)
         return moved
@@ -105,7 +105,7 @@ class Pad(Op):
 
 
 class Letterbox(Op):
-    """Resize as large as fits into a size, keeping the shape, and fill what is left on both sides.
+    """Resize to the largest size that fits, keeping the aspect ratio, and pad both sides equally.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class Letterbox(Op):
         self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
-        """Where each image comes to lie, (n, 4)."""
+        """Position and size of each image in the frame, (n, 4)."""
         room = np.array(self.size_[::-1], np.int32)
         scale = (room / sizes).min(axis=1, keepdims=True)
         if not self.enlarge:
@@ -151,40 +151,40 @@ class Letterbox(Op):
         return np.concatenate([(room - inner) // 2, inner], axis=1)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
-        """The same for all."""
+        """The size of the frame."""
         result = np.empty((len(params), 2), np.int32)
         result[:] = self.size_[::-1]
         return result
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """Fixed."""
+        """A spec of fixed size."""
         require_uint8(require_hwc(spec, self).dtype, self)
         return replace(spec, height=self.size_[0], width=self.size_[1])
 
     def image(self, image: Array, params: Params) -> Pixels:
-        """Resized by Pillow and framed."""
+        """Resize by Pillow, then frame."""
         return self._frame(
             resize_pillow(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
         )
 
     def native(self, image: Array, params: Params) -> Pixels:
-        """Resized by the native core and framed."""
+        """Resize by the native core, then frame."""
         return self._frame(
             resize_native(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
         )
 
     def mask(self, mask: Array, params: Params) -> Array:
-        """Resized by nearest neighbour and framed."""
+        """Resize by nearest neighbour, then frame."""
         inner = self._resize(params).mask(mask, params[2:])
         left, top = params[:2].tolist()
         return _framed(inner, left, top, self.size_[1], self.size_[0], np.array(self.mask_fill, mask.dtype))
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Scaled and shifted."""
+        """Scale, then shift."""
         return self._resize(params).boxes(boxes, params[2:], size) + np.tile(params[:2], 2).astype(np.float32)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Scaled and shifted."""
+        """Scale, then shift."""
         moved = self._resize(params).keypoints(points, params[2:], size)
         moved[:, :2] += params[:2].astype(np.float32)
         return moved
@@ -196,14 +196,14 @@ class Letterbox(Op):
         )
 
     def fuse(self, fusion: Fusion) -> bool:
-        """As a resize, with a colour for what is beside the image."""
+        """Fuse like a resize, with a colour for the padding."""
         if fusion.resized or fusion.flipped or fusion.scale is not None:
             return False
         fusion.resized, fusion.filter, fusion.beside = True, self.filter, self.fill
         return True
 
     def compose(self, geometry: Geometry, params: Params) -> None:
-        """Set the size, and the place in the frame."""
+        """Resize, then frame."""
         geometry.resize(params[:, 2:])
         geometry.frame(params[:, :2], self.size(params, geometry.size))
 

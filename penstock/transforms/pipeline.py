@@ -1,7 +1,7 @@
-"""A pipeline: ops in order, applied to whole samples one at a time, or compiled to fill rows of a batch.
+"""A pipeline: ops in order, applied to one sample, or compiled to fill rows of a batch.
 
-The general path lives here: any op, any structure of sample, any kind of field. :mod:`penstock.transforms.program`
-holds the fast one, whose results equal this one's bit for bit. Neither knows a store or a loader.
+This module is the general path, for any op, any structure of samples and any kind of field.
+:mod:`penstock.transforms.program` is the fast path; its results are equal, bit for bit.
 """
 
 from __future__ import annotations
@@ -32,19 +32,24 @@ class Pipeline:
     Parameters
     ----------
     ops : sequence of Op, callable or Pipeline
-        A bare callable is called with each image (:class:`~penstock.transforms.Lambda` says more). A pipeline stands
-        for its ops.
+        A callable is called with each image (see :class:`~penstock.transforms.Lambda`). A pipeline counts as its
+        ops.
     kinds : tree of str, optional
-        What each value of a sample is, in the sample's structure: ``"image"``, ``("image", "label")``,
-        ``{"photo": "image", "target": "boxes"}``, ``("image", {"boxes": "boxes"})``. What they do not name, or name
-        None, is left as it is. Default: a bare value, or the first of a tuple, is the image; a mapping's values are
-        what their names say (image, boxes, keypoints, mask). A field that looks like a target by its name (``bbox``,
-        ``masks``, ``landmarks``) is then refused where an op moves the image.
+        The kind of each value of a sample, in the structure of the sample: ``"image"``, ``("image", "label")``,
+        ``{"photo": "image", "target": "boxes"}``, ``("image", {"boxes": "boxes"})``. Values without a kind, or
+        of kind None, are left unchanged. Default: a single value, or the first of a tuple, is the image; values of a
+        mapping have the kinds of their names (image, boxes, keypoints, mask). A field whose name looks like a target
+        (``bbox``, ``masks``, ``landmarks``) is then refused if an op moves the image.
 
     Attributes
     ----------
     mover : Op or None
-        The first op that moves pixels to other places, and so targets.
+        The first op that moves pixels, and so targets.
+
+    Raises
+    ------
+    ArgumentError
+        If ``ops`` are no ops, a kind is unknown, or Decode is not the first op.
 
     Notes
     -----
@@ -133,14 +138,14 @@ class Pipeline:
         return Program(self.ops, tuple(tree_leaves(kinds)), followers=followers)
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
-        """What is known of the image behind the last op, given what is known before the first."""
+        """Spec of the image after the last op, for a spec before the first."""
         known: ImageSpec | None = spec
         for op in self.ops:
             known = op.spec(known) if known is not None else None
         return known
 
     def _scaling(self, kinds: Tree) -> Program | None:
-        """The program, where it alone gives the pixels: what it decodes depends on the crop and the resize behind."""
+        """The program, if images are decoded at a reduced size, which depends on the ops after Decode; else None."""
         if not self.ops or not isinstance(self.ops[0], Decode) or self.ops[0].scale == "full":
             return None
         leaves = tuple(tree_leaves(kinds))
@@ -180,7 +185,7 @@ class Pipeline:
         params = draw_one(op, keys, size, stream)
         last = stream == self._last
 
-        def moved(kind: str | None, value: Sample) -> Sample:
+        def apply(kind: str | None, value: Sample) -> Sample:
             if kind == "image":
                 own = image_size(value)
                 result = op.native(value, params if own == size else draw_one(op, keys, own, stream))
@@ -194,7 +199,7 @@ class Pipeline:
                 return value
             return as_collatable(result) if last else result
 
-        sample = map_values(kinds, sample, moved)
+        sample = map_values(kinds, sample, apply)
         if isinstance(op, Decode):
             held = collect_values(kinds, sample)
             _compare_sizes(held, _size(held, sample, kinds))
@@ -215,22 +220,22 @@ def _as_ops(ops: object) -> tuple[Op, ...]:
             found.append(op)
         else:
             if found and not isinstance(found[-1], Lambda):
-                _refuse_passing(op)
+                _refuse_array_ignorers(op)
             found.append(Lambda(op))
     return tuple(found)
 
 
 _TAKE_ARRAYS: Final = frozenset({"Lambda", "ToImage", "ToPILImage", "ToTensor"})
-"""torchvision's transforms that do something to arrays."""
+"""torchvision's transforms that take arrays."""
 
 
-def _refuse_passing(transform: Tree) -> None:
-    """torchvision's transforms take PIL images and tensors: behind an op, v2's would do nothing, in silence."""
+def _refuse_array_ignorers(transform: Tree) -> None:
+    """Refuse transforms of torchvision after an op: given arrays, those of v2 do nothing and raise nothing."""
     kind = type(transform)
     if not kind.__module__.startswith("torchvision.transforms"):
         return
     if kind.__name__ == "Compose" and transform.transforms:
-        _refuse_passing(transform.transforms[0])
+        _refuse_array_ignorers(transform.transforms[0])
     elif kind.__name__ not in _TAKE_ARRAYS:
         raise ArgumentError(
             f"torchvision's {kind.__name__} needs PIL images or tensors, got the NumPy arrays of ops; use penstock's "
@@ -250,7 +255,7 @@ def _as_array(kind: str | None, value: Sample, op: Op) -> Sample:
 
 
 def _size(held: list[Held], sample: Sample, kinds: Tree) -> tuple[int, int]:
-    """Width and height of the image that targets follow: the first one."""
+    """Width and height of the first image, which targets follow."""
     for kind, value in held:
         if kind == "image":
             return image_size(value)
@@ -274,7 +279,7 @@ def _is_on_sample(op: Op) -> bool:
 
 
 def _moves(op: Op) -> bool:
-    """Whether an op moves pixels to other places."""
+    """Whether an op moves pixels."""
     cls = type(op)
     return not isinstance(op, Decode) and any(
         getattr(cls, name) is not getattr(Op, name) for name in ("boxes", "keypoints", "mask")

@@ -1,4 +1,4 @@
-"""The plan of a chunk, which says where the pixels of its rows come from, and rows that failed."""
+"""The plan of a chunk, and failures of its rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Failure", "Plan", "raise_first"]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A row that could not be filled: its position in the chunk, and why."""
+    """A row that could not be filled: its position in the chunk, and the error."""
 
     position: int
     error: Exception
@@ -25,16 +25,16 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the pixels of a chunk's rows come from.
+    """The sources of the pixels of each row of a chunk.
 
     Parameters
     ----------
     geometry : ndarray, shape (n, 9), int32
         As ``penstock._native.fill`` takes it.
     size : ndarray, shape (n, 2)
-        Width and height of each image behind the fused ops.
+        Width and height of each image after the fused ops.
     general : ndarray, shape (n,), bool, or None
-        Rows that no geometry expresses (padding, Exif orientation) or whose file was cut off; None: there are none.
+        Rows that take the general path (padding, Exif orientation, a truncated file); None if there are none.
     drawn : list of (Op, ndarray, ndarray)
         Each fused op that moves pixels, what it drew for each image, and the images' sizes before it.
     """
@@ -46,7 +46,7 @@ class Plan:
 
 
 def raise_first(failed: Sequence[Failure]) -> None:
-    """Raise the failure of the lowest position, with the position in it."""
+    """Raise the error of the failure with the lowest position, with this position noted."""
     first = min(failed, key=lambda failure: failure.position)
     if isinstance(first.error, PenstockError):
         first.error.where["position"] = first.position

@@ -8,9 +8,9 @@
                                                                    then, if any, the ops that did not fuse,
                                                                    the last of them again in one native call
 
-Whatever the way, a row equals what the general path makes of the sample, bit for bit (damage in the middle of a
-JPEG, below the part that is used, is the one thing that only the general path notices). Called by datasets from any
-number of threads at once; holds no state. Which ops fuse is the ops' own knowledge (:meth:`Op.fuse`).
+Each row equals the result of the general path, bit for bit. The one difference: only the general path finds damage in
+the middle of a JPEG below the part that is used. Called by datasets, from several threads at once; has no state. Ops
+decide whether they fuse (:meth:`Op.fuse`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _GENERAL: Final = "general"
 
 
 class Program:
-    """What :meth:`penstock.transforms.Pipeline.compile` returns.
+    """The compiled form of a pipeline, from :meth:`penstock.transforms.Pipeline.compile`.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Program:
     Attributes
     ----------
     fused : int
-        How many ops, from the first, one native call covers.
+        Number of ops, from the first on, that are one native call.
     """
 
     def __init__(self, ops: Sequence[Op], kinds: Sequence[str], *, followers: bool = False) -> None:
@@ -67,7 +67,7 @@ class Program:
             alone = alone and followers and not any(isinstance(op, Decode) and op.scale != "full" for op in ops)
         self._rowwise = alone and not any(isinstance(op, Lambda) and op.on == "sample" for op in self.ops)
         self._fusion = Fusion()
-        # What erases behind Normalize is better written last, into the row: then Normalize is not fused, but closes.
+        # An op that erases after Normalize is applied to the row itself: then Normalize is not fused either.
         closing = Closing(self.ops, 0)
         self.fused = self._fuse(closing.first if closing.erases else len(self.ops)) if self._rowwise else 0
         self._closing = Closing(self.ops, self.fused)
@@ -79,16 +79,16 @@ class Program:
             self._spec = ArraySpec(last.shape, np.dtype(last.dtype))
 
     def spec(self) -> ArraySpec | None:
-        """Shape and dtype of one row; None if samples differ, or if more than the image is to be transformed."""
+        """Shape and dtype of one row; None if samples differ, or if other values than the image are transformed."""
         return self._spec
 
     def plan(self, keys: SampleKeys, sizes: Sizes) -> Plan:
-        """Draw for a chunk and fold the fused geometry ops; ``sizes`` (n, 2): width and height of each image.
+        """Draw the parameters of a chunk and compose the fused ops; ``sizes`` (n, 2): width and height of each image.
 
         Raises
         ------
         ArgumentError
-            If an op cannot work on an image of such a size; ``position`` says which.
+            If an image has a size that an op cannot take; ``position`` is its position in the chunk.
         """
         geometry = Geometry(sizes)
         drawn: list[tuple[Op, Params, Sizes]] = []
@@ -123,12 +123,12 @@ class Program:
         rows : ndarray, int64, optional
             ``images[i]`` goes to ``out[rows[i]]``; default: to ``out[i]``.
         sizes : ndarray, shape (n, 2), int32, optional
-            Widths and heights, if the caller has stored them; (0, 0) where it has not.
+            Widths and heights, if they are known; (0, 0) where one is not.
         failures : list of Failure, optional
-            Given: rows that fail are appended to it. Not given: the first failure is raised, after all other rows
-            have been filled. What a failed row holds is undefined.
+            If given, rows that fail are appended; else the first failure is raised after all other rows have been
+            filled. The content of a failed row is undefined.
         indexed : Indexed, optional
-            The images' decode indices: they change no row. What is found out is appended to it.
+            Decode indices of the images, which do not change rows. New ones are appended to it.
         steps : sequence of list of Step, optional
             An empty list for each image, to which the ops that move it are appended, with what they drew: see
             :func:`penstock.transforms.followers.move`. That of a row that fails is incomplete.
@@ -136,8 +136,8 @@ class Program:
         Raises
         ------
         PenstockError
-            What the sample raised, located by its ``position`` in the chunk; anything else a callable raises comes
-            as the cause of a SampleError.
+            The error of the sample, with its ``position`` in the chunk. Any other exception of a callable is the
+            cause of a SampleError.
         """
         spec = self._spec
         if spec is None:
@@ -161,7 +161,7 @@ class Program:
             raise_first(failed)
 
     def run(self, images: Sequence[ImageLike], keys: SampleKeys, sizes: NDArray[np.int32] | None = None) -> list[Array]:
-        """Each image's result as an array of its own, whatever its shape; arguments and errors as :meth:`fill`."""
+        """The result of each image as a new array of any shape; arguments and errors as for :meth:`fill`."""
         if not self._rowwise:
             raise ArgumentError(
                 f"{self!r} cannot run on images alone, because it transforms more; apply the pipeline sample by sample"
@@ -179,11 +179,11 @@ class Program:
 
     @property
     def scales(self) -> bool:
-        """Whether images may be decoded at less than their size: then there is no doing without the fused ops."""
+        """Whether images may be decoded at a reduced size; then only the fused ops give the right pixels."""
         return self._fusion.decode is not None and self._fusion.decode.scale == "auto" and self._fusion.resized
 
     def run_one(self, image: ImageLike, keys: SampleKeys) -> ImageLike:
-        """One image's result; errors are raised as they are."""
+        """The result of one image; errors are raised unchanged."""
         failed: list[Failure] = []
         results = self._run(Chunk([image], keys, None), failed)
         if failed:
@@ -202,7 +202,7 @@ class Program:
         return most
 
     def _spec_after(self, count: int) -> ImageSpec | None:
-        """What is known of the image behind the first ``count`` ops."""
+        """Spec of the image after the first ``count`` ops."""
         spec: ImageSpec | None = ImageSpec()
         for op in self.ops[:count]:
             spec = op.spec(spec) if spec is not None else None
@@ -216,7 +216,7 @@ class Program:
                 error.where.pop("position", None)  # within this chunk of one
                 failed.append(Failure(0, error))
                 return
-            for i in range(len(chunk.images)):  # one of them spoils the plan of all: each for itself
+            for i in range(len(chunk.images)):  # one image prevents the plan of all: plan each alone
                 alone: list[Failure] = []
                 self._fill_fused(chunk.one(i), out, rows[i : i + 1], alone)
                 failed += [Failure(i, failure.error) for failure in alone]
@@ -224,18 +224,18 @@ class Program:
             self._fill_by_plan(chunk, plan, out, rows, failed)
 
     def _make_plan(self, chunk: Chunk) -> Plan:
-        """The chunk's plan, with its sizes read where they are missing and its Exif orientations minded."""
+        """The plan of the chunk, after missing sizes and, if asked for, Exif orientations are read."""
         decode = self._decode
         chunk.read_sizes(decode.max_pixels)
         oriented = chunk.orient_sizes(decode.max_pixels) if decode.orient else None
         plan = self.plan(chunk.keys, chunk.known_sizes)
-        general = [mask for mask in (plan.general, oriented, chunk.cut_off()) if mask is not None]
+        general = [mask for mask in (plan.general, oriented, chunk.find_truncated()) if mask is not None]
         return replace(plan, general=np.any(general, axis=0)) if general else plan
 
     def _fill_by_plan(
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
-        """All rows that the plan expresses at once; then what the native core refused and the rest, one by one."""
+        """Fill the rows that the plan expresses by one native call; then the refused ones and the rest, one by one."""
         fusion, decode, images, geometry = self._fusion, self._decode, chunk.images, plan.geometry
         if chunk.steps is not None:
             self._note_steps(chunk.steps, plan)
@@ -254,7 +254,7 @@ class Program:
             max_pixels=decode.max_pixels,
             max_nbytes=decode.max_nbytes,
             quality=decode.quality if decode.scale == "auto" else None,
-            threads=chunk.threads(),
+            threads=chunk.count_threads(),
             **_index_arguments(chunk.indexed, fused, found),
         )
         if chunk.indexed is not None:
@@ -273,7 +273,7 @@ class Program:
                 failed.append(Failure(i, error))
 
     def _fill_fallback_row(self, one: Chunk, out: Array, geometry: NDArray[np.int32], kind: str, message: str) -> None:
-        """Fill one row, ``out[0]``, that the native decoder did not: through Pillow, or by the general path."""
+        """Fill one row, ``out[0]``, that the native decoder refused: through Pillow, or by the general path."""
         if kind == "too_large":
             raise ImageTooLargeError(message)
         if kind == "out_of_memory":
@@ -296,7 +296,7 @@ class Program:
                         beside=fusion.beside,
                     )
                 return
-        with trace.stage("augment"):  # decoding is not told apart on this path
+        with trace.stage("augment"):  # decoding is not timed separately on this path
             steps = one.steps_of(0)
             if steps is not None:
                 steps.clear()  # the image may have another size than its header says, and so other numbers
@@ -309,7 +309,7 @@ class Program:
                 of_image.append(Step(op, params[i], (int(sizes[i, 0]), int(sizes[i, 1]))))
 
     def _run(self, chunk: Chunk, failed: list[Failure], rows: Sequence[Array] | None = None) -> list[Array]:
-        """Every image's result, in the order of those that did not fail; or each written to ``rows[i][0]``."""
+        """The results of all images that do not fail, in order; or each result written to ``rows[i][0]``."""
         results: list[Array] = []
         for i, value in enumerate(self._run_fused(chunk, failed)):
             if value is None:
@@ -333,10 +333,10 @@ class Program:
             return list(chunk.images)
         if self._prefix.shape is not None:
             out = np.empty((len(chunk.images), *self._prefix.shape), self._fusion.dtype)
-            mine: list[Failure] = []
-            self._fill_fused(chunk, out, np.arange(len(out)), mine)
-            failed += mine
-            lost = {failure.position for failure in mine}
+            own: list[Failure] = []
+            self._fill_fused(chunk, out, np.arange(len(out)), own)
+            failed += own
+            lost = {failure.position for failure in own}
             return [None if i in lost else out[i] for i in range(len(out))]
         results: list[ImageLike] = []
         for i in range(len(chunk.images)):

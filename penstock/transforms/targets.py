@@ -1,7 +1,7 @@
-"""Boxes, keypoints and masks as ops take them, and results as collation takes them.
+"""Boxes, keypoints and masks in the form for ops, and results in the form for collation.
 
-Called by :mod:`penstock.transforms.pipeline` for each value, before and behind ops. What has the right form passes
-as it is; what has not is brought to it, or refused by an error that says the shape that was given.
+Called by :mod:`penstock.transforms.pipeline` for each value, before and after ops. Values of the right form are
+unchanged; others are converted, or refused by an error that says their shape.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["apply_to_rows", "as_boxes", "as_collatable", "as_keypoints", "refuse
 
 
 def as_boxes(boxes: object) -> NDArray[np.float32]:
-    """Boxes as float32, (n, 4), or (4,) for one; none at all, however they are written, as (0, 4)."""
+    """Boxes as float32, (n, 4), or (4,) for one box; an empty list becomes (0, 4)."""
     array = _numbers(boxes, "boxes")
     if array.shape == (4,) or (array.ndim == 2 and array.shape[1] == 4):
         return array
@@ -34,7 +34,7 @@ def as_boxes(boxes: object) -> NDArray[np.float32]:
 
 
 def as_keypoints(points: object) -> NDArray[np.float32]:
-    """Keypoints as float32, (n, 2) or (n, 3), or (2,) or (3,) for one; none at all as (0, 2)."""
+    """Keypoints as float32, (n, 2) or (n, 3), or (2,) or (3,) for one; an empty list becomes (0, 2)."""
     array = _numbers(points, "keypoints")
     if array.shape in {(2,), (3,)} or (array.ndim == 2 and array.shape[1] in {2, 3}):
         return array
@@ -48,7 +48,7 @@ def as_keypoints(points: object) -> NDArray[np.float32]:
 def apply_to_rows(
     move: Callable[[NDArray[np.float32]], NDArray[np.float32]], rows: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """``move(rows)``, where one row may stand for itself."""
+    """``move(rows)``, where ``rows`` may also be a single row."""
     return move(rows) if rows.ndim == 2 else move(rows[None])[0]
 
 
@@ -64,7 +64,7 @@ def refuse_other_size(mask: ImageLike, size: tuple[int, int]) -> None:
 
 
 def as_collatable(value: Tree) -> Tree:
-    """An array that lies in memory row by row and may be written to, as torch wants it; all else as it is."""
+    """A C-contiguous and writable array, as torch needs it; other values unchanged."""
     if isinstance(value, np.ndarray) and not (value.flags.c_contiguous and value.flags.writeable):
         return value.copy(order="C")
     return value

@@ -43,7 +43,7 @@ class Posterize(ProbabilisticOp):
         self.bits = as_integer(bits, "bits", 1, 8)
 
     def change(self, image: Pixels) -> Pixels:
-        """The lower bits are zero."""
+        """Set the lower bits to zero."""
         return posterize(image, self.bits)
 
 
@@ -63,11 +63,11 @@ class Solarize(ProbabilisticOp):
         self.threshold = as_range(threshold, "threshold")[0]
 
     def change(self, image: Pixels) -> Pixels:
-        """Bright values turned dark."""
+        """Invert values at or above the threshold."""
         return solarize(image, self.threshold)
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same, natively."""
+        """Apply the same by the native core."""
         return adjust(image, [("solarize", self.threshold)])
 
 
@@ -81,11 +81,11 @@ class Equalize(ProbabilisticOp):
     """
 
     def change(self, image: Pixels) -> Pixels:
-        """A flat histogram, as nearly as whole values allow."""
+        """Equalize the histogram of each channel."""
         return equalize(image)
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same, natively."""
+        """Apply the same by the native core."""
         return adjust(image, [("equalize", 0)])
 
 
@@ -99,11 +99,11 @@ class AutoContrast(ProbabilisticOp):
     """
 
     def change(self, image: Pixels) -> Pixels:
-        """Channels of one value are kept."""
+        """Stretch each channel; one of a single value is unchanged."""
         return auto_contrast(image)
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same, natively."""
+        """Apply the same by the native core."""
         return adjust(image, [("auto_contrast", 0)])
 
 
@@ -117,7 +117,7 @@ class Invert(ProbabilisticOp):
     """
 
     def change(self, image: Pixels) -> Pixels:
-        """The negative."""
+        """Invert each value."""
         return invert(image)
 
 
@@ -143,12 +143,12 @@ def auto_contrast(image: Pixels) -> Pixels:
 
 
 def invert(image: Pixels) -> Pixels:
-    """The negative."""
+    """Invert each value."""
     return ~image
 
 
 def _histograms(image: Pixels) -> NDArray[np.int64]:
-    """How many pixels of each channel have each value, (channels, 256). Pillow counts; NumPy would take five times."""
+    """How many pixels of each channel have each value, (channels, 256). By Pillow, five times as fast as NumPy."""
     from PIL import Image
 
     return np.array(Image.fromarray(image).histogram(), np.int64).reshape(-1, 256)
