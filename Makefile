@@ -5,6 +5,9 @@ V := .venv/bin
 SETUP = @command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer is needed: apt-get install python3" >&2; exit 1; }; \
 	$(PYTHON) scripts/setup.py
 
+# One runner for each core, at most four. Those have no terminal: --pdb and -s need ARGS="-n0 ...".
+RUNNERS = -n logical --maxprocesses 4 --dist worksteal
+
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
 
@@ -40,11 +43,11 @@ format:  ## let the formatters write
 test:  ## the native core's tests, then the package's, then every example of the documentation
 	$(SETUP) --frameworks
 	cargo test --quiet --locked --package penstock-core
-	$(V)/python -m pytest $(ARGS)
+	$(V)/python -m pytest $(RUNNERS) $(ARGS)
 
 test-slow:  ## the long ones: kills at random moments, a million mutations, more examples
 	$(SETUP) --frameworks
-	HYPOTHESIS_PROFILE=explore $(V)/python -m pytest -m slow $(ARGS)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-explore} $(V)/python -m pytest $(RUNNERS) -m slow $(ARGS)
 
 test-clients:  ## other libraries' training loops, with torch's loader and with ours (tests/clients)
 	$(SETUP) --clients

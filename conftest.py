@@ -11,6 +11,9 @@ from typing import Any
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
+# Runners share the cores; OpenMP's threads would wait for each other by spinning. Before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parent
 
 

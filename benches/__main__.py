@@ -1,6 +1,6 @@
-"""Run every claim in this folder and write their tables to ``results/<machine>.md``: ``make bench``.
+"""Run all scripts of this folder and write their tables to ``results/<machine>.md``: ``make bench``.
 
-Arguments are passed on to each script (``make bench ARGS="--rounds 3"``). Measure while nothing else runs.
+Arguments are passed to each script (``make bench ARGS="--rounds 3"``). Run it while nothing else uses the machine.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def main() -> int:
             failed.append(script.name)
             continue
         lines.append(f"## {script.stem}\n\n{done.stdout.strip()}\n")
-        report.write_text("\n".join(lines))  # each time: who interrupts an hour of measuring keeps what there is
+        report.write_text("\n".join(lines))  # after each script, so that an interrupted run keeps its results
         print(f"wrote {report.relative_to(HERE.parent)}\n", flush=True)
     if failed:
-        print(f"failed, and left out: {', '.join(failed)}", file=sys.stderr)
+        print(f"failed, and not in the report: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)
 
 

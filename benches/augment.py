@@ -1,11 +1,11 @@
-"""Claim: augmentation ops run several times faster than their NumPy and Pillow specifications, and than torchvision's.
+"""Claim: augmentation ops are several times faster than their NumPy and Pillow specifications, and than torchvision's.
 
-One photograph as uint8 of 224 x 224 and of 500 x 375, one thread; op by op, in turns: penstock's native op, its
-specification (``Op.image``), and torchvision's v2 function on a uint8 CPU tensor, channels first. Before any clock runs
-the native op's pixels are compared with the specification's, every one; torchvision's tensors round otherwise (its PIL
-functions, which are what the specification is held against in tests, do not). Batches of 64 float32 pictures are mixed
-as NumPy arrays, and by torchvision as tensors. Then whole pipelines from JPEG files in memory to float32, channels
-first: penstock's compiled, torchvision's on PIL images, as its users write them. Processor time of the thread, a call.
+One photograph as uint8 of 224 x 224 and of 500 x 375, one thread. Each op is measured in turns: penstock's native op,
+its specification (``Op.image``), and torchvision's v2 function on a uint8 CPU tensor, channels first. First, all pixels
+of the native op are compared with the specification's. torchvision's functions for tensors round in another way; tests
+compare the specification with its functions for PIL images. Batches of 64 float32 images are mixed as NumPy arrays, and
+by torchvision as tensors. Then whole pipelines run from JPEG files in memory to float32, channels first: penstock's
+compiled, torchvision's on PIL images. Times are CPU times of the thread per call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from harness import arguments, images_folder, jpegs, machine, versions
 from PIL import Image
 from torchvision.transforms import InterpolationMode, v2
-from torchvision.transforms.v2 import functional as F  # its own documentation's name for it
+from torchvision.transforms.v2 import functional as F  # the name in torchvision's documentation
 
 from penstock import transforms as T
 from penstock.sample import SampleKeys
@@ -37,7 +37,7 @@ FILES = 64
 
 @dataclass(frozen=True)
 class Case:
-    """An op three times over; the specification or torchvision may be missing."""
+    """The three versions of an op; the specification or torchvision's may be missing."""
 
     name: str
     native: Call
@@ -46,7 +46,7 @@ class Case:
 
 
 def op_case(name: str, op: T.Op, params: Any, image: np.ndarray, theirs: Call | None) -> Case:
-    """One op with fixed parameters on one picture, its pixels compared."""
+    """One op with fixed parameters on one image, after its pixels are compared."""
     drawn = np.asarray(params)
     native, specified = partial(op.native, image, drawn), partial(op.image, image, drawn)
     if not np.array_equal(native(), specified()):
@@ -55,7 +55,7 @@ def op_case(name: str, op: T.Op, params: Any, image: np.ndarray, theirs: Call | 
 
 
 def value_cases(image: np.ndarray, tensor: torch.Tensor) -> list[Case]:
-    """Ops on values."""
+    """Ops that change values."""
 
     def jitter(hue: bool) -> torch.Tensor:
         steps = F.adjust_contrast(F.adjust_brightness(tensor, 1.3), 0.7)
@@ -83,7 +83,7 @@ def value_cases(image: np.ndarray, tensor: torch.Tensor) -> list[Case]:
 
 
 def place_cases(image: np.ndarray, tensor: torch.Tensor) -> list[Case]:
-    """Ops on places, and what ends a pipeline."""
+    """Geometric ops, and the last ops of a pipeline."""
     height, width = image.shape[:2]
     affine, linear = [15.0, 9, -12, 1.1, 6, 0], InterpolationMode.BILINEAR
     tilt = T.RandomPerspective(0.5, 1)
@@ -136,7 +136,7 @@ def place_cases(image: np.ndarray, tensor: torch.Tensor) -> list[Case]:
 
 
 def drawn_cases(image: np.ndarray, tensor: torch.Tensor) -> list[Case]:
-    """Many draws of an augmentation at once: each call is one picture on average."""
+    """Many draws of an augmentation; the time per call is for one image on average."""
     keys = SampleKeys(0, 0, np.arange(DRAWN))
     sizes = np.array([image.shape[1::-1]] * DRAWN, np.int32)
 
@@ -158,7 +158,7 @@ def drawn_cases(image: np.ndarray, tensor: torch.Tensor) -> list[Case]:
 
 
 def batch_cases() -> list[Case]:
-    """Whole batches; what the native core mixes is compared with what the arrays' operators mix."""
+    """Whole batches, after the native result is compared with that of NumPy's operators."""
     images = np.random.default_rng(0).random((BATCH, 3, 224, 224), np.float32)
     labels = np.arange(BATCH) % 10
     tensors, targets = torch.from_numpy(images), torch.from_numpy(labels)
@@ -183,7 +183,7 @@ def batch_cases() -> list[Case]:
 
 
 def pipeline_cases(encoded: list[bytes]) -> list[Case]:
-    """From files to training input; one call is one picture, in turn."""
+    """From files to training input; each call is for the next image."""
     keys, mean, std = SampleKeys(0, 0, np.arange(len(encoded))), T.IMAGENET_MEAN, T.IMAGENET_STD
     out = np.empty((CHUNK, 3, 224, 224), np.float32)
     ours = {
@@ -225,7 +225,7 @@ def pipeline_cases(encoded: list[bytes]) -> list[Case]:
 
 
 def measured(cases: list[Case], rounds: int) -> str:
-    """A Markdown table: medians in microseconds of processor time, and ratios round by round."""
+    """A Markdown table: medians in microseconds of CPU time, and ratios for each round."""
     lines = ["| op | native, us | spread | specification | torchvision v2 | its ratio (lowest - highest) |"]
     lines.append("|---|---|---|---|---|---|")
     for case in cases:
@@ -248,7 +248,7 @@ def measured(cases: list[Case], rounds: int) -> str:
 
 
 def _microseconds(call: Call) -> float:
-    """Of one call, over as many as take some milliseconds."""
+    """The time of one call, measured over some milliseconds of calls."""
     start = time.thread_time()
     call()
     count = max(1, int(0.005 / max(time.thread_time() - start, 1e-6)))
@@ -259,7 +259,7 @@ def _microseconds(call: Call) -> float:
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure and print."""
     options = arguments(__doc__, rounds=9)
     torch.set_num_threads(1)
     files = jpegs(images_folder(options.images))

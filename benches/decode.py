@@ -1,7 +1,7 @@
-"""Claim: a full decode is at least 1.5 times as fast as libjpeg-turbo, pixel for pixel the same.
+"""Claim: a full decode is at least 1.5 times as fast as libjpeg-turbo, with the same pixels.
 
-One thread, bytes in memory, RGB arrays out. Rivals: Pillow and simplejpeg (both libjpeg-turbo). Before any clock runs,
-every picture is compared with Pillow's, whole and for a random region.
+One thread, from bytes in memory to RGB arrays, compared with Pillow and simplejpeg (both use libjpeg-turbo). First, the
+pixels of every image are compared with Pillow's, in full and for a random region.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import penstock as ps
 
 
 def pillow(encoded: bytes) -> np.ndarray:
-    """Decode as most PyTorch code does."""
+    """Decode with Pillow, as most PyTorch code does."""
     return np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB"))
 
 
 def check(images: list[bytes]) -> int:
-    """Compare every pixel of every image and of one region of each; returns the number of pixels compared."""
+    """Compare every pixel of every image and of one region of each; return the number of compared pixels."""
     draw = np.random.default_rng(0)
     compared = 0
     for encoded in images:
@@ -40,7 +40,7 @@ def check(images: list[bytes]) -> int:
 
 
 def main() -> None:
-    """Check, measure, print."""
+    """Check, measure and print."""
     options = arguments(__doc__, rounds=7)
     images = [path.read_bytes() for path in jpegs(images_folder(options.images))]
     compared = check(images)

@@ -1,8 +1,8 @@
-"""Measure candidates in turns in one run, and say what was measured on what.
+"""Measure candidates in turns in one run, and print the results with machine and versions.
 
-Every script in this folder is one claim: it builds its candidates, checks that they do the same work, hands
-them to :func:`in_turns`, and prints :func:`table`. ``python benches/NAME.py`` runs one; ``make bench`` runs all and
-collects what they print into ``benches/results/<machine>.md``.
+Every script in this folder has one claim. It creates its candidates, checks that they do the same work, passes them to
+:func:`in_turns`, and prints :func:`table`. ``python benches/NAME.py`` runs one script. ``make bench`` runs all of them
+and collects their output in ``benches/results/<machine>.md``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Timing", "arguments", "images_folder", "in_turns", "jpegs", "machine
 
 @dataclass
 class Timing:
-    """Items per second of one candidate, one figure a round."""
+    """Items per second of one candidate, one number per round."""
 
     name: str
     unit: str
@@ -31,21 +31,21 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """Median over the rounds."""
+        """The median over the rounds."""
         return statistics.median(self.rates)
 
     @property
     def spread(self) -> float:
-        """Half the range over the median: +- this share."""
+        """Half of the range divided by the median."""
         return (max(self.rates) - min(self.rates)) / 2 / self.median
 
 
 def in_turns(
     candidates: dict[str, Callable[[], float]], *, rounds: int, unit: str, warmup: int = 1
 ) -> dict[str, Timing]:
-    """Run the candidates A B C A B C ..., ``rounds`` times each after ``warmup`` uncounted rounds.
+    """Run the candidates A B C A B C ..., ``rounds`` times each after ``warmup`` rounds that are not counted.
 
-    Each candidate is a function that does its work once and returns how many items (images, MB) it did.
+    Each candidate is a function that does its work once and returns the number of items (images, MB).
     """
     timings = {name: Timing(name, unit) for name in candidates}
     for turn in range(warmup + rounds):
@@ -60,13 +60,13 @@ def in_turns(
 
 
 def ratio(ours: Timing, peer: Timing) -> tuple[float, float, float]:
-    """(median, lowest, highest) of ours / peer, round by round, so that a drifting machine cancels out."""
+    """(median, lowest, highest) of ours / peer for each round, so that slow changes of the machine cancel out."""
     ratios = [a / b for a, b in zip(ours.rates, peer.rates, strict=True)]
     return statistics.median(ratios), min(ratios), max(ratios)
 
 
 def table(timings: dict[str, Timing], *, against: str) -> str:
-    """A Markdown table of all candidates with the ratio against one of them."""
+    """A Markdown table of all candidates, with the ratio to one of them."""
     peer = timings[against]
     lines = [f"| candidate | median {peer.unit} | spread | ratio (lowest - highest) |", "|---|---|---|---|"]
     for timing in timings.values():
@@ -78,7 +78,7 @@ def table(timings: dict[str, Timing], *, against: str) -> str:
 
 
 def machine() -> str:
-    """The processor's name and how many cores this process may use."""
+    """The processor's name and the number of cores that this process may use."""
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -101,24 +101,24 @@ def versions(*packages: str) -> str:
 
 
 def arguments(description: str, *, rounds: int, tasks: Sequence[str] = ()) -> argparse.Namespace:
-    """``--images DIR --rounds N``, the same for every script; ``--tasks T1 T3`` where there are several."""
+    """Parse ``--images DIR --rounds N``, the same for every script, and ``--tasks T1 T3`` for several tasks."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--images", type=Path, help="folder of photographs, one sub-folder a class")
-    parser.add_argument("--rounds", type=int, default=rounds, help="counted rounds of every candidate")
-    parser.add_argument("--tasks", nargs="*", default=tasks, help="which of the tasks, where there are several")
+    parser.add_argument("--images", type=Path, help="folder of photographs, one sub-folder per class")
+    parser.add_argument("--rounds", type=int, default=rounds, help="number of counted rounds of every candidate")
+    parser.add_argument("--tasks", nargs="*", default=tasks, help="the tasks to run, if there are several")
     return parser.parse_args()
 
 
 def images_folder(given: Path | None) -> Path:
-    """The folder to measure on: the given one, ``$PENSTOCK_DATA/imagenet``, or ``../shared/data/imagenet``."""
+    """The folder of images: the given one, ``$PENSTOCK_DATA/imagenet``, or ``../shared/data/imagenet``."""
     root = Path(__file__).resolve().parent.parent
     data = Path(os.environ.get("PENSTOCK_DATA", root.parent / "shared" / "data"))
     folder = given or data / "imagenet"
     if not folder.is_dir():
-        sys.exit(f"no folder of photographs at {folder}: name one with --images DIR")
+        sys.exit(f"the folder of photographs {folder} does not exist; pass another with --images DIR")
     return folder
 
 
 def jpegs(folder: Path) -> Sequence[Path]:
-    """Every JPEG below ``folder``, sorted."""
+    """All JPEGs below ``folder``, sorted."""
     return sorted(p for p in folder.rglob("*") if p.suffix.lower() in {".jpg", ".jpeg"})

@@ -1,11 +1,10 @@
-"""Claim: so rare are CMYK and YCCK JPEGs that decoding them natively would not shorten an epoch by 1 %.
+"""Claim: CMYK and YCCK JPEGs are so rare that decoding them natively would not shorten an epoch by 1 %.
 
-Photographs are saved anew in each kind (and, beside them, as YCbCr in a scan for each component), at one quality, and
-become float32 CHW rows of 224 x 224 behind RandomResizedCrop: one thread, bytes in memory, in turns in one run.
-"Pillow" is the way of what the native decoder does not read; where it reads a kind, both ways give the same rows, and
-are compared before any clock runs. What an epoch could gain follows from the rows' times and from how many such files a
-data set has: of ImageNet-1k's training set 22 in 1,281,167 are CMYK or YCCK (github.com/cytsai/ilsvrc-cmyk-image-list
-names them); the folder at hand is counted.
+Photographs are saved in each kind (and as YCbCr with one scan per component) at one quality, and become float32 CHW
+rows of 224 x 224 after RandomResizedCrop: one thread, bytes in memory, in turns in one run. "Pillow" decodes the
+kinds that the native decoder does not read. Where both decode a kind, their rows are compared first. The possible
+gain follows from the times and from the fraction of such files: 22 of the 1,281,167 images in ImageNet-1k's training
+set are CMYK or YCCK (github.com/cytsai/ilsvrc-cmyk-image-list lists them). The files of the given folder are counted.
 """
 
 from __future__ import annotations
@@ -31,33 +30,33 @@ EVERY = 8
 IMAGENET = 1_281_167
 IMAGENET_CMYK = 22
 COUNTED_AS_NATIVE = 4 / 3
-"""What four components would cost natively, against three of the same sampling: an estimate on the good side."""
+"""Native time for four components, relative to three of the same sampling: an optimistic estimate."""
 
 NORMALIZE = T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)
 OPS = [T.RandomResizedCrop(224), T.HorizontalFlip(), NORMALIZE, T.ToLayout("CHW")]
 
 
 def saved(image: Image.Image, **options: object) -> bytes:
-    """As Pillow writes it."""
+    """Encode as Pillow does."""
     file = io.BytesIO()
     image.save(file, "JPEG", quality=QUALITY, **options)
     return file.getvalue()
 
 
 def inks(image: Image.Image) -> np.ndarray:
-    """HWC CMYK: what all three inks share is printed in black."""
+    """Convert to HWC CMYK; the common part of the three inks becomes black."""
     cmy = 255 - np.asarray(image)
     black = cmy.min(axis=2, keepdims=True)
     return np.concatenate([cmy - black, black], axis=2)
 
 
 def ycck(image: Image.Image, subsampling: str) -> bytes:
-    """As Adobe's programs write it: inverted."""
+    """Encode inverted, as Adobe's programs do."""
     return simplejpeg.encode_jpeg(255 - inks(image), QUALITY, "CMYK", subsampling)
 
 
 def scan_by_scan(image: Image.Image) -> bytes:
-    """YCbCr 4:2:0 with a scan for each component: each of them is the scan of a gray JPEG."""
+    """YCbCr 4:2:0 with one scan per component; each is the scan of a gray JPEG."""
     width, height = image.size
     luma, *chroma = image.convert("YCbCr").split()
     half = ((width + 1) // 2, (height + 1) // 2)
@@ -90,7 +89,7 @@ KINDS: dict[str, Callable[[Image.Image], bytes]] = {
 
 
 class Rows:
-    """The same rows of a batch by either way."""
+    """Fills the same rows with either decoder."""
 
     def __init__(self, images: Sequence[bytes]) -> None:
         self.images = images
@@ -99,12 +98,12 @@ class Rows:
         self.program = T.Pipeline([T.Decode(), *OPS]).compile("image")
 
     def pipeline(self) -> float:
-        """As the loader has it."""
+        """Fill as the loader does."""
         self.program.fill(self.images, self.out, self.keys)
         return len(self.images)
 
     def pillow(self) -> float:
-        """Each picture decoded by Pillow."""
+        """Fill with images decoded by Pillow."""
         plan = self.program.plan(self.keys, T.sizes(self.images)).geometry
         scale, offset = NORMALIZE.scale.tolist(), NORMALIZE.offset.tolist()
         for i, image in enumerate(self.images):
@@ -116,7 +115,7 @@ class Rows:
 
 
 def candidates(images: Sequence[Image.Image]) -> dict[str, Callable[[], float]]:
-    """Each kind by the ways there are; stops the run where two of them differ."""
+    """The candidates of each kind; stop if the rows of two decoders differ."""
     found: dict[str, Callable[[], float]] = {}
     for name, write in KINDS.items():
         rows = Rows([write(image) for image in images])
@@ -133,7 +132,7 @@ def candidates(images: Sequence[Image.Image]) -> dict[str, Callable[[], float]]:
 
 
 def counted(folder: Path) -> str:
-    """What the files of a folder are left to Pillow for."""
+    """Count the reasons for which Pillow decodes files of a folder."""
     reasons: Counter[str] = Counter()
     for path in jpegs(folder):
         try:
@@ -144,7 +143,7 @@ def counted(folder: Path) -> str:
 
 
 def gains(timings: dict[str, Timing]) -> str:
-    """What native decoding could gain, at the share that is known, and the share from which on it would be 1 %."""
+    """The possible gain for the known fraction of files, and the fraction for a gain of 1 %."""
     ms = {name: 1000 / timing.median for name, timing in timings.items()}
     usual = ms["YCbCr 4:2:0, native"]
     lines = ["| kind | ms by Pillow | ms natively | 1 % of an epoch is gained from a share of |", "|---|---|---|---|"]
@@ -168,13 +167,13 @@ def gains(timings: dict[str, Timing]) -> str:
 
 
 def main() -> None:
-    """Check, measure, print."""
+    """Check, measure and print."""
     options = arguments(__doc__, rounds=7)
     folder = images_folder(options.images)
     photographs = [Image.open(path).convert("RGB") for path in jpegs(folder)[::EVERY]]
     timings = in_turns(candidates(photographs), rounds=options.rounds, unit="images/s")
     print(f"{len(photographs)} photographs saved at quality {QUALITY}; {machine()}; ", end="")
-    print(f"{versions('penstock', 'Pillow', 'simplejpeg', 'numpy')}. The two ways' rows are the same where both are.\n")
+    print(f"{versions('penstock', 'Pillow', 'simplejpeg', 'numpy')}. Both decoders give the same rows.\n")
     print(table(timings, against="YCbCr 4:2:0, native"))
     print(f"\n{gains(timings)}\n\nThe folder's own files: {counted(folder)}.")
 

@@ -1,10 +1,10 @@
-"""Claim: between the native calls, penstock spends at most 10 microseconds of Python on an image.
+"""Claim: apart from native calls, penstock takes at most 10 microseconds of Python per image.
 
-The loader of ``train_input.py`` (packed store, RandomResizedCrop, flip, normalise, batch 64) runs as it is, except
-that the native fill answers at once without touching a pixel, and checksums are off: what is left is sampling,
-planning, reading, drawing of crops, chunking, handing over batches. Processor time of the whole process, not wall time.
-Two threads with nothing but Python to do meet at the interpreter's lock all the time: the last row is an upper bound,
-in earnest they spend 98 % of their time in native code.
+The loader of ``train_input.py`` (packed store, RandomResizedCrop, flip, normalise, batch 64) runs with a native fill
+that returns at once, and without checksums. The rest is sampling, planning, reading, drawing of crops, chunking and
+delivery of batches. Times are CPU times of the whole process. With two threads that only run Python, the threads
+compete for the GIL all the time, so the last row is an upper bound: in real use they spend 98 % of their time in
+native code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REPEATS = 25
 
 
 def cost_us(dataset: ps.ConcatDataset, workers: int) -> float:
-    """Processor time per image of one epoch, microseconds."""
+    """CPU time per image in one epoch, in microseconds."""
     loader = ps.DataLoader(dataset, BATCH, shuffle=True, num_workers=workers, seed=0, drop_last=True)
     start = time.process_time()
     images = sum(len(batch) for batch, _ in loader)
@@ -34,7 +34,7 @@ def cost_us(dataset: ps.ConcatDataset, workers: int) -> float:
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure and print."""
     options = arguments(__doc__, rounds=5)
     with tempfile.TemporaryDirectory() as scratch:
         pack = Path(scratch) / "photographs.lmdb"
@@ -45,7 +45,7 @@ def main() -> None:
         silent = SimpleNamespace(fill=lambda *_, **__: ([], 0, 0), fill_pixels=_native.fill_pixels)
         print("### Python time per image on the fill path\n")
         print(f"{len(dataset)} images an epoch, batch {BATCH}; {machine()}; {versions('penstock', 'numpy', 'lmdb')}.\n")
-        print("| workers | processor time per image, us (each round) |\n|---|---|")
+        print("| workers | CPU time per image, us (each round) |\n|---|---|")
         with mock.patch.object(program, "_native", silent):
             cost_us(dataset, 0)
             for workers in (0, 1, 2):

@@ -1,9 +1,8 @@
-"""Claim: packing with checks and checksums reaches at least the MB/s of a plain LMDB script without any.
+"""Claim: packing with checks and checksums reaches at least the MB/s of a plain LMDB script without these.
 
-The rival is what people write: one process, one transaction, list the folder, read each file, put it, with a synced
-commit at the end. Ours lists and reads as well, and besides looks at each image's markers and size, hashes every record
-and every page, stores labels, keys and columns, and syncs. Files are warm in the page cache; both write to the folder
-given as TMPDIR, each time to a new place.
+The plain script uses one process and one transaction: it lists the folder, reads and puts each file, and commits with
+a sync. penstock also checks each image's markers and size, hashes every record and every page, and stores labels,
+keys and columns. Files are in the page cache. Both write to a new place below TMPDIR each time.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import penstock as ps
 
 
 def plain(folder: Path, target: Path) -> float:
-    """List, read and put, nothing else; returns megabytes."""
+    """Only list, read and put; return megabytes."""
     nbytes = 0
     with lmdb.open(str(target), map_size=1 << 36) as environment, environment.begin(write=True) as transaction:
         for path in jpegs(folder):
@@ -30,12 +29,12 @@ def plain(folder: Path, target: Path) -> float:
 
 
 def ours(folder: Path, target: Path) -> float:
-    """``penstock.pack``; returns megabytes."""
+    """``penstock.pack``; return megabytes."""
     return ps.pack(folder, target).nbytes / 1e6
 
 
 def main() -> None:
-    """Check, measure, print."""
+    """Check, measure and print."""
     options = arguments(__doc__, rounds=9)
     folder = images_folder(options.images)
     paths = jpegs(folder)

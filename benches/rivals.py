@@ -1,14 +1,13 @@
-"""Claim: training input is several times faster than with the fastest loaders there are, on the same files.
+"""Claim: training input is several times faster than with the fastest other loaders, on the same files.
 
-Tasks, batch 64 (T4: 32), two workers or threads each: T1, ImageNet photographs, RandomResizedCrop 224, flip, normalise,
-float32; T2, the same on 1920 x 1080 photographs (made of the former: enlarged, with noise, quality 90); T3, Resize 256
-and CenterCrop 224; T4, 640 x 480 to a letterbox of 640, uint8. Every candidate is a program of its own that stays and
-does one epoch when it is its turn. Pictures are not the same across rivals (their resizing differs); how far each is
-from Pillow's is their own affair, ours is tested.
+Tasks, batch 64 (T4: 32), two workers or threads each. T1: ImageNet photographs, RandomResizedCrop 224, flip, normalise,
+float32. T2: the same on 1920 x 1080 photographs (those of T1 enlarged, with noise, quality 90). T3: Resize 256 and
+CenterCrop 224. T4: 640 x 480 to a letterbox of 640, uint8. Every candidate is a program that runs one epoch in each of
+its turns. Pixels differ between libraries, because they resize in different ways; only penstock's are tested here.
 
-The rivals' environments are not ours to set up in passing: ``RIVALS=folder`` names one with ``dali/bin/python``
-(nvidia-dali-cuda120), ``ffcv/bin/python`` (ffcv, torch) and ``torch/bin/python`` (torch, torchvision, torchcodec,
-simplejpeg). Those that are not there are left out, and said to be.
+``RIVALS=folder`` contains the other environments: ``dali/bin/python`` (nvidia-dali-cuda120), ``ffcv/bin/python`` (ffcv,
+torch) and ``torch/bin/python`` (torch, torchvision, torchcodec, simplejpeg). Missing environments are reported and not
+measured.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ TASKS = {
     "T3": ("ImageNet, Resize 256, CenterCrop 224", 3),
     "T4": ("640 x 480, letterbox 640, uint8", 2),
 }
-"""What is done, and how often the files are repeated in an epoch."""
+"""The work, and how often the files are repeated in an epoch."""
 
 
 class Peer:
-    """A program that runs an epoch when it is told to."""
+    """A program that runs an epoch on request."""
 
     def __init__(self, python: str, script: str, *given: str) -> None:
         command = [python, str(HERE / "peers" / script), *given]
-        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # as long as the program
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # open as long as the program runs
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
         )
@@ -76,7 +75,7 @@ class Peer:
 
 
 def large(source: Path, target: Path, size: tuple[int, int], sigma: float) -> None:
-    """The photographs, cut to the shape of ``size``, enlarged to it, with noise as a camera's."""
+    """The photographs, cropped to the shape of ``size``, enlarged, with noise."""
     target.mkdir()
     width, height = size
     for number, path in enumerate(sorted(source.rglob("*.jpg"))):
@@ -92,7 +91,7 @@ def large(source: Path, target: Path, size: tuple[int, int], sigma: float) -> No
 
 
 def candidates(task: str, folder: Path) -> tuple[dict[str, Callable[[], float]], list[str]]:
-    """Programs that are ready, and the rivals that are not there."""
+    """The running programs, and the names of missing environments."""
     environments, given = Path(os.environ.get("RIVALS", "rivals")), (str(folder), str(TASKS[task][1]))
     found: dict[str, Callable[[], float]] = {}
     absent = []
@@ -108,11 +107,11 @@ def candidates(task: str, folder: Path) -> tuple[dict[str, Callable[[], float]],
 
 
 def report(task: str, timings: dict[str, Timing], absent: list[str]) -> None:
-    """One table, against the best rival."""
+    """One table, with ratios to the fastest other library."""
     rivals = [timing for name, timing in timings.items() if not name.startswith("penstock")]
     print(f"### {task}: {TASKS[task][0]}\n")
     if absent:
-        print(f"Not there: {', '.join(absent)}.\n")
+        print(f"Not installed: {', '.join(absent)}.\n")
     best = max(rivals, key=lambda timing: timing.median) if rivals else timings["penstock, plain"]
     print(f"| candidate | images/s | spread | against {best.name} (lowest - highest) |\n|---|---|---|---|")
     for name, timing in timings.items():
@@ -122,7 +121,7 @@ def report(task: str, timings: dict[str, Timing], absent: list[str]) -> None:
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure and print."""
     options = arguments(__doc__, rounds=5, tasks=tuple(TASKS))
     images = images_folder(options.images)
     print(f"{machine()}; {versions('penstock', 'numpy')}; two workers or threads each.\n")

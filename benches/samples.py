@@ -1,4 +1,4 @@
-"""The datasets of ``transport.py``, in a module of their own that knows no torch: a worker imports this alone."""
+"""The datasets of ``transport.py``, in a module that does not import torch, because workers import it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Photographs:
-    """Samples like normalised photographs: float32 (3, 224, 224); ready made, so that transport alone counts."""
+    """Samples like normalised photographs, float32 (3, 224, 224), created in advance: only transport is measured."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -20,7 +20,7 @@ class Photographs:
 
 
 class Numbers:
-    """Python ints: nothing but what a loader itself costs."""
+    """Python ints, to measure the loader itself."""
 
     def __init__(self, count: int) -> None:
         self.count = count

@@ -1,10 +1,10 @@
-"""Claim: ``Decode(scale="auto")`` is faster on large pictures; how far its pixels lie from those of a full decode.
+"""Claim: ``Decode(scale="auto")`` is faster on large images; and how far its pixels differ from those of a full decode.
 
-Two sets: photographs as they are, and some of them enlarged to 1920 x 1080 with noise (as in ``rivals.py``: smoother
-than a camera's). Error: each picture whole and in two crops of RandomResizedCrop's law, resized to a square, in full
-and at each quality; only results whose decode was reduced count. The yardstick is the same measure for resizing with
-"bicubic" instead of "bilinear". Speed: one thread, bytes in memory, float32 CHW rows of 224 x 224, in turns in one run.
-With ``--images DIR`` the folder's pictures stand in for the first set.
+Two sets: photographs, and some of them enlarged to 1920 x 1080 with noise (as in ``rivals.py``; smoother than a
+camera's). Error: each image in full and in two crops as drawn by RandomResizedCrop, resized to a square, at full size
+and at each quality. Only results whose decode was reduced count. For comparison, the same error for "bicubic" instead
+of "bilinear". Speed: one thread, bytes in memory, float32 CHW rows of 224 x 224, in turns in one run. ``--images
+DIR`` replaces the first set.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ Region = tuple[int, int, int, int]
 
 @dataclass
 class Tally:
-    """Differences in levels, summed up."""
+    """Accumulated differences in levels."""
 
     results: int = 0
     reduced: int = 0
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))
 
     def add(self, difference: NDArray[np.int16]) -> None:
-        """One result."""
+        """Add one result."""
         self.reduced += 1
         self.counts += np.bincount(difference.ravel(), minlength=256)
 
     def line(self) -> str:
-        """Cells of a table's row."""
+        """The cells of a table row."""
         levels, total = np.arange(256), self.counts.sum()
         psnr = 10 * np.log10(255**2 * total / (self.counts * levels**2).sum())
         cells = [f"{self.reduced / self.results:.0%}", f"{psnr:.1f}", f"{(self.counts * levels).sum() / total:.2f}"]
@@ -54,7 +54,7 @@ class Tally:
 
 
 def enlarged(encoded: bytes, seed: int) -> bytes:
-    """A picture's middle as 1920 x 1080, 4:2:0, quality 90."""
+    """The middle of an image as 1920 x 1080, 4:2:0, quality 90."""
     image = Image.open(io.BytesIO(encoded)).convert("RGB")
     width, height = image.size
     w, h = (width, width * 9 // 16) if width * 9 <= height * 16 else (height * 16 // 9, height)
@@ -68,7 +68,7 @@ def enlarged(encoded: bytes, seed: int) -> bytes:
 
 
 def regions(width: int, height: int, rng: np.random.Generator) -> list[Region]:
-    """The whole picture and two crops of it."""
+    """The whole image and two crops."""
     found: list[Region] = [(0, 0, width, height)]
     while len(found) < 3:
         area, ratio = width * height * rng.uniform(0.08, 1), np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
@@ -80,7 +80,7 @@ def regions(width: int, height: int, rng: np.random.Generator) -> list[Region]:
 
 
 def resized(encoded: bytes, region: Region, target: int, name: str, quality: float | None) -> NDArray[np.int16]:
-    """A region as a square."""
+    """A region, resized to a square."""
     out = np.zeros((1, target, target, 3), np.uint8)
     plan = np.array([[*region, target, target, 0, 0, 0]], np.int32)
     failures, *_ = _native.fill([encoded], plan, out, np.zeros(1, np.int64), layout="HWC", filter=name, quality=quality)
@@ -91,7 +91,7 @@ def resized(encoded: bytes, region: Region, target: int, name: str, quality: flo
 
 
 def measure(encoded: bytes, target: int, rng: np.random.Generator, tallies: dict[tuple[int, str, str], Tally]) -> None:
-    """Add one picture's differences."""
+    """Add the differences of one image."""
     width, height = (int(side) for side in _native.sizes([encoded])[0])
     for region in regions(width, height, rng):
         full = {name: resized(encoded, region, target, name, None) for name in FILTERS}
@@ -122,7 +122,7 @@ def errors(images: Sequence[bytes], targets: Sequence[int]) -> str:
 
 
 def filling(images: Sequence[bytes], ops: Sequence[T.Op], quality: float | None) -> Callable[[], float]:
-    """A candidate: every picture to a row, crops the same in every round."""
+    """A candidate: fill a row with every image; crops are the same in every round."""
     end = [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.ToLayout("CHW", "float32")]
     decode = T.Decode() if quality is None else T.Decode(scale="auto", quality=quality)
     program = T.Pipeline([decode, *ops, *end]).compile("image")
@@ -136,7 +136,7 @@ def filling(images: Sequence[bytes], ops: Sequence[T.Op], quality: float | None)
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure and print."""
     options = arguments(__doc__, rounds=7)
     photographs = [path.read_bytes() for path in jpegs(images_folder(options.images))]
     photographs = [encoded for encoded in photographs if _native.sizes([encoded])[0, 0]]

@@ -1,9 +1,9 @@
-"""Claim: a torchvision training script reads images at least three times as fast when nothing but its import changes.
+"""Claim: a torchvision training script reads images at least three times as fast if only its import changes.
 
-The script below is the data part of torchvision's reference classification script: ImageFolder, the training and
-evaluation presets of v2, DataLoader with 2 workers, batch 64. It runs twice in one process, word for word, once behind
-torch's and torchvision's imports and once behind penstock's, epoch by epoch in turns. Before any clock runs, all
-evaluation pictures are compared. The photographs are linked five times, so that an epoch is long enough.
+The script below is the data part of torchvision's reference script for classification: ImageFolder, the v2 presets
+for training and evaluation, DataLoader with 2 workers, batch 64. It runs twice in one process, unchanged: with the
+imports of torch and torchvision, and with those of penstock, epoch by epoch in turns. First, all evaluation images
+are compared. Each photograph is linked five times, so that an epoch is long enough.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ test = DataLoader(dataset_test, batch_size=batch_size, shuffle=False, num_worker
 
 
 def run_script(imports: str, folder: Path) -> dict[str, Any]:
-    """The script's names, after it has run behind these imports."""
+    """The names of the script after it runs with these imports."""
     names = {"data_path": str(folder), "batch_size": BATCH, "workers": WORKERS}
     exec(compile(imports + SCRIPT, "<the script>", "exec"), names)
     return names
 
 
 def linked(folder: Path, scratch: Path) -> Path:
-    """The folder's classes, each linked several times under names of their own."""
+    """Link every class of the folder several times under different names."""
     for repeat in range(REPEATS):
         for kind in sorted(path for path in folder.iterdir() if path.is_dir()):
             (scratch / f"{kind.name}-{repeat}").symlink_to(kind.resolve(), target_is_directory=True)
@@ -66,7 +66,7 @@ def linked(folder: Path, scratch: Path) -> Path:
 
 
 def check(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
-    """Compare the evaluation pictures, in levels of 0..255, and their labels, batch by batch."""
+    """Compare the evaluation images, in levels from 0 to 255, and their labels."""
     import torch
 
     deviation = torch.tensor((0.229, 0.224, 0.225)).view(1, 3, 1, 1) * 255
@@ -83,7 +83,7 @@ def check(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
 
 
 def epoch(loader: Any) -> Callable[[], float]:
-    """One epoch as a candidate: counts the images that arrive."""
+    """A candidate: count the images of one epoch."""
 
     def run() -> float:
         return sum(len(images) for images, _ in loader)
@@ -92,14 +92,14 @@ def epoch(loader: Any) -> Callable[[], float]:
 
 
 def main() -> None:
-    """Check, measure training and evaluation, print."""
+    """Check, measure training and evaluation, and print."""
     options = arguments(__doc__, rounds=5)
     folder = images_folder(options.images)
     warnings.filterwarnings("ignore", message=".*excessive worker creation.*")
     with tempfile.TemporaryDirectory() as scratch:
         root = linked(folder, Path(scratch))
         theirs, ours = run_script(THEIRS, root), run_script(OURS, root)
-        print("### A torchvision script, unchanged but for its import, 2 workers\n")
+        print("### A torchvision script, with only its import changed, 2 workers\n")
         print(f"{len(jpegs(folder))} JPEGs x {REPEATS} an epoch, batch {BATCH}, float32 CHW 224; {machine()}; ", end="")
         print(versions("penstock-data", "torch", "torchvision", "Pillow", "numpy") + ".")
         print(f"Same pixels: {check(theirs, ours)}.\n")

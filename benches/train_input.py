@@ -1,11 +1,11 @@
 """Claim: training input is at least three times as fast as with torch's DataLoader, Pillow and torchvision.
 
 Two tasks, batch 64, float32 CHW, ImageNet's mean and deviation, 2 workers each: RandomResizedCrop 224 (scale 0.08-1),
-flip, shuffled ("train"); Resize 256, CenterCrop 224 ("eval"). Candidates in turns in one run: torch's DataLoader (2
-persistent processes, fork), penstock from a pack (2 threads), penstock from the plain folder, and a bare loop: two
-threads that only call the native fill on bytes in memory with crops drawn before, no store, no loader. Evaluation
-pictures of every file are compared before any clock runs. penstock's datasets learn where decoding may begin inside
-each JPEG in the first, uncounted round, as they do by themselves; the bare loop has no such index.
+flip, shuffled ("train"), and Resize 256, CenterCrop 224 ("eval"). The candidates run in turns: torch's DataLoader (2
+persistent processes, fork), penstock from a pack (2 threads), penstock from the plain folder, and a plain loop of two
+threads that only call the native fill on bytes in memory with crops drawn in advance. First, the evaluation images of
+all files are compared. penstock's datasets create decode indices in the first round, which is not counted; the plain
+loop has no index.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BATCH, WORKERS, REPEATS = 64, 2, 5
 
 
 def torch_transform(task: str) -> Callable[..., torch.Tensor]:
-    """The same augmentation in torchvision's words."""
+    """The augmentation with torchvision's transforms."""
     t = torchvision.transforms
     geometry = (
         [t.RandomResizedCrop(224), t.RandomHorizontalFlip()] if task == "train" else [t.Resize(256), t.CenterCrop(224)]
@@ -39,7 +39,7 @@ def torch_transform(task: str) -> Callable[..., torch.Tensor]:
 
 
 def torch_loader(folder: Path, task: str) -> torch.utils.data.DataLoader:
-    """What a PyTorch user writes today."""
+    """A usual PyTorch dataset."""
     photographs = torchvision.datasets.ImageFolder(str(folder), torch_transform(task))
     return torch.utils.data.DataLoader(
         torch.utils.data.ConcatDataset([photographs] * REPEATS),
@@ -53,14 +53,14 @@ def torch_loader(folder: Path, task: str) -> torch.utils.data.DataLoader:
 
 
 def pipeline(task: str) -> T.Pipeline:
-    """The same augmentation in penstock's words."""
+    """The augmentation with penstock's ops."""
     geometry = [T.RandomResizedCrop(224), T.HorizontalFlip()] if task == "train" else [T.Resize(256), T.CenterCrop(224)]
     normalise = [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.ToLayout("CHW", "float32")]
     return T.Pipeline([T.Decode(), *geometry, *normalise])
 
 
 def penstock_loader(source: Path, task: str) -> ps.DataLoader:
-    """What they write tomorrow."""
+    """penstock's loader."""
     photographs = ps.StoreDataset(ps.open(str(source)), fields=("image", "label"), transform=pipeline(task))
     return ps.DataLoader(
         ps.ConcatDataset([photographs] * REPEATS),
@@ -73,7 +73,7 @@ def penstock_loader(source: Path, task: str) -> ps.DataLoader:
 
 
 def epoch(loader: object) -> Callable[[], float]:
-    """One epoch as a candidate: counts the images that arrive."""
+    """A candidate: count the images of one epoch."""
 
     def run() -> float:
         return sum(len(images) for images, _ in loader)  # type: ignore[attr-defined]  # both kinds of loader iterate
@@ -82,7 +82,7 @@ def epoch(loader: object) -> Callable[[], float]:
 
 
 def bare(images: list[bytes], task: str) -> Callable[[], float]:
-    """Two threads over the native fill: bytes in memory, geometry drawn beforehand, nothing else."""
+    """Two threads that only call the native fill, with bytes in memory and geometry drawn in advance."""
     encoded = images * REPEATS
     keys = SampleKeys(0, 0, np.arange(len(encoded)))
     geometry = pipeline(task).compile("image").plan(keys, np.tile(_native.sizes(images), (REPEATS, 1))).geometry
@@ -118,7 +118,7 @@ def bare(images: list[bytes], task: str) -> Callable[[], float]:
 
 
 def check(folder: Path, pack: Path) -> str:
-    """Compare evaluation batches with torchvision's on Pillow, in levels of 0..255, on every picture."""
+    """Compare all evaluation images with torchvision's on PIL images, in levels from 0 to 255."""
     theirs = torchvision.datasets.ImageFolder(str(folder), torch_transform("eval"))
     ours = ps.StoreDataset(ps.open(str(pack)), fields=("image", "label"), transform=pipeline("eval"))
     deviation = np.array(T.IMAGENET_STD, np.float32).reshape(3, 1, 1) * 255
@@ -135,7 +135,7 @@ def check(folder: Path, pack: Path) -> str:
 
 
 def main() -> None:
-    """Pack, check, measure both tasks, print."""
+    """Pack, check, measure both tasks and print."""
     options = arguments(__doc__, rounds=5)
     folder = images_folder(options.images)
     warnings.filterwarnings("ignore", message=".*excessive worker creation.*")
@@ -147,7 +147,7 @@ def main() -> None:
         print("### Training and evaluation input, 2 workers\n")
         print(f"{len(encoded)} JPEGs x {REPEATS} an epoch, batch {BATCH}, float32 CHW 224; {machine()}; ", end="")
         print(versions("penstock-data", "torch", "torchvision", "Pillow", "numpy") + ".")
-        print(f"Same evaluation pictures: {agreement}.\n")
+        print(f"Same evaluation images: {agreement}.\n")
         for task in ("train", "eval"):
             loaders = {
                 "torch DataLoader + Pillow + torchvision": torch_loader(folder, task),

@@ -1,9 +1,9 @@
-"""Claim: worker processes hand over batches several times faster than torch's, start faster and take less memory.
+"""Claim: worker processes deliver batches several times faster than torch's, start faster and take less memory.
 
-Both loaders get the same dataset and two worker processes; both deliver torch tensors. Batches per second are counted
-over a whole epoch, from ``iter()`` on. Start and memory are measured in a fresh interpreter each time, with
+Both loaders have the same dataset and two worker processes, and return torch tensors. Batches per second are counted
+over a whole epoch, from ``iter()`` on. Start and memory are measured in a new interpreter each time, with
 ``forkserver``: the time from ``iter()`` to the first batch, and the proportional set size (PSS) of the program, its
-workers and the fork server together, the largest of one sample per batch.
+workers and the fork server together, the largest of one measurement per batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CASES: tuple[tuple[str, Callable[[int], Any], int, int], ...] = (
 
 
 def epoch(module: str, make: Callable[[int], Any], batch_size: int, batches: int) -> Callable[[], float]:
-    """One epoch of the loader of ``module``, as a candidate."""
+    """A candidate: one epoch of the loader of ``module``."""
     loader = importlib.import_module(module).DataLoader
 
     def run() -> float:
@@ -45,13 +45,13 @@ def epoch(module: str, make: Callable[[int], Any], batch_size: int, batches: int
 
 
 def fresh(what: str) -> Any:
-    """What a fresh interpreter that runs ``what`` of this script prints."""
+    """Run ``what`` of this script in a new interpreter, and return its output."""
     command = [sys.executable, __file__, "--child", what]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
 
 def child(what: str) -> None:
-    """In a fresh interpreter: start the workers, look at the first batch, then at everybody's memory."""
+    """In a new interpreter: measure the time to the first batch, and the memory of all processes."""
     loader = importlib.import_module(LOADERS[what]).DataLoader
     batches = loader(Photographs(32 * 40), 32, num_workers=WORKERS, multiprocessing_context="forkserver")
     start = time.perf_counter()
@@ -62,13 +62,13 @@ def child(what: str) -> None:
 
 
 def total_pss() -> int:
-    """PSS of this process and all below it, bytes."""
+    """PSS of this process and its descendants, in bytes."""
     total = 0
     for pid in family(os.getpid()):
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except (OSError, ValueError):
-            continue  # it has just ended
+            continue  # the process has ended
         total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
     return total
 
@@ -82,7 +82,7 @@ def family(pid: int) -> Iterable[int]:
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure and print."""
     if "--child" in sys.argv:
         child(sys.argv[-1])
         return
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def row(name: str, theirs: Timing, ours: Timing, form: str) -> None:
-    """One line of the first table."""
+    """A row of the first table."""
     middle, low, high = ratio(ours, theirs)
     rates = f"{form.format(theirs.median)} | {form.format(ours.median)}"
     print(f"| {name} | {rates} | {middle:.2f} ({low:.2f} - {high:.2f}) |")

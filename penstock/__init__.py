@@ -1,4 +1,4 @@
-"""Penstock loads training data: packed stores, fast JPEG decoding, exact resume; NumPy batches, or torch's.
+"""penstock loads training data: packed stores, fast JPEG decoding, exact resume, NumPy or torch batches.
 
 ::
 
@@ -8,9 +8,8 @@
     store = ps.open("photos.lmdb")
     loader = ps.DataLoader(ps.StoreDataset(store, fields=("image", "label"), transform=augment), batch_size=64)
 
-Importing penstock imports NumPy and nothing heavier; each public name is imported when it is first used.
-``penstock.torch`` is the same loader with torch tensors.
-The distribution, which pip installs, is called ``penstock-data``.
+``import penstock`` imports NumPy and no heavier package. Each public name is imported on first use. ``penstock.torch``
+has the same loader for torch tensors. The name of the distribution on PyPI is ``penstock-data``.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ __all__ = [
     "verify",
 ]
 
-_HOMES: Final = {
+_MODULES: Final = {
     "penstock.collate": "default_collate default_convert",
     "penstock.datasets": "ArrayDataset ChainDataset ConcatDataset Dataset IterableDataset StackDataset StoreDataset "
     "Subset random_split",
@@ -152,7 +151,7 @@ _HOMES: Final = {
     "penstock.transforms.decode": "decode",
     "penstock.workers.info": "get_worker_info",
 }
-_NAMES: Final = {name: (home, name) for home, names in _HOMES.items() for name in names.split()} | {
+_NAMES: Final = {name: (module, name) for module, names in _MODULES.items() for name in names.split()} | {
     "rng": ("penstock.rng", "generator")
 }
 
@@ -166,13 +165,13 @@ def __getattr__(name: str) -> Any:
         return value
     if name not in _NAMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    home, attribute = _NAMES[name]
-    value = globals()[name] = getattr(importlib.import_module(home), attribute)
+    module, attribute = _NAMES[name]
+    value = globals()[name] = getattr(importlib.import_module(module), attribute)
     return value
 
 
 def _version() -> str:
-    """The version of the installed distribution, read when it is first used: the reader is slow to import."""
+    """The version of the installed distribution, read on first use because importlib.metadata is slow to import."""
     from importlib import metadata
 
     try:
@@ -189,9 +188,9 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps ``ps.rng()`` and ``ps.pack()`` callable: importing the submodule of that name would bind the module."""
+    """Keeps ``ps.rng`` and ``ps.pack`` functions: importing a submodule of that name would replace the attribute."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if not (name in _NAMES and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 

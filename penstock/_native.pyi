@@ -227,7 +227,7 @@ def decode(
 
 def features() -> list[str]:
     """
-    The instruction sets that the kernels use on this processor; empty: portable code.
+    Returns the processor features that the kernels use. It is empty where they are portable code.
 
     Returns
     -------
@@ -388,17 +388,17 @@ def inspect_index(image: Buffer, index: Buffer) -> tuple[str, int, int] | None:
 
 def level_override(name: str | None) -> None:
     """
-    Lets calls that begin from now on, in any thread, run the kernels of a lower level: for tests and measurements.
+    Sets the level of the kernels for calls that begin from now on, in any thread: for tests and measurements.
 
     Parameters
     ----------
-    name : {"scalar", "avx2", "avx512"} or None
-        The level; None: the processor's best. The pixels are the same at every level.
+    name : {"scalar", "avx2", "avx512", "neon"} or None
+        The level. None: the processor's best. The pixels are the same at every level.
 
     Raises
     ------
     ValueError
-        Not a level, or this processor lacks it.
+        This processor has no level of that name.
     """
 
 def mix(

@@ -1,20 +1,20 @@
-"""Text of a store's, made fit for a terminal: called wherever names and keys are printed or drawn.
+"""Escapes text of a store for a terminal. Called wherever keys and names of classes are printed or drawn.
 
-A key or a class name may hold any character. Printed raw, an escape sequence changes the terminal, a newline forges a
-line of output, and a lone surrogate (a file name that is no UTF-8) cannot be written at all.
+A key or a class name may contain any character. If printed as it is, an escape sequence changes the terminal, a newline
+forges a line of output, and a lone surrogate (from a file name that is not UTF-8) cannot be written.
 """
 
 from __future__ import annotations
 
-__all__ = ["printable"]
+__all__ = ["escape_unprintable"]
 
 
-def printable(text: str) -> str:
-    r"""The text, with every character that is not printable written as Python would write it in a string.
+def escape_unprintable(text: str) -> str:
+    r"""Escape every character that is not printable, as Python does in a string literal.
 
     Examples
     --------
-    >>> print(printable("caf\u00e9 \x1b[31m red"))
+    >>> print(escape_unprintable("caf\u00e9 \x1b[31m red"))
     café \x1b[31m red
     """
     if text.isprintable():

@@ -1,4 +1,4 @@
-"""Counts in messages: "1 image", "2 images". Called wherever a message counts something."""
+"""Formats counts in messages: "1 image", "2 images"."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ __all__ = ["counted"]
 
 
 def counted(number: int, noun: str) -> str:
-    """The number and the noun, in its plural unless there is one.
+    """Format a number and a noun; the noun is plural unless the number is 1.
 
     Parameters
     ----------
     number : int
-        How many; written with separators between thousands.
+        The count; formatted with separators between thousands.
     noun : str
-        In the singular; of several words, the last one is changed.
+        The noun in the singular; if it has several words, the last one gets the plural.
 
     Examples
     --------

@@ -1,9 +1,8 @@
-"""Names to classes, and the only door to optional packages.
+"""Maps names to classes, and imports optional packages.
 
-One new thing (a store, a sampler, an op, an annotation format, a worker backend) is one new file and
-one registration line in its folder's ``__init__.py``; the registration also enrols it in the folder's
-conformance suite, which iterates over :class:`Registry`. Registering imports nothing: an entry is
-``"module:Class"`` and is imported when it is first asked for.
+A new store, sampler, op, annotation format or worker backend is one new file and one registration line in the
+``__init__.py`` of its folder. The registration also adds it to the conformance suite of the folder, which iterates over
+:class:`Registry`. Registering imports nothing: an entry is ``"module:Class"`` and is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Registry:
     Parameters
     ----------
     what : str
-        What is registered, in the singular, for messages ("store", "op").
+        The kind of entry, in the singular, for messages ("store", "op").
     """
 
     def __init__(self, what: str) -> None:
@@ -31,18 +30,24 @@ class Registry:
         self._entries: dict[str, str] = {}
 
     def register(self, name: str, target: str) -> None:
-        """Register ``target`` ("package.module:Object") under ``name``; a name is taken once."""
+        """Register ``target`` ("package.module:Object") under ``name``.
+
+        Raises
+        ------
+        ArgumentError
+            If the name is registered already.
+        """
         if name in self._entries:
             raise ArgumentError(f"{self.what} {name!r} is registered twice: {self._entries[name]} and {target}")
         self._entries[name] = target
 
     def get(self, name: str) -> Any:
-        """Import and return what stands under ``name``.
+        """Import and return the object registered under ``name``.
 
         Raises
         ------
         ArgumentError
-            If the name is unknown; the message lists the known ones.
+            If the name is unknown; the message lists the registered names.
         """
         try:
             target = self._entries[name]
@@ -62,16 +67,16 @@ class Registry:
 
 
 def require(module: str, *, extra: str | None = None, purpose: str = "") -> Any:
-    """Import ``module``, or say which command installs it.
+    """Import an optional package, or raise an error that says which command installs it.
 
     Parameters
     ----------
     module : str
         Dotted module name.
     extra : str, optional
-        The extra of the distribution ``penstock-data`` that brings it; None for a package that has no extra.
+        The extra of the distribution ``penstock-data`` that installs it; None if there is none.
     purpose : str, optional
-        What it is needed for, as the end of "... is needed ".
+        What it is needed for: the end of "... is needed ".
 
     Raises
     ------
@@ -82,7 +87,7 @@ def require(module: str, *, extra: str | None = None, purpose: str = "") -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(error.name + ".")):
-            raise  # the package is there; something inside it is missing
+            raise  # the package is installed; an import inside it failed
         package = module.partition(".")[0]
         what = f"'penstock-data[{extra}]'" if extra else package
         why = f" {purpose}" if purpose else ""

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzz the decoder, its index and the fused fill, for SECONDS each: scripts/fuzz.sh SECONDS. Needs Rust's nightly;
-# brings cargo-fuzz into .venv by itself.
-# A crash is kept in native/fuzz/artifacts/; native/fuzz/README.md says where its file goes with the fix.
+# installs cargo-fuzz into .venv.
+# The file of a crash is in native/fuzz/artifacts/; native/fuzz/README.md says where to add it with the fix.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=$1
@@ -22,7 +22,7 @@ fuzz() { # target, libFuzzer's arguments ...; the first folder is written to
     -max_total_time="$seconds" -rss_limit_mb=2048 -print_final_stats=1
 }
 
-# Seeds: the fixtures of the decoder's tests, and the shared hostile files where they are.
+# Seeds: the fixtures of the decoder's tests, and the shared hostile files if they exist.
 seeds=()
 for folder in native/core/tests/data tests/hostile/files "${PENSTOCK_DATA:-../shared/data}/hostile-jpeg"; do
   [ -d "$folder" ] && seeds+=("$folder")

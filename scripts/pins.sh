@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compile requirements/*.in to *.txt: every package and hash, for Python 3.11 and newer, no index address.
-# `scripts/pins.sh --upgrade` takes the newest versions; without it, what is pinned stays pinned.
+# Compile requirements/*.in to *.txt: all packages with hashes, for Python 3.11 and newer, without index address.
+# `scripts/pins.sh --upgrade` takes the newest versions; without it, pinned versions do not change.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 compile() {
@@ -14,9 +14,9 @@ compile uv "$@"
 compile dev "$@"
 compile torch --constraint requirements/dev.txt "$@"
 compile torchvision --no-deps "$@"
-# Without torch and what only torch needs: it may be one that was there, and is not to be fetched for these.
+# Without torch and packages that only torch needs: an existing torch may be used, which must not be replaced.
 compile frameworks --constraint requirements/dev.txt --constraint requirements/torch.txt --excludes <(echo torch) "$@"
-# Installed into environments of their own, before what .venv holds (scripts/setup.py).
+# Installed into separate environments, before the packages of .venv (scripts/setup.py).
 compile clients --constraint requirements/dev.txt --constraint requirements/torch.txt \
   --constraint requirements/frameworks.txt --excludes <(printf '%s\n' torch torchvision opencv-python) "$@"
 compile composer --excludes <(printf '%s\n' torch torchvision) "$@"

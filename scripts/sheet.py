@@ -1,4 +1,4 @@
-"""Draw docs/contact-sheet.jpg, the picture in README.md, anew: the demo's photographs, packed (`make sheet`)."""
+"""Draw docs/contact-sheet.jpg, the picture in README.md, from the demo's photographs (`make sheet`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHEET = Path(__file__).resolve().parent.parent / "docs" / "contact-sheet.jpg"
 
 
 def main() -> None:
-    """Two photographs of each class, by the commands that a user would give."""
+    """Pack two photographs of each class and draw the sheet, with the commands that a user runs."""
     penstock = Path(sys.executable).with_name("penstock")
     with tempfile.TemporaryDirectory() as folder:
         write_photographs(Path(folder, "demo"), train=2, held_out=0)

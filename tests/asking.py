@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["ASK", "epochs"]
+__all__ = ["ASK", "ASK_TOGETHER", "epochs"]
 
 
 def _length(loader: Any) -> Any:
@@ -28,6 +28,13 @@ ASK: Final[dict[str, Callable[[Any], Any]]] = {
     "attributes": lambda loader: [getattr(loader, name, None) for name in dir(loader) if name != "__abstractmethods__"],
     "isinstance": lambda loader: [hasattr(loader, name) for name in ("state_dict", "__len__", "set_epoch", "x")],
 }
+
+ASK_TOGETHER: Final[dict[str, Callable[[Any], Any]]] = {
+    "state_dict": ASK["state_dict"],
+    "pickle": ASK["pickle"],
+    "everything": lambda loader: [ask(loader) for ask in ASK.values()],
+}
+"""The same in fewer tests, where each test starts processes."""
 
 
 def epochs(loader: Any, draw: Callable[[], float], ask: Callable[[Any], Any] | None = None) -> list[Any]:

@@ -7,67 +7,104 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Final
 
 import hypothesis
 import pytest
 
-# Same examples on every run: a failure seen once is seen again. `make test-slow` explores (profile "explore").
+from tests.hostile.gallery import write_gallery
+from tests.photographs import write_photographs
+
+# Same examples on every run: a failure seen once is seen again. `make test-slow` explores new ones, in CI always the
+# same; with these two profiles every hypothesis test counts as slow.
+PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "house")
 hypothesis.settings.register_profile("house", derandomize=True, deadline=None, database=None, print_blob=True)
+hypothesis.settings.register_profile("many", hypothesis.settings.get_profile("house"), max_examples=1000)
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
+hypothesis.settings.load_profile(PROFILE)
 
 # Tests start hundreds of programs, each of which would compile NumPy, torch and us anew if nobody kept the bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+_file: Path | None = None
+"""The file whose tests run."""
+
 ROOT = Path(__file__).resolve().parent.parent
+
+
+CORPUS: Final = pytest.mark.slow
+"""On tests over collections from outside the repository; only `make test-slow` needs those."""
 
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The shared test pictures: ``$PENSTOCK_DATA``, else ``../shared/data`` beside the repository; else skips."""
+    """The folder of collections outside the repository: ``$PENSTOCK_DATA``, else ``../shared/data``; else skips."""
     given = os.environ.get("PENSTOCK_DATA")
     folder = Path(given) if given else ROOT.parent / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip(f"no test pictures: set PENSTOCK_DATA, or put them at {ROOT.parent.name}/shared/data")
+        pytest.skip(f"no collections of pictures: set PENSTOCK_DATA, or put them at {ROOT.parent.name}/shared/data")
     return folder
 
 
-@pytest.fixture(scope="session")
-def imagenet_dir(data_dir: Path) -> Path:
-    """400 photographs of ImageNet as JPEG files."""
-    return _inside(data_dir, "imagenet")
+@pytest.fixture(
+    scope="session", params=["own", pytest.param("imagenet", marks=CORPUS), pytest.param("bccd", marks=CORPUS)]
+)
+def photographs_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """JPEG files of photographs in folders, ``*/*.jpg``: our own in an ordinary run, collections in a slow one."""
+    if request.param == "own":
+        return write_photographs(tmp_path_factory.mktemp("photographs"))
+    return _collection(request, request.param)
 
 
-@pytest.fixture(scope="session")
-def hostile_dir(data_dir: Path) -> Path:
-    """Damaged and malicious JPEG files."""
-    return _inside(data_dir, "hostile-jpeg")
+@pytest.fixture(scope="session", params=["own", pytest.param("hostile-jpeg", marks=CORPUS)])
+def hostile_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Malformed JPEG files, ``*.jpg``: our own in an ordinary run, those that a fuzzer found in a slow one."""
+    if request.param == "own":
+        return write_gallery(tmp_path_factory.mktemp("hostile"))
+    return _collection(request, request.param)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark hypothesis tests as slow where each has many examples."""
+    if PROFILE == "house":
+        return
+    for item in items:
+        if isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:
-    """Keep the collector off what was imported and collected, and make Ctrl-C the program's own.
-
-    Many tests collect garbage, and workers are forked: going through torch's objects and thousands of tests each time
-    would take most of the run. A shell that starts the run in the background has it ignore SIGINT, and so would the
-    programs that tests interrupt.
-    """
-    gc.collect()
-    gc.freeze()
+    """Let Ctrl-C interrupt: a shell that starts the run in the background has it, and what it starts, ignore SIGINT."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Before the first test of a file, exempt all objects that exist from garbage collection.
+
+    Many tests collect garbage, and workers are forked: to visit what was imported, thousands of tests and their reports
+    each time would take most of the run.
+    """
+    global _file  # noqa: PLW0603  # hooks have no other memory
+    if item.path != _file:
+        _file = item.path
+        gc.collect()
+        gc.freeze()
+
+
 def pytest_unconfigure() -> None:
-    """Let all of it die, torch's handles on its workers' memory before torch: at exit each would print an error."""
+    """Free torch's handles on its workers' memory before torch itself: at exit each would print an error."""
     gc.unfreeze()
     reductions = sys.modules.get("torch.multiprocessing.reductions")
     if reductions is not None:
         reductions.shared_cache.clear()
 
 
-def _inside(data_dir: Path, name: str) -> Path:
-    folder = data_dir / name
-    if not folder.is_dir():
-        pytest.skip(f"the test pictures lack {name}/")
-    return folder
+def _collection(request: pytest.FixtureRequest, name: str) -> Path:
+    data_dir: Path = request.getfixturevalue("data_dir")
+    if not (data_dir / name).is_dir():
+        pytest.skip(f"the collections lack {name}/")
+    return data_dir / name

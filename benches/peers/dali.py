@@ -1,4 +1,4 @@
-"""NVIDIA DALI on the CPU: fused decode and crop, its fastest way here."""
+"""NVIDIA DALI on the CPU, with fused decode and crop, its fastest method here."""
 
 import numpy as np
 from nvidia.dali import fn, pipeline_def, types

@@ -1,5 +1,5 @@
-"""penstock from a pack: without an index, with one, decoding at a fraction of the size where crops are large ("scaled",
-at the default quality), from the folder, and the bare native fill below all of it."""
+"""penstock from a pack without and with an index, with scaled decoding of large crops ("scaled", at the default
+quality), from the folder, and the native fill alone."""
 
 import tempfile
 import threading

@@ -1,7 +1,7 @@
-"""How a peer's program talks to ``rivals.py``: one epoch for each line it is sent, and the number of images back.
+"""The protocol between ``rivals.py`` and a peer: one line starts an epoch, the answer is its number of images.
 
-A peer runs in an environment of its own, which need not have penstock or anything else of ours; so this module and
-the peers import nothing but the standard library and what the peer itself needs.
+A peer runs in its own environment, without penstock. Therefore this module imports only the standard library, and a
+peer only its own packages.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def serve(make: Callable[[str, str, list[str]], Callable[[], Iterable[Any]]]) -> None:
-    """``peer.py TASK CANDIDATE FOLDER REPEATS``: get ready, then run an epoch for every line of standard input.
+    """``peer.py TASK CANDIDATE FOLDER REPEATS``: prepare, then run an epoch for every line of standard input.
 
-    ``make(task, candidate, files)`` gives a function that begins an epoch over ``files``; its batches are arrays or
-    tensors, first in a tuple, a list or a dict.
+    ``make(task, candidate, files)`` returns a function that starts an epoch over ``files``. A batch is an array or a
+    tensor, or the first item of a tuple, a list or a dict.
     """
     task, candidate, folder, repeats = sys.argv[1:5]
     files = sorted(str(path) for path in Path(folder).rglob("*") if path.suffix.lower() in {".jpg", ".jpeg"})
     reply = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print goes with the errors
+    os.dup2(2, 1)  # output of libraries goes to standard error
     epoch = make(task, candidate, files * int(repeats))
     reply.write("ready\n")
     reply.flush()

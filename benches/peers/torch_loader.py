@@ -26,7 +26,7 @@ DECODERS = {"pillow": pillow, "torchcodec": codec, "simplejpeg": simple}
 
 
 class Images(torch.utils.data.Dataset):
-    """Decoded and transformed in Python."""
+    """Decodes and transforms in Python."""
 
     def __init__(self, files, decode, transform):
         self.files, self.decode, self.transform = files, decode, transform

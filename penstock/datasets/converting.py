@@ -1,21 +1,22 @@
-"""What a dataset of a store does with the transform that it is given.
+"""Converts the transform of a dataset of a store to a pipeline, or to a transform of images.
 
 ===============================  ====================================================================
 a Pipeline, an op, a list of ops  a pipeline: kinds by the schema, rows filled where images have one shape
 a transform of torchvision's      called with each image, decoded; compiled as far as it is recognised
-any other callable                called with the whole sample, as shaped, images still encoded
+any other callable                called with the whole sample, images still encoded
 ===============================  ====================================================================
 
-A library whose transforms are called with the image alone has one line in :data:`IMAGE_TRANSFORMS`; its converter is
+A library whose transforms are called with the image alone has one line in :data:`IMAGE_TRANSFORMS`. Its converter is
 imported when such a transform is given.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.errors import ArgumentError
 from penstock.registry import Registry
+from penstock.sample import Sample
 
 if TYPE_CHECKING:
     from penstock.sample import ArraySpec
@@ -29,29 +30,31 @@ IMAGE_TRANSFORMS.register("torchvision", "penstock.torch.vision.images:Torchvisi
 
 
 class ImageTransform(Protocol):
-    """A transform of another library, as a store's images go through it.
+    """A transform of another library, called with the images of a store.
 
-    ``program`` fills rows, if ``spec`` is not None; ``what`` says what of it is native. Calling it with an encoded
-    image gives what the library would.
+    ``program`` fills rows, if ``spec`` is not None; ``what`` says which part of it is native. Called with an encoded
+    image, it returns what the library returns for the decoded image.
     """
 
     program: Program | None
     spec: ArraySpec | None
     what: str
 
-    def __call__(self, encoded: bytes) -> Any:
-        """One image, under the current sample's key."""
+    def __call__(self, encoded: bytes) -> Sample:
+        """Transform one image, with the random numbers of the current sample."""
         ...
 
 
-def as_pipeline(transform: Any) -> Pipeline | None:
-    """The pipeline that ``transform`` is, or stands for; None for any other callable, and for None."""
+def as_pipeline(transform: object) -> Pipeline | None:
+    """The pipeline that ``transform`` is, or that its ops make; None for another callable, and for None."""
     if transform is None:
         return None
-    from penstock.transforms import Op, Pipeline  # with it comes the native core; plain stores need none
+    from penstock.transforms import Op, Pipeline  # imports the native core, which stores without transforms do not need
 
     if isinstance(transform, type) and issubclass(transform, Op):
-        raise ArgumentError(f"{transform.__name__} is a class; write T.{transform.__name__}()")
+        raise ArgumentError(
+            f"transform must be an op, got the class {transform.__name__}; write T.{transform.__name__}()"
+        )
     if isinstance(transform, Pipeline):
         return transform
     if isinstance(transform, Op):
@@ -63,8 +66,8 @@ def as_pipeline(transform: Any) -> Pipeline | None:
     return None
 
 
-def as_image_transform(transform: Any) -> ImageTransform | None:
-    """``transform`` as its library's converter has it; None if it belongs to no library that is known here."""
+def as_image_transform(transform: object) -> ImageTransform | None:
+    """``transform``, converted by the converter of its library; None if its library has no converter."""
     library = _library(transform)
     if library not in IMAGE_TRANSFORMS:
         return None
@@ -72,8 +75,8 @@ def as_image_transform(transform: Any) -> ImageTransform | None:
     return converted
 
 
-def _library(transform: Any) -> str:
-    """The package of its class; of what it holds first, for torch's own ``nn.Sequential``."""
+def _library(transform: object) -> str:
+    """The package of its class; for torch's own ``nn.Sequential``, that of its first child."""
     library = type(transform).__module__.partition(".")[0]
     if library == "torch" and (inner := next(iter(getattr(transform, "children", tuple)()), None)) is not None:
         return _library(inner)

@@ -1,52 +1,49 @@
-"""Small arrays of records as samples have them: of the shape and dtype that the store's schema says, or an error.
+"""Small arrays of records: of the shape and dtype that the schema of the store says, or an error.
 
-A row of a batch would broadcast an array of another shape, and cast one of another dtype, without a word; a batch of
-samples would have another shape than the schema says. Called for both, so that filling equals collating.
+Without the check, assigning to a row of a batch would silently broadcast another shape and cast another dtype, and a
+collated batch would differ from the schema. Both paths call this, such that filling equals collating.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import CorruptRecordError
-from penstock.sample import ArraySpec, Field, Record
+from penstock.sample import Array, ArraySpec, Field, Record
 
-__all__ = ["array_spec", "record_array"]
+__all__ = ["get_array", "get_array_spec"]
 
 
-def array_spec(field: Field) -> ArraySpec | None:
-    """Shape and dtype of a field's arrays; None where they vary, or it holds none."""
+def get_array_spec(field: Field) -> ArraySpec | None:
+    """Shape and dtype of the arrays of a field; None if they vary, or it holds no arrays."""
     kind = field.array
     return None if kind is None or kind.shape is None else ArraySpec(kind.shape, kind.dtype)
 
 
-def record_array(record: Record, field: str, spec: ArraySpec, store: str) -> NDArray[Any]:
+def get_array(record: Record, field: str, spec: ArraySpec, store: str) -> Array:
     """The array of a record.
 
     Parameters
     ----------
     record : Record
-        As the store gives it.
+        The record, from a store.
     field : str
-        Which of its fields.
+        The field.
     spec : ArraySpec
-        As :func:`array_spec` has it for that field.
+        As :func:`get_array_spec` returns it for that field.
     store : str
         URL of the store, for the error.
 
     Raises
     ------
     CorruptRecordError
-        If it has another shape or dtype; names store, key and index.
+        If the array has another shape or dtype; names store, key and index.
     """
     array = np.asarray(record.fields[field])
     if array.shape != spec.shape or array.dtype != spec.dtype:
         raise CorruptRecordError(
-            f"field {field!r} is {array.dtype} of shape {array.shape}; the store's schema says {spec.dtype} of shape "
-            f"{spec.shape}",
+            f"field {field!r} must be {spec.dtype} of shape {spec.shape}, as the schema of the store says, got "
+            f"{array.dtype} of shape {array.shape}",
             store=store,
             key=record.key,
             index=record.index,

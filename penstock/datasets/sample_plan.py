@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from penstock.datasets.converting import ImageTransform, as_image_transform, as_pipeline
 from penstock.datasets.ragged_fields import choose_forms, ragged_array, ragged_spec
-from penstock.datasets.record_arrays import record_array
+from penstock.datasets.record_arrays import get_array
 from penstock.datasets.selection import Selection
 from penstock.errors import ArgumentError, SampleError
 from penstock.ragged import RaggedRows, RaggedSpec
 from penstock.rng import globals_put_back
 from penstock.sample import KINDS, Array, ArraySpec, Index, Record, Sample, Tree
-from penstock.stores.base import Store
+from penstock.stores.base import LazyColumn, Store
 
 if TYPE_CHECKING:
     from penstock.transforms.followers import Step
@@ -63,7 +63,7 @@ class SamplePlan:
     image, image_field : object and str
         The image's name in the sample, and in the store.
     columns : dict
-        By name, numbers of all records.
+        By name, numbers of all records, read when first used.
     arrays : dict
         By name, fields of small arrays, which are copied from records, or moved with the image.
     forms : dict
@@ -100,7 +100,7 @@ class SamplePlan:
         self.program: Program | None = None
         self.image: Index = None
         self.image_field = ""
-        self.columns: dict[Index, Array] = {}
+        self.columns: dict[Index, LazyColumn] = {}
         self.arrays: dict[Index, str] = {}
         self.moved: dict[Index, str] = {}
         self.numbers: list[Index] = []
@@ -113,14 +113,14 @@ class SamplePlan:
         transforms_images = self._pipeline is not None or self._images is not None
         for name in self.forms:
             ragged_array(record, selection.names[name], selection.stored[name], self._url)
-        values = selection.values(record, views=transforms_images)
+        values = selection.get_values(record, views=transforms_images)
         if self.target is not None:
             values[self.target] = self.target_transform(values[self.target])  # type: ignore[misc]  # there, with a target
         if self._images is not None:
             for name, kind in selection.kind_of.items():
                 if kind == "image":
                     values[name] = self._images(bytes(values[name]))
-        sample = selection.shaped(values)
+        sample = selection.to_tree(values)
         if self._pipeline is not None:
             return self._pipeline(sample, kinds=self._kinds)
         return sample if self._images is not None or self.transform is None else self.transform(sample)
@@ -131,7 +131,7 @@ class SamplePlan:
         if name in self.forms:
             array = ragged_array(record, field, selection.stored[name], self._url)
         else:
-            array = record_array(record, field, selection.arrays[name], self._url)
+            array = get_array(record, field, selection.arrays[name], self._url)
         if name not in self.moved:
             return array
         from penstock.transforms.followers import move  # there, with the pipeline
@@ -142,7 +142,7 @@ class SamplePlan:
         """The form of each ragged field in the sample's structure, None for other fields; None if there are none."""
         if not self.forms:
             return None
-        return self.selection.shaped({name: self.forms.get(name) for name in self.selection.names})
+        return self.selection.to_tree({name: self.forms.get(name) for name in self.selection.names})
 
     def filled_target(self, label: Sample) -> Sample:
         """A label for a row: transformed, and of the type that the first one had."""
@@ -171,9 +171,9 @@ class SamplePlan:
         """What each value is to the transform; refuse a field that would stay in place while the image moves."""
         selection, pipeline = self.selection, self._pipeline
         if given is not None:
-            selection.give_kinds(given)
+            selection.set_field_kinds(given)
         elif pipeline is not None and pipeline.kinds is not None:
-            selection.take_kinds(pipeline.kinds)
+            selection.set_tree_kinds(pipeline.kinds)
             return
         if "image" not in selection.kind_of.values():
             return
@@ -249,7 +249,7 @@ class SamplePlan:
         if transforms_images and self.program is None:
             self.reason = "no field is an image, which its transform works on"  # it says so itself, sample by sample
             return
-        self.spec = selection.shaped(leaves)
+        self.spec = selection.to_tree(leaves)
 
     def _plan_value(self, store: Store, name: Index, field: str) -> ArraySpec | RaggedSpec | None:
         kind = self.selection.stored[name]
@@ -257,7 +257,7 @@ class SamplePlan:
             self.numbers.append(name)
             return ArraySpec((), _NUMBERS["int"])
         if kind in _NUMBERS:
-            self.columns[name] = store.column(field)
+            self.columns[name] = LazyColumn(store, field)
             return ArraySpec((), _NUMBERS[kind]) if name != self.target else self._plan_target(name)
         if name in self.selection.arrays or name in self.forms:
             return self._plan_array(name, field)

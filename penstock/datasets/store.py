@@ -1,4 +1,4 @@
-"""A store's records as samples, transformed; the dataset that most loaders run on.
+"""The dataset of the records of a store, as transformed samples; most loaders use it.
 
 ::
 
@@ -6,7 +6,7 @@
            └──────images──> program.fill ──> rows of the batch                                   the fast path:
     store.column("label")[indices] ────────> rows of the batch                                   no sample is built
 
-Knows no worker; errors name store, key and index.
+Errors name store, key and index.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from penstock import stores
 from penstock.datasets.base import Dataset, located
-from penstock.datasets.indexing import MEMORY_NBYTES, DecodeIndices
 from penstock.datasets.sample_plan import SamplePlan, fill_arrays
+from penstock.datasets.seek_tables import MEMORY_NBYTES, SeekTables
 from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
 from penstock.sample import Array, Record, Sample, SampleKeys, Tree
-from penstock.stores.base import Store, checked_index
+from penstock.stores.base import Indices, Store, check_index
 from penstock.trace import stage
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ class StoreDataset(Dataset[Sample]):
         Called with the label; batches stay filled where it gives ints or floats. It is called once when the dataset is
         made, to see that.
     index : {"auto", "rows", "tiles"} or path, optional
-        Decode indices, which let a crop begin inside a JPEG; they change no pixel, and are used where batches are
-        filled. "auto": those beside the store (``penstock index``), if it has them; what is missing is learned while
-        images are decoded, in memory. "rows", "tiles": the same of this kind (tiles take eight times the memory, and
-        spare what lies beside a crop, too). A path: a cache file that is made, and added to by each run. None: none.
+        Decode indices: with them, decoding of a crop begins inside the JPEG. They change no pixel, and are used where
+        batches are filled. "auto": those beside the store (``penstock index``), if they exist; missing ones are made
+        while images are decoded, and kept in memory. "rows", "tiles": the same, of this kind (tiles take eight times
+        the memory, and also skip the pixels left of a crop). A path: a cache file, which each run extends. None: none.
     index_memory : int
-        Most bytes that indices learned in memory take, in each process.
+        Limit of the memory for decode indices, in bytes, in each process.
     kinds : mapping of str to str, optional
         What fields of the store are to a pipeline, where that is not what the schema says: ``{"bbox": "boxes"}`` moves
         an array with the image, ``{"bbox": None}`` leaves it as it is. Default: the pipeline's own, else the schema's.
@@ -103,7 +103,7 @@ class StoreDataset(Dataset[Sample]):
         self.index, self.index_memory = index, index_memory
         self._kinds, self._ragged = kinds, ragged
         self._plan = self._new_plan()
-        self._indices = self._open_indices()
+        self._seek_tables = self._open_seek_tables()
 
     def __len__(self) -> int:
         return len(self.store)
@@ -112,7 +112,7 @@ class StoreDataset(Dataset[Sample]):
         """A sample; a slice gives a list of samples."""
         if isinstance(index, slice):
             return [self._sample(record) for record in self._read(range(*index.indices(len(self))))]
-        return self._sample(self._read([checked_index(index, "a StoreDataset")])[0])
+        return self._sample(self._read([check_index(index, "a StoreDataset")])[0])
 
     def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Sample]:
         """Samples ``indices``, read at once; each is transformed under its own key when it is asked for."""
@@ -120,6 +120,10 @@ class StoreDataset(Dataset[Sample]):
             with sample_scope(keys.seed, keys.epoch, drawn):
                 sample = self._sample(record)
             yield sample
+
+    def prefetch(self, indices: Indices) -> None:
+        """Begin to read the records of samples that are asked for soon; see :meth:`penstock.Store.prefetch`."""
+        self.store.prefetch(indices)
 
     def why_not_filled(self) -> str:
         """Why samples are built one by one, in words; empty where rows of batches are filled."""
@@ -150,7 +154,7 @@ class StoreDataset(Dataset[Sample]):
             rows = np.arange(len(indices), dtype=np.int64)
         if (indices < 0).any():
             indices = np.where(indices < 0, indices + len(self), indices)
-        parts = plan.selection.parts(out)
+        parts = plan.selection.from_tree(out)
         if plan.program is not None or plan.arrays:
             self._fill_from_records(plan, indices, parts, keys, rows)
         for name, column in plan.columns.items():
@@ -177,13 +181,13 @@ class StoreDataset(Dataset[Sample]):
             else:
                 images = self.store.blobs(plan.image_field, indices)
         if plan.program is not None:
-            indexed = None if self._indices is None else self._indices.of(indices)
+            indexed = None if self._seek_tables is None else self._seek_tables.get(indices)
             plan.program.fill(
                 images, parts[plan.image], keys, rows, failures=failures, indexed=indexed, steps=steps or None
             )
             if indexed is not None and indexed.found:
-                assert self._indices is not None, "they gave it"
-                self._indices.keep(indices, indexed)
+                assert self._seek_tables is not None, "they gave it"
+                self._seek_tables.keep(indices, indexed)
         for name in plan.arrays:
             fill_arrays(plan, name, parts[name], records, rows, steps, failures)
         if failures:
@@ -220,19 +224,19 @@ class StoreDataset(Dataset[Sample]):
         plan = self._plan
         if plan.transform is not self.transform or plan.target_transform is not self.target_transform:
             plan = self._new_plan()
-            learned, self._indices = self._indices, None
+            tables, self._seek_tables = self._seek_tables, None
             self._plan = plan
-            self._indices = learned or self._open_indices()
+            self._seek_tables = tables or self._open_seek_tables()
         return plan
 
     def _placed(self, error: BaseException, record: Record) -> BaseException:
         return located(error, store=self.store.url, key=record.key, index=record.index)
 
-    def _open_indices(self) -> DecodeIndices | None:
+    def _open_seek_tables(self) -> SeekTables | None:
         plan = self._plan
         if self.index is None or plan.spec is None or plan.program is None or not plan.program.fused:
             return None
-        return DecodeIndices(self.store, plan.image_field, self.index, self.index_memory)
+        return SeekTables(self.store, plan.image_field, self.index, self.index_memory)
 
     def __repr__(self) -> str:
         settings = {"fields": self.fields, "transform": self.transform, "target_transform": self.target_transform}

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.datasets.origin import is_users, plain_function
+from penstock.datasets.user_code import is_user_code, unwrap_function
 from penstock.sample import Index, Sample
 from penstock.stores.base import Store
 
@@ -187,15 +187,15 @@ def _named_in_code(value: Sample) -> Iterator[tuple[str, Sample]]:
     """Global variables that a function of the user's names; the methods of an object whose class is the user's."""
     kind = type(value)
     if issubclass(kind, types.FunctionType):
-        if is_users(value):
+        if is_user_code(value):
             for name in _names(value.__code__):
                 if name in value.__globals__:
                     yield f".__globals__[{name!r}]", value.__globals__[name]
         return
     for cls in kind.__mro__:
-        if cls is not object and is_users(cls):
+        if cls is not object and is_user_code(cls):
             for name, method in vars(cls).items():
-                if isinstance(function := plain_function(method), types.FunctionType):
+                if isinstance(function := unwrap_function(method), types.FunctionType):
                     yield f".{name}", function
 
 

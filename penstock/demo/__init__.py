@@ -1,7 +1,7 @@
-"""``penstock demo``: a run on real photographs from packing to exact resume, next to torch's own loader.
+"""``penstock demo``: a run on real photographs from packing to exact resume, compared with torch's loader.
 
-The CLI calls :func:`run`; nothing else of penstock imports this folder. It needs the packages of the ``demo`` extra
-(torch, torchvision, scikit-image) and writes below the one folder it is given.
+The command line calls :func:`run`. No other part of penstock imports this package. It needs the packages of the
+``demo`` extra (torch, torchvision, scikit-image), and writes only to the output folder.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ __all__ = ["run"]
 
 
 def run(images: Path | None = None, output: Path = Path("demo-output"), *, quick: bool = False) -> None:
-    """Pack, verify, show, measure, train, stop and resume; prints what it does.
+    """Run the demo: pack, verify, show, measure, train, stop and resume. Each step prints its result.
 
     Parameters
     ----------
     images : Path, optional
-        A folder of photographs, one sub-folder a class. None: crops of the photographs inside scikit-image.
+        A folder of photographs with one sub-folder per class. By default, crops of the photographs in scikit-image.
     output : Path
-        Where packs, pictures and the saved state go; created if absent, and used again by the next run.
+        The folder for packs, pictures and the saved state. It is created if needed; the next run uses it again.
     quick : bool
-        Fewer images, rounds and epochs: seconds instead of minutes, and figures that mean less.
+        Use fewer images, rounds and epochs. The run takes seconds instead of minutes; its speeds are inaccurate.
 
     Raises
     ------
     OptionalPackageError
-        If a package of the extra is absent.
+        If a package of the extra is not installed.
     ArgumentError
         If the folder has too few images.
     """

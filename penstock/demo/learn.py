@@ -1,8 +1,4 @@
-"""A small convolutional network that learns classes, and proof that a loader resumes to the byte.
-
-The network is there to show that batches are worth training on; it is no model of anyone's. This module draws
-nothing on the screen.
-"""
+"""A small convolutional network, and digests of batches to compare a resumed loader with."""
 
 from __future__ import annotations
 
@@ -10,25 +6,26 @@ import hashlib
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-__all__ = ["Learner", "accuracy", "digest", "digests"]
+from penstock.sample import Batch
+
+__all__ = ["Learner", "count_correct", "digest", "digest_all"]
 
 
 @dataclass
 class Learner:
-    """A network, its optimizer, and where it stands.
+    """A network with its optimizer and learning rate schedule.
 
     Parameters
     ----------
     classes : int
         Number of classes.
     steps : int
-        Training steps in all; the learning rate follows one cycle over them.
+        Total number of training steps, over which the learning rate follows one cycle.
     """
 
     classes: int
@@ -52,18 +49,18 @@ class Learner:
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, max_lr=4e-3, total_steps=self.steps)
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> float:
-        """One step of training; returns the loss."""
+        """Train on one batch and return the loss."""
         self.network.train()
         loss = F.cross_entropy(self.network(images), labels)
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        loss.backward()  # type: ignore[no-untyped-call]  # torch does not type it
         self.optimizer.step()
         self.schedule.step()
         return float(loss.detach())
 
 
-def accuracy(network: nn.Module, loader: Iterable[Any]) -> tuple[int, int]:
-    """(right, all) over a loader."""
+def count_correct(network: nn.Module, loader: Iterable[Batch]) -> tuple[int, int]:
+    """Count the correct predictions and the images of a loader: (correct, total)."""
     right = seen = 0
     network.eval()
     with torch.inference_mode():
@@ -73,12 +70,12 @@ def accuracy(network: nn.Module, loader: Iterable[Any]) -> tuple[int, int]:
     return right, seen
 
 
-def digest(batch: Any) -> str:
-    """A digest of every byte of a batch."""
+def digest(batch: Batch) -> str:
+    """A digest of all bytes of a batch."""
     images, labels = batch
     return hashlib.blake2b(images.numpy().tobytes() + labels.numpy().tobytes(), digest_size=16).hexdigest()
 
 
-def digests(loader: Iterable[Any]) -> list[str]:
-    """The digest of each batch that a loader, or an iterator of one, still has to give."""
+def digest_all(loader: Iterable[Batch]) -> list[str]:
+    """Digest all remaining batches of a loader or its iterator."""
     return [digest(batch) for batch in loader]

@@ -1,9 +1,8 @@
-"""A few thousand JPEG files in classes, cut from the photographs inside scikit-image.
+"""Create JPEG files in classes from the photographs in scikit-image.
 
-Each photograph is a class. It is divided once: held-out crops come from its left part, training crops from its right
-part, so that no pixel is in both and accuracy means something. Crops differ in place, scale, shape, JPEG quality and
-chroma subsampling, as files in a real folder do; gray photographs stay gray. The same files on every machine.
-Needs no network, and writes below the one folder it is given.
+Each photograph is a class. Crops for training come from its right part, held-out crops from its left part, so no pixel
+is in both. Crops differ in position, scale, shape, JPEG quality and chroma subsampling, as files in a real folder do.
+Gray photographs stay gray. The files are the same on every machine. No network is used.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ CLASSES: Final = {
     "rocket": "rocket.jpg",
     "tissue": "ihc.png",
 }
-"""Class name to the photograph's file in ``skimage/data``; ``skimage.data`` documents each one's author and licence."""
+"""Class name to file in ``skimage/data``; ``skimage.data`` documents the author and the licence of each photograph."""
 
-_SPLIT: Final = 0.3  # share of a photograph's width that held-out crops come from
+_HELD_OUT: Final = 0.3  # the part of a photograph's width for held-out crops
 
 
 @dataclass(frozen=True, slots=True)
-class _Crop:
-    """One file to be: a box of a photograph, the size it is saved at, and how."""
+class _CropFile:
+    """A file to write: the box of the photograph, the size in pixels, and how it is encoded."""
 
     path: Path
     box: tuple[int, int, int, int]
@@ -54,16 +53,16 @@ class _Crop:
 
 
 def write_photographs(folder: Path, *, train: int, held_out: int) -> None:
-    """Write ``folder/train/<class>/*.jpg`` and ``folder/held-out/<class>/*.jpg``; does nothing where they are.
+    """Write ``folder/train/<class>/*.jpg`` and ``folder/held-out/<class>/*.jpg``, unless they exist.
 
     Parameters
     ----------
     folder : Path
-        Created whole or not at all: a run that is interrupted leaves no half of it behind.
+        It is created complete or not at all, also if the run is interrupted.
     train, held_out : int
-        Files per class.
+        Number of files per class.
     """
-    made_of = f"{train} + {held_out}, {_SPLIT}"
+    made_of = f"{train} + {held_out}, {_HELD_OUT}"
     marker = folder / "made-of.txt"
     if marker.is_file() and marker.read_text() == made_of:
         return
@@ -72,18 +71,18 @@ def write_photographs(folder: Path, *, train: int, held_out: int) -> None:
         shutil.rmtree(stale, ignore_errors=True)
     with ThreadPoolExecutor(4) as pool:
         for name, file in CLASSES.items():
-            photograph = _photograph(file)
+            photograph = _open_photograph(file)
             for part in ("train", "held-out"):
                 (partial / part / name).mkdir(parents=True)
-            crops = [*_crops(partial / "train" / name, photograph.size, train, (_SPLIT, 1))]
-            crops += _crops(partial / "held-out" / name, photograph.size, held_out, (0, _SPLIT))
+            crops = [*_draw_crops(partial / "train" / name, photograph.size, train, (_HELD_OUT, 1))]
+            crops += _draw_crops(partial / "held-out" / name, photograph.size, held_out, (0, _HELD_OUT))
             for _ in pool.map(lambda crop, source=photograph: _save(source, crop), crops):
-                pass  # pool.map raises here what a thread raised there
+                pass  # the iteration raises the threads' errors
     (partial / marker.name).write_text(made_of)
     partial.rename(folder)
 
 
-def _photograph(file: str) -> Image.Image:
+def _open_photograph(file: str) -> Image.Image:
     from PIL import Image
 
     package = require("skimage", extra="demo", purpose="for its photographs")
@@ -91,19 +90,19 @@ def _photograph(file: str) -> Image.Image:
         return image.convert("L" if image.mode in {"L", "I;16"} else "RGB")
 
 
-def _crops(folder: Path, size: tuple[int, int], count: int, span: tuple[float, float]) -> Iterator[_Crop]:
-    """``count`` crops out of the columns ``span`` (shares of the width) of a photograph."""
+def _draw_crops(folder: Path, size: tuple[int, int], count: int, span: tuple[float, float]) -> Iterator[_CropFile]:
+    """Draw ``count`` crops from the columns ``span`` (fractions of the width) of a photograph."""
     draw = np.random.default_rng([*size, round(span[0] * 100)])
     left, right, height = round(size[0] * span[0]), round(size[0] * span[1]), size[1]
     for number in range(count):
-        # A box of 15 to 80 percent of the part's shorter side squared, between 3:4 and 4:3, ...
+        # The area is 15 to 80 percent of the square of the part's shorter side; the shape is between 3:4 and 4:3.
         side = min(right - left, height) * np.sqrt(draw.uniform(0.15, 0.8))
         stretch = np.sqrt(draw.uniform(3 / 4, 4 / 3))
         w, h = min(int(side * stretch), right - left), min(int(side / stretch), height)
         x, y = int(draw.integers(left, right - w + 1)), int(draw.integers(height - h + 1))
-        # ... saved with a longer side of 280 to 500 pixels: the sizes in which photographs are published.
+        # The longer side is saved with 280 to 500 pixels.
         scale = draw.integers(280, 501) / max(w, h)
-        yield _Crop(
+        yield _CropFile(
             path=folder / f"{number}.jpg",
             box=(x, y, x + w, y + h),
             size=(max(1, round(w * scale)), max(1, round(h * scale))),
@@ -112,9 +111,9 @@ def _crops(folder: Path, size: tuple[int, int], count: int, span: tuple[float, f
         )
 
 
-def _save(photograph: Image.Image, crop: _Crop) -> None:
+def _save(photograph: Image.Image, crop: _CropFile) -> None:
     from PIL import Image
 
-    # Cropped first: with `box=` the filter would reach a few pixels past the box, perhaps into the other part.
+    # Crop first: with `box=`, the filter reads a few pixels beyond the box, which may be in the other part.
     image = photograph.crop(crop.box).resize(crop.size, Image.Resampling.BICUBIC)
     image.save(crop.path, quality=crop.quality, subsampling=crop.subsampling)

@@ -1,8 +1,7 @@
-"""The same augmentation twice: torch's DataLoader with Pillow and torchvision, and penstock's; measured in turns.
+"""The same augmentation with two loaders, measured in turns: torch's with Pillow and torchvision, and penstock's.
 
-Both sides read the same files' bytes, use two workers kept alive between rounds, batches of the same size, and
-give float32 CHW tensors. Before any clock runs, :func:`largest_difference` compares what they make of
-the same pictures.
+Both read the same bytes, use two persistent workers and the same batch size, and return float32 CHW tensors. Before
+speed is measured, :func:`measure_largest_difference` compares their images.
 """
 
 from __future__ import annotations
@@ -13,34 +12,36 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Final
 
 import torch
 from PIL import Image
 
 from penstock import transforms as T
 from penstock.registry import require
+from penstock.sample import Batch
 
 __all__ = [
     "WORKERS",
     "FileDataset",
     "Rate",
-    "enough_images",
-    "in_order",
-    "in_turns",
-    "largest_difference",
-    "pipeline",
-    "torch_loader",
-    "torchvision",
+    "create_pipeline",
+    "create_torch_loader",
+    "create_torchvision_transform",
+    "create_unshuffled_loader",
+    "estimate_round_images",
+    "measure_in_turns",
+    "measure_largest_difference",
 ]
 
 WORKERS = 2
 SIZE = 224
 
 
-def pipeline(*, augment: bool) -> T.Pipeline:
-    """Penstock's side: the usual training augmentation, or the usual evaluation."""
-    geometry: list[Any] = (
+def create_pipeline(*, augment: bool) -> T.Pipeline:
+    """Penstock's pipeline for training (with augmentation) or evaluation."""
+    geometry: list[T.Op] = (
         [T.RandomResizedCrop(SIZE), T.HorizontalFlip()] if augment else [T.Resize(256), T.CenterCrop(SIZE)]
     )
     return T.Pipeline(
@@ -53,9 +54,9 @@ def pipeline(*, augment: bool) -> T.Pipeline:
     )
 
 
-def torchvision(*, augment: bool) -> Callable[[Image.Image], torch.Tensor]:
-    """The other side: the same, in torchvision's words."""
-    tv = _torchvision_transforms()
+def create_torchvision_transform(*, augment: bool) -> Callable[[Image.Image], torch.Tensor]:
+    """The same pipeline of torchvision's transforms."""
+    tv = _import_transforms()
     geometry = (
         [tv.RandomResizedCrop(SIZE), tv.RandomHorizontalFlip()] if augment else [tv.Resize(256), tv.CenterCrop(SIZE)]
     )
@@ -70,7 +71,7 @@ def torchvision(*, augment: bool) -> Callable[[Image.Image], torch.Tensor]:
 
 
 class FileDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
-    """What most PyTorch code has: paths, Pillow, a transform."""
+    """A usual PyTorch dataset: paths, Pillow, and a transform."""
 
     def __init__(self, files: Sequence[tuple[Path, int]], transform: Callable[[Image.Image], torch.Tensor]) -> None:
         self.files = list(files)
@@ -85,8 +86,8 @@ class FileDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             return self.transform(image.convert("RGB")), label
 
 
-def torch_loader(dataset: FileDataset, batch_size: int) -> Iterable[Any]:
-    """The DataLoader of torch as its documentation recommends it: workers are forked once, and stay."""
+def create_torch_loader(dataset: FileDataset, batch_size: int) -> Iterable[Batch]:
+    """torch's DataLoader with persistent workers, as its documentation recommends."""
     return torch.utils.data.DataLoader(
         dataset,
         batch_size=batch_size,
@@ -98,13 +99,13 @@ def torch_loader(dataset: FileDataset, batch_size: int) -> Iterable[Any]:
     )
 
 
-def in_order(dataset: FileDataset, batch_size: int) -> Iterable[Any]:
-    """The same without shuffling or workers, to compare pictures with."""
+def create_unshuffled_loader(dataset: FileDataset, batch_size: int) -> Iterable[Batch]:
+    """torch's DataLoader without shuffling and without workers, to compare images."""
     return torch.utils.data.DataLoader(dataset, batch_size=batch_size)
 
 
-def largest_difference(ours: Iterable[Any], theirs: Iterable[Any]) -> float:
-    """Largest difference between two loaders' pictures, in levels of 0..255."""
+def measure_largest_difference(ours: Iterable[Batch], theirs: Iterable[Batch]) -> float:
+    """The largest difference between the images of two loaders, in levels from 0 to 255."""
     largest = 0.0
     deviation = torch.tensor(T.IMAGENET_STD)[:, None, None] * 255
     for (mine, _), (other, _) in zip(ours, theirs, strict=True):
@@ -114,24 +115,24 @@ def largest_difference(ours: Iterable[Any], theirs: Iterable[Any]) -> float:
 
 @dataclass
 class Rate:
-    """Images per second of one candidate, a figure for each round."""
+    """Images per second of one loader, a number for each round."""
 
     name: str
     rounds: list[float] = field(default_factory=list)
 
     @property
     def median(self) -> float:
-        """Median over the rounds."""
+        """The median over the rounds."""
         return statistics.median(self.rounds)
 
     @property
     def spread(self) -> float:
-        """Half of what lies between the fastest and the slowest round, as a share of the median."""
+        """Half of the difference between the fastest and the slowest round, divided by the median."""
         return (max(self.rounds) - min(self.rounds)) / 2 / self.median
 
 
-def enough_images(dataset: FileDataset, seconds: float, *, least: int) -> int:
-    """How many images make a round of about ``seconds`` for torch's side, estimated on a few."""
+def estimate_round_images(dataset: FileDataset, seconds: float, *, least: int) -> int:
+    """Estimate how many images torch's loader loads in ``seconds``, from a few images."""
     few = range(min(16, len(dataset)))
     start = time.perf_counter()
     for index in few:
@@ -140,18 +141,18 @@ def enough_images(dataset: FileDataset, seconds: float, *, least: int) -> int:
     return min(len(dataset), max(least, round(rate * seconds)))
 
 
-def in_turns(
-    candidates: dict[str, Iterable[Any]], rounds: int, told: Callable[[str, int, float], None]
+def measure_in_turns(
+    candidates: dict[str, Iterable[Batch]], rounds: int, report: Callable[[str, int, float], None]
 ) -> dict[str, Rate]:
-    """Load a whole epoch from each candidate in turn, A B A B ..., after one uncounted epoch of each.
+    """Load an epoch from each loader in turn, A B A B ..., after one epoch of each that is not counted.
 
     Parameters
     ----------
     candidates : dict
         Name to loader.
     rounds : int
-        Counted epochs of each.
-    told : callable
+        Number of counted epochs of each.
+    report : callable
         Called with (name, round, images/s) after each counted epoch.
     """
     rates = {name: Rate(name) for name in candidates}
@@ -162,27 +163,28 @@ def in_turns(
             rate = images / (time.perf_counter() - start)
             if number:
                 rates[name].rounds.append(rate)
-                told(name, number, rate)
+                report(name, number, rate)
     return rates
 
 
-def _torchvision_transforms() -> Any:
-    """``torchvision.transforms``, also beside a torch that torchvision's compiled operators were not built for.
+def _import_transforms() -> ModuleType:
+    """Import ``torchvision.transforms``, even if torchvision's compiled operators were built for another torch.
 
-    The transforms used here are Python over Pillow and torch. Where the operators do not load, torchvision stops at
-    registering shapes for two of them; naming those two is enough.
+    The transforms of the demo use Pillow and torch only. If the operators do not load, the import fails where
+    torchvision registers shapes for two of them, so this defines these two.
     """
     try:
-        return require("torchvision.transforms", extra="demo", purpose="for the demo")
+        transforms: ModuleType = require("torchvision.transforms", extra="demo", purpose="for the demo")
     except RuntimeError:
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
-        operators: Any = torch.library
-        library = operators.Library("torchvision", "DEF")
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]  # torch does not type it
         for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _libraries.append(library)
-        return require("torchvision.transforms")
+            schema = f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            library.define(schema)  # type: ignore[no-untyped-call]  # as above
+        _LIBRARIES.append(library)
+        transforms = require("torchvision.transforms")
+    return transforms
 
 
-_libraries: list[Any] = []  # an operator lives as long as the library that defined it
+_LIBRARIES: Final[list[object]] = []  # an operator exists as long as the library that defines it

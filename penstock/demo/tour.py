@@ -1,16 +1,17 @@
 """The demo, step by step: pack, verify, show, measure, train, stop, resume.
 
-Each step is a method of :class:`Tour` and prints what it found; what is measured is measured in
-:mod:`penstock.demo.rivals`, what learns is in :mod:`penstock.demo.learn`.
+Each step is a method of :class:`Tour` and prints its result. :mod:`penstock.demo.rivals` measures speed, and
+:mod:`penstock.demo.learn` has the network.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import penstock as ps
 from penstock.demo import rivals
-from penstock.demo.learn import Learner, accuracy, digest, digests
+from penstock.demo.learn import Learner, count_correct, digest, digest_all
 from penstock.demo.photographs import write_photographs
 from penstock.errors import ArgumentError, StoreError
-from penstock.escapes import printable
+from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
+from penstock.sample import Batch, Sample
 from penstock.torch import DataLoader
 from penstock.view import contact_sheet
 
@@ -35,20 +37,20 @@ SEED: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of everything.
+    """The size of a run.
 
     Parameters
     ----------
     train, held_out : int
-        Photographs per class to make.
+        Number of photographs per class to create.
     rounds : int
-        Counted rounds of each loader.
+        Number of counted rounds of each loader.
     round_s : float
-        About how long torch's loader takes for a round.
+        Approximate time of a round with torch's loader.
     epochs : int
-        Epochs of training.
+        Number of training epochs.
     epoch_images : int
-        Most images of an epoch, however large the user's folder is.
+        Most images of an epoch, if the user's folder is larger.
     batch_size : int
         Images per batch.
     """
@@ -67,29 +69,29 @@ QUICK: Final = Scale(train=16, held_out=6, rounds=2, round_s=0.5, epochs=2, epoc
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some records of a pack, in no order, and the folder that they were packed from."""
+class PackPart:
+    """Some records of a pack in random order, and the folder from which they were packed."""
 
     url: str
     folder: Path
     indices: NDArray[np.int64]
 
-    def first(self, count: int) -> Part:
-        """The same, with ``count`` records at most."""
-        return Part(self.url, self.folder, self.indices[:count])
+    def first(self, count: int) -> PackPart:
+        """The first ``count`` records."""
+        return PackPart(self.url, self.folder, self.indices[:count])
 
-    def dataset(self, *, augment: bool) -> ps.Subset[Any]:
-        """Penstock's dataset of them; the store is opened anew."""
+    def create_dataset(self, *, augment: bool) -> ps.Subset[Sample]:
+        """Create penstock's dataset of these records."""
         store = ps.open(self.url)
-        transform = rivals.pipeline(augment=augment)
+        transform = rivals.create_pipeline(augment=augment)
         return ps.Subset(ps.StoreDataset(store, fields=("image", "label"), transform=transform), self.indices)
 
-    def files(self, *, augment: bool) -> rivals.FileDataset:
-        """The other side's dataset of the same records: their files."""
+    def create_file_dataset(self, *, augment: bool) -> rivals.FileDataset:
+        """Create the dataset for torch's loader, of the files of the same records."""
         with ps.open(self.url) as store:
             keys, labels = store.keys(), store.column("label")
             files = [(self.folder / keys[i], int(labels[i])) for i in self.indices.tolist()]
-        return rivals.FileDataset(files, rivals.torchvision(augment=augment))
+        return rivals.FileDataset(files, rivals.create_torchvision_transform(augment=augment))
 
 
 class Tour:
@@ -98,9 +100,9 @@ class Tour:
     Parameters
     ----------
     output : Path
-        Where packs, pictures and the saved state go.
+        The folder for packs, pictures and the saved state.
     scale : Scale
-        How much of everything.
+        The size of the run.
     console : rich.console.Console, optional
         Where to print.
     """
@@ -112,109 +114,114 @@ class Tour:
         self.epoch_batches = 0
 
     def run(self, images: Path | None) -> None:
-        """All steps, on the user's folder or on the photographs that we bring."""
+        """Run all steps, on the user's folder or on the photographs in scikit-image."""
         self.output.mkdir(parents=True, exist_ok=True)
         if self.scale is QUICK:
-            self.say("quick: a few images, so that figures mean little")
-        train, held_out = self.own_photographs() if images is None else self.users_photographs(images)
+            self.print_line("quick run: with few images, the measured speeds are inaccurate")
+        train, held_out = self.pack_photographs() if images is None else self.pack_users_photographs(images)
         self.measure(train, held_out)
         self.train(train, held_out)
-        self.say(f"\nAll of it took {time.perf_counter() - self.start:.0f} s. The files are in {self.output}/")
+        self.print_line(f"\nTotal time: {time.perf_counter() - self.start:.0f} s. The files are in {self.output}/")
 
-    def say(self, text: str) -> None:
-        """One line for the person."""
+    def print_line(self, text: str) -> None:
+        """Print one line."""
         self.console.print(text, soft_wrap=True)
 
-    def head(self, text: str) -> None:
-        """The headline of a step."""
-        self.say(f"\n[bold]{text}[/bold]")
+    def print_heading(self, text: str) -> None:
+        """Print the heading of a step."""
+        self.print_line(f"\n[bold]{text}[/bold]")
 
     # the photographs
 
-    def own_photographs(self) -> tuple[Part, Part]:
-        """Crops of the photographs in scikit-image: training from the right of each, held out from the left."""
-        self.head("Photographs")
+    def pack_photographs(self) -> tuple[PackPart, PackPart]:
+        """Pack crops of the photographs in scikit-image: training from the right of each, held out from the left."""
+        self.print_heading("Photographs")
         folder = self.output / "photographs"
         write_photographs(folder, train=self.scale.train, held_out=self.scale.held_out)
-        self.say(f"crops of photographs that come inside scikit-image, as JPEG files in {folder}/")
-        train, held_out = (self.packed(folder / name, f"{name}.lmdb") for name in ("train", "held-out"))
-        self.contact_sheet(train)
+        self.print_line(f"crops of the photographs in scikit-image, as JPEG files in {folder}/")
+        train, held_out = (self.pack(folder / name, f"{name}.lmdb") for name in ("train", "held-out"))
+        self.draw_contact_sheet(train)
         return train, held_out
 
-    def users_photographs(self, images: Path) -> tuple[Part, Part]:
-        """The user's own folder, of which every fifth image, at random, is held out."""
-        whole = self.packed(images, "photographs.lmdb")
+    def pack_users_photographs(self, images: Path) -> tuple[PackPart, PackPart]:
+        """Pack the user's folder; a random fifth of its images is held out."""
+        whole = self.pack(images, "photographs.lmdb")
         count = len(whole.indices)
         if count < 5 * self.scale.batch_size:
             raise ArgumentError(
-                f"{images} has {counted(count, 'image')}; the demo needs {5 * self.scale.batch_size} to show anything"
+                f"the demo needs at least {5 * self.scale.batch_size} images, but {images} has "
+                f"{counted(count, 'image')}"
             )
-        self.contact_sheet(whole)
+        self.draw_contact_sheet(whole)
         held_out, train = np.split(whole.indices, [count // 5])
-        return Part(whole.url, images, train), Part(whole.url, images, held_out)
+        return PackPart(whole.url, images, train), PackPart(whole.url, images, held_out)
 
-    def packed(self, folder: Path, name: str) -> Part:
-        """Pack a folder, verify the pack against it, and say what came of it."""
-        self.head(f"Packing {folder}/ into {self.output / name}")
+    def pack(self, folder: Path, name: str) -> PackPart:
+        """Pack a folder, verify the pack against it, and print the result."""
+        self.print_heading(f"Packing {folder}/ into {self.output / name}")
         report = ps.pack(folder, self.output / name, on_error="skip", overwrite=True, progress=True)
         megabytes = report.nbytes / 1e6
-        self.say(
+        self.print_line(
             f"{counted(report.records, 'record')}, {megabytes:.0f} MB in {report.elapsed_s:.1f} s: "
             f"{report.records / report.elapsed_s:,.0f} records/s, {megabytes / report.elapsed_s:,.0f} MB/s"
         )
         for left_out in report.skipped:
-            self.say(escape(printable(f"  left out: {left_out.key}: {left_out.reason}")))
+            self.print_line(escape(escape_unprintable(f"  left out: {left_out.key}: {left_out.reason}")))
         found = ps.verify(self.output / name, folder)
         for problem in found.problems:
-            self.say(escape(printable(f"  {problem}")))
+            self.print_line(escape(escape_unprintable(f"  {problem}")))
         if not found.ok:
-            raise StoreError("the pack is not what was packed", store=found.store)
-        self.say(f"verified: every checksum holds, and {found.compared:,} records are the same as their files")
-        return Part(str(self.output / name), folder, np.random.default_rng(SEED).permutation(report.records))
+            raise StoreError("the pack differs from its source", store=found.store)
+        self.print_line(f"verified: all checksums are correct, and {found.compared:,} records are equal to their files")
+        return PackPart(str(self.output / name), folder, np.random.default_rng(SEED).permutation(report.records))
 
-    def contact_sheet(self, part: Part) -> None:
-        """A picture of some records with their labels."""
+    def draw_contact_sheet(self, part: PackPart) -> None:
+        """Draw some records with their labels."""
         path = self.output / "contact-sheet.png"
         contact_sheet(part.url, path)
-        self.say(f"contact sheet: {path}")
+        self.print_line(f"contact sheet: {path}")
 
     # loading
 
-    def measure(self, train: Part, held_out: Part) -> None:
+    def measure(self, train: PackPart, held_out: PackPart) -> None:
         """Load the same images with torch's loader and with penstock's, in turns."""
-        self.head("Loading: RandomResizedCrop 224, flip, normalise, float32, two workers each")
+        self.print_heading("Loading: RandomResizedCrop 224, flip, normalise, float32, two workers each")
         size, scale = self.scale.batch_size, self.scale
         few = held_out.first(64)
-        worst = rivals.largest_difference(
-            DataLoader(few.dataset(augment=False), batch_size=size, num_workers=rivals.WORKERS),
-            rivals.in_order(few.files(augment=False), size),
+        worst = rivals.measure_largest_difference(
+            DataLoader(few.create_dataset(augment=False), batch_size=size, num_workers=rivals.WORKERS),
+            rivals.create_unshuffled_loader(few.create_file_dataset(augment=False), size),
         )
-        self.say(f"the same pictures: without augmentation, pixels differ by at most {worst:.1f} of 255 levels")
-        files = train.files(augment=True)
-        count = rivals.enough_images(files, scale.round_s, least=4 * size)
+        self.print_line(f"same images: without augmentation, pixels differ by at most {worst:.1f} of 255 levels")
+        files = train.create_file_dataset(augment=True)
+        count = rivals.estimate_round_images(files, scale.round_s, least=4 * size)
         some = train.first(count)
-        mine = self.loader(some, num_workers=rivals.WORKERS, persistent_workers=True)
+        mine = self.create_loader(some, num_workers=rivals.WORKERS, persistent_workers=True)
         candidates = {
-            "torch DataLoader + Pillow + torchvision": rivals.torch_loader(some.files(augment=True), size),
+            "torch DataLoader + Pillow + torchvision": rivals.create_torch_loader(
+                some.create_file_dataset(augment=True), size
+            ),
             "penstock": mine,
         }
-        rates = rivals.in_turns(
-            candidates, scale.rounds, lambda name, n, rate: self.say(f"  round {n}  {name:<40}{rate:8,.0f} images/s")
+        rates = rivals.measure_in_turns(
+            candidates,
+            scale.rounds,
+            lambda name, n, rate: self.print_line(f"  round {n}  {name:<40}{rate:8,.0f} images/s"),
         )
         theirs, ours = rates.values()
         for rate in (theirs, ours):
-            self.say(f"{rate.name:<40} median {rate.median:7,.0f} images/s, spread ±{rate.spread:.0%}")
+            self.print_line(f"{rate.name:<40} median {rate.median:7,.0f} images/s, spread ±{rate.spread:.0%}")
         ratio = ours.median / theirs.median
-        self.say(f"[bold green]penstock is {ratio:.1f} times as fast[/bold green] ({count:,} images a round)")
-        self.say(f"where penstock's time went, summed over its workers:\n{mine.stats()}")
+        self.print_line(f"[bold green]penstock is {ratio:.1f} times as fast[/bold green] ({count:,} images a round)")
+        self.print_line(f"penstock's time by stage, summed over its workers:\n{mine.stats()}")
         mine.close()
 
     # training
 
-    def loader(self, part: Part, *, num_workers: int, persistent_workers: bool = False) -> DataLoader:
-        """The training loader; two of them give the same batches, whatever their number of workers."""
+    def create_loader(self, part: PackPart, *, num_workers: int, persistent_workers: bool = False) -> DataLoader:
+        """Create the training loader. Its batches do not depend on the number of workers."""
         return DataLoader(
-            part.dataset(augment=True),
+            part.create_dataset(augment=True),
             batch_size=self.scale.batch_size,
             shuffle=True,
             drop_last=True,
@@ -223,45 +230,49 @@ class Tour:
             seed=SEED,
         )
 
-    def train(self, train: Part, held_out: Part) -> None:
-        """Train; stop in the middle of an epoch, resume in a fresh loader, go on; then test on what was held out."""
-        self.head("Training a small network on these batches")
+    def train(self, train: PackPart, held_out: PackPart) -> None:
+        """Train, stop in the middle of an epoch, resume with a new loader, and test on the held-out images."""
+        self.print_heading("Training a small network on these batches")
         some = train.first(self.scale.epoch_images)
         with ps.open(some.url) as store:
             names = store.schema["label"].classes
-        loader = self.loader(some, num_workers=rivals.WORKERS)
+        loader = self.create_loader(some, num_workers=rivals.WORKERS)
         learner = Learner(classes=len(names), steps=self.scale.epochs * len(loader))
         self.epoch_batches = len(loader)
         stop = (self.scale.epochs // 2, len(loader) // 2)
         for epoch in range(self.scale.epochs):
             if epoch == stop[0]:
-                loader = self.interrupted_epoch(some, loader, learner, epoch, stop[1])
+                loader = self.train_interrupted_epoch(some, loader, learner, epoch, stop[1])
             else:
-                self.steps(learner, iter(loader), epoch, 0, len(loader))
+                self.train_batches(learner, iter(loader), epoch, 0, len(loader))
         self.test(learner, held_out, len(names))
 
-    def interrupted_epoch(self, part: Part, loader: DataLoader, learner: Learner, epoch: int, stop: int) -> DataLoader:
-        """Train until ``stop``, save the loader's state, and go on from it with a fresh loader; returns that one."""
+    def train_interrupted_epoch(
+        self, part: PackPart, loader: DataLoader, learner: Learner, epoch: int, stop: int
+    ) -> DataLoader:
+        """Train up to batch ``stop``, save the loader's state, and continue with a new loader, which is returned."""
         batches = iter(loader)
-        self.steps(learner, batches, epoch, 0, stop)
+        self.train_batches(learner, batches, epoch, 0, stop)
         saved = self.output / "loader-state.json"
         saved.write_text(json.dumps(loader.state_dict()))
-        self.say(f"  stopped after batch {stop} of epoch {epoch + 1}; state: {saved.stat().st_size} bytes in {saved}")
-        expected = digests(batches)
-        fresh = self.loader(part, num_workers=1)
-        fresh.load_state_dict(json.loads(saved.read_text()))
-        found = self.steps(learner, iter(fresh), epoch, stop, len(loader))
+        self.print_line(
+            f"  stopped after batch {stop} of epoch {epoch + 1}; state: {saved.stat().st_size} bytes in {saved}"
+        )
+        expected = digest_all(batches)
+        resumed = self.create_loader(part, num_workers=1)
+        resumed.load_state_dict(json.loads(saved.read_text()))
+        found = self.train_batches(learner, iter(resumed), epoch, stop, len(loader))
         same = sum(a == b for a, b in zip(expected, found, strict=True))
-        self.say(
-            f"  [bold green]resumed in a fresh loader with another number of workers: "
+        self.print_line(
+            f"  [bold green]resumed with a new loader and another number of workers: "
             f"{same} of {len(expected)} remaining batches are the same to the byte[/bold green]"
         )
         if same != len(expected):
-            raise AssertionError("a resumed loader gave other batches")
-        return fresh
+            raise AssertionError("the batches of the resumed loader differ")
+        return resumed
 
-    def steps(self, learner: Learner, batches: Any, epoch: int, first: int, last: int) -> list[str]:
-        """Train on the batches ``first`` to ``last`` of an epoch with a live line; returns their digests."""
+    def train_batches(self, learner: Learner, batches: Iterable[Batch], epoch: int, first: int, last: int) -> list[str]:
+        """Train on batches ``first`` to ``last`` of an epoch, with a progress bar; return the batches' digests."""
         seen: list[str] = []
         images, start, loss = 0, time.perf_counter(), 0.0
         columns = (
@@ -283,17 +294,19 @@ class Tour:
                 progress.update(bar, advance=1, now=f"loss {loss:.3f}  {rate:,.0f} images/s")
         return seen
 
-    def test(self, learner: Learner, held_out: Part, classes: int) -> None:
-        """Accuracy on images whose pixels the network has not seen."""
+    def test(self, learner: Learner, held_out: PackPart, classes: int) -> None:
+        """Print the accuracy on the held-out images."""
         some = held_out.first(self.scale.epoch_images)
         loader = DataLoader(
-            some.dataset(augment=False), batch_size=self.scale.batch_size, num_workers=rivals.WORKERS, seed=SEED
+            some.create_dataset(augment=False), batch_size=self.scale.batch_size, num_workers=rivals.WORKERS, seed=SEED
         )
-        right, seen = accuracy(learner.network, loader)
+        right, seen = count_correct(learner.network, loader)
         if classes == 1:
-            self.say("one class, so there is nothing to tell apart: put the photographs into a sub-folder per class")
+            self.print_line(
+                "there is one class only, so there is no accuracy: put the photographs into one sub-folder per class"
+            )
             return
-        self.say(
-            f"[bold green]{right} of {seen} held-out images right: {right / seen:.1%}[/bold green] "
+        self.print_line(
+            f"[bold green]{right} of {seen} held-out images correct: {right / seen:.1%}[/bold green] "
             f"({counted(classes, 'class')}; guessing gives {1 / classes:.1%})"
         )

@@ -1,7 +1,8 @@
-"""Known traps in a loader and its dataset, named before they hurt: ``penstock.torch.check``.
+"""Known mistakes in a loader and its dataset: the package behind ``penstock.torch.check``.
 
-One rule is one file and one line here. A rule takes a :class:`~penstock.doctor.subject.Subject` and yields
-findings; it stays silent where it cannot know, because a lint that cries wolf is switched off.
+One rule is one file in ``rules/`` and one line here. A rule is a function ``find`` that takes a
+:class:`~penstock.doctor.subject.Subject` and yields findings. A rule that cannot know reports nothing, because users
+switch off a check that is often wrong.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from penstock.doctor.findings import Finding, Report
 from penstock.doctor.subject import Subject
@@ -35,22 +35,23 @@ RULES.register("stop-iteration", "penstock.doctor.rules.stop_iteration:find")
 RULES.register("sample", "penstock.doctor.rules.sample:find")
 
 
-def check(loader: Any, *, samples: int = 0) -> Report:
-    """Look for known traps in a loader and its dataset, without starting a worker.
+def check(loader: object, *, samples: int = 0) -> Report:
+    """Look for known mistakes in a loader and its dataset, without starting a worker.
 
     Parameters
     ----------
     loader : DataLoader or dataset
-        A loader of ``penstock.torch``, ``torch.utils.data`` or ``penstock``, or a dataset alone, which is judged as if
-        worker processes read it. It is not changed.
+        A loader of ``penstock.torch``, ``torch.utils.data`` or ``penstock``, or a dataset. A dataset alone is checked
+        as if worker processes read it. The argument is not changed.
     samples : int
-        How many samples may be made in this process, to time them and to see whether they travel; 0: none, and
+        Number of samples to load in this process, to time them and to try whether a worker can send them. With 0,
         ``__getitem__`` is not called.
 
     Returns
     -------
     Report
-        A sequence of :class:`Finding`, the gravest first; false if nothing was found; as text, for a person.
+        A sequence of :class:`Finding`, the most severe first. It is false if nothing is found. ``print`` shows it as
+        text.
 
     Raises
     ------
@@ -59,10 +60,10 @@ def check(loader: Any, *, samples: int = 0) -> Report:
 
     Notes
     -----
-    Time and memory are bounded: 20,000 objects are visited at most, 64 of each container, and source is read of the
-    user's own functions alone. Where a loader pickles its dataset, the dataset's ``__getstate__`` and ``__reduce__``
-    run; ``__len__`` and (``workers="auto"``) ``spec`` are called. A finding is no proof and its absence none either:
-    what cannot be known without running is left out.
+    Time and memory are bounded: at most 20,000 objects are visited, 64 of each container, and only the source of the
+    user's own functions is read. If the loader pickles its dataset, the dataset's ``__getstate__`` and ``__reduce__``
+    run. ``__len__`` is called, and with ``workers="auto"`` also ``spec``. A finding can be wrong, and an empty report
+    does not prove that the loader is right.
 
     Examples
     --------
@@ -73,16 +74,16 @@ def check(loader: Any, *, samples: int = 0) -> Report:
     """
     subject = Subject(loader, checked_count("samples", samples, least=0))
     findings = [finding for name in RULES for finding in RULES.get(name)(subject)]
-    return Report(_merged(findings), complete=subject.graph.complete)
+    return Report(_merge_alike(findings), complete=subject.graph.complete)
 
 
-def _merged(findings: Iterable[Finding]) -> list[Finding]:
-    """One finding for what is the same at several indices: the first place, and how many more were seen."""
-    alike: dict[tuple[str, ...], list[Finding]] = {}
+def _merge_alike(findings: Iterable[Finding]) -> list[Finding]:
+    """Join findings that differ only in an index: the first position, and how many more there are."""
+    groups: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
         pattern = re.sub(r"\[[^]]*\]", "[]", finding.where)
-        alike.setdefault((finding.rule, finding.severity, pattern, finding.what), []).append(finding)
+        groups.setdefault((finding.rule, finding.severity, pattern, finding.what), []).append(finding)
     return [
         first if not others else replace(first, where=f"{first.where} and {len(others)} more like it")
-        for first, *others in alike.values()
+        for first, *others in groups.values()
     ]

@@ -1,4 +1,4 @@
-"""What a check says: findings, and the report that lists them. It decides nothing and prints nothing."""
+"""The result of a check: findings, and the report that lists them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _ORDER: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One trap.
+    """One mistake.
 
     Parameters
     ----------
     rule : str
-        Which rule found it, as docs/check.md lists them.
+        The name of the rule, as in docs/check.md.
     severity : {"error", "warning", "note"}
-        "error": it fails, hangs or gives wrong samples; "warning": it costs time or memory, or fails in a usual
-        case; "note": harmless as the loader is set now, or wrong only for some.
+        "error": the loader fails, hangs or gives wrong samples. "warning": it costs time or memory, or fails in common
+        cases. "note": it has no effect with the present settings, or matters to some users only.
     where : str
-        The place: an attribute path (``dataset.files[3]``), a function with file and line, or an argument.
+        An attribute path (``dataset.files[3]``), a function with file and line, or an argument.
     what : str
-        What is there, and why it hurts.
+        What is wrong, and what it costs.
     advice : str
-        What to change.
+        What to write instead.
     """
 
     rule: str
@@ -48,14 +48,14 @@ class Finding:
 
 
 class Report(Sequence[Finding]):
-    """Findings, the gravest first; true if there are any; as text, for a person.
+    """A sequence of findings, the most severe first. It is false if there are none; ``print`` shows it as text.
 
     Parameters
     ----------
     findings : iterable of Finding
-        In the order in which they were found.
+        In the order in which the rules report them.
     complete : bool
-        False if the dataset has more objects than a check looks at.
+        False if the dataset has more objects than a check visits.
     """
 
     def __init__(self, findings: Iterable[Finding] = (), *, complete: bool = True) -> None:
@@ -79,5 +79,5 @@ class Report(Sequence[Finding]):
         parts = [f"{count} {severity}{'s' * (count > 1)}" for count, severity in counts if count]
         paragraphs = [", ".join(parts) or "nothing found", *map(str, self)]
         if not self.complete:
-            paragraphs.append("The dataset has more objects than were looked at: what lies deeper was not seen.")
+            paragraphs.append("The dataset has more objects than a check visits. The rest was not checked.")
         return "\n\n".join(paragraphs)

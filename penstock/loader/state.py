@@ -96,6 +96,8 @@ def _parse_workers(position: Position, saved: State) -> None:
         last = int(saved["last"])
         if not (workers and -1 <= last < len(workers)):
             raise ValueError(last)  # noqa: TRY301  # one place says what is wrong
+    except StateError:
+        raise
     except (TypeError, ValueError, KeyError) as error:
         raise StateError(f"the state's workers must be what each had drawn, got {saved!r:.200}") from error
     position.workers, position.processes = dict(enumerate(workers)), len(workers)

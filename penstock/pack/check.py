@@ -1,8 +1,8 @@
-"""Is this an image, and how large: the look that each image gets before it is packed.
+"""Checks each image before it is packed: that it is a complete image, and its size.
 
-``header`` reads the first bytes and the markers: format, size, and that the file does not end early, at some ten
-microseconds an image. ``decode`` decodes it besides. A picture that passes may still hold flipped bits: only its
-checksum, taken here, tells later on.
+``header`` reads the first bytes and the markers: format, size, and whether the file is truncated, in some ten
+microseconds an image. ``decode`` also decodes the image. An image that passes may still contain flipped bits: only a
+checksum of the source could detect them.
 """
 
 from __future__ import annotations
@@ -18,60 +18,62 @@ __all__ = ["CHECKS", "MAX_PIXELS", "check_image"]
 
 CHECKS: Final = ("header", "decode")
 MAX_PIXELS: Final = 1 << 27
-"""As in decoding: what is packed can be read with default settings."""
+"""The default limit of decoding: a packed image can be decoded with default settings."""
 
 _EOI: Final = b"\xff\xd9"
 _SOS: Final = 0xDA
-_SKIPPED: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9), 0xFF))  # stuffing, markers without a segment, fill
+_WITHOUT_SEGMENT: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9), 0xFF))  # with stuffing and fill bytes
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_EVERYDAY_FRAMES: Final = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended, progressive: Huffman-coded
+_HUFFMAN_FRAMES: Final = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended, progressive
 
 _BOXES: Final = frozenset({b"ftyp", b"meta", b"moov", b"mdat", b"free", b"skip", b"uuid"})
-_GAP: Final = rb"(?:\s|#[^\r\n]{0,1000}[\r\n]){1,1000}"
-_PPM_SIZE: Final = re.compile(rb"P([456])" + _GAP + rb"(\d{1,10})" + _GAP + rb"(\d{1,10})")
-_PPM_LARGEST: Final = re.compile(_GAP + rb"(\d{1,10})")
+_PPM_SPACE: Final = rb"(?:\s|#[^\r\n]{0,1000}[\r\n]){1,1000}"
+_PPM_SIZE: Final = re.compile(rb"P([456])" + _PPM_SPACE + rb"(\d{1,10})" + _PPM_SPACE + rb"(\d{1,10})")
+_PPM_LARGEST: Final = re.compile(_PPM_SPACE + rb"(\d{1,10})")
 
 
 def check_image(content: bytes, how: str) -> tuple[int, int]:
-    """Width and height of an encoded image, if it is a whole one.
+    """Width and height of an encoded image, if it is complete.
 
     Parameters
     ----------
     content : bytes
-        The file.
+        The bytes of the file.
     how : {"header", "decode"}
-        How closely to look.
+        What to check.
 
     Raises
     ------
     DecodeError
-        If it is empty, not an image, cut short, larger than :data:`MAX_PIXELS`, or (``"decode"``) cannot be decoded.
+        If it is empty, not an image, truncated, larger than :data:`MAX_PIXELS`, or (``"decode"``) cannot be decoded.
     """
     if not content:
         raise DecodeError("the file is empty")
     kind = fallback.sniff(content[:32])
-    _refuse_cut(kind, content)
+    _refuse_truncated(kind, content)
     size = _jpeg_size(content) if kind == "JPEG" else fallback.image_size(content, MAX_PIXELS)
     if size[0] * size[1] > MAX_PIXELS:
-        raise ImageTooLargeError(f"its header declares {size[0]} x {size[1]} pixels, more than {MAX_PIXELS}")
+        raise ImageTooLargeError(
+            f"an image must have at most {MAX_PIXELS} pixels, its header declares {size[0]} x {size[1]}"
+        )
     if how == "decode":
-        from penstock.transforms.decode import decode  # the native core, not needed for "header"
+        from penstock.transforms.decode import decode  # imports the native core, which "header" does not need
 
         decode(content, max_pixels=MAX_PIXELS)
     return size
 
 
 def _jpeg_size(jpeg: bytes) -> tuple[int, int]:
-    """Size by the frame header; refuses a file without a scan, or without an end after it."""
+    """Size by the frame header; refuses a file without a scan, or without an end-of-image marker behind it."""
     size = None
     at = 2
     while at + 4 <= len(jpeg):
-        if jpeg[at] != 0xFF:  # stray bytes between segments: what Pillow makes of them is what decoding will
+        if jpeg[at] != 0xFF:  # stray bytes between segments: use the size that Pillow finds, as decoding does
             size = size or fallback.image_size(jpeg, MAX_PIXELS)
             at = max(jpeg.find(b"\xff", at), at + 1)
             continue
         marker = jpeg[at + 1]
-        if marker in _SKIPPED:
+        if marker in _WITHOUT_SEGMENT:
             at += 1 if marker == 0xFF else 2
             continue
         if marker == _SOS:
@@ -83,7 +85,7 @@ def _jpeg_size(jpeg: bytes) -> tuple[int, int]:
         if marker in _FRAMES and size is None:
             if at + 9 > len(jpeg):
                 break
-            if marker not in _EVERYDAY_FRAMES or jpeg[at + 4] != 8 or not any(jpeg[at + 5 : at + 7]):
+            if marker not in _HUFFMAN_FRAMES or jpeg[at + 4] != 8 or not any(jpeg[at + 5 : at + 7]):
                 size = fallback.image_size(jpeg, MAX_PIXELS)
             else:
                 size = int.from_bytes(jpeg[at + 7 : at + 9], "big"), int.from_bytes(jpeg[at + 5 : at + 7], "big")
@@ -91,31 +93,31 @@ def _jpeg_size(jpeg: bytes) -> tuple[int, int]:
     raise DecodeError(f"truncated JPEG: its {len(jpeg)} bytes end before any scan", offset=len(jpeg))
 
 
-def _refuse_cut(kind: str, content: bytes) -> None:
-    """Refuse what ends early by its own account; BMP, TIFF and PPM as text give none that holds in practice."""
-    is_cut = _CUT.get(kind)
-    if is_cut is not None and is_cut(content):
-        raise DecodeError(f"truncated {kind}: its {len(content)} bytes have no end", offset=len(content))
+def _refuse_truncated(kind: str, content: bytes) -> None:
+    """Refuse a truncated file. BMP, TIFF and PPM as text do not say reliably where they end."""
+    is_truncated = _TRUNCATION_CHECKS.get(kind)
+    if is_truncated is not None and is_truncated(content):
+        raise DecodeError(f"truncated {kind}: the end is missing behind its {len(content)} bytes", offset=len(content))
 
 
-def _png_is_cut(png: bytes) -> bool:
+def _png_is_truncated(png: bytes) -> bool:
     return b"IEND" not in png[-4096:] and b"IEND" not in png
 
 
-def _webp_is_cut(webp: bytes) -> bool:
+def _webp_is_truncated(webp: bytes) -> bool:
     return int.from_bytes(webp[4:8], "little") + 8 > len(webp)
 
 
-def _gif_is_cut(gif: bytes) -> bool:
-    """Whether the blocks of the first frame end before the one that says that it is the last."""
+def _gif_is_truncated(gif: bytes) -> bool:
+    """Whether the blocks of the first frame end without a last block."""
     at = 13 + _gif_table_nbytes(gif, 10)
     while at < len(gif):
         introducer = gif[at]
-        if introducer == 0x2C:  # the image: its place, its colours, the code size, its blocks
-            return _gif_blocks_end(gif, at + 11 + _gif_table_nbytes(gif, at + 9)) is None
+        if introducer == 0x2C:  # the image: position, colour table, code size, blocks
+            return _find_gif_blocks_end(gif, at + 11 + _gif_table_nbytes(gif, at + 9)) is None
         if introducer == 0x3B:
-            return False  # the end, without an image: what that is worth, decoding says
-        end = _gif_blocks_end(gif, at + 2) if introducer == 0x21 else at + 1  # an extension, or a stray byte
+            return False  # the end, without an image: an error of decoding
+        end = _find_gif_blocks_end(gif, at + 2) if introducer == 0x21 else at + 1  # an extension, or a stray byte
         if end is None:
             return True
         at = end
@@ -127,7 +129,7 @@ def _gif_table_nbytes(gif: bytes, at: int) -> int:
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
-def _gif_blocks_end(gif: bytes, at: int) -> int | None:
+def _find_gif_blocks_end(gif: bytes, at: int) -> int | None:
     while at < len(gif):
         length = gif[at]
         at += 1 + length
@@ -136,8 +138,8 @@ def _gif_blocks_end(gif: bytes, at: int) -> int | None:
     return None
 
 
-def _avif_is_cut(avif: bytes) -> bool:
-    """Whether a box of the file says that it ends behind the file's end, or there is none with the pixels."""
+def _avif_is_truncated(avif: bytes) -> bool:
+    """Whether a box ends behind the end of the file, or no box contains pixels."""
     at, has_pixels = 0, b"idat" in avif
     while avif[at + 4 : at + 8] in _BOXES:
         has_pixels = has_pixels or avif[at + 4 : at + 8] == b"mdat"
@@ -152,11 +154,11 @@ def _avif_is_cut(avif: bytes) -> bool:
     return not has_pixels
 
 
-def _ppm_is_cut(ppm: bytes) -> bool:
-    """Whether there are fewer bytes of pixels than the header promises."""
+def _ppm_is_truncated(ppm: bytes) -> bool:
+    """Whether there are fewer bytes of pixels than the header declares."""
     size = _PPM_SIZE.match(ppm)
     if size is None:
-        return False  # as text, or with endless comments
+        return False  # as text, or with very long comments
     kind, width, height = (int(number) for number in size.groups())
     if kind == 4:
         return len(ppm) - size.end() - 1 < -(-width // 8) * height
@@ -167,10 +169,10 @@ def _ppm_is_cut(ppm: bytes) -> bool:
     return len(ppm) - largest.end() - 1 < width * height * pixel_nbytes
 
 
-_CUT: Final[dict[str, Callable[[bytes], bool]]] = {
-    "PNG": _png_is_cut,
-    "WebP": _webp_is_cut,
-    "GIF": _gif_is_cut,
-    "AVIF": _avif_is_cut,
-    "PPM": _ppm_is_cut,
+_TRUNCATION_CHECKS: Final[dict[str, Callable[[bytes], bool]]] = {
+    "PNG": _png_is_truncated,
+    "WebP": _webp_is_truncated,
+    "GIF": _gif_is_truncated,
+    "AVIF": _avif_is_truncated,
+    "PPM": _ppm_is_truncated,
 }

@@ -1,7 +1,7 @@
-"""``pack``: a source becomes a store; :mod:`.job` does the work.
+"""``pack``: makes a store from a source; :mod:`.run` runs the threads.
 
-Whatever is not a whole, uniquely named image is listed by name: nothing is dropped silently. An interrupted pack stays
-and is resumed by packing again; a refused one leaves nothing behind.
+An entry that is not a complete, uniquely named image is listed by name: nothing is dropped silently. An interrupted
+pack stays and is resumed by packing again; a refused one leaves no files.
 """
 
 from __future__ import annotations
@@ -12,48 +12,51 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock import stores
 from penstock.errors import ArgumentError
 from penstock.pack.check import CHECKS
-from penstock.pack.indexing import KINDS, IndexReport, image_field
-from penstock.pack.indexing import index as index_images
-from penstock.pack.job import Job, PackProgress, find_clashing, packed_schema, refuse_left_out, refuse_listed
-from penstock.pack.progress import shown
+from penstock.pack.progress import show_progress
+from penstock.pack.run import PackProgress, PackRun, add_size_fields, find_clashes, refuse_left_out, refuse_unpackable
+from penstock.pack.seek_tables import IndexReport, find_image_field
+from penstock.pack.seek_tables import index as index_images
 from penstock.pack.transcoding import TRANSCODES
 from penstock.stores.base import Skipped, Store
-from penstock.stores.names import check_classes, differing_classes
+from penstock.stores.location import Location
+from penstock.stores.names import check_classes, describe_class_difference
 from penstock.stores.origin import Origin
+from penstock.stores.seek_table_file import SEEK_TABLE_KINDS
+from penstock.stores.writing import CommittedRecords
 
 __all__ = ["ON_ERROR", "PackReport", "pack"]
 
 ON_ERROR: Final = ("raise", "skip")
+T_prepared = TypeVar("T_prepared")
 
 
 @dataclass(frozen=True, slots=True)
 class PackReport:
-    """What came of a pack.
+    """The result of :func:`pack`.
 
     Parameters
     ----------
     store : str
         URL of the store.
     records, nbytes : int
-        Records in it, and bytes of their blobs.
+        Number of records in it, and of bytes of their blobs.
     resumed : int
-        How many of the records an earlier, interrupted run had written.
+        Number of records that an earlier, interrupted run had written.
     skipped : tuple of Skipped
-        (name, reason) of whatever the source holds that the pack does not.
+        (name, reason) of each entry of the source that is not in the pack.
     elapsed_s : float
         Duration of this run.
     transcoded, kept : int
-        Images that this run rewrote (``transcode="baseline"``), and those that it stored as they were.
+        Number of images that this run rewrote (``transcode="baseline"``), and that it stored as they were.
     indexed : IndexReport, optional
-        What came of ``index``.
+        The result of ``index``.
     reused : bool
-        Whether a finished pack of the same source and options was there: it is used as it is, and nothing was written.
+        Whether a finished pack of the same source and options existed; it is used as it is, and nothing was written.
     """
 
     store: str
@@ -86,102 +89,107 @@ def pack(
     Parameters
     ----------
     src : str, path or Store
-        Whatever :func:`penstock.open` opens: a folder of images, another store.
+        Anything that :func:`penstock.open` opens: a folder of images, another store.
     dst : str or path
-        The store to write; the ending chooses its kind (``.lmdb``). If a pack of the same source and options is there,
-        an unfinished one is resumed, to the same bytes as if it had never been interrupted, and a finished one is used
-        as it is.
+        The store to write; its ending chooses its kind (``.lmdb``). If a pack of the same source and options exists, an
+        unfinished one is resumed, to the same bytes as without the interruption, and a finished one is used as it is.
     on_error : {"raise", "skip"}
-        What becomes of images that are empty, cut short, damaged, unreadable, named alike or of a format that is not
-        read. ``"raise"``: all are listed, nothing is written; what the listing alone tells, before an image is read.
-        ``"skip"``: they are left out, and listed in the report and in the pack. What is no image by its name (a README,
-        a table of labels, ``Thumbs.db``) is listed there in either case, and refuses nothing.
+        What to do with images that are empty, truncated, damaged or unreadable, that have the name of another, or a
+        format that cannot be decoded. ``"raise"``: list all of them and write nothing; those that the listing shows are
+        reported before an image is read. ``"skip"``: leave them out, and list them in the report and in the pack. Files
+        that are no images by their names (a README, ``Thumbs.db``) are only listed.
     workers : int, optional
-        Threads that read and check; by default one per core, less one for the writer where only headers are checked.
+        Number of threads that read and check; by default one for each core, less one for the writer if only headers are
+        checked.
     overwrite : bool
-        Whether to replace a pack that is there, finished or not, and whatever it was made from.
+        Whether to replace an existing pack, finished or not, whatever its source.
     check : {"header", "decode"}
-        How closely each image is looked at; see :mod:`penstock.pack.check`.
+        How each image is checked; see :mod:`penstock.pack.check`.
     transcode : {"none", "baseline"}
-        ``"baseline"``: JPEGs of several scans (progressive ones, and a few others) are stored as baseline ones of the
-        same pixels and metadata, a few per cent larger, which decode faster and in parts; all else is stored as it is.
+        ``"baseline"``: store JPEGs of several scans (progressive ones, and a few others) as baseline JPEGs of the same
+        pixels and metadata, which are a few per cent larger and decode faster and in parts.
     index : {"none", "rows", "tiles"}
-        Make decode indices beside the finished pack; see :func:`penstock.index`, which can do it later as well.
+        Make decode indices beside the finished pack; :func:`penstock.index` can make them later.
     classes : sequence of str, optional
         Names of the classes in the order of their numbers, for a folder of images; see
         :class:`~penstock.stores.files.FilesStore`. By default its sub-folders in plain string order, as in torchvision.
     progress : bool or callable, optional
-        True: a bar on the terminal. A callable gets a :class:`PackProgress` now and then, in this thread.
+        True: a bar on the terminal. A callable gets a :class:`PackProgress` from time to time, in this thread.
 
     Returns
     -------
     PackReport
-        Counts, and what was left out.
+        Counts, and the entries that were left out.
 
     Raises
     ------
     PackError
-        With ``on_error="raise"``, if anything cannot be packed; each such file is named with the reason.
+        With ``on_error="raise"``, if a file cannot be packed; each such file is named with the reason.
     ArgumentError
-        If a finished pack is at ``dst`` whose source was changed since or that was made with other options (the message
-        says which), or source and destination lie in one another.
+        If an argument is invalid, one of source and destination is inside the other, or ``dst`` is a finished pack of
+        another or a changed source, or of other options; the message says which.
     StoreError
-        If the source cannot be opened or the destination not written, or an unfinished pack of another source or
-        other options is there.
+        If the source cannot be opened, the destination cannot be written, or ``dst`` is an unfinished pack of another
+        source or other options.
 
     Notes
     -----
-    Records keep the source's order, so index ``i`` of the pack is index ``i`` of the source unless something before it
-    was skipped. The image's size is stored besides, as fields ``width`` and ``height``. The options that decide what a
-    pack holds are ``check``, ``transcode`` and ``classes``; a folder counts as unchanged if names, sizes and times of
-    change of its images are the same.
+    Records keep the order of the source: index ``i`` of the pack is index ``i`` of the source unless a record before it
+    was skipped. The size of the image is added, as fields ``width`` and ``height``. The options that decide what a pack
+    contains are ``check``, ``transcode`` and ``classes``. A folder is unchanged if names, sizes and times of change of
+    its images are the same.
     """
     _refuse_arguments(on_error, check, transcode, index, workers)
     start = time.monotonic()
     with ExitStack() as stack:
         source = _open_source(src, classes, stack)
-        kind, path = stores.find(dst, to_write=True)
-        _refuse_overlap(source.url.partition("://")[2], path)
+        kind, location = stores.find(dst, to_write=True)
+        _refuse_overlap(source.location, location)
         if index != "none":
-            image_field(source)
-        clashing = find_clashing(source)
+            find_image_field(source)
+        clashing = find_clashes(source)
         if on_error == "raise":
-            refuse_listed(source, clashing)
-        schema = packed_schema(source.schema)
+            refuse_unpackable(source, clashing)
+        schema = add_size_fields(source.schema)
         origin = Origin(source.digest(), {"check": check, "transcode": transcode}).to_text()
-        url = f"{kind.kind}://{Path(path).absolute()}"
-        held = None if overwrite else kind.finished(path, schema, origin)
-        if held is not None:
+        finished = None if overwrite else kind.finished(location, schema, origin)
+        if finished is not None:
             if on_error == "raise":
-                refuse_left_out(source, held.skipped)
-            report = PackReport(url, held.records, held.nbytes, 0, held.skipped, 0.0, reused=True)
+                refuse_left_out(source, finished.skipped)
+            report = _report(location, finished, 0, finished.skipped, reused=True)
         else:
-            replaces = overwrite and os.path.lexists(path)
-            writer = kind.writer(path, schema, origin, overwrite=overwrite)
+            replaces = overwrite and location.exists()
+            writer = kind.writer(location, schema, origin, overwrite=overwrite)
             stack.callback(writer.close)
             resumed = writer.committed
             if on_error == "raise":
                 refuse_left_out(source, resumed.skipped)
-            job = Job(source, writer, clashing, on_error=on_error, check=check, transcode=transcode, replaces=replaces)
-            left_out = _run(job, workers or _readers(check), _reporter(progress, stack))
-            done = writer.committed
-            report = PackReport(
-                url, done.records, done.nbytes, resumed.records, left_out, 0.0, job.transcoded, job.kept
+            run = PackRun(
+                source, writer, clashing, on_error=on_error, check=check, transcode=transcode, replaces=replaces
             )
-    indexed = None if index == "none" else _indexed(url, index, workers, progress)
+            left_out = _complete(run, workers or _count_readers(check), _make_reporter(progress, stack))
+            report = _report(location, writer.committed, resumed.records, left_out)
+            report = replace(report, transcoded=run.transcoded, kept=run.kept)
+    indexed = None if index == "none" else _make_seek_tables(location, index, workers, progress)
     return replace(report, elapsed_s=time.monotonic() - start, indexed=indexed)
 
 
-def _run(job: Job, readers: int, report: Callable[[PackProgress], None]) -> tuple[Skipped, ...]:
-    """Run a job to its end; gives what was left out."""
+def _report(
+    location: Location, done: CommittedRecords, resumed: int, skipped: tuple[Skipped, ...], *, reused: bool = False
+) -> PackReport:
+    return PackReport(str(location), done.records, done.nbytes, resumed, skipped, 0.0, reused=reused)
+
+
+def _complete(run: PackRun[T_prepared], readers: int, report: Callable[[PackProgress], None]) -> tuple[Skipped, ...]:
+    """Run packing to its end; returns the entries that were left out."""
     with ThreadPoolExecutor(readers, thread_name_prefix="penstock-pack") as pool:
         try:
-            job.run(pool, readers, report)
+            run.run(pool, readers, report)
         except BaseException:
-            job.stop()
+            run.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return job.finish()
+    return run.finish()
 
 
 def _open_source(src: str | os.PathLike[str] | Store, classes: Sequence[str] | None, stack: ExitStack) -> Store:
@@ -190,55 +198,53 @@ def _open_source(src: str | os.PathLike[str] | Store, classes: Sequence[str] | N
     held = src.schema["label"].classes if "label" in src.schema else ()
     if classes is not None and check_classes(classes) != held:
         raise ArgumentError(
-            f"the source is open, and its classes {differing_classes(held, tuple(classes))}; open the source with "
+            "classes must be those of the source, which is open already; its classes "
+            f"{describe_class_difference(held, tuple(classes))}; open the source with "
             "classes=[...]",
             store=src.url,
         )
     return src
 
 
-def _indexed(
-    url: str, kind: str, workers: int | None, progress: bool | Callable[[PackProgress], None] | None
+def _make_seek_tables(
+    location: Location, index: str, workers: int | None, progress: bool | Callable[[PackProgress], None] | None
 ) -> IndexReport:
-    def told(done: int, total: int) -> None:
-        assert callable(progress), "only then"
+    def report(done: int, total: int) -> None:
+        assert callable(progress), "called only then"
         progress(PackProgress(done, total, 0, 0))
 
-    return index_images(url, kind=kind, workers=workers, progress=told if callable(progress) else progress)
+    return index_images(location, kind=index, workers=workers, progress=report if callable(progress) else progress)
 
 
 def _refuse_arguments(on_error: str, check: str, transcode: str, index: str, workers: int | None) -> None:
     if on_error not in ON_ERROR:
-        raise ArgumentError(f"on_error={on_error!r} is not one of {', '.join(ON_ERROR)}")
+        raise ArgumentError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
     if check not in CHECKS:
-        raise ArgumentError(f"check={check!r} is not one of {', '.join(CHECKS)}")
+        raise ArgumentError(f"check must be one of {', '.join(CHECKS)}, got {check!r}")
     if transcode not in TRANSCODES:
-        raise ArgumentError(f"transcode={transcode!r} is not one of {', '.join(TRANSCODES)}")
-    if index not in ("none", *KINDS):
-        raise ArgumentError(f"index={index!r} is not one of none, {', '.join(KINDS)}")
+        raise ArgumentError(f"transcode must be one of {', '.join(TRANSCODES)}, got {transcode!r}")
+    if index not in ("none", *SEEK_TABLE_KINDS):
+        raise ArgumentError(f"index must be one of none, {', '.join(SEEK_TABLE_KINDS)}, got {index!r}")
     if workers is not None and workers < 1:
-        raise ArgumentError(f"workers={workers}: at least one thread must read; None takes one per core")
+        raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {workers}")
 
 
-def _refuse_overlap(src: str, dst: str) -> None:
-    real_src, real_dst = Path(src).resolve(), Path(dst).resolve()
-    if real_src.is_relative_to(real_dst) or real_dst.is_relative_to(real_src):
-        raise ArgumentError(
-            f"source {src!r} and destination {dst!r} lie in one another; choose a destination outside the source"
-        )
+def _refuse_overlap(src: Location, dst: Location) -> None:
+    if src.overlaps(dst):
+        raise ArgumentError(f"the destination must be outside the source, got source {src} and destination {dst}")
 
 
-def _reporter(
+def _make_reporter(
     progress: bool | Callable[[PackProgress], None] | None, stack: ExitStack
 ) -> Callable[[PackProgress], None]:
     if callable(progress):
         return progress
     if not progress:
         return lambda _: None
-    show = stack.enter_context(shown("packing"))
-    return lambda at: show(at.done, at.total, at.nbytes)
+    show = stack.enter_context(show_progress("packing"))
+    return lambda progress: show(progress.done, progress.total, progress.nbytes)
 
 
-def _readers(check: str) -> int:
+def _count_readers(check: str) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores if check == "decode" else max(1, cores - 1)

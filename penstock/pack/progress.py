@@ -1,4 +1,4 @@
-"""How far packing or verifying is, for people: a live bar on a terminal, a plain line now and then elsewhere."""
+"""Shows the progress of packing and verifying: a bar on a terminal, else a line of text every ten seconds."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ if TYPE_CHECKING:
     from rich.progress import Task
     from rich.text import Text
 
-__all__ = ["Report", "shown"]
+__all__ = ["ProgressReporter", "show_progress"]
 
-Report = Callable[[int, int, int], None]
-"""``report(done, total, nbytes)``: records dealt with, records in all, bytes so far."""
+ProgressReporter = Callable[[int, int, int], None]
+"""``report(done, total, nbytes)``: number of records done, of all records, and of bytes done."""
 
-_QUIET_S: Final = 10.0
+_PERIOD_S: Final = 10.0
 
 
 @contextmanager
-def shown(what: str, stream: TextIO | None = None) -> Iterator[Report]:
-    """Show progress on ``stream`` (standard error by default) while the body runs; gives what to report to."""
+def show_progress(what: str, stream: TextIO | None = None) -> Iterator[ProgressReporter]:
+    """Show progress on ``stream`` (by default standard error) while the body runs; yields the function to call."""
     stream = sys.stderr if stream is None else stream
     if not stream.isatty():
-        yield _plain(what, stream)
+        yield _write_lines(what, stream)
         return
-    with _live(what, stream) as report:
+    with _draw_bar(what, stream) as report:
         yield report
 
 
-def _plain(what: str, stream: TextIO) -> Report:
+def _write_lines(what: str, stream: TextIO) -> ProgressReporter:
     start = last = time.monotonic()
 
     def report(done: int, total: int, nbytes: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= _QUIET_S:
+        if now - last >= _PERIOD_S:
             last = now
             rates = f"{done / (now - start):,.0f} records/s, {nbytes / 1e6 / (now - start):,.0f} MB/s"
             stream.write(f"{what}: {done:,} of {total:,} ({rates})\n")
@@ -47,13 +47,13 @@ def _plain(what: str, stream: TextIO) -> Report:
 
 
 @contextmanager
-def _live(what: str, stream: TextIO) -> Iterator[Report]:
-    from rich.console import Console  # only where there is a terminal
+def _draw_bar(what: str, stream: TextIO) -> Iterator[ProgressReporter]:
+    from rich.console import Console  # imported only for a terminal
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
-    class Rates(ProgressColumn):
-        """Records and megabytes a second since the start."""
+    class _Rates(ProgressColumn):
+        """Records and megabytes per second since the start."""
 
         def render(self, task: Task) -> Text:
             elapsed_s = max(task.elapsed or 0.0, 1e-9)
@@ -65,7 +65,7 @@ def _live(what: str, stream: TextIO) -> Iterator[Report]:
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
-        Rates(),
+        _Rates(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(file=stream), transient=True) as bars:

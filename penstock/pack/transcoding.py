@@ -1,10 +1,9 @@
-"""``transcode="baseline"``: what becomes of an image's bytes before they are stored.
+"""``transcode="baseline"``: rewrites JPEGs of several scans before they are stored.
 
-A crop can begin in the middle of a JPEG of one scan but not of one of several (every progressive one, and some baseline
-ones), whose every scan covers all of it. The native core rewrites these as baseline in one scan without loss: the same
-coefficients, so the same pixels, and the same metadata. What has one scan, is no JPEG, or holds something that cannot
-be kept so, stays as it is. The result depends on the bytes alone, which is how ``verify`` compares a pack with its
-source.
+Decoding can begin inside a JPEG of one scan. In a JPEG of several scans (every progressive one, some baseline ones) it
+cannot, since each scan covers the whole image. The native core rewrites such a JPEG as a baseline JPEG of one scan,
+without loss: with the same coefficients, and so the same pixels, and the same metadata. Other images, and JPEGs that
+cannot be rewritten without loss, stay as they are. The result depends on the bytes alone: ``verify`` compares with it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ TRANSCODES: Final = ("none", "baseline")
 
 
 def to_baseline(image: bytes) -> bytes | None:
-    """The same picture as a baseline JPEG of one scan; None where the bytes are to stay as they are.
+    """The same image as a baseline JPEG of one scan; None if its bytes must stay as they are.
 
     Parameters
     ----------
@@ -32,4 +31,4 @@ def to_baseline(image: bytes) -> bytes | None:
     try:
         return _native.transcode_baseline(image, MAX_PIXELS)
     except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError):
-        return None  # what decoding makes of it is not for packing to change
+        return None  # it stays as it is, and decoding handles it

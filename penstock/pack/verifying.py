@@ -1,44 +1,43 @@
-"""``verify``: is a store what was packed, and does it still agree with its source."""
+"""``verify``: checks that a store is undamaged and agrees with its source."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock import _native, stores
 from penstock.errors import ArgumentError, PenstockError, StoreError
-from penstock.pack.progress import shown
+from penstock.pack.progress import show_progress
 from penstock.pack.transcoding import to_baseline
 from penstock.sample import Record, Schema
 from penstock.stores.base import Problem, Store
-from penstock.stores.index_file import IndexFile, index_path
-from penstock.stores.names import listed
+from penstock.stores.names import quote_names
+from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
 
 __all__ = ["VerifyReport", "verify"]
 
-_CHUNK: Final = 32
+_REPORT_EVERY: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What verifying found.
+    """The result of :func:`verify`.
 
     Parameters
     ----------
     store : str
         URL of the store.
     records : int
-        Records in it; 0 if its structure is too damaged to open it.
+        Number of records in it; 0 if its structure is too damaged to open it.
     problems : tuple of Problem
-        Whatever is wrong, with key, index or page.
+        Everything that is wrong, with key, index or page.
     compared : int
-        Records that were compared with the source.
+        Number of records that were compared with the source.
     """
 
     store: str
@@ -48,7 +47,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no problem was found."""
         return not self.problems
 
 
@@ -63,135 +62,137 @@ def verify(
     Parameters
     ----------
     store : str, path or Store
-        What to check; a damaged one is reported on, not refused.
+        The store to check. Damage is reported, not raised.
     source : str, path or Store, optional
-        What it was packed from: the same keys (but for those that were skipped), classes and bytes are expected; for
-        JPEGs of several scans also the bytes that ``transcode="baseline"`` makes of them. A class is compared by its
-        name: the pack may number the classes in another order.
+        What it was packed from. The store must have the same keys (except those that were skipped), classes and bytes;
+        a JPEG of several scans may have the bytes that ``transcode="baseline"`` makes of it. Classes are compared by
+        name: the pack may number them in another order.
     progress : bool or callable, optional
-        True: a bar on the terminal. A callable gets records done and records in all.
+        True: a bar on the terminal. A callable gets the number of records done and of all records.
 
     Returns
     -------
     VerifyReport
-        All problems, each with its record or page; none: the store is what was packed.
+        All problems, each with its record or page.
 
     Raises
     ------
     StoreNotFoundError
         If there is no store, or no source.
     """
-    kind, path = (type(store), store.url.partition("://")[2]) if isinstance(store, Store) else stores.find(store)
+    kind, location = (type(store), store.location) if isinstance(store, Store) else stores.find(store)
     with ExitStack() as stack:
-        report = _reporter(progress, stack)
-        problems = list(kind.check(path, report))
+        report = _make_reporter(progress, stack)
+        problems = list(kind.check(location, report))
         records = compared = 0
-        if all(problem.index is not None for problem in problems):  # else its structure is not to be trusted to a map
-            opened = stack.enter_context(kind(path))
+        if all(problem.index is not None for problem in problems):  # else its structure is damaged
+            opened = stack.enter_context(kind(location))
             records = len(opened)
-            problems += _check_indices(opened)
+            problems += _check_seek_tables(opened)
             if source is not None:
                 origin = _open_source(source, opened.schema, stack)
                 compared = records
-                problems += _compare(opened, origin, report)
-    return VerifyReport(f"{kind.kind}://{Path(path).absolute()}", records, tuple(problems), compared)
+                problems += _compare_stores(opened, origin, report)
+    return VerifyReport(str(location), records, tuple(problems), compared)
 
 
 def _open_source(source: str | os.PathLike[str] | Store, packed: Schema, stack: ExitStack) -> Store:
-    """Open a source with the pack's classes; where it has others, with its own."""
+    """Open a source with the classes of the pack; if it has others, with its own."""
     if isinstance(source, Store):
         return source
     classes = packed["label"].classes if "label" in packed else ()
     if classes:
-        with suppress(ArgumentError):  # `_compare` names the classes that the pack does not have
+        with suppress(ArgumentError):  # `_compare_stores` reports the classes that the pack lacks
             return stack.enter_context(stores.open(source, classes=classes))
     return stack.enter_context(stores.open(source))
 
 
-def _check_indices(store: Store) -> Iterator[Problem]:
-    """What is wrong with the decode indices beside a store, if it has any."""
+def _check_seek_tables(store: Store) -> Iterator[Problem]:
+    """Check the seek tables beside a store, if there are any."""
     for field in store.schema.blobs:
-        path = index_path(store.url.partition("://")[2], field)
+        path = seek_table_path(store.location, field)
         if not path.exists():
             continue
         try:
-            file = IndexFile(path, store.fingerprint(), len(store))
+            file = SeekTableFile(path, store.fingerprint(), len(store))
         except StoreError as error:
             yield Problem(f"{path.name}: {error.message}")
             continue
         with file:
-            absent = set(file.missing().tolist())
-            for index in sorted(set(range(len(store))) - absent):
-                yield from _check_index(store, field, index, file.get([index])[0])
+            missing = set(file.missing().tolist())
+            for index in sorted(set(range(len(store))) - missing):
+                yield from _check_seek_table(store, field, index, file.get([index])[0])
 
 
-def _check_index(store: Store, field: str, index: int, entry: bytes | None) -> Iterator[Problem]:
+def _check_seek_table(store: Store, field: str, index: int, table: bytes | None) -> Iterator[Problem]:
     try:
         record = store.read([index])[0]
     except PenstockError:
-        return  # the store's own check has named it
-    if entry is None or _native.inspect_index(record.fields[field], entry) is None:
-        reason = "its decode index is damaged or another image's (`penstock index --overwrite` makes all again)"
+        return  # the check of the store reports it
+    if table is None or _native.inspect_index(record.fields[field], table) is None:
+        reason = "its decode index is damaged or of another image (`penstock index --overwrite` makes all again)"
         yield Problem(reason, record.key, index)
 
 
-def _compare(store: Store, source: Store, report: Callable[[int, int], None]) -> Iterator[Problem]:
-    """Where a store and its source disagree."""
-    where = {key: index for index, key in enumerate(source.keys())}
-    left_out = {entry.key for entry in getattr(getattr(store, "meta", None), "skipped", ())}
+def _compare_stores(store: Store, source: Store, report: Callable[[int, int], None]) -> Iterator[Problem]:
+    """Yield the differences between a store and its source."""
+    numbers = {key: index for index, key in enumerate(source.keys())}
+    left_out = {entry.key for entry in store.skipped}
     shared = [name for name in store.schema.fields if name in source.schema]
     for name in shared:
         if unknown := [each for each in source.schema[name].classes if each not in store.schema[name].classes]:
-            yield Problem(f"its classes are not those of the source, which also has {listed(unknown)}")
+            yield Problem(f"its classes are not those of the source, which also has {quote_names(unknown)}")
     for index in range(len(store)):
         try:
             record = store.read([index])[0]
         except PenstockError:
-            continue  # the store's own check has named it
-        at = where.pop(record.key, None)
-        if at is None:
-            yield Problem("the source has no record of this name", record.key, index)
+            continue  # the check of the store reports it
+        number = numbers.pop(record.key, None)
+        if number is None:
+            yield Problem("the source has no record with this key", record.key, index)
         else:
-            yield from _differences(record, store.schema, source, at, shared)
-        if index % _CHUNK == 0:
+            yield from _compare_records(record, store.schema, source, number, shared)
+        if index % _REPORT_EVERY == 0:
             report(index + 1, len(store))
-    for key, at in where.items():
+    for key, number in numbers.items():
         if key not in left_out:
-            yield Problem(f"record {at} of the source is not in the store", key)
+            yield Problem(f"record {number} of the source is not in the store", key)
 
 
-def _differences(record: Record, schema: Schema, source: Store, at: int, shared: list[str]) -> Iterator[Problem]:
+def _compare_records(
+    record: Record, schema: Schema, source: Store, number: int, shared: list[str]
+) -> Iterator[Problem]:
     try:
-        original: Mapping[str, Any] = source.read([at])[0].fields
+        original = source.read([number])[0].fields
     except PenstockError as error:
         yield Problem(f"it cannot be read from the source: {error.message}", record.key, record.index)
         return
     for name in shared:
         if source.schema[name].is_blob:
-            if not _same(bytes(record.fields[name]), bytes(original[name])):
+            if not _is_same_blob(bytes(record.fields[name]), bytes(original[name])):
                 yield Problem(f"the bytes of its {name} are not those of the source", record.key, record.index)
             continue
         stored, wanted = record.fields[name], original[name]
         classes, others = schema[name].classes, source.schema[name].classes
         if classes and others:
-            stored, wanted = _class_name(classes, stored), _class_name(others, wanted)
+            stored, wanted = _name_class(classes, stored), _name_class(others, wanted)
         if not np.array_equal(stored, wanted):
             yield Problem(f"its {name} is {stored!r}, in the source {wanted!r}", record.key, record.index)
 
 
-def _class_name(classes: Sequence[str], number: int) -> str | int:
+def _name_class(classes: Sequence[str], number: int) -> str | int:
     return classes[number] if 0 <= number < len(classes) else number
 
 
-def _same(stored: bytes, original: bytes) -> bool:
-    """Whether a blob is the source's, or its lossless transcoding."""
+def _is_same_blob(stored: bytes, original: bytes) -> bool:
+    """Whether a blob has the bytes of the source, or those of its lossless transcoding."""
     return stored == original or stored == to_baseline(original)
 
 
-def _reporter(progress: bool | Callable[[int, int], None] | None, stack: ExitStack) -> Callable[[int, int], None]:
+def _make_reporter(progress: bool | Callable[[int, int], None] | None, stack: ExitStack) -> Callable[[int, int], None]:
     if callable(progress):
         return progress
     if not progress:
         return lambda _done, _total: None
-    show = stack.enter_context(shown("verifying"))
+    show = stack.enter_context(show_progress("verifying"))
     return lambda done, total: show(done, total, 0)

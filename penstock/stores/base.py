@@ -1,55 +1,64 @@
-"""What a store is: records by number, thread-safe, per process, pickled as its URL.
+"""What every store does: give records by index, safely in threads and after a fork; pickle as its location.
 
 ::
 
     path or URL ──find──> Store ──read([3, 1])──> [Record(3, "cats/4.jpg", {"image": view, "label": 0}), ...]
-                            └────column("label")─> int64 array, no image touched
+                            └────column("label")─> int64 array, no image is read
 
-    Store.writer(path) ──prepare (any thread)──> append (one thread, in order) ──> finish
-
-Datasets, packing and the views call this; a store calls none of them. A store knows bytes and small fields: it
-decodes no image.
+Datasets, packing and the views call a store; a store calls none of them. It returns bytes and small fields: it decodes
+no image. Containers that can only be read from their beginning are :class:`~penstock.stores.shards.ShardStream`.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock import forks
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, StoreError
 from penstock.plurals import counted
+from penstock.stores.location import Location
+from penstock.stores.writing import CommittedRecords, Skipped, Writer
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from penstock.sample import Record, Schema
+    from penstock.sample import Array, Record, Schema
 
-__all__ = ["Problem", "Progress", "Skipped", "Store", "Writer", "checked_index"]
+__all__ = ["Indices", "LazyColumn", "Problem", "Skipped", "Store", "check_index"]
+
+Indices = Iterable[int] | NDArray[np.int64]
+"""Indices of records, as a sampler gives them."""
+
+_LOCKED_METHODS: Final = ("read", "blobs", "column", "keys")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_StoreT = TypeVar("_StoreT", bound="Store")
 
 
-def checked_index(index: Any, what: str) -> int:
-    """``index`` as an int, for ``what`` is indexed by it."""
+def check_index(index: object, what: str) -> int:
+    """Return ``index`` as an int.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no integer; ``what`` names the object that is indexed.
+    """
     try:
-        return operator.index(index)
+        return operator.index(index)  # type: ignore[arg-type]  # any object: its own TypeError is the answer
     except TypeError as error:
         raise ArgumentError(
             f"{what} is indexed by an int or a slice, got {type(index).__name__} {index!r:.80}"
         ) from error
-
-
-class Skipped(NamedTuple):
-    """Something of a source that is not a record of the pack: its name there, and why."""
-
-    key: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +68,11 @@ class Problem:
     Parameters
     ----------
     reason : str
-        What does not hold.
+        What is wrong.
     key, index : str and int, optional
         The record it concerns.
     page : int, optional
-        The page of the store's file it was seen in.
+        The page of the store's file that it was found in.
     """
 
     reason: str
@@ -77,52 +86,61 @@ class Problem:
         return f"{named}: {self.reason}" if named else self.reason
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a writer has committed: records, bytes of their blobs, and what was skipped among them."""
-
-    records: int = 0
-    nbytes: int = 0
-    skipped: tuple[Skipped, ...] = ()
-
-    @property
-    def consumed(self) -> int:
-        """Records of the source that are dealt with: the next one to read."""
-        return self.records + len(self.skipped)
-
-
 class Store(ABC):
-    """A container of records.
+    """A container of records with random access.
 
     Parameters
     ----------
-    path : str or path
-        Where it lies.
+    path : str, path or Location
+        Where it is: a path on this machine, or a URL if :attr:`is_remote`.
     **options
-        The kind's own; kept, so that a pickled store reopens alike.
+        The options of its kind; a pickled store is reopened with them.
 
     Notes
     -----
-    Every method may be called by several threads at once. A store is pickled as its URL, options and digest, and
-    opened anew by whoever unpickles it; what was changed in between is refused there. A store without checksums may
-    instead carry what it listed, and refuse each record that changed (:class:`~penstock.stores.files.FilesStore`). A
-    store that a fork carried into another process reopens what it must at its next use.
+    Several threads may call every method at once; see :attr:`reads_concurrently`. A store is pickled as its
+    location, options and digest, and is reopened when it is unpickled; there, a store that was changed in between is
+    refused. A store without checksums may carry its listing instead and refuse each record that changed
+    (:class:`~penstock.stores.files.FilesStore`). After a fork, a store reopens what it must at its next use.
     """
 
     kind: ClassVar[str]
-    """The name it is registered under, which is its URL's scheme."""
+    """The name it is registered under; the scheme of its URLs."""
     suffixes: ClassVar[tuple[str, ...]] = ()
     """Endings of a path that choose this kind for a store that is to be written."""
+    is_remote: ClassVar[bool] = False
+    """Whether URLs of this kind name a server: ``kind://host/path?query``. Otherwise ``://`` is followed by a path."""
+    reads_concurrently: ClassVar[bool] = True
+    """Whether several threads may read at once. If False, one lock for each store lets them read one after another."""
+    location: Location
+    """Where it is."""
 
-    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
-        self._path = Path(os.fsdecode(path)).absolute()
+    def __init__(self, path: str | os.PathLike[str] | Location, **options: object) -> None:
+        self.location = self.locate(path)
+        self._url = str(self.location)
         self._options = options
         self._closed = False
+        self._read_lock = threading.RLock()
+        if not self.reads_concurrently:
+            forks.watch(self)
+
+    def __init_subclass__(cls, **arguments: object) -> None:
+        super().__init_subclass__(**arguments)
+        if not cls.reads_concurrently:
+            for name in _LOCKED_METHODS:  # inherited ones too: the class they are from may read concurrently
+                setattr(cls, name, _lock_method(getattr(cls, name)))
+
+    @classmethod
+    def locate(cls, path: str | os.PathLike[str] | Location) -> Location:
+        """The location that a path (or, if :attr:`is_remote`, a URL) of a store of this kind means."""
+        if isinstance(path, Location):
+            return path
+        return Location.from_url(os.fsdecode(path)) if cls.is_remote else Location.from_path(cls.kind, path)
 
     @property
     def url(self) -> str:
-        """The kind and the absolute path, as :func:`penstock.open` takes them."""
-        return f"{self.kind}://{self._path}"
+        """The location as text, as :func:`penstock.open` takes it; passwords are left out."""
+        return self._url
 
     @property
     @abstractmethod
@@ -134,8 +152,8 @@ class Store(ABC):
         """Number of records."""
 
     @abstractmethod
-    def read(self, indices: Iterable[int] | NDArray[np.int64]) -> list[Record]:
-        """The records at ``indices``, in that order; an index may come twice.
+    def read(self, indices: Indices) -> list[Record]:
+        """The records at ``indices``, in that order; an index may occur twice.
 
         Returns
         -------
@@ -159,62 +177,80 @@ class Store(ABC):
         """The record at ``index``, which may count from the end; a slice gives a list of records."""
         if isinstance(index, slice):
             return self.read(range(*index.indices(len(self))))
-        at = checked_index(index, "a store")
+        number = check_index(index, "a store")
         count = len(self)
-        if not -count <= at < count:
-            self._refuse_outside(at)
-        return self.read([at % count])[0]
+        if not -count <= number < count:
+            self._refuse_outside(number)
+        return self.read([number % count])[0]
 
     def __iter__(self) -> Iterator[Record]:
-        """Every record in order, read when its turn comes."""
+        """Every record in order; each is read when it is reached."""
         for index in range(len(self)):
             yield self.read([index])[0]
 
-    def blobs(self, field: str, indices: Iterable[int] | NDArray[np.int64]) -> list[Any]:
-        """One encoded field of the records at ``indices``: what :meth:`read` gives under its name, and as safely.
+    def blobs(self, field: str, indices: Indices) -> list[Any]:
+        """One encoded field of the records at ``indices``, equal to what :meth:`read` gives under its name.
 
-        For those who need nothing else of a record (filling batches); a store may spare itself the rest.
+        Called to fill batches, which need no other field; a store may skip reading the rest.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such field, or it is no encoded field.
+        RecordIndexError, StoreError
+            As :meth:`read`.
         """
         self.schema.refuse_small(field)
         return [record.fields[field] for record in self.read(indices)]
 
+    def prefetch(self, indices: Indices) -> None:  # noqa: B027  # optional: the default does nothing
+        """Begin to read records that are asked for soon; returns at once.
+
+        Called with the indices of a batch as soon as the batch is planned. A store that is slow to answer (a server, a
+        disk without cache) overrides this. It is only a hint: an index may never be read, and one that was not
+        announced may be. An error is raised by :meth:`read`, not here. The default does nothing.
+        """
+
     @abstractmethod
-    def column(self, field: str) -> NDArray[Any]:
-        """A small field of all records, ``(len(self),)``, without touching images; read-only, shared."""
+    def column(self, field: str) -> Array:
+        """A small field of all records, ``(len(self),)``, without reading images; read-only, shared.
+
+        Called when the values are first needed, not when a store or a dataset is opened.
+        """
 
     @abstractmethod
     def keys(self) -> Sequence[str]:
-        """The records' names, in order of index."""
+        """The names of the records, in order of index."""
 
     @abstractmethod
     def digest(self) -> str:
-        """A short text that differs wherever the store's records do; costs no reading of images."""
+        """A short text that differs wherever the store's records do; reads no images."""
 
     def fingerprint(self) -> str:
         """A short text that tells these records, in this order, from others: the same for a copy of the store.
 
-        Where they came from and when they were written is no part of it. It can be asked for when the store is closed.
+        It does not depend on where the records are and when they were written. It works on a closed store.
         """
         return self.digest()
 
     @classmethod
     @abstractmethod
     def recognises(cls, path: str) -> bool:
-        """Whether what lies at ``path`` (it exists) looks like a store of this kind; reads a few bytes at most."""
+        """Whether what is at ``path`` (it exists) looks like a store of this kind; reads a few bytes at most."""
 
     @classmethod
-    def check(cls, path: str, progress: Callable[[int, int], None] | None = None) -> Iterator[Problem]:
-        """Everything that is wrong with the store at ``path``; by default whatever reading each record raises.
+    def check(cls, location: Location, progress: Callable[[int, int], None] | None = None) -> Iterator[Problem]:
+        """Everything that is wrong with the store at ``location``; by default whatever reading each record raises.
 
         Parameters
         ----------
-        path : str
+        location : Location
             The store.
         progress : callable, optional
-            Called with records done and records in all, now and then.
+            Called with the number of records checked and of all records, from time to time.
         """
         try:
-            store = cls(path)
+            store = cls(location)
         except PenstockError as error:
             yield Problem(error.message)
             return
@@ -228,33 +264,48 @@ class Store(ABC):
                     progress(index + 1, len(store))
 
     @classmethod
-    def writer(cls, path: str, schema: Schema, source: str, *, overwrite: bool = False) -> Writer:
-        """Begin or resume a pack at ``path``; ``source`` tells what it is made from. See :class:`Writer`."""
+    def writer(cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False) -> Writer[Any]:
+        """Begin or resume a pack at ``location``; ``source`` is the text of its origin. See :class:`Writer`.
+
+        Raises
+        ------
+        ArgumentError
+            If stores of this kind cannot be written.
+        """
         del schema, source, overwrite
-        raise ArgumentError(f"stores of kind {cls.kind!r} are read, never written; {path!r} cannot be packed to")
+        raise ArgumentError(f"stores of kind {cls.kind!r} cannot be written, got destination {str(location)!r}")
 
     @classmethod
-    def finished(cls, path: str, schema: Schema, source: str) -> Progress | None:
-        """What the finished store at ``path`` holds, if it was written with this schema and source; else None.
+    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+        """What the finished store at ``location`` holds, if it was written with this schema and source; else None.
 
-        None also where nothing is, or something that cannot be opened: :meth:`writer` says what to do.
+        None also where nothing is, or something that cannot be opened; :meth:`writer` then raises the error.
         """
-        del path, schema, source
+        del location, schema, source
         return None
 
     @property
     def problems(self) -> tuple[Skipped, ...]:
-        """What lies in the store and is no record, with the reason; nothing is left out silently."""
+        """Entries of the store that are not records, with the reason; nothing is left out silently."""
         return ()
 
     @property
     def unreadable(self) -> tuple[Skipped, ...]:
-        """Those of :attr:`problems` that may be records: packing refuses them, unless it is told to leave them out."""
+        """Those of :attr:`problems` that may be records; packing refuses them unless ``on_error="skip"``."""
+        return ()
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Entries of the source that were left out when the store was written."""
         return ()
 
     def close(self) -> None:
-        """Let go of what the store holds; reading raises afterwards, closing again does nothing."""
+        """Release what the store holds. Reading raises afterwards; closing again does nothing."""
         self._closed = True
+
+    def renew_in_child(self) -> None:
+        """In a forked child: replace the lock, which a thread of the parent may hold."""
+        self._read_lock = threading.RLock()
 
     def __enter__(self) -> Self:
         self._refuse_closed()
@@ -265,9 +316,9 @@ class Store(ABC):
     ) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         self._refuse_closed()
-        return _reopen, (type(self), str(self._path), self._options, self.digest())
+        return _reopen, (type(self), self.location, self._options, self.digest())
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{counted(len(self), 'record')}: {', '.join(self.schema.fields)}"
@@ -285,47 +336,40 @@ class Store(ABC):
             )
 
 
-def _reopen(cls: type[Store], path: str, options: Mapping[str, Any], digest: str) -> Store:
-    store = cls(path, **options)
+class LazyColumn:
+    """A column of a store that is read when its first value is needed.
+
+    It is pickled without its values: a worker process reads them from its own store.
+    """
+
+    def __init__(self, store: Store, field: str) -> None:
+        self._store, self._field = store, field
+        self._values: Array | None = None
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Array:
+        values = self._values
+        if values is None:
+            values = self._values = self._store.column(self._field)
+        return values[rows]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return LazyColumn, (self._store, self._field)
+
+
+def _lock_method(method: Callable[Concatenate[_StoreT, _P], _T]) -> Callable[Concatenate[_StoreT, _P], _T]:
+    """The method of a store, called by one thread at a time."""
+
+    @functools.wraps(method)
+    def locked(self: _StoreT, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self._read_lock:
+            return method(self, *args, **kwargs)
+
+    return locked
+
+
+def _reopen(cls: type[Store], location: Location, options: Mapping[str, Any], digest: str) -> Store:
+    store = cls(location, **options)
     if store.digest() != digest:
         store.close()
         raise StoreError("this store was changed since it was pickled; open it again by its path", store=store.url)
     return store
-
-
-class Writer(ABC):
-    """Writes one pack, in order, so that a killed one resumes.
-
-    ``prepare`` does the expensive part (serialising, hashing) in any thread; ``append`` and ``skip`` are called by
-    one thread in the source's order; ``finish`` makes it a store. Whatever ends before ``finish`` leaves something
-    that is not opened, and that a new writer for the same source continues (:attr:`committed`).
-    """
-
-    @property
-    @abstractmethod
-    def committed(self) -> Progress:
-        """What is safely on disk; a new pack begins at ``committed.consumed``."""
-
-    @abstractmethod
-    def prepare(self, key: str, fields: Mapping[str, Any]) -> Any:
-        """Turn a record into what :meth:`append` takes; thread-safe. A record that cannot be stored: PackError."""
-
-    @abstractmethod
-    def append(self, prepared: Any) -> None:
-        """Add the next record."""
-
-    @abstractmethod
-    def skip(self, skipped: Skipped) -> None:
-        """Note that the source's next record is left out."""
-
-    @abstractmethod
-    def finish(self, problems: Sequence[Skipped] = ()) -> None:
-        """Commit what is left, with what the source holds beside records, and make it a store."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop: what was committed stays and can be resumed. After ``finish``: nothing."""
-
-    @abstractmethod
-    def discard(self) -> None:
-        """Stop and remove everything that was written."""

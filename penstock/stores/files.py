@@ -8,9 +8,9 @@
 
 A folder without sub-folders is one class named like the folder. The folder is listed once, when the store is opened
 (:mod:`.listing`); files are read anew each time. Only regular files are ever opened, also through symbolic links, since
-people link data sets together. What is no image is never dropped silently: it is in :attr:`FilesStore.problems` (names
-that begin with a dot are the exception). No image is decoded here; the suffix makes a file an image until packing
-checks it.
+people link data sets together. A file that is no image is never dropped silently: it is in :attr:`FilesStore.problems`
+(names that begin with a dot are the exception). No image is decoded here: a file is an image by its suffix, until
+packing checks it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
-from penstock.sample import Field, Record, Schema
-from penstock.stores.base import Skipped, Store
-from penstock.stores.listing import Listing, list_folder, name_kind
+from penstock.sample import Array, Field, Record, Schema
+from penstock.stores.base import Indices, Skipped, Store
+from penstock.stores.listing import CompressedListing, Listing, describe_file_type, list_folder
+from penstock.stores.location import Location
 from penstock.stores.names import check_classes
 
 __all__ = ["FilesStore"]
@@ -40,7 +39,7 @@ class FilesStore(Store):
 
     Parameters
     ----------
-    path : str or path
+    path : str, path or Location
         The folder.
     classes : sequence of str, optional
         Names of the classes in the order of their numbers, such as ``store.schema["label"].classes`` of the training
@@ -62,25 +61,27 @@ class FilesStore(Store):
     The order of the records does not depend on ``classes``: folders stand in plain string order, files inside one in
     natural order (``2.jpg`` before ``10.jpg``).
 
-    The store is what the folder held when it was listed. A pickled store carries the listing: a worker that opens it
-    lists nothing, and looks at no file before it reads it. A file that has vanished since, is no regular file any more
-    or has another size is an error of its own record. Another time of change alone is none; nor is a file of the same
-    size with other bytes, which only a pack's checksums can tell.
+    The records are those that the folder held when it was listed. A pickled store carries the listing: a worker that
+    opens it does not list again. A file that is missing by then, is no longer a regular file or has another size is an
+    error when its record is read. Another time of change alone is no error; nor is another content of the same size,
+    which only the checksums of a pack detect.
     """
 
     kind: ClassVar[str] = "files"
 
-    def __init__(self, path: str | os.PathLike[str], *, classes: Sequence[str] | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str] | Location, *, classes: Sequence[str] | None = None) -> None:
         names = None if classes is None else check_classes(classes)
         super().__init__(path, **({} if names is None else {"classes": names}))
         self._refuse_missing()
-        self._set_listing(list_folder(self._path, self.url, names))
+        self._set_listing(list_folder(self.location.local_path, self.url, names))
 
     def _set_listing(self, listing: Listing) -> None:
         self._listing = listing
+        self._folder = self.location.path
         self._keys, self._labels, self._sizes = listing.keys, listing.labels, listing.sizes.data
         self._schema = Schema({"image": Field("image"), "label": Field("label", listing.classes)})
-        self._compressed: tuple[Any, ...] | None = None
+        self._compressed: CompressedListing | None = None
+        self._fingerprint = ""
 
     @property
     def schema(self) -> Schema:
@@ -90,13 +91,13 @@ class FilesStore(Store):
     def __len__(self) -> int:
         return len(self._keys)
 
-    def read(self, indices: Iterable[int] | NDArray[np.int64]) -> list[Record]:
+    def read(self, indices: Indices) -> list[Record]:
         """The files at ``indices``, each read whole from disk; see :meth:`Store.read`."""
         self._refuse_closed()
         return [self._read(int(index)) for index in indices]
 
-    def column(self, field: str) -> NDArray[Any]:
-        """The labels; the images are no column."""
+    def column(self, field: str) -> Array:
+        """The labels; images have no column."""
         self._refuse_closed()
         if self.schema[field].is_blob:
             raise ArgumentError(f"field {field!r} holds encoded bytes, not a column; the columns are: label")
@@ -113,42 +114,44 @@ class FilesStore(Store):
         return self._listing.digest
 
     def fingerprint(self) -> str:
-        """A hash of names and labels: a copied folder has other times, and is the same all the same."""
-        state = xxhash.xxh3_128(repr(self._schema.to_json()).encode())
-        state.update(self._keys.joined)
-        state.update(self._labels.astype("<i8").tobytes())
-        return state.hexdigest()
+        """A hash of names and labels, computed at the first call; the same for a copy of the folder."""
+        if not self._fingerprint:
+            state = xxhash.xxh3_128(repr(self._schema.to_json()).encode())
+            state.update(self._keys.joined)
+            state.update(self._labels.astype("<i8").tobytes())
+            self._fingerprint = state.hexdigest()
+        return self._fingerprint
 
     @classmethod
     def recognises(cls, path: str) -> bool:
-        """Any folder."""
+        """Every folder."""
         return Path(path).is_dir()
 
     @property
     def problems(self) -> tuple[Skipped, ...]:
-        """Files that are no images, folders without any, links to nowhere or in circles; each with the reason."""
+        """Files that are no images, folders without images, broken links, links in circles; each with the reason."""
         return self._listing.problems
 
     @property
     def unreadable(self) -> tuple[Skipped, ...]:
-        """Those of them that may be images or hold some: links to nowhere, what may not be read."""
+        """Those of them that may be images or contain some: broken links, entries without permission to read."""
         return self._listing.unreadable
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         self._refuse_closed()
         if self._compressed is None:  # once, however many workers there are
-            self._compressed = self._listing.compressed()
-        return _reopen, (type(self), str(self._path), self._options, self._compressed)
+            self._compressed = self._listing.compress()
+        return _reopen, (type(self), self.location, self._options, self._compressed)
 
     def _refuse_missing(self) -> None:
-        if not self._path.is_dir():
+        if not self.location.local_path.is_dir():
             raise StoreNotFoundError("there is no such folder", store=self.url)
 
     def _read(self, index: int) -> Record:
         self._refuse_outside(index)
         key = self._keys[index]
         try:
-            content = _contents(f"{self._path}/{key}", self._sizes[index])
+            content = _read_file(f"{self._folder}/{key}", self._sizes[index])
         except FileNotFoundError as error:
             raise StoreNotFoundError(
                 "this file vanished after the folder was listed", store=self.url, key=key, index=index
@@ -159,31 +162,33 @@ class FilesStore(Store):
         return Record(index, key, {"image": content, "label": int(self._labels[index])})
 
 
-def _reopen(cls: type[FilesStore], path: str, options: Mapping[str, Any], compressed: tuple[Any, ...]) -> FilesStore:
-    """A pickled store, with the listing that it brought along."""
+def _reopen(
+    cls: type[FilesStore], location: Location, options: Mapping[str, Any], compressed: CompressedListing
+) -> FilesStore:
+    """Open a pickled store with the listing that it carries."""
     store = cls.__new__(cls)
-    Store.__init__(store, path, **options)
-    store._refuse_missing()  # noqa: SLF001  # its own other half
-    store._set_listing(Listing.decompressed(compressed))  # noqa: SLF001  # its own other half
+    Store.__init__(store, location, **options)
+    store._refuse_missing()  # noqa: SLF001  # a constructor of the class
+    store._set_listing(Listing.decompress(compressed))  # noqa: SLF001  # a constructor of the class
     return store
 
 
-def _contents(path: str, listed: int) -> bytes:
-    """All bytes of a regular file of the size that was listed; one that changes while it is read is refused."""
+def _read_file(path: str, listed: int) -> bytes:
+    """All bytes of a regular file of the size that was listed; refuses a file that changes while it is read."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO put in the file's place must not block
     try:
         before = os.fstat(file)
         if not stat.S_ISREG(before.st_mode):
-            raise OSError(errno.EINVAL, f"it is {name_kind(before.st_mode)}, no longer a regular file")
+            raise OSError(errno.EINVAL, f"it is {describe_file_type(before.st_mode)}, no longer a regular file")
         if before.st_size != listed:
             raise OSError(
                 errno.ESTALE,
                 f"it was changed after the folder was listed ({listed} bytes then, {before.st_size} now); open the "
                 "store again to take it as it is",
             )
-        content = os.read(file, before.st_size + 1)  # one more than there is: a read that falls short met the end
+        content = os.read(file, before.st_size + 1)  # one byte more: a short read has met the end of the file
         while 0 < len(content) < before.st_size and (part := os.read(file, before.st_size + 1 - len(content))):
-            content += part  # the system gives 2 GiB at most at a time
+            content += part  # one read gives 2 GiB at most
         if len(content) != before.st_size:
             raise OSError(errno.EAGAIN, f"it changed while it was read ({before.st_size} bytes when opened)")
         return content

@@ -1,16 +1,16 @@
-"""Lists a folder of images: which files are records, of which class, and what else lies there.
+"""Lists a folder of images: which files are records, of which class, and what else is there.
 
 ::
 
     photos/10/img2.jpg      class 0 ("10")     classes in plain string order, as torchvision numbers them
     photos/10/img10.jpg     class 0            records inside a class in natural order: img2 before img10
-    photos/2/a/7.png        class 1 ("2")      folders below a class belong to it, after the class's own files
+    photos/2/a/7.png        class 1 ("2")      folders below a class belong to it, after the files of the class
     photos/README.md        ignored            not an image by its name
-    photos/2/gone.jpg       unreadable         a symbolic link that leads nowhere
+    photos/2/gone.jpg       unreadable         a broken symbolic link
 
-Called by :class:`~penstock.stores.files.FilesStore`. No file is opened: the name's ending makes a file an image. What
-is left out is listed, but for names that begin with a dot. The listing is what a pickled store carries to a worker:
-nothing is listed there again.
+Called by :class:`~penstock.stores.files.FilesStore`. No file is opened: a file is an image by the ending of its name.
+Every entry that is left out is listed, except names that begin with a dot. A pickled store carries its listing to a
+worker, which does not list again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import stat
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Final
 
 import numpy as np
 import xxhash
@@ -31,97 +31,69 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.plurals import counted
-from penstock.stores.base import Skipped
-from penstock.stores.names import listed, natural_key
+from penstock.stores.key_list import KeyList
+from penstock.stores.names import make_natural_key, quote_names
+from penstock.stores.writing import Skipped
 
-__all__ = ["IMAGE_SUFFIXES", "KeyList", "Listing", "list_folder", "name_kind"]
+__all__ = ["IMAGE_SUFFIXES", "CompressedListing", "Listing", "describe_file_type", "list_folder"]
 
 IMAGE_SUFFIXES: Final = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff"}
     | {".ppm", ".pgm", ".pbm", ".pnm", ".avif"}
 )
-"""Endings, in lower case, that make a file an image of the store: of the formats that decoding reads."""
+"""Endings, in lower case, of the images that can be decoded; a file with another ending is not a record."""
 
 _UNREAD_SUFFIXES: Final = frozenset(
     {".heic", ".heif", ".hif", ".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx", ".jxl", ".jxr", ".tga", ".psd", ".exr"}
     | {".hdr", ".qoi", ".dds", ".pcx", ".sgi", ".pfm", ".dcm", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf"}
 )
-"""Endings of images that decoding does not read: such a file is not ignored, as a README is."""
+"""Endings of images that cannot be decoded; such files are reported as unreadable, not ignored as a README is."""
 
 _SYSTEM_FOLDERS: Final = frozenset(
     {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found", "__pycache__"}
 )
-"""Folders that operating systems and tools leave beside files; some hold thumbnails."""
+"""Folders that operating systems and tools create; some contain thumbnails."""
 
-_FEW: Final = 5
-_IGNORED_NAMED: Final = 1000
-_NO_IMAGE: Final = "a folder without any image"
-_KINDS: Final = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
+_FEW_CLASSES: Final = 5
+_MAX_IGNORED_NAMES: Final = 1000
+_NO_IMAGE: Final = "a folder without images"
+_FILE_TYPES: Final = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
 
-
-class KeyList(Sequence[str]):
-    """Names of records in one piece of memory: a million take some 30 MB, where a list of str takes 90.
-
-    Parameters
-    ----------
-    joined : bytes
-        The names in UTF-8, each with a zero byte behind it.
-    """
-
-    def __init__(self, joined: bytes) -> None:
-        self.joined = joined
-        ends = np.flatnonzero(np.frombuffer(joined, np.uint8) == 0)
-        self._begins = np.append(0, ends + 1).data  # and one more, where the next name would begin
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> KeyList:
-        """A list of these names, none of which may hold a zero character."""
-        return cls("".join(f"{name}\0" for name in names).encode())
-
-    def __len__(self) -> int:
-        return len(self._begins) - 1
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        begins = self._begins
-        number = index if index >= 0 else index + len(begins) - 1
-        if not 0 <= number < len(begins) - 1:
-            raise IndexError(f"index {index} is outside this list of {counted(len(self), 'name')}")
-        return self.joined[begins[number] : begins[number + 1] - 1].decode()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.joined.decode().split("\0")[:-1])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return KeyList, (self.joined,)
-
-    def __repr__(self) -> str:
-        return f"<{counted(len(self), 'name')}>"
+CompressedListing = tuple[
+    bytes,
+    tuple[list[int], list[int]],
+    tuple[str, bytes],
+    tuple[str, ...],
+    tuple[Skipped, ...],
+    tuple[Skipped, ...],
+    str,
+]
+"""What :meth:`Listing.compress` returns: keys, runs of labels, sizes, and the other attributes as they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a folder of images held when it was listed.
+    """The contents of a folder of images, at the time when it was listed.
 
     Parameters
     ----------
     keys : KeyList
         Paths of the records below the folder, with forward slashes.
     labels, sizes : ndarray of int64
-        The class of each, and its bytes; read-only.
+        The class number of each record, and its size in bytes; read-only.
     classes : tuple of str
         Names of the classes, by number.
     problems : tuple of Skipped
-        Everything else, with the reason.
+        Every entry that is not a record, with the reason.
     unreadable : tuple of Skipped
-        Those of the problems that may be images, or hold some.
+        Those of the problems that may be images, or contain some.
     digest : str
-        A hash of all of it and of the files' times of change, but for problems that are certainly no images.
+        A hash of the records, their times of change, the classes and the unreadable entries.
     """
 
     keys: KeyList
@@ -132,8 +104,8 @@ class Listing:
     unreadable: tuple[Skipped, ...]
     digest: str
 
-    def compressed(self) -> tuple[Any, ...]:
-        """The same in few bytes (some eight a file), for a pickle; :meth:`decompressed` is the inverse."""
+    def compress(self) -> CompressedListing:
+        """A form for pickles of some eight bytes a file; :meth:`decompress` is the inverse."""
         starts = np.flatnonzero(np.diff(self.labels, prepend=-1))
         runs = self.labels[starts].tolist(), np.diff(starts, append=len(self.labels)).tolist()
         dtype = "<u4" if self.sizes.max(initial=0) < 1 << 32 else "<i8"
@@ -142,19 +114,22 @@ class Listing:
         return names, runs, sizes, self.classes, self.problems, self.unreadable, self.digest
 
     @classmethod
-    def decompressed(cls, compressed: tuple[Any, ...]) -> Listing:
-        """The listing that :meth:`compressed` was asked of."""
-        names, (labels, counts), (dtype, sizes), *rest = compressed
+    def decompress(cls, compressed: CompressedListing) -> Listing:
+        """The listing whose :meth:`compress` returned ``compressed``."""
+        names, (labels, counts), (dtype, sizes), classes, problems, unreadable, digest = compressed
         return cls(
             KeyList(zlib.decompress(names)),
-            _read_only(np.repeat(np.array(labels, np.int64), counts)),
-            _read_only(np.frombuffer(zlib.decompress(sizes), dtype).astype(np.int64)),
-            *rest,
+            _make_read_only(np.repeat(np.array(labels, np.int64), counts)),
+            _make_read_only(np.frombuffer(zlib.decompress(sizes), dtype).astype(np.int64)),
+            classes,
+            problems,
+            unreadable,
+            digest,
         )
 
 
 def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) -> Listing:
-    """List a folder: first its own files, then each class.
+    """List a folder: first the files directly in it, then each class folder.
 
     Parameters
     ----------
@@ -168,89 +143,89 @@ def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) ->
     Raises
     ------
     StoreFormatError
-        If there is no image, if images lie both beside and inside the class folders, or if a class folder has no image
+        If there is no image, if images are both beside and inside the class folders, or if a class folder has no image
         and ``classes`` is not given.
     ArgumentError
-        If ``classes`` does not name a folder that holds images.
+        If ``classes`` does not name a folder that contains images.
     """
-    walk = _Walk(root)
-    folders = walk.scan("", ())
-    loose = len(walk.keys)
+    scan = _FolderScan(root)
+    folders = scan.list_entries("", ())
+    loose = len(scan.keys)
     found: dict[str, int] = {}
     for folder, ancestors in sorted(folders):
-        before = len(walk.keys)
-        walk.add_folder(folder, ancestors)
-        if len(walk.keys) > before:
-            found[folder] = len(walk.keys) - before
-        elif folder not in walk.cycles and folder not in walk.unlisted:
-            walk.ignore(f"{folder}/", _NO_IMAGE)
-    walk.close()
+        before = len(scan.keys)
+        scan.add_folder(folder, ancestors)
+        if len(scan.keys) > before:
+            found[folder] = len(scan.keys) - before
+        elif folder not in scan.cycles and folder not in scan.unlisted:
+            scan.ignore(f"{folder}/", _NO_IMAGE)
+    scan.close()
     if loose and found:
         raise StoreFormatError(
-            f"{counted(loose, 'image')} beside the class folders ({listed(walk.keys[:loose])}); each image must be "
-            "inside a class folder, or all of them directly in the folder",
+            f"{counted(loose, 'image')} beside the class folders ({quote_names(scan.keys[:loose])}); every image must "
+            "be inside a class folder, or all must be directly in the folder",
             store=url,
         )
     if loose:
         found = {root.resolve().name or "root": loose}
     if not found:
-        others = [*walk.unreadable, *walk.problems][:1]
+        others = [*scan.unreadable, *scan.problems][:1]
         raise StoreFormatError(
-            f"there is no image in this folder: {counted(len(walk.problems), 'other entry')}"
+            f"there is no image in this folder: {counted(len(scan.problems), 'other entry')}"
             f"{''.join(f', such as {key!r} ({reason})' for key, reason in others)}; images end in "
             f"{', '.join(sorted(IMAGE_SUFFIXES))}",
             store=url,
         )
     if classes is None:
         if not loose:
-            _refuse_empty(walk, [folder for folder, _ in folders if folder not in found], list(found), url)
+            _refuse_empty(scan, [folder for folder, _ in folders if folder not in found], list(found), url)
         classes = tuple(found)
     _refuse_unnamed(found, classes, url)
-    return _described(walk, found, classes)
+    return _make_listing(scan, found, classes)
 
 
-def _described(walk: _Walk, found: Mapping[str, int], classes: tuple[str, ...]) -> Listing:
+def _make_listing(scan: _FolderScan, found: Mapping[str, int], classes: tuple[str, ...]) -> Listing:
     numbers = {name: number for number, name in enumerate(classes)}
     labels = np.repeat(np.array([numbers[name] for name in found], np.int64), list(found.values()))
-    keys, sizes = KeyList.of(walk.keys), np.array(walk.sizes, np.int64)
+    keys, sizes = KeyList.from_names(scan.keys), np.array(scan.sizes, np.int64)
     state = xxhash.xxh3_128(keys.joined)
-    for column in (labels, sizes, np.array(walk.times, np.int64)):
+    for column in (labels, sizes, np.array(scan.times, np.int64)):
         state.update(column.astype("<i8").tobytes())
-    state.update(repr((classes, walk.unreadable)).encode())
+    state.update(repr((classes, scan.unreadable)).encode())
     return Listing(
         keys,
-        _read_only(labels),
-        _read_only(sizes),
+        _make_read_only(labels),
+        _make_read_only(sizes),
         classes,
-        tuple(walk.problems),
-        tuple(walk.unreadable),
+        tuple(scan.problems),
+        tuple(scan.unreadable),
         state.hexdigest(),
     )
 
 
-def _read_only(column: NDArray[np.int64]) -> NDArray[np.int64]:
+def _make_read_only(column: NDArray[np.int64]) -> NDArray[np.int64]:
     column.flags.writeable = False
     return column
 
 
-def name_kind(mode: int) -> str:
-    """What kind of file a mode says that something is, in words."""
-    return "a folder" if stat.S_ISDIR(mode) else _KINDS.get(stat.S_IFMT(mode), "something")
+def describe_file_type(mode: int) -> str:
+    """The type of a file by its mode, in words: "a folder", "a FIFO"."""
+    return "a folder" if stat.S_ISDIR(mode) else _FILE_TYPES.get(stat.S_IFMT(mode), "something")
 
 
-def _refuse_empty(walk: _Walk, without: Sequence[str], found: Sequence[str], url: str) -> None:
-    """Refuse what may be a class and has no images: leaving it out would renumber the others."""
-    empty = {name: walk.unlisted.get(name, "") for name in without if name not in walk.cycles}
-    empty.update({name: reason for name, reason in walk.unlisted.items() if "/" not in name})
+def _refuse_empty(scan: _FolderScan, without: Sequence[str], found: Sequence[str], url: str) -> None:
+    """Refuse folders that may be classes and contain no images: leaving one out would renumber the others."""
+    empty = {name: scan.unlisted.get(name, "") for name in without if name not in scan.cycles}
+    empty.update({name: reason for name, reason in scan.unlisted.items() if "/" not in name})
     if not empty:
         return
     reasons = "".join(f" ({reason})" for reason in sorted({*empty.values()} - {""}))
     folders, them = ("folder", "it") if len(empty) == 1 else ("folders", "them")
-    option = f"--classes {','.join(found)}" if len(found) <= _FEW else "--classes"
+    option = f"--classes {','.join(found)}" if len(found) <= _FEW_CLASSES else "--classes"
     raise StoreFormatError(
-        f"there is no image in the {folders} {listed(sorted(empty))}{reasons}; each folder is a class and must hold "
-        f"images. Remove {them}, or name the classes: classes=[{listed(found)}] ({option}) leaves {them} out; a class "
-        "that is named keeps its number, with or without images",
+        f"there is no image in the {folders} {quote_names(sorted(empty))}{reasons}; each folder is a class and must "
+        f"contain images. Remove {them}, or name the classes: classes=[{quote_names(found)}] ({option}) leaves {them} "
+        "out; a class in the list keeps its number, with or without images",
         store=url,
     )
 
@@ -258,8 +233,8 @@ def _refuse_empty(walk: _Walk, without: Sequence[str], found: Sequence[str], url
 def _refuse_unnamed(found: Iterable[str], classes: tuple[str, ...], url: str) -> None:
     if unnamed := sorted(set(found) - set(classes)):
         raise ArgumentError(
-            f"classes does not name the {'folder' if len(unnamed) == 1 else 'folders'} {listed(unnamed)}, which "
-            f"{'holds' if len(unnamed) == 1 else 'hold'} images; it names {listed(classes)}",
+            f"classes must name every folder that contains images, got {quote_names(classes)}; it lacks the "
+            f"{'folder' if len(unnamed) == 1 else 'folders'} {quote_names(unnamed)}",
             store=url,
         )
 
@@ -267,12 +242,12 @@ def _refuse_unnamed(found: Iterable[str], classes: tuple[str, ...], url: str) ->
 _Ancestors = tuple[tuple[int, int], ...]
 
 
-class _Walk:
-    """One walk through a folder.
+class _FolderScan:
+    """Collects the contents of a folder.
 
-    ``keys`` are the records, with their ``sizes`` and ``times`` of change; ``problems`` is whatever is none, and
-    ``unreadable`` those of them that may be images or hold some. ``unlisted`` names what may be a folder of images and
-    cannot be listed, with the reason, and ``cycles`` links back to a folder above.
+    ``keys`` are the records, with their ``sizes`` and ``times`` of change. ``problems`` are the other entries, and
+    ``unreadable`` those of them that may be images or contain some. ``unlisted`` maps entries that may be folders of
+    images and cannot be listed to the reason. ``cycles`` are links to a folder that contains them.
     """
 
     def __init__(self, root: Path) -> None:
@@ -286,23 +261,23 @@ class _Walk:
         self._ignored: Counter[str] = Counter()
 
     def add_folder(self, folder: str, ancestors: _Ancestors) -> None:
-        """Take all that is below a folder, its files before its sub-folders, without recursion on Python's stack."""
-        waiting = [(folder, ancestors)]
-        while waiting:
-            waiting.extend(reversed(self.scan(*waiting.pop())))
+        """Add all entries below a folder, its files before its sub-folders; not recursive: folders may be deep."""
+        pending = [(folder, ancestors)]
+        while pending:
+            pending.extend(reversed(self.list_entries(*pending.pop())))
 
-    def scan(self, folder: str, ancestors: _Ancestors) -> list[tuple[str, _Ancestors]]:
-        """Take the images directly in ``folder``, in natural order; gives the folders in it."""
+    def list_entries(self, folder: str, ancestors: _Ancestors) -> list[tuple[str, _Ancestors]]:
+        """Add the images directly in ``folder``, in natural order; returns the folders in it."""
         folders: list[tuple[str, _Ancestors]] = []
         path = self._root / folder
         try:
             seen = path.stat()
             if (seen.st_dev, seen.st_ino) in ancestors:
-                self.ignore(f"{folder}/", "a symbolic link to a folder that it is itself inside of")
+                self.ignore(f"{folder}/", "a symbolic link to a folder that contains it")
                 self.cycles.add(folder)
                 return folders
             with os.scandir(path) as entries:
-                ordered = sorted((entry for entry in entries if not entry.name.startswith(".")), key=_entry_key)
+                ordered = sorted((entry for entry in entries if not entry.name.startswith(".")), key=_entry_sort_key)
         except OSError as error:
             self.unlisted[folder] = f"a folder that cannot be listed: {error.strerror}"
             self._refuse(f"{folder}/", self.unlisted[folder])
@@ -315,29 +290,29 @@ class _Walk:
         return folders
 
     def close(self) -> None:
-        """Note how many more files are no images than were named."""
+        """Add one entry for each suffix of which not every file was named."""
         for suffix, count in self._ignored.items():
-            if count > _IGNORED_NAMED:
-                more = f"{counted(count - _IGNORED_NAMED, 'more file')} that are not images by their names"
+            if count > _MAX_IGNORED_NAMES:
+                more = f"{counted(count - _MAX_IGNORED_NAMES, 'more file')} that are not images by their names"
                 self.problems.append(Skipped(f"*{suffix}", more))
 
     def ignore_by_name(self, key: str, suffix: str) -> None:
-        """Note a file that is not named as an image; of very many, as of texts beside each image, not every one."""
+        """Note a file that is no image by its name; of a suffix, at most 1,000 files are named."""
         self._ignored[suffix] += 1
-        if self._ignored[suffix] <= _IGNORED_NAMED:
+        if self._ignored[suffix] <= _MAX_IGNORED_NAMES:
             self.ignore(key, "not an image by its name")
 
     def ignore(self, key: str, reason: str) -> None:
-        """Note something that is neither an image nor holds any."""
+        """Note an entry that is no image and contains none."""
         self.problems.append(Skipped(key, reason))
 
     def _refuse(self, key: str, reason: str) -> None:
-        """Note something that may be an image, or hold some."""
+        """Note an entry that may be an image, or contain some."""
         self.problems.append(Skipped(key, reason))
         self.unreadable.append(self.problems[-1])
 
     def _is_folder(self, entry: os.DirEntry[str], key: str) -> bool:
-        """Whether an entry is a folder to enter; if not, it is taken as a record or noted as none."""
+        """Whether an entry is a folder to list; any other entry is added as a record or noted as a problem."""
         suffix = entry.name[entry.name.rfind(".") :].lower()
         is_image = suffix in IMAGE_SUFFIXES
         is_folder = False
@@ -345,22 +320,22 @@ class _Walk:
             is_folder = entry.is_dir()
             entry.name.encode()
             if not is_folder and suffix in _UNREAD_SUFFIXES and entry.is_file():
-                self._refuse(key, f"an image of a format that is not read here ({suffix}); convert it to PNG or JPEG")
+                self._refuse(key, f"an image of a format that cannot be decoded ({suffix}); convert it to PNG or JPEG")
             elif not is_folder and not is_image and entry.is_file():
                 self.ignore_by_name(key, suffix if suffix.startswith(".") else "")
             elif not is_folder:
                 self._add_record(entry, key, is_image=is_image)
             elif entry.name in _SYSTEM_FOLDERS:
-                self.ignore(f"{key}/", "a folder that an operating system or a tool keeps")
+                self.ignore(f"{key}/", "a folder that an operating system or a tool created")
                 return False
         except UnicodeEncodeError:
             if is_folder or is_image:
-                self._refuse_unlisted(_spelt(key), "a name that is not UTF-8", is_image=not is_folder)
+                self._refuse_unlisted(_escape_name(key), "a name that is not UTF-8", is_image=not is_folder)
             else:
-                self.ignore(_spelt(key), "a name that is not UTF-8")
+                self.ignore(_escape_name(key), "a name that is not UTF-8")
             return False
         except FileNotFoundError:
-            reason = "a symbolic link that leads nowhere" if entry.is_symlink() else "it vanished during listing"
+            reason = "a broken symbolic link" if entry.is_symlink() else "it vanished during listing"
             self._refuse_unlisted(key, reason, is_image=is_image)
             return False
         except OSError as error:
@@ -369,14 +344,14 @@ class _Walk:
         return is_folder
 
     def _add_record(self, entry: os.DirEntry[str], key: str, *, is_image: bool) -> None:
-        """Take an image as a record; note what is no file."""
+        """Add an image as a record; note an entry that is no regular file."""
         seen = entry.stat()
         if stat.S_ISREG(seen.st_mode):
             self.keys.append(key)
             self.sizes.append(seen.st_size)
             self.times.append(seen.st_mtime_ns)
         else:
-            reason = f"{name_kind(seen.st_mode)}, which is never opened"
+            reason = f"{describe_file_type(seen.st_mode)}, which is never opened"
             (self._refuse if is_image else self.ignore)(key, reason)
 
     def _refuse_unlisted(self, key: str, reason: str, *, is_image: bool) -> None:
@@ -385,9 +360,9 @@ class _Walk:
             self.unlisted[key] = reason
 
 
-def _spelt(key: str) -> str:
+def _escape_name(key: str) -> str:
     return key.encode(errors="backslashreplace").decode()
 
 
-def _entry_key(entry: os.DirEntry[str]) -> tuple[tuple[str | int, ...], str]:
-    return natural_key(entry.name)
+def _entry_sort_key(entry: os.DirEntry[str]) -> tuple[tuple[str | int, ...], str]:
+    return make_natural_key(entry.name)

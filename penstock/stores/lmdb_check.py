@@ -1,13 +1,13 @@
-"""Verify a pack without mapping it: every page against its seal, every record against its checksums.
+"""Verifies a pack without mapping it: every page by its hash, every record by its checksums.
 
 ::
 
-    records   leaf by leaf, in order ──> pages sealed?  checksums?  number?  label as in the column?
-    columns, keys, meta, main, free  ──> pages sealed?  consistent with the records?
-    all pages not met on the way     ──> sealed?   (free pages, slack)
+    records   leaf by leaf, in order ──> page hashes?  checksums?  number?  label as in the column?
+    columns, keys, meta, main, free  ──> page hashes?  consistent with the records?
+    all other pages                  ──> page hashes?   (free pages)
 
-Each page is read once. A flipped bit is named by the record whose bytes it hit, or by its page where it hit the
-structure. Memory is bounded: one bit per page, one column per small field.
+Each page is read once. A flipped bit is reported with the record that contains it, or with its page if it is in the
+structure. Memory is bounded: one bit for each page, one column for each small field.
 """
 
 from __future__ import annotations
@@ -16,65 +16,64 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from penstock.errors import IncompleteStoreError, StoreError, StoreFormatError
 from penstock.plurals import counted
+from penstock.sample import Array
 from penstock.stores.base import Problem
-from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS, Layout, PackMeta, parse_column, record_key
-from penstock.stores.lmdb_map import FILE, LOCK, PackMap, missing_data, read_meta, usable_seals
-from penstock.stores.lmdb_pages import Extent, Node, PageFile, Tree
-from penstock.stores.lmdb_seals import SEALS, Seals, page_hashes
+from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS, PackMeta, RecordCodec, decode_column, make_record_key
+from penstock.stores.lmdb_hashes import HASHES, PageHashFile, hash_pages
+from penstock.stores.lmdb_map import FILE, LOCK, PackMap, load_page_hashes, make_missing_error, read_meta
+from penstock.stores.lmdb_pages import BTree, Extent, Node, PageFile
 from penstock.stores.regular import open_regular
 
 __all__ = ["check"]
 
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
-_SWEEP_PAGES: Final = 2048
+_READ_PAGES: Final = 2048
 _REPORT_EVERY: Final = 64
 
 
-def check(path: str, progress: Callable[[int, int], None] | None = None) -> Iterator[Problem]:
-    """Everything wrong with the pack at ``path``; see :meth:`penstock.stores.base.Store.check`."""
-    folder = Path(path).absolute()
+def check(folder: Path, progress: Callable[[int, int], None] | None = None) -> Iterator[Problem]:
+    """Everything that is wrong with the pack in ``folder``; see :meth:`penstock.stores.base.Store.check`."""
     url = f"lmdb://{folder}"
     if not (folder / FILE).exists():
-        error = missing_data(folder, url)
+        error = make_missing_error(folder, url)
         if not isinstance(error, IncompleteStoreError):
             raise error
         yield Problem(error.message)
         return
-    refused = _refusal(folder, url)
+    refused = _find_refusal(folder, url)
     if refused is not None:
         yield Problem(refused.message)
     if isinstance(refused, IncompleteStoreError):
         return
-    seals, problem = _open_seals(folder)
+    hashes, problem = _open_page_hashes(folder)
     if problem is not None:
         yield problem
     structure_holds = True
     try:
         with PageFile(folder / FILE, url) as pages:
-            for problem in _Check(pages, seals, url).run(progress):
+            for problem in _PackCheck(pages, hashes, url).run(progress):
                 structure_holds = structure_holds and problem.index is not None
                 yield problem
         if structure_holds:
-            PackMap.of(folder, url)  # what readers refuse is a problem, whatever else holds
-    except StoreError as error:  # it cannot even be opened: at least say which pages changed
-        found = list(_sweep_raw(folder / FILE, seals)) if seals is not None else []
+            PackMap.open(folder, url)  # what readers refuse is a problem
+    except StoreError as error:  # it cannot be opened: report which pages changed
+        found = list(_check_raw_pages(folder / FILE, hashes)) if hashes is not None else []
         yield from found
         if not found and refused is None:
             yield Problem(error.message)
 
 
-def _refusal(folder: Path, url: str) -> StoreError | None:
-    """What opening refuses the whole file for: it was cut, or never finished. Damage inside is found page by page."""
+def _find_refusal(folder: Path, url: str) -> StoreError | None:
+    """Why opening refuses the whole file: it is truncated or unfinished. Other damage is found page by page."""
     try:
-        seals = usable_seals(folder, url)
+        hashes = load_page_hashes(folder, url)
     except StoreFormatError as error:
         return error
     try:
@@ -84,111 +83,109 @@ def _refusal(folder: Path, url: str) -> StoreError | None:
         return error
     except StoreFormatError as error:
         if (folder / LOCK).exists():
-            return missing_data(folder, url)
-        return error if seals is None else None  # with the size that was sealed, it was not cut
+            return make_missing_error(folder, url)
+        return error if hashes is None else None  # a file with hashes for all of its pages is not truncated
     except ValueError:
         return None
     return None
 
 
-def _open_seals(folder: Path) -> tuple[Seals | None, Problem | None]:
+def _open_page_hashes(folder: Path) -> tuple[PageHashFile | None, Problem | None]:
     try:
-        seals = Seals(folder / SEALS)
-        if seals.broken():
-            raise ValueError("its own checksum does not hold")  # noqa: TRY301  # one end
+        hashes = PageHashFile(folder / HASHES)
+        if hashes.is_damaged():
+            raise ValueError("its own checksum does not match")  # noqa: TRY301  # one handler
     except FileNotFoundError:
-        return None, Problem(f"{SEALS} is missing: damage outside the records cannot be seen")
+        return None, Problem(f"{HASHES} is missing: damage outside the records cannot be detected")
     except ValueError as error:
-        return None, Problem(f"{SEALS} is damaged: {error}; damage outside the records cannot be seen")
-    return seals, None
+        return None, Problem(f"{HASHES} is damaged: {error}; damage outside the records cannot be detected")
+    return hashes, None
 
 
-class _Check:
-    """One run over a file that can be opened."""
+class _PackCheck:
+    """One verification of a file that can be opened."""
 
-    def __init__(self, pages: PageFile, seals: Seals | None, url: str) -> None:
-        self._pages, self._seals, self._url = pages, seals, url
-        self._met = np.zeros(pages.pages, bool)
+    def __init__(self, pages: PageFile, hashes: PageHashFile | None, url: str) -> None:
+        self._pages, self._hashes, self._url = pages, hashes, url
+        self._visited = np.zeros(pages.pages, bool)
         self._nameless: list[Problem] = []
         self._key_sum = 0
 
     def run(self, progress: Callable[[int, int], None] | None) -> Iterator[Problem]:
         """All problems."""
-        if self._seals is not None and self._seals.count != self._pages.pages:
-            yield Problem(f"the file has {self._pages.pages} pages, {self._seals.count} were sealed")
-            self._seals = None
+        if self._hashes is not None and self._hashes.count != self._pages.pages:
+            yield Problem(f"the file must have {self._hashes.count} pages, as {HASHES} says, got {self._pages.pages}")
+            self._hashes = None
         structure: list[int] = []
         try:
             for _ in self._pages.leaves(self._pages.meta.main, structure):
-                yield from self._structure(structure)
+                yield from self._check_structure(structure)
             trees = self._pages.trees()
             meta = read_meta(self._pages, self._url)
         except ValueError as error:
-            yield from self._structure(structure)
+            yield from self._check_structure(structure)
             yield Problem(error.message if isinstance(error, StoreError) else str(error))
         else:
-            yield from self._records(trees, meta, progress)
-            yield from self._keys(trees, meta)
+            yield from self._check_records(trees, meta, progress)
+            yield from self._check_keys(trees, meta)
             yield from self._nameless
-        yield from self._sweep()
+        yield from self._check_other_pages()
 
-    def _records(
-        self, trees: dict[bytes, Tree], meta: PackMeta, progress: Callable[[int, int], None] | None
+    def _check_records(
+        self, trees: dict[bytes, BTree], meta: PackMeta, progress: Callable[[int, int], None] | None
     ) -> Iterator[Problem]:
-        columns: dict[str, NDArray[Any]] = {}
+        columns: dict[str, Array] = {}
         yield from self._load_columns(trees, meta, columns)
-        layout = Layout(meta.schema)
+        codec = RecordCodec(meta.schema)
         heads = b""
         index = 0
         structure: list[int] = []
         try:
             for _, nodes in self._pages.leaves(trees[RECORDS], structure):
-                yield from self._structure(structure)
+                yield from self._check_structure(structure)
                 for node in nodes:
-                    if node.key != record_key(index):
-                        yield Problem(f"its number in the file is {node.key.hex()}", index=index)
-                    content = yield from self._record(node, index, layout, columns)
-                    heads = xxhash.xxh3_128_digest(heads + content[: layout.head_nbytes])
+                    if node.key != make_record_key(index):
+                        yield Problem(f"its number in the file must be {index}, got {node.key.hex()}", index=index)
+                    content = yield from self._check_record(node, index, codec, columns)
+                    heads = xxhash.xxh3_128_digest(heads + content[: codec.head_nbytes])
                     index += 1
                     if progress is not None and index % _REPORT_EVERY == 0:
                         progress(index, meta.count)
         except (ValueError, KeyError) as error:
-            yield from self._structure(structure)
-            yield Problem(f"the records cannot be walked beyond number {index}: {error}")
+            yield from self._check_structure(structure)
+            yield Problem(f"the records from number {index} on cannot be read: {error}")
             return
         if index != meta.count:
-            yield Problem(f"it holds {counted(index, 'record')} and should have {meta.count}")
+            yield Problem(f"it must have {counted(meta.count, 'record')}, got {index}")
         elif heads.hex() != meta.content:
-            yield Problem("the records are not those that were packed: the hash over all of them differs")
+            yield Problem("the records are not those that were packed: the hash over all records does not match")
         if progress is not None:
             progress(index, meta.count)
 
-    def _record(
-        self, node: Node, index: int, layout: Layout, columns: dict[str, NDArray[Any]]
+    def _check_record(
+        self, node: Node, index: int, codec: RecordCodec, columns: dict[str, Array]
     ) -> Generator[Problem, None, bytes]:
-        """Problems of one record; returns its bytes."""
-        content, broken = self._value(node.extent)
+        """Yield the problems of one record; return its bytes."""
+        content, changed = self._read_value(node.extent)
         try:
-            key, fields = layout.decode(memoryview(content), index)
+            key, fields = codec.decode(memoryview(content), index)
         except ValueError as error:
-            self._nameless.append(Problem(str(error), index=index, page=broken[0] if broken else node.extent.page))
+            self._nameless.append(Problem(str(error), index=index, page=changed[0] if changed else node.extent.page))
             return content
-        self._key_sum = self._key_sum + _pair_hash(key.encode(), index) & _MASK
+        self._key_sum = self._key_sum + _hash_pair(key.encode(), index) & _MASK
         for name, column in columns.items():
-            if index >= len(column) or not _same(column[index], fields[name]):
-                yield Problem(f"its {name} is {fields[name]!r}, and another in the column", key=key, index=index)
-        for page in broken:  # the record is whole: what changed is the page around it
-            yield Problem("this page is not as it was sealed, beside the record's bytes", key, index, page)
+            if index >= len(column) or not _is_same(column[index], fields[name]):
+                yield Problem(f"its {name} is {fields[name]!r}, which differs from the column", key=key, index=index)
+        for page in changed:  # the record is intact: other bytes of the page changed
+            yield Problem("the checksum of its page does not match, in bytes outside the record", key, index, page)
         return content
 
-    def _load_columns(
-        self, trees: dict[bytes, Tree], meta: PackMeta, columns: dict[str, NDArray[Any]]
-    ) -> Iterator[Problem]:
+    def _load_columns(self, trees: dict[bytes, BTree], meta: PackMeta, columns: dict[str, Array]) -> Iterator[Problem]:
         stored: dict[str, Extent] = {}
         try:
             structure: list[int] = []
             for _, nodes in self._pages.leaves(trees[COLUMNS], structure):
-                yield from self._structure(structure)
+                yield from self._check_structure(structure)
                 stored.update({node.key.decode(): node.extent for node in nodes})
         except (ValueError, KeyError) as error:
             yield Problem(f"the database of columns is damaged: {error}")
@@ -198,97 +195,97 @@ class _Check:
                 continue
             page = stored[name].page
             try:
-                content, broken = self._value(stored[name])
-                page = broken[0] if broken else page
+                content, changed = self._read_value(stored[name])
+                page = changed[0] if changed else page
                 if xxhash.xxh3_64_hexdigest(content) != hashed:
-                    raise ValueError("its checksum does not hold")  # noqa: TRY301  # one end
-                columns[name] = parse_column(content, meta.count, meta.schema[name])
+                    raise ValueError("its checksum does not match")  # noqa: TRY301  # one handler
+                columns[name] = decode_column(content, meta.count, meta.schema[name])
             except ValueError as error:
                 yield Problem(f"the column of {name!r} is damaged: {error}", page=page)
 
-    def _keys(self, trees: dict[bytes, Tree], meta: PackMeta) -> Iterator[Problem]:
-        """Check the database of keys, and find with it the names of records that cannot tell theirs."""
+    def _check_keys(self, trees: dict[bytes, BTree], meta: PackMeta) -> Iterator[Problem]:
+        """Check the database of keys, and find in it the keys of records that cannot be decoded."""
         count, total, last = 0, 0, b""
         wanted = {problem.index: at for at, problem in enumerate(self._nameless)}
         structure: list[int] = []
         try:
             for page, nodes in self._pages.leaves(trees[KEYS], structure):
-                yield from self._structure(structure)
+                yield from self._check_structure(structure)
                 for node in nodes:
                     index = self._pages.number(node)
                     if count and node.key <= last:
                         yield Problem("the database of keys is out of order", key=repr(node.key), page=page)
                     last = node.key
                     count += 1
-                    total = total + _pair_hash(node.key, index) & _MASK
+                    total = total + _hash_pair(node.key, index) & _MASK
                     if index in wanted:
                         known = self._nameless[wanted[index]]
                         key = node.key.decode(errors="backslashreplace")
                         self._nameless[wanted[index]] = Problem(known.reason, key, known.index, known.page)
         except (ValueError, KeyError) as error:
-            yield from self._structure(structure)
+            yield from self._check_structure(structure)
             yield Problem(f"the database of keys is damaged: {error}")
             return
         if count != meta.count:
-            yield Problem(f"the database of keys has {counted(count, 'entry')} for {counted(meta.count, 'record')}")
+            yield Problem(f"the database of keys must have {counted(meta.count, 'entry')}, got {count}")
         elif total != self._key_sum and not self._nameless:
-            yield Problem("the database of keys gives other numbers to keys than the records do")
+            yield Problem("the database of keys and the records give different numbers to keys")
 
-    def _structure(self, numbers: list[int]) -> Iterator[Problem]:
-        """Check branch and leaf pages just met, and forget them."""
+    def _check_structure(self, numbers: list[int]) -> Iterator[Problem]:
+        """Check the branch and leaf pages in ``numbers``, and clear the list."""
         for number in numbers:
-            if not 0 <= number < len(self._met) or self._met[number]:
+            if not 0 <= number < len(self._visited) or self._visited[number]:
                 continue
-            self._met[number] = True
-            if self._broken(number, self._pages.read(number)):
-                yield Problem("structure page: not as it was sealed", page=number)
+            self._visited[number] = True
+            if self._find_changed(number, self._pages.read(number)):
+                yield Problem("structure page: its checksum does not match", page=number)
         numbers.clear()
 
-    def _value(self, extent: Extent) -> tuple[bytes, list[int]]:
-        """A value's bytes, and which of its own pages are not as they were sealed."""
-        if extent.inline:  # the leaf was checked
+    def _read_value(self, extent: Extent) -> tuple[bytes, list[int]]:
+        """The bytes of a value, and which of its overflow pages do not match their hashes."""
+        if extent.inline:  # its leaf page is checked already
             return self._pages.value(extent), []
-        if self._met[extent.page : extent.page + extent.pages].any():
-            raise ValueError(f"page {extent.page}: it, or one after it, is used twice")
+        if self._visited[extent.page : extent.page + extent.pages].any():
+            raise ValueError(f"page {extent.page}: this page, or one after it, is used twice")
         content = self._pages.read(extent.page, extent.pages)
-        self._met[extent.page : extent.page + extent.pages] = True
+        self._visited[extent.page : extent.page + extent.pages] = True
         start = extent.offset - extent.page * self._pages.page_nbytes
-        return content[start : start + extent.nbytes], self._broken(extent.page, content)
+        return content[start : start + extent.nbytes], self._find_changed(extent.page, content)
 
-    def _broken(self, first: int, content: bytes) -> list[int]:
-        if self._seals is None:
+    def _find_changed(self, first: int, content: bytes) -> list[int]:
+        if self._hashes is None:
             return []
-        hashes = page_hashes(content, self._pages.page_nbytes)
-        return (first + np.flatnonzero(hashes != self._seals.load(first, len(hashes)))).tolist()
+        found = hash_pages(content, self._pages.page_nbytes)
+        return (first + np.flatnonzero(found != self._hashes.load(first, len(found)))).tolist()
 
-    def _sweep(self) -> Iterator[Problem]:
-        """Check the pages that nothing led to."""
-        for first in range(0, self._pages.pages, _SWEEP_PAGES):
-            left = np.flatnonzero(~self._met[first : first + _SWEEP_PAGES])
+    def _check_other_pages(self) -> Iterator[Problem]:
+        """Check the pages that no tree refers to."""
+        for first in range(0, self._pages.pages, _READ_PAGES):
+            left = np.flatnonzero(~self._visited[first : first + _READ_PAGES])
             for number in (first + left).tolist():
-                if self._broken(number, self._pages.read(number)):
+                if self._find_changed(number, self._pages.read(number)):
                     is_meta = number < 2
-                    what = "structure page" if is_meta else "page not in use, or behind a damaged one"
-                    yield Problem(f"{what}: not as it was sealed", page=number)
+                    what = "structure page" if is_meta else "page that is unused, or below a damaged page"
+                    yield Problem(f"{what}: its checksum does not match", page=number)
 
 
-def _same(stored: Any, field: float) -> bool:
-    """Whether a column has the value of a field; two NaN are the same."""
+def _is_same(stored: float, field: float) -> bool:
+    """Whether two values are equal; two NaN are equal."""
     return bool(stored == field or (stored != stored and field != field))  # noqa: PLR0124  # NaN alone
 
 
-def _sweep_raw(path: Path, seals: Seals) -> Iterator[Problem]:
+def _check_raw_pages(path: Path, hashes: PageHashFile) -> Iterator[Problem]:
     try:
         opened = open_regular(path)
     except OSError:
-        return  # the caller says so
+        return  # the caller reports it
     with os.fdopen(opened, "rb") as file:
-        for first in range(0, seals.count, _SWEEP_PAGES):
-            hashes = page_hashes(file.read(_SWEEP_PAGES * seals.page_nbytes), seals.page_nbytes)
-            sealed = seals.load(first, len(hashes))
-            for number in (first + np.flatnonzero(hashes[: len(sealed)] != sealed)).tolist():
-                yield Problem("structure page: not as it was sealed", page=number)
+        for first in range(0, hashes.count, _READ_PAGES):
+            found = hash_pages(file.read(_READ_PAGES * hashes.page_nbytes), hashes.page_nbytes)
+            stored = hashes.load(first, len(found))
+            for number in (first + np.flatnonzero(found[: len(stored)] != stored)).tolist():
+                yield Problem("structure page: its checksum does not match", page=number)
 
 
-def _pair_hash(key: bytes, index: int) -> int:
+def _hash_pair(key: bytes, index: int) -> int:
     return xxhash.xxh3_64_intdigest(key, index)

@@ -1,14 +1,14 @@
-"""Opens packs for reading: measured before they are mapped, and read without trusting their structure.
+"""Opens packs for reading: their size is checked before they are mapped, and their structure when it is read.
 
 ::
 
-    branch pages ──> first number of each leaf                at opening
-    leaf page ──sealed? bounds?──> places of its records      once, when one of them is first read
-    place ──> window[begin : begin + nbytes]                  a view of the map, held against its record's checksums
+    branch pages ──> first number of each leaf                   when the pack is opened
+    leaf page ──hash? bounds?──> offsets of its records          once, when one of its records is first read
+    offset ──> window[begin : begin + nbytes]                    a view of the map; the record's checksums are compared
 
-LMDB writes packs and its library could read them; but it trusts what it maps: a flipped bit in a page of the tree makes
-it touch memory that is not there, which kills the process. Here such a page is noticed, and named (decision 0005).
-A finished pack does not change, so places are kept; views stay valid as long as someone holds them. Writes nothing.
+LMDB's library writes packs and could read them. It trusts the file that it maps: a flipped bit in a page of a tree
+makes it access memory outside the map, which kills the process. This module detects such a page (decision 0005).
+A finished pack does not change: offsets are kept, and views stay valid as long as they are referenced.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ from penstock.stores.lmdb_format import (
     RECORDS,
     PackMeta,
 )
-from penstock.stores.lmdb_pages import PageFile, Tree
-from penstock.stores.lmdb_seals import SEALS, Seals
+from penstock.stores.lmdb_hashes import HASHES, PageHashFile
+from penstock.stores.lmdb_pages import BTree, PageFile
 
-__all__ = ["FILE", "LOCK", "PackMap", "missing_data", "read_meta", "usable_seals"]
+__all__ = ["FILE", "LOCK", "PackMap", "load_page_hashes", "make_missing_error", "read_meta"]
 
 FILE: Final = "data.mdb"
 LOCK: Final = "pack.lock"
-"""Lies in the folder while a pack is unfinished, and holds the digest of its source."""
-_LEAST_NBYTES: Final = 2 + 8 + 8 + 8  # a record's entry in a leaf: its place, its head, its number, where it lies
+"""The lock file in the folder of an unfinished pack; it contains the text of the origin."""
+_LEAST_NBYTES: Final = 2 + 8 + 8 + 8  # the entry of a record in a leaf: its offset in the page, head, number, page
 
 
 class PackMap:
-    """One pack's file, mapped in this process and shared by every store on it; use :meth:`of`.
+    """The file of one pack, mapped in this process and shared by all stores on it; use :meth:`open`.
 
-    Thread-safe. A fork's child maps the file anew (:attr:`process`).
+    Thread-safe. After a fork, the child maps the file again (:attr:`process`).
     """
 
     def __init__(self, folder: Path, url: str) -> None:
         self.process = os.getpid()
         self._path = folder / FILE
-        self._pages = PageFile(self._path, url, usable_seals(folder, url))
+        self._pages = PageFile(self._path, url, load_page_hashes(folder, url))
         self.meta = read_meta(self._pages, url)
         self._trees = self._pages.trees()
-        records = self._trees.get(RECORDS, Tree.empty())
+        records = self._trees.get(RECORDS, BTree.empty())
         if records.entries != self.meta.count:
             raise CorruptRecordError(
-                f"it holds {counted(records.entries, 'record')} and should have {self.meta.count}", store=url
+                f"it must have {counted(self.meta.count, 'record')}, got {records.entries}", store=url
             )
         if self.meta.count * _LEAST_NBYTES > self._pages.nbytes:
             raise StoreFormatError(
-                f"its {self._pages.nbytes} bytes cannot hold {counted(self.meta.count, 'record')}", store=url
+                f"its {self._pages.nbytes} bytes are too few for {counted(self.meta.count, 'record')}", store=url
             )
         leaves = list(self._pages.leaf_numbers(records))
         self._firsts = [int.from_bytes(key, "big") for key, _ in leaves]
@@ -73,20 +73,20 @@ class PackMap:
         self._begins = np.zeros(self.meta.count, np.int64).data
         self._sizes = np.zeros(self.meta.count, np.int64).data
         self._identity = _identity(self._path)
-        self.window = self._pages.mapped()
+        self.window = self._pages.map()
 
     @classmethod
-    def of(cls, folder: Path, url: str) -> PackMap:
-        """The map of the pack in ``folder``, made if there is none in this process."""
+    def open(cls, folder: Path, url: str) -> PackMap:
+        """The map of the pack in ``folder``; the file is mapped if this process has no map of it."""
         with _opening:
             try:
                 identity = _identity(folder / FILE)
             except FileNotFoundError as error:
-                raise missing_data(folder, url) from error
+                raise make_missing_error(folder, url) from error
             except NotADirectoryError as error:
                 raise StoreFormatError(
-                    "this is an LMDB file, not a pack (a folder with data.mdb in it); converting the layouts of others "
-                    "is not there yet",
+                    "a pack must be a folder with data.mdb in it, got an LMDB file; files that other programs wrote "
+                    "cannot be read yet",
                     store=url,
                 ) from error
             except OSError as error:
@@ -97,7 +97,7 @@ class PackMap:
                     found = _maps[identity] = cls(folder, url)
                 except StoreFormatError:
                     if (folder / LOCK).exists():
-                        raise missing_data(folder, url) from None
+                        raise make_missing_error(folder, url) from None
                     raise
                 except StoreError:
                     raise
@@ -106,7 +106,7 @@ class PackMap:
             return found
 
     def record(self, index: int) -> memoryview:
-        """The value of record ``index`` (which is one of the pack's); ValueError if the structure there is damaged."""
+        """The value of record ``index``, which must be in the pack; ValueError if its leaf page is damaged."""
         begin = self._begins[index]
         if not begin:
             self._load_leaf(index)
@@ -114,21 +114,21 @@ class PackMap:
         return self.window[begin : begin + self._sizes[index]]
 
     def column(self, field: str) -> bytes | None:
-        """A column's stored bytes."""
-        for _, nodes in self._pages.leaves(self._trees.get(COLUMNS, Tree.empty())):
+        """The stored bytes of a column; None if there is none."""
+        for _, nodes in self._pages.leaves(self._trees.get(COLUMNS, BTree.empty())):
             for node in nodes:
                 if node.key == field.encode():
                     return self._pages.value(node.extent)
         return None
 
     def key_entries(self) -> Iterator[tuple[str, int]]:
-        """All (key, index) pairs, in order of the keys' bytes; ValueError where that database is damaged."""
-        for _, nodes in self._pages.leaves(self._trees.get(KEYS, Tree.empty())):
+        """All (key, index) pairs, in order of the bytes of the keys; ValueError if that database is damaged."""
+        for _, nodes in self._pages.leaves(self._trees.get(KEYS, BTree.empty())):
             for node in nodes:
                 yield node.key.decode(), self._pages.number(node)
 
     def refuse_changed(self, url: str) -> None:
-        """Refuse to go on with a file that was replaced, cut or written to under the map."""
+        """Raise StoreError if the file was replaced, truncated or written to while it was mapped."""
         try:
             if _identity(self._path) == self._identity:
                 return
@@ -137,38 +137,38 @@ class PackMap:
         raise StoreError("this store's file was replaced or changed while it was open; open it again", store=url)
 
     def _load_leaf(self, index: int) -> None:
-        """Note the places of all records in the leaf page of one."""
+        """Store the offsets of all records in the leaf page of one record."""
         if not self._leaves:
             raise ValueError("the tree of records is empty")
         number = self._leaves[bisect.bisect_right(self._firsts, index) - 1]
         for node in self._pages.leaf(number):
             at = int.from_bytes(node.key, "big")
             if len(node.key) == 8 and at < len(self._begins):
-                self._sizes[at] = node.extent.nbytes  # before the begin: that tells other threads that both are there
+                self._sizes[at] = node.extent.nbytes  # before the offset: a thread that sees the offset reads both
                 self._begins[at] = node.extent.offset
         if not self._begins[index]:
-            raise ValueError(f"it is missing from page {number}, where it must be")
+            raise ValueError(f"it is missing from page {number}")
 
 
 def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> PackMeta:
-    """What a pack's ``meta`` database says.
+    """The description of a pack, from its database ``meta``.
 
     Raises
     ------
     StoreFormatError
-        If it is not a pack of ours, or of an unknown version, or the entry is damaged.
+        If it is not a pack, or of an unknown version, or the entry is damaged.
     IncompleteStoreError
         If the pack was never finished, unless ``unfinished_ok``.
     """
     trees = pages.trees()
     entries = {}
-    for _, nodes in pages.leaves(trees.get(META, Tree.empty())):
+    for _, nodes in pages.leaves(trees.get(META, BTree.empty())):
         entries.update({node.key: pages.value(node.extent) for node in nodes if node.key in {META_ENTRY, META_HASH}})
     if META_ENTRY not in entries:
         if META in trees and RECORDS in trees:
             raise StoreFormatError(DAMAGED_META, store=url)
         raise StoreFormatError(
-            "this LMDB environment is not a pack; converting the layouts of others is not there yet", store=url
+            "this LMDB environment is not a pack; environments that other programs wrote cannot be read yet", store=url
         )
     try:
         meta = PackMeta.from_bytes(entries[META_ENTRY], entries.get(META_HASH))
@@ -184,11 +184,11 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
     return meta
 
 
-def missing_data(folder: Path, url: str) -> StoreError:
-    """The error for a folder without data that can be opened: a pack killed before its first commit, or none."""
+def make_missing_error(folder: Path, url: str) -> StoreError:
+    """The error for a folder without a data file: a pack killed before its first commit, or no pack."""
     if (folder / LOCK).exists():
         return IncompleteStoreError(
-            "this pack was never finished (no record is there yet); pack the same source again", store=url
+            "this pack was never finished (it has no record yet); pack the same source again", store=url
         )
     if folder.is_dir():
         return StoreNotFoundError(
@@ -197,20 +197,20 @@ def missing_data(folder: Path, url: str) -> StoreError:
     return StoreNotFoundError("there is no pack at this path", store=url)
 
 
-def usable_seals(folder: Path, url: str) -> Seals | None:
-    """The seals beside the file; none if they are missing or damaged, which `penstock verify` tells."""
+def load_page_hashes(folder: Path, url: str) -> PageHashFile | None:
+    """The page hashes beside the file; None if they are missing or damaged, which `penstock verify` reports."""
     try:
-        seals = Seals(folder / SEALS)
+        hashes = PageHashFile(folder / HASHES)
     except (FileNotFoundError, ValueError):
         return None
-    have, want = (folder / FILE).stat().st_size, seals.count * seals.page_nbytes
+    have, want = (folder / FILE).stat().st_size, hashes.count * hashes.page_nbytes
     if have < want:
         raise StoreFormatError(
             f"{folder / FILE} is truncated: it has {have} bytes of {want} ({want - have} are missing); copy it again, "
             "or pack the source again",
             store=url,
         )
-    return seals
+    return hashes
 
 
 def _identity(path: Path) -> tuple[int, int, int, int]:
@@ -223,7 +223,7 @@ _opening = threading.Lock()
 
 
 def _renew_lock() -> None:
-    global _opening  # noqa: PLW0603  # a forked child may inherit it held, by a thread it does not have
+    global _opening  # noqa: PLW0603  # a forked child inherits it locked if another thread held it
     _opening = threading.Lock()
 
 

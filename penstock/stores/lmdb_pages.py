@@ -1,14 +1,14 @@
-"""The pages of an LMDB file, read with plain ``pread``: is it whole, which record lies where.
+"""The pages of an LMDB file, read with ``pread``: is the file complete, and at which offset is each record.
 
 ::
 
     data.mdb    ┌ page 0 ┬ page 1 ┬ page 2 ┬ ...
                 │  meta  │  meta  │ branch, leaf, overflow
 
-LMDB maps its file and trusts it: a truncated one kills the process, a damaged one answers wrongly. So this module
-reads the file on its own terms, bounds-checked and without a map: before it is opened (:func:`measure`), to find the
-records' places (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.leaves`). It writes nothing. Pages are
-compared with their hashes by :mod:`penstock.stores.lmdb_seals`.
+LMDB's library maps its file and trusts it: a truncated file kills the process, a damaged one gives wrong records. This
+module therefore reads the file itself, without a map, and checks all bounds: before the file is opened
+(:func:`measure`), to find the offsets of records (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.leaves`).
+It writes nothing. :mod:`penstock.stores.lmdb_hashes` compares pages with their hashes.
 
 The format is that of LMDB 0.9 on little-endian 64-bit machines: ``mdb.c``, structures MDB_page, MDB_meta, MDB_db,
 MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
@@ -29,12 +29,12 @@ from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.regular import open_regular
 
 __all__ = [
+    "BTree",
     "Extent",
     "MetaPage",
     "Node",
+    "PageChecker",
     "PageFile",
-    "PageSeals",
-    "Tree",
     "fsync_path",
     "is_page_size",
     "looks_like_lmdb",
@@ -58,21 +58,21 @@ _MAX_DEPTH: Final = 32  # LMDB's CURSOR_STACK
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    """One database's B-tree: where its root is, how many entries it should have."""
+class BTree:
+    """The B-tree of one database: the page of its root, its depth, and its number of entries."""
 
     root: int
     depth: int
     entries: int
 
     @classmethod
-    def empty(cls) -> Tree:
-        """A tree without a page."""
+    def empty(cls) -> BTree:
+        """A tree without pages."""
         return cls(_NO_PAGE, 0, 0)
 
     @classmethod
-    def parse(cls, content: bytes | memoryview, at: int = 0) -> Tree:
-        """From an MDB_db structure."""
+    def parse(cls, content: bytes | memoryview, at: int = 0) -> BTree:
+        """Parse an MDB_db structure."""
         _, _, depth, _, _, _, entries, root = _TREE.unpack_from(content, at)
         return cls(root, depth, entries)
 
@@ -85,20 +85,20 @@ class MetaPage:
     last_page: int
     transaction: int
     map_nbytes: int
-    free: Tree
-    main: Tree
+    free: BTree
+    main: BTree
 
     @property
     def nbytes(self) -> int:
-        """Bytes the file must have."""
+        """Number of bytes that the file must have."""
         return (self.last_page + 1) * self.page_nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where a value lies: byte offset and length in the file, first page and number of pages.
+    """The position of a value: byte offset and length in the file, first page and number of pages.
 
-    ``inline``: whether it lies inside a leaf page, and not in pages of its own.
+    ``inline``: whether the value is inside a leaf page, and not in overflow pages.
     """
 
     offset: int
@@ -120,7 +120,7 @@ class Node:
 def looks_like_lmdb(path: str | Path) -> bool:
     """Whether the file begins with an LMDB meta page."""
     try:
-        with _opened(Path(path)) as file:
+        with _open_file(Path(path)) as file:
             head = file.read(16 + 4)
     except OSError:
         return False
@@ -128,14 +128,14 @@ def looks_like_lmdb(path: str | Path) -> bool:
 
 
 def measure(path: Path, url: str) -> MetaPage:
-    """Read the meta pages and compare what they promise with the file's size, before anyone maps it.
+    """Read the meta pages and compare the size that they require with the size of the file, before it is mapped.
 
     Raises
     ------
     StoreNotFoundError
         If there is no such file.
     StoreFormatError
-        If it is no LMDB file, or shorter than it says; both sizes are named.
+        If it is no LMDB file, or shorter than its meta page requires; the message has both sizes.
     StoreError
         If it cannot be read.
     """
@@ -151,10 +151,10 @@ def measure(path: Path, url: str) -> MetaPage:
 
 
 def newest_meta(path: Path, url: str) -> MetaPage:
-    """The newer meta page, whatever the file's size; errors as :func:`measure`."""
+    """The newer meta page, without a check of the size of the file; raises as :func:`measure`."""
     head_nbytes = 16 + _META.size + 2 * _TREE.size + _TAIL.size
     try:
-        with _opened(path) as file:
+        with _open_file(path) as file:
             have = os.fstat(file.fileno()).st_size
             head = file.read(head_nbytes)
             page_nbytes = _page_nbytes(head)
@@ -176,7 +176,7 @@ def newest_meta(path: Path, url: str) -> MetaPage:
     return max(first, other, key=lambda meta: meta.transaction)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_file(path: Path) -> BinaryIO:
     return os.fdopen(open_regular(path), "rb")
 
 
@@ -188,7 +188,7 @@ def _page_nbytes(head: bytes) -> int | None:
 
 
 def is_page_size(nbytes: int) -> bool:
-    """Whether LMDB makes files of such pages."""
+    """Whether LMDB writes files with pages of this size."""
     return 512 <= nbytes <= 1 << 16 and nbytes & (nbytes - 1) == 0
 
 
@@ -199,20 +199,20 @@ def _parse_meta(page: bytes, page_nbytes: int) -> MetaPage | None:
     last_page, transaction = _TAIL.unpack_from(page, at + 2 * _TREE.size)
     map_nbytes = _META.unpack_from(page, 16)[3]
     return MetaPage(
-        page_nbytes, last_page, transaction, map_nbytes, Tree.parse(page, at), Tree.parse(page, at + _TREE.size)
+        page_nbytes, last_page, transaction, map_nbytes, BTree.parse(page, at), BTree.parse(page, at + _TREE.size)
     )
 
 
-class PageSeals(Protocol):
-    """What :class:`PageFile` asks about each page that it reads."""
+class PageChecker(Protocol):
+    """What :class:`PageFile` calls for each branch and leaf page that it reads."""
 
-    def fits(self, number: int, page: bytes) -> bool:
-        """Whether a page is the one that was sealed."""
+    def matches(self, number: int, page: bytes) -> bool:
+        """Whether page ``number`` is the one that was written."""
         ...
 
 
 class PageFile:
-    """An LMDB file as pages. Whatever does not hold is a ValueError that names the page; nothing is trusted.
+    """An LMDB file as pages. Nothing in it is trusted; damage is a ValueError that names the page.
 
     Parameters
     ----------
@@ -220,18 +220,18 @@ class PageFile:
         The file ``data.mdb``.
     url : str
         The store, for errors.
-    seals : PageSeals, optional
-        If given, each branch and leaf page is held against its seal when it is read.
+    hashes : PageChecker, optional
+        If given, each branch and leaf page is compared with its hash when it is read.
 
     Notes
     -----
-    Thread-safe, also across a fork: it reads with ``pread``. The file is closed with the object.
+    Thread-safe, and usable after a fork: it reads with ``pread``. The file is closed when the object is deleted.
     """
 
-    def __init__(self, path: Path, url: str, seals: PageSeals | None = None) -> None:
+    def __init__(self, path: Path, url: str, hashes: PageChecker | None = None) -> None:
         self.meta = measure(path, url)
         self.page_nbytes = self.meta.page_nbytes
-        self._seals = seals
+        self._hashes = hashes
         try:
             self._file = open_regular(path)
         except OSError as error:
@@ -247,7 +247,7 @@ class PageFile:
         self._close()
 
     def read(self, first: int, count: int = 1) -> bytes:
-        """Pages ``first`` and following, whole; ValueError where the file has none."""
+        """The bytes of ``count`` pages from ``first`` on; ValueError if the file does not have them."""
         if first < 0 or first + count > self.pages:
             raise ValueError(f"page {first} is outside the file of {self.pages} pages")
         return os.pread(self._file, count * self.page_nbytes, first * self.page_nbytes)
@@ -257,91 +257,98 @@ class PageFile:
         return os.pread(self._file, extent.nbytes, extent.offset)
 
     def number(self, node: Node) -> int:
-        """A value that is the number of a record; ValueError if it is of another size."""
+        """The value of an entry that is the number of a record; ValueError if it has another size."""
         if node.extent.nbytes != 8:
-            raise ValueError(f"the value of {node.key!r:.200} has {node.extent.nbytes} bytes, a record's number has 8")
+            raise ValueError(f"the value of {node.key!r:.200} must have 8 bytes, got {node.extent.nbytes}")
         return int.from_bytes(self.value(node.extent), "big")
 
-    def mapped(self) -> memoryview:
-        """The whole file, mapped to be read; it stays mapped as long as a view of it is held."""
+    def map(self) -> memoryview:
+        """Map the whole file for reading; it stays mapped as long as a view of it is referenced."""
         return memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
 
-    def trees(self) -> dict[bytes, Tree]:
+    def trees(self) -> dict[bytes, BTree]:
         """The named databases."""
         found = {}
         for number, nodes in self.leaves(self.meta.main):
             for node in nodes:
                 if node.is_tree:
                     if node.extent.nbytes != _TREE.size:
-                        raise ValueError(f"page {number}: an entry for a database has {node.extent.nbytes} bytes")
-                    found[node.key] = Tree.parse(self.value(node.extent))
+                        raise ValueError(
+                            f"page {number}: the entry of a database must have {_TREE.size} bytes, "
+                            f"got {node.extent.nbytes}"
+                        )
+                    found[node.key] = BTree.parse(self.value(node.extent))
         return found
 
-    def leaves(self, tree: Tree, structure: list[int] | None = None) -> Iterator[tuple[int, list[Node]]]:
+    def leaves(self, tree: BTree, structure: list[int] | None = None) -> Iterator[tuple[int, list[Node]]]:
         """Page number and entries of each leaf, in order of keys.
 
         Parameters
         ----------
-        tree : Tree
-            Where to walk.
+        tree : BTree
+            The tree.
         structure : list of int, optional
-            Gets the number of each branch and leaf page before it is parsed.
+            The number of each branch and leaf page is appended to it before the page is parsed.
         """
-        for number, _, page, nodes in self._walk(tree, structure):
+        for number, _, page, nodes in self._visit_leaves(tree, structure):
             yield number, [self._leaf_node(number, page, at) for at in nodes]
 
-    def leaf_numbers(self, tree: Tree) -> Iterator[tuple[bytes, int]]:
-        """First possible key and page number of each leaf, in order, by the branch pages alone."""
-        for number, key, _, _ in self._walk(tree, None, branches_only=True):
+    def leaf_numbers(self, tree: BTree) -> Iterator[tuple[bytes, int]]:
+        """First possible key and page number of each leaf, in order; reads the branch pages alone."""
+        for number, key, _, _ in self._visit_leaves(tree, None, branches_only=True):
             yield key, number
 
     def leaf(self, number: int) -> list[Node]:
         """The entries of one leaf page."""
-        page, flags, nodes = self._structure(number)
+        page, flags, nodes = self._read_node_page(number)
         if flags & _BRANCH:
-            raise ValueError(f"page {number}: a branch page where a leaf must be")
+            raise ValueError(f"page {number}: must be a leaf page, got a branch page")
         return [self._leaf_node(number, page, at) for at in nodes]
 
-    def _walk(
-        self, tree: Tree, structure: list[int] | None, *, branches_only: bool = False
+    def _visit_leaves(
+        self, tree: BTree, structure: list[int] | None, *, branches_only: bool = False
     ) -> Iterator[tuple[int, bytes, bytes, tuple[int, ...]]]:
-        """Leaves in order: number, first possible key; unless ``branches_only``, the page and its entries' places."""
-        waiting = [] if tree.root == _NO_PAGE else [(tree.root, 1, b"")]
-        met = len(waiting)
-        while waiting:
-            number, depth, key = waiting.pop()
-            if depth > min(tree.depth, _MAX_DEPTH) or met > self.pages:
-                raise ValueError(f"page {number}: the tree is deeper than it says, or runs in a circle")
+        """Leaves in order: number, first possible key; unless ``branches_only``, page and offsets of entries."""
+        pending = [] if tree.root == _NO_PAGE else [(tree.root, 1, b"")]
+        visited = len(pending)
+        while pending:
+            number, depth, key = pending.pop()
+            if depth > min(tree.depth, _MAX_DEPTH) or visited > self.pages:
+                raise ValueError(f"page {number}: the tree is deeper than its description says, or has a cycle")
             if branches_only and depth == tree.depth:
                 yield number, key, b"", ()
                 continue
             if structure is not None:
                 structure.append(number)
-            page, flags, nodes = self._structure(number)
+            page, flags, nodes = self._read_node_page(number)
             if flags & _BRANCH:
                 children = [self._child(number, page, at) for at in nodes]
-                met += len(children)  # each page is the child of one page: counted before memory is taken for them
-                waiting.extend((child, depth + 1, first or key) for child, first in reversed(children))
+                visited += len(children)  # each page has one parent: counted before memory is allocated for them
+                pending.extend((child, depth + 1, first or key) for child, first in reversed(children))
             else:
                 yield number, key, page, nodes
 
-    def _structure(self, number: int) -> tuple[bytes, int, tuple[int, ...]]:
-        """A branch or leaf page, its flags, and where in it its entries lie."""
+    def _read_node_page(self, number: int) -> tuple[bytes, int, tuple[int, ...]]:
+        """A branch or leaf page, its flags, and the offsets of its entries."""
         page = self.read(number)
         if len(page) < self.page_nbytes:
             raise ValueError(f"page {number}: the file ends within it")
-        if self._seals is not None and not self._seals.fits(number, page):
-            raise ValueError(f"page {number}: not as it was sealed")
-        said, _, flags, lower, upper = _PAGE.unpack_from(page)
-        if said != number or flags & (_BRANCH | _LEAF) not in {_BRANCH, _LEAF} or not 16 <= lower <= upper <= len(page):
-            raise ValueError(f"page {number}: neither a branch nor a leaf page")
+        if self._hashes is not None and not self._hashes.matches(number, page):
+            raise ValueError(f"page {number}: its checksum does not match")
+        stored, _, flags, lower, upper = _PAGE.unpack_from(page)
+        if (
+            stored != number
+            or flags & (_BRANCH | _LEAF) not in {_BRANCH, _LEAF}
+            or not 16 <= lower <= upper <= len(page)
+        ):
+            raise ValueError(f"page {number}: must be a branch or leaf page")
         nodes = struct.unpack_from(f"<{(lower - 16) // 2}H", page, 16)
         if any(not lower <= at <= len(page) - _NODE.size for at in nodes):
-            raise ValueError(f"page {number}: an entry lies outside its page")
+            raise ValueError(f"page {number}: an entry is outside its page")
         return page, flags, nodes
 
     def _child(self, number: int, page: bytes, at: int) -> tuple[int, bytes]:
-        """The page that a branch's entry points to, and the first key that may be there (empty: none is too small)."""
+        """The page that an entry of a branch points to, and the first key that may be in it (empty: any key)."""
         low, high, flags, key_nbytes = _NODE.unpack_from(page, at)
         child: int = low | high << 16 | flags << 32
         if not 2 <= child < self.pages:
@@ -354,7 +361,7 @@ class PageFile:
         start = at + _NODE.size + key_nbytes
         inside = _PAGE_NUMBER.size if flags & _BIGDATA else nbytes
         if start + inside > len(page) or flags & _DUPDATA:
-            raise ValueError(f"page {number}: an entry lies outside its page")
+            raise ValueError(f"page {number}: an entry is outside its page")
         key = page[at + _NODE.size : start]
         if not flags & _BIGDATA:
             return Node(
@@ -363,12 +370,12 @@ class PageFile:
         first = _PAGE_NUMBER.unpack_from(page, start)[0]
         count = -(-(16 + nbytes) // self.page_nbytes)
         if not 2 <= first <= self.pages - count:
-            raise ValueError(f"page {number}: an entry's {count} pages from {first} on lie outside the file")
+            raise ValueError(f"page {number}: an entry's {count} pages from {first} on are outside the file")
         return Node(key, Extent(first * self.page_nbytes + 16, nbytes, first, count, inline=False), is_tree=False)
 
 
 def fsync_path(path: Path) -> None:
-    """Make a folder's entries, or a file's bytes, durable."""
+    """Make the entries of a folder, or the bytes of a file, durable."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

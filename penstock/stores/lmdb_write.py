@@ -1,27 +1,24 @@
-"""Writes packs, so that a killed one resumes to the same bytes.
+"""Writes packs. A pack that was interrupted and resumed has the same bytes as one that was not.
 
 ::
 
-    append, append, ... ──full──> commit: records + progress     one transaction, one sync (none for the first few)
-    finish ───────────────────> commit: last records, columns, keys, "complete"  ──> seals, note ──> lock removed
+    append, append, ... ──due──> commit: records, description     one transaction, one sync (none for the first few)
+    finish ──────────────────> commit: last records, columns, keys, "complete"  ──> page hashes, origin ──> unlock
 
-Commits fall at fixed counts of records and bytes, and each runs in an environment opened for it alone, so that LMDB
-carries nothing from one transaction to the next: what a commit leaves in the file depends on the records alone, and a
-pack that was killed and resumed equals one that was not. Never ``writemap``: a full disk would kill the process.
+Commits are made at fixed counts of records and bytes. Each opens the environment anew, such that LMDB carries nothing
+from one transaction to the next: the bytes that a commit writes depend on the records alone. ``writemap`` is not used,
+because a full disk would kill the process.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 import lmdb
 import numpy as np
@@ -30,8 +27,6 @@ import xxhash
 from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Schema
-from penstock.stores.base import Progress, Skipped, Writer
-from penstock.stores.index_file import index_path
 from penstock.stores.lmdb_format import (
     COLUMNS,
     KEYS,
@@ -39,72 +34,50 @@ from penstock.stores.lmdb_format import (
     META_ENTRY,
     META_HASH,
     RECORDS,
-    Layout,
     PackMeta,
-    column_bytes,
-    column_dtype,
-    record_key,
+    RecordCodec,
+    encode_column,
+    get_column_dtype,
+    make_record_key,
 )
+from penstock.stores.lmdb_hashes import HASHES, PageHashFile
+from penstock.stores.lmdb_limits import CommitLimits
+from penstock.stores.lmdb_lock import lock_pack
 from penstock.stores.lmdb_map import FILE, LOCK, read_meta
-from penstock.stores.lmdb_pages import PageFile, Tree, fsync_path, newest_meta
-from penstock.stores.lmdb_seals import SEALS, Seals
-from penstock.stores.origin import NOTE, Origin, read_note, write_note
-from penstock.stores.regular import open_regular
+from penstock.stores.lmdb_pages import BTree, PageFile, fsync_path, newest_meta
+from penstock.stores.location import Location
+from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
+from penstock.stores.seek_table_file import seek_table_path
+from penstock.stores.writing import CommittedRecords, Skipped, Writer
 
-__all__ = ["Limits", "LmdbWriter"]
+__all__ = ["LmdbWriter"]
 
 _logger = logging.getLogger(__name__)
 
-_OURS: Final = (FILE, "lock.mdb", SEALS, f"{SEALS}.tmp", NOTE, LOCK)
-_EMPTY_NBYTES: Final = 1 << 17  # a file up to two of the largest pages: killed while LMDB made it
-_SLACK_NBYTES: Final = 1 << 20  # what a commit writes beside its records, roughly
+_OURS: Final = (FILE, "lock.mdb", HASHES, f"{HASHES}.tmp", ORIGIN_FILE, LOCK)
+_EMPTY_NBYTES: Final = 1 << 17  # two of the largest pages: a file of this size may come from a kill while LMDB made it
+_SLACK_NBYTES: Final = 1 << 20  # what a commit writes beside its records, about
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When a commit is due, and how large the map is at first; part of what determines the file's bytes.
-
-    Parameters
-    ----------
-    records : int
-        Most records of a commit.
-    nbytes : int
-        Bytes that make one due at first, so that writing begins while the rest is being read. Once eight times as many
-        are committed, commits are eight times as large and each is synced: a kill of the process never costs more than
-        the records that wait, a power failure never more than that and the first 64 MB.
-    map_nbytes : int
-        The map's first size.
-    """
-
-    records: int = 16384
-    nbytes: int = 8 << 20
-    map_nbytes: int = 1 << 30
-
-    def due(self, records: int, nbytes: int, committed_nbytes: int) -> bool:
-        """Whether waiting records must be committed now."""
-        enough = 8 * self.nbytes if self.synced(committed_nbytes) else self.nbytes
-        return records >= self.records or nbytes >= enough
-
-    def synced(self, committed_nbytes: int) -> bool:
-        """Whether a commit that makes this many bytes must reach the disk before packing goes on."""
-        return committed_nbytes >= 8 * self.nbytes
+PreparedRecord = tuple[str, bytearray, list[object]]
+"""Key, encoded value, and the values of its columns."""
 
 
-class LmdbWriter(Writer):
-    """One pack in the making.
+class LmdbWriter(Writer[PreparedRecord]):
+    """Writes one pack.
 
     Parameters
     ----------
-    path : str
-        The environment's folder; made if it is not there.
+    path : str or path
+        The folder of the LMDB environment; made if it does not exist.
     schema : Schema
         Fields of the records.
     source : str
-        What it is made from, as :meth:`~penstock.stores.origin.Origin.to_text` has it; only a pack of the same is
+        The origin, as :meth:`~penstock.stores.origin.Origin.to_text` returns it; only a pack of the same origin is
         resumed.
     overwrite : bool
-        Whether a pack that is there, finished or not, is removed first.
-    limits : Limits
+        Whether to remove an existing pack first, finished or not.
+    limits : CommitLimits, optional
         For tests.
 
     Raises
@@ -112,21 +85,27 @@ class LmdbWriter(Writer):
     ArgumentError
         If a finished pack is there.
     StoreFormatError
-        If something is there that is no pack of ours; that is never removed.
+        If the folder contains something else; it is never removed.
     StoreError
-        If another process is writing it, or it is unfinished and of another source, or made with other options.
+        If another process writes the pack, or the existing pack is unfinished and has another source or options.
     """
 
     def __init__(
-        self, path: str, schema: Schema, source: str, *, overwrite: bool = False, limits: Limits | None = None
+        self,
+        path: str | os.PathLike[str],
+        schema: Schema,
+        source: str,
+        *,
+        overwrite: bool = False,
+        limits: CommitLimits | None = None,
     ) -> None:
-        self._path = Path(path).absolute()
-        self._url = f"lmdb://{self._path}"
-        self._limits = limits or Limits()
+        self._location = Location.from_path("lmdb", path)
+        self._path, self._url = self._location.local_path, str(self._location)
+        self._limits = limits or CommitLimits()
         self._map_nbytes = self._limits.map_nbytes
-        self._layout = Layout(schema)
-        self._column_fields = [name for name in schema.small if column_dtype(schema[name]) is not None]
-        self._columns: dict[str, list[Any]] = {name: [] for name in self._column_fields}
+        self._codec = RecordCodec(schema)
+        self._column_fields = [name for name in schema.small if get_column_dtype(schema[name]) is not None]
+        self._columns: dict[str, list[object]] = {name: [] for name in self._column_fields}
         self._keys: list[bytes] = []
         self._content = b""
         self._pending: list[bytearray] = []
@@ -135,43 +114,43 @@ class LmdbWriter(Writer):
         self._count = self._nbytes = 0
         self._meta = PackMeta(schema, source=source)
         self._origin = Origin.from_text(source)
-        self._made = not os.path.lexists(self._path)
-        self._lock, self._locked_source = _lock(self._path, self._url)
+        self._is_new = not self._location.exists()
+        self._lock, self._locked_source = lock_pack(self._path, self._url)
         try:
             self._begin(overwrite=overwrite)
         except BaseException:
-            self._withdraw()
+            self._undo_opening()
             raise
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, source.encode(), 0)
 
     @property
-    def committed(self) -> Progress:
+    def committed(self) -> CommittedRecords:
         """What is on disk."""
-        return Progress(self._meta.count, self._meta.nbytes, tuple(self._meta.skipped))
+        return CommittedRecords(self._meta.count, self._meta.nbytes, tuple(self._meta.skipped))
 
-    def prepare(self, key: str, fields: Mapping[str, Any]) -> tuple[str, bytearray, list[Any]]:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedRecord:
         """Encode and hash a record; thread-safe."""
-        return key, self._layout.encode(key, fields), [fields[name] for name in self._column_fields]
+        return key, self._codec.encode(key, fields), [fields[name] for name in self._column_fields]
 
-    def append(self, prepared: tuple[str, bytearray, list[Any]]) -> None:
-        """Add the next record; commits when enough are waiting."""
+    def append(self, prepared: PreparedRecord) -> None:
+        """Add the next record; commit if enough records are pending."""
         key, value, small = prepared
-        self._note(key, value, small, self._layout.stamp(value, self._count))
+        self._add(key, value, small, self._codec.add_number(value, self._count))
         self._pending.append(value)
         self._pending_nbytes += len(value)
-        if self._limits.due(len(self._pending), self._pending_nbytes, self._meta.nbytes):
+        if self._limits.is_due(len(self._pending), self._pending_nbytes, self._meta.nbytes):
             self._commit(self._describe())
 
     def skip(self, skipped: Skipped) -> None:
-        """Note a left-out record; on disk with the next commit."""
+        """Note a record that is left out; on disk with the next commit."""
         self._skipped.append(skipped)
 
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
-        """Commit the rest with columns, keys and the mark of completion; seal the pages; make all of it durable."""
+        """Commit the remaining records, columns, keys and the mark of completion; write the page hashes; sync."""
         if not self._meta.complete:
             columns = {
-                name: column_bytes(np.array(values, column_dtype(self._meta.schema[name])))
+                name: encode_column(np.array(values, get_column_dtype(self._meta.schema[name])))
                 for name, values in self._columns.items()
             }
             meta = replace(
@@ -182,24 +161,24 @@ class LmdbWriter(Writer):
                 source="",
             )
             self._commit(meta, columns)
-        self._seal()
+        self._complete()
 
     def close(self) -> None:
-        """Give the lock back; what was committed stays, and the lock's file, which knows the source."""
+        """Release the lock. What was committed stays, and the lock file, which contains the origin."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def discard(self) -> None:
-        """Remove the files that were written, and the folder if nothing else is in it.
+        """Remove the files that were written, and the folder if it is empty.
 
-        What cannot be removed is logged, not raised: a pack is discarded because of an error that is to be seen.
+        A file that cannot be removed is logged, not raised: a pack is discarded because of another error.
         """
         self._clear(*_OURS, folder=True)
 
-    def _withdraw(self) -> None:
-        """Leave a place that was refused as it was found."""
-        self._clear(*([] if self._locked_source else [LOCK]), folder=self._made)
+    def _undo_opening(self) -> None:
+        """Remove what opening made."""
+        self._clear(*([] if self._locked_source else [LOCK]), folder=self._is_new)
 
     def _clear(self, *names: str, folder: bool) -> None:
         try:
@@ -211,13 +190,13 @@ class LmdbWriter(Writer):
         finally:
             self.close()
 
-    def _note(self, key: str, value: bytearray, small: Sequence[Any], head: bytes) -> None:
+    def _add(self, key: str, value: bytearray, small: Sequence[object], head: bytes) -> None:
         self._content = xxhash.xxh3_128_digest(self._content + head)
         self._keys.append(key.encode())
         for name, item in zip(self._column_fields, small, strict=True):
             self._columns[name].append(item)
         self._count += 1
-        self._nbytes += self._layout.blob_nbytes(value)
+        self._nbytes += self._codec.blob_nbytes(value)
 
     def _describe(self) -> PackMeta:
         return replace(
@@ -230,54 +209,54 @@ class LmdbWriter(Writer):
 
     def _begin(self, *, overwrite: bool) -> None:
         names = {entry.name for entry in self._path.iterdir()}
-        indices = {index_path(self._path, field).name for field in self._meta.schema.blobs} & names
+        tables = {seek_table_path(self._location, field).name for field in self._meta.schema.blobs} & names
         links = sorted(name for name in set(_OURS) & names if (self._path / name).is_symlink())
         if links and not overwrite:
             raise StoreFormatError(
-                f"this folder holds a symbolic link ({links[0]}), which is not followed to write; nothing was touched, "
-                "overwrite=True (--overwrite) removes the link",
+                f"this folder contains a symbolic link ({links[0]}), which is not followed to write. Nothing was "
+                "changed; overwrite=True (--overwrite) removes the link",
                 store=self._url,
             )
-        others = sorted(names - indices - set(_OURS))
+        others = sorted(names - tables - set(_OURS))
         if others:
-            listed = ", ".join(others[:5])
-            raise StoreFormatError(f"this folder holds other files ({listed}); nothing was touched", store=self._url)
-        meta = self._standing(overwrite=overwrite)
+            named = ", ".join(others[:5])
+            raise StoreFormatError(f"this folder contains other files ({named}); nothing was changed", store=self._url)
+        meta = self._read_existing(overwrite=overwrite)
         if meta is None or overwrite:
-            self._remove(*indices, *(name for name in _OURS if name != LOCK))
-        else:  # if it is complete and locked, it was killed before it was sealed
+            self._remove(*tables, *(name for name in _OURS if name != LOCK))
+        else:  # complete and locked: its writer was killed before `_complete` ended
             begun = self._locked_source if meta.complete else meta.source
             if not begun:
-                raise self._finished(meta)
+                raise self._make_finished_error(meta)
             if begun != self._meta.source or meta.schema != self._meta.schema:
-                raise self._begun_otherwise(meta, Origin.from_text(begun))
+                raise self._make_unfinished_error(meta, Origin.from_text(begun))
             self._resume(meta)
 
-    def _finished(self, meta: PackMeta) -> ArgumentError:
-        """The refusal of a finished pack that is not to be replaced."""
-        made, now = read_note(self._path, meta.content), self._origin
+    def _make_finished_error(self, meta: PackMeta) -> ArgumentError:
+        """The error for a finished pack that must not be replaced."""
+        origin, now = read_origin(self._location, meta.content), self._origin
         held = f"{self._url} is a finished pack of {counted(meta.count, 'record')}"
-        if made is None:
+        if origin is None:
             return ArgumentError(
-                f"{held} that does not say what it was made from; use it as it is, or replace it with overwrite=True "
-                "(--overwrite)"
+                f"{held} without the file {ORIGIN_FILE}, which says its source; use it as it is, or replace it with "
+                "overwrite=True (--overwrite)"
             )
-        if made == now and meta.schema == self._meta.schema:
+        if origin == now and meta.schema == self._meta.schema:
             return ArgumentError(f"{held}; overwrite=True (--overwrite) replaces it")
-        difference = made.difference(meta.schema, now, self._meta.schema)
+        difference = origin.describe_difference(meta.schema, now, self._meta.schema)
         return ArgumentError(f"{held}, and {difference}; overwrite=True (--overwrite) replaces it")
 
-    def _begun_otherwise(self, meta: PackMeta, begun: Origin) -> StoreError:
-        """The refusal of an unfinished pack that this one does not continue."""
-        difference = begun.difference(meta.schema, self._origin, self._meta.schema)
+    def _make_unfinished_error(self, meta: PackMeta, begun: Origin) -> StoreError:
+        """The error for an unfinished pack that this writer cannot resume."""
+        difference = begun.describe_difference(meta.schema, self._origin, self._meta.schema)
         return StoreError(
             f"an unfinished pack of {counted(meta.count, 'record')} is here, and {difference}; pack as before to "
             "resume it, or with overwrite=True (--overwrite) to start anew",
             store=self._url,
         )
 
-    def _standing(self, *, overwrite: bool) -> PackMeta | None:
-        """What the pack that is there says; None if there is none, or one that is to be removed unread."""
+    def _read_existing(self, *, overwrite: bool) -> PackMeta | None:
+        """The description of the existing pack; None if there is none, or it is to be removed without reading it."""
         path = self._path / FILE
         if not path.exists():
             return None
@@ -287,22 +266,22 @@ class LmdbWriter(Writer):
             with PageFile(path, self._url) as pages:
                 return read_meta(pages, self._url, unfinished_ok=True)
         except ValueError as error:
-            ours = bool(self._locked_source) or (self._path / SEALS).exists()
+            ours = bool(self._locked_source) or (self._path / HASHES).exists()
             if ours and (overwrite or (self._locked_source and path.stat().st_size <= _EMPTY_NBYTES)):
                 return None
-            said = error.message if isinstance(error, StoreError) else f"the pack here is damaged: {error}"
-            way = "pack with overwrite=True (--overwrite) to start anew" if ours else "nothing was touched"
-            raise StoreFormatError(f"{said}; {way}", store=self._url) from error
+            reason = error.message if isinstance(error, StoreError) else f"the pack here is damaged: {error}"
+            advice = "pack with overwrite=True (--overwrite) to start anew" if ours else "nothing was changed"
+            raise StoreFormatError(f"{reason}; {advice}", store=self._url) from error
 
     def _resume(self, meta: PackMeta) -> None:
         try:
             with PageFile(self._path / FILE, self._url) as pages:
                 self._map_nbytes = max(self._map_nbytes, pages.meta.map_nbytes)  # as it was when the last commit ended
-                for _, nodes in pages.leaves(pages.trees().get(RECORDS, Tree.empty())):
+                for _, nodes in pages.leaves(pages.trees().get(RECORDS, BTree.empty())):
                     for node in nodes:
-                        self._recall(pages.value(node.extent))
+                        self._restore(pages.value(node.extent))
             if self._count != meta.count or self._content.hex() != meta.content:
-                raise ValueError(f"it has {self._count} records of {meta.count}, or other ones")  # noqa: TRY301  # one end
+                raise ValueError(f"it has {self._count} records of {meta.count}, or other records")  # noqa: TRY301  # one handler
         except ValueError as error:
             raise StoreError(
                 f"the unfinished pack here is damaged ({error}); pack with overwrite=True (--overwrite) to start anew",
@@ -311,13 +290,13 @@ class LmdbWriter(Writer):
         self._skipped = list(meta.skipped)
         self._meta = meta
 
-    def _recall(self, content: bytes) -> None:
-        key, fields = self._layout.decode(memoryview(content), self._count)
+    def _restore(self, content: bytes) -> None:
+        key, fields = self._codec.decode(memoryview(content), self._count)
         small = [fields[name] for name in self._column_fields]
-        self._note(key, bytearray(content), small, content[: self._layout.head_nbytes])
+        self._add(key, bytearray(content), small, content[: self._codec.head_nbytes])
 
     def _commit(self, meta: PackMeta, columns: Mapping[str, bytes] | None = None) -> None:
-        self._refuse_full()
+        self._check_disk_space()
         while True:
             try:
                 self._transact(meta, columns)
@@ -325,7 +304,7 @@ class LmdbWriter(Writer):
             except lmdb.MapFullError:
                 self._map_nbytes *= 2
             except lmdb.Error as error:
-                self._refuse_full(error)
+                self._check_disk_space(error)
                 raise StoreError(f"LMDB could not write: {error}", store=self._url) from error
         self._meta = meta
         self._pending.clear()
@@ -338,14 +317,14 @@ class LmdbWriter(Writer):
                 map_size=self._map_nbytes,
                 lock=False,
                 max_dbs=8,
-                metasync=False,  # the meta page after the data it speaks of, with the next commit or `_seal`
-                sync=self._limits.synced(meta.nbytes) and not meta.complete,  # `_seal` syncs the last one
+                metasync=False,  # the meta page is synced after its data, with the next commit or `_complete`
+                sync=self._limits.must_sync(meta.nbytes) and not meta.complete,  # `_complete` syncs the last one
             ) as environment,
             environment.begin(write=True) as transaction,
         ):
             databases = {name: environment.open_db(name, transaction) for name in (RECORDS, COLUMNS, KEYS, META)}
             for index, value in enumerate(self._pending, self._count - len(self._pending)):
-                transaction.put(record_key(index), value, append=True, db=databases[RECORDS])
+                transaction.put(make_record_key(index), value, append=True, db=databases[RECORDS])
             for name, content in (columns or {}).items():
                 transaction.put(name.encode(), content, db=databases[COLUMNS])
             if columns is not None:
@@ -354,29 +333,31 @@ class LmdbWriter(Writer):
             transaction.put(META_ENTRY, description, db=databases[META])
             transaction.put(META_HASH, xxhash.xxh3_64_digest(description), db=databases[META])
 
-    def _put_keys(self, transaction: Any, database: Any) -> None:
+    def _put_keys(self, transaction: lmdb.Transaction, database: lmdb._Database) -> None:
         for key, index in sorted((key, index) for index, key in enumerate(self._keys)):
-            if not transaction.put(key, record_key(index), append=True, overwrite=False, db=database):
-                raise PackError("two records have this key", key=key.decode(), index=index)
+            if not transaction.put(key, make_record_key(index), append=True, overwrite=False, db=database):
+                raise PackError("two records have this key; keys must be unique", key=key.decode(), index=index)
 
-    def _seal(self) -> None:
+    def _complete(self) -> None:
         path = self._path / FILE
         try:
             want = newest_meta(path, self._url).nbytes
-            with path.open("r+b") as file, ThreadPoolExecutor(1, thread_name_prefix="penstock-sync") as beside:
+            with path.open("r+b") as file, ThreadPoolExecutor(1, thread_name_prefix="penstock-sync") as pool:
                 if os.fstat(file.fileno()).st_size < want:  # LMDB leaves free pages at the end unwritten
                     file.truncate(want)
-                synced = beside.submit(os.fsync, file.fileno())
-                seals = Seals.write(self._path, FILE)  # hashes what the disk is being given
+                synced = pool.submit(os.fsync, file.fileno())
+                hashes = PageHashFile.write(self._path, FILE)  # while the disk writes
                 synced.result()
-            seals.replace(self._path / SEALS)
-            write_note(self._path, self._meta.content, self._origin)
+            hashes.replace(self._path / HASHES)
+            write_origin(self._location, self._meta.content, self._origin)
             self._remove("lock.mdb", LOCK)
             fsync_path(self._path)
         except StoreError:
             raise
         except OSError as error:
-            raise StoreError(f"the pack could not be sealed: {error}; pack again to resume", store=self._url) from error
+            raise StoreError(
+                f"the pack could not be completed: {error}; pack again to resume", store=self._url
+            ) from error
         self.close()
 
     def _remove(self, *names: str) -> None:
@@ -386,37 +367,12 @@ class LmdbWriter(Writer):
             except OSError as error:
                 raise StoreError(f"{name} cannot be removed: {error.strerror}", store=self._url) from error
 
-    def _refuse_full(self, cause: Exception | None = None) -> None:
+    def _check_disk_space(self, cause: Exception | None = None) -> None:
         need = self._pending_nbytes + _SLACK_NBYTES
         free = shutil.disk_usage(self._path).free
         if free < need:
             raise StoreError(
                 f"the disk is full: the next commit needs {need} bytes and {free} are free; "
-                f"{counted(self._meta.count, 'record')} so far are safe, make room and pack again to resume",
+                f"{counted(self._meta.count, 'record')} so far are safe. Free some space and pack again to resume",
                 store=self._url,
             ) from cause
-
-
-def _lock(folder: Path, url: str) -> tuple[int, str]:
-    """Make the folder and lock it for this process; also what the lock's file says of the pack's source."""
-    path = folder / LOCK
-    while True:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            file = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
-        except OSError as error:
-            raise StoreError(f"cannot write here: {error.filename}: {error.strerror}", store=url) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(file)
-            raise StoreError(
-                "another process is packing into this folder; wait for it, or stop it", store=url
-            ) from error
-        except OSError as error:
-            os.close(file)
-            raise StoreError(f"cannot lock {LOCK} here: {error.strerror}", store=url) from error
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file), path.stat()):
-                return file, os.pread(file, 1024, 0).decode(errors="replace")
-        os.close(file)  # whoever held it has finished and removed it

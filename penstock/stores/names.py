@@ -1,34 +1,34 @@
-"""Names of records and of classes: their order, which some file systems take for one another, and lists of them."""
+"""Names of records and of classes: their order, clashes on other file systems, and lists of them in messages."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import ArgumentError
 
-__all__ = ["check_classes", "clashes", "differing_classes", "listed", "natural_key"]
+__all__ = ["check_classes", "describe_class_difference", "find_name_clashes", "make_natural_key", "quote_names"]
 
 _DIGITS = re.compile(r"([0-9]+)")
-_LISTED: Final = 5
+_MAX_QUOTED: Final = 5
 
 
-def natural_key(name: str) -> tuple[tuple[str | int, ...], str]:
-    """A sorting key under which ``img2`` comes before ``img10``; equal numbers (``1``, ``01``) go by their text."""
+def make_natural_key(name: str) -> tuple[tuple[str | int, ...], str]:
+    """A sort key that puts ``img2`` before ``img10``; equal numbers (``1``, ``01``) are ordered as text."""
     parts = _DIGITS.split(name)
     return tuple(int(part) if i % 2 else part for i, part in enumerate(parts)), name
 
 
-def clashes(keys: Iterable[str]) -> dict[int, str]:
-    """Positions of keys that an earlier one equals, or would equal after case folding and Unicode composition.
+def find_name_clashes(keys: Iterable[str]) -> dict[int, str]:
+    """Positions of keys that equal an earlier key, if case and Unicode composition are ignored.
 
     Returns
     -------
     dict of int to str
-        Each such position, with the first key of its group. Such names cannot lie side by side on the usual file
-        systems of macOS and Windows, and are nearly always one picture twice.
+        Each such position, with the first key of its group. The usual file systems of macOS and Windows cannot store
+        such names in one folder; they are nearly always one image twice.
     """
     first: dict[str, tuple[int, str]] = {}
     found: dict[int, str] = {}
@@ -39,7 +39,7 @@ def clashes(keys: Iterable[str]) -> dict[int, str]:
     return found
 
 
-def check_classes(classes: Any) -> tuple[str, ...]:
+def check_classes(classes: object) -> tuple[str, ...]:
     """Names of classes, by number, as a tuple.
 
     Raises
@@ -49,7 +49,7 @@ def check_classes(classes: Any) -> tuple[str, ...]:
     """
     if isinstance(classes, Mapping):
         raise ArgumentError("classes must be a sequence of names in the order of their numbers, got a mapping")
-    names = [] if isinstance(classes, str | bytes) else list(classes)
+    names = [] if isinstance(classes, str | bytes) else list(classes)  # type: ignore[call-overload]  # iterable, or a TypeError
     wrong = [name for name in names if not isinstance(name, str)]
     if wrong or isinstance(classes, str | bytes):
         raise ArgumentError(f"classes must be a sequence of names, got {wrong[0] if wrong else classes!r}")
@@ -57,14 +57,14 @@ def check_classes(classes: Any) -> tuple[str, ...]:
         raise ArgumentError("classes must hold at least one name, got none")
     if len(set(names)) < len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise ArgumentError(f"classes names {str(twice)!r} twice; each class has one number")
+        raise ArgumentError(f"classes must not repeat a name, got {str(twice)!r} twice")
     return tuple(map(str, names))
 
 
-def differing_classes(held: Sequence[str], wanted: Sequence[str]) -> str:
-    """How two lists of classes differ, as the end of a sentence that begins with "its classes"."""
-    if max(len(held), len(wanted)) <= _LISTED:
-        return f"are {listed(held)}, not {listed(wanted)}"
+def describe_class_difference(held: Sequence[str], wanted: Sequence[str]) -> str:
+    """How two lists of classes differ: the end of a sentence that begins with "its classes"."""
+    if max(len(held), len(wanted)) <= _MAX_QUOTED:
+        return f"are {quote_names(held)}, not {quote_names(wanted)}"
     pairs = enumerate(zip(held, wanted, strict=False))
     first = next((number for number, (one, other) in pairs if one != other), None)
     if first is None:
@@ -72,7 +72,7 @@ def differing_classes(held: Sequence[str], wanted: Sequence[str]) -> str:
     return f"differ from number {first} on, which is {held[first]!r}, not {wanted[first]!r}"
 
 
-def listed(names: Sequence[str], limit: int = _LISTED) -> str:
+def quote_names(names: Sequence[str], limit: int = _MAX_QUOTED) -> str:
     """The first of some names in quotes, and how many more there are."""
     more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
     return (", ".join(map(repr, names[:limit])) or "none") + more

@@ -1,12 +1,12 @@
-"""What a pack is made from: the digest of its source, and the options that decide what its records hold.
+"""What a pack is made from: the digest of its source, and the options that decide what its records contain.
 
 ::
 
-    unfinished    in the lock's file and in each commit     resumed by a run of the same origin alone
-    finished      in the note `.source` beside the data     used as it is by a run of the same origin
+    unfinished    in the lock file and in each commit       resumed only by a run of the same origin
+    finished      in the sidecar file `.source`             used as it is by a run of the same origin
 
-The data of a finished pack hold no origin: packs of the same images are the same bytes, wherever the images lay and
-whenever they were written. A pack that lost its note is whole; packing to its place again is then refused.
+The data of a finished pack do not contain the origin: packs of the same images are the same bytes, wherever the images
+were and whenever they were written. A pack without the sidecar file is complete; packing to its path is then refused.
 """
 
 from __future__ import annotations
@@ -15,27 +15,30 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from penstock.sample import Schema
-from penstock.stores.names import differing_classes
+from penstock.stores.location import Location
+from penstock.stores.names import describe_class_difference
 from penstock.stores.regular import open_regular
 
-__all__ = ["NOTE", "Origin", "read_note", "write_note"]
+__all__ = ["ORIGIN_FILE", "Origin", "read_origin", "write_origin"]
 
-NOTE: Final = ".source"
-_MAX_NOTE_NBYTES: Final = 1 << 16
+_SIDECAR: Final = "source"
+ORIGIN_FILE: Final = f".{_SIDECAR}"
+"""The sidecar file of a pack, in its folder."""
+
+_MAX_NBYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a pack comes from.
+    """What a pack is made from.
 
     Parameters
     ----------
     digest : str
-        The source's (:meth:`~penstock.stores.base.Store.digest`).
+        Of the source (:meth:`~penstock.stores.base.Store.digest`).
     options : mapping of str to str
         Options of packing by name, such as ``{"check": "header", "transcode": "none"}``.
     """
@@ -44,46 +47,46 @@ class Origin:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
-        """One line; :meth:`from_text` is the inverse."""
+        """One line of text; :meth:`from_text` is the inverse."""
         return json.dumps({"digest": self.digest, "options": dict(self.options)}) if self.options else self.digest
 
     @classmethod
     def from_text(cls, text: str) -> Origin:
-        """The origin that the text says; any text that is none of :meth:`to_text` is a digest without options."""
+        """The origin in a text; a text that :meth:`to_text` did not make is a digest without options."""
         try:
-            said = json.loads(text)
-            return cls(str(said["digest"]), {str(name): str(value) for name, value in said["options"].items()})
+            parsed = json.loads(text)
+            return cls(str(parsed["digest"]), {str(name): str(value) for name, value in parsed["options"].items()})
         except (ValueError, KeyError, TypeError, AttributeError):
             return cls(text)
 
-    def difference(self, held: Schema, now: Origin, wanted: Schema) -> str:
-        """How a pack of this origin and schema ``held`` differs from one that is to be made now, as a clause."""
+    def describe_difference(self, held: Schema, now: Origin, wanted: Schema) -> str:
+        """How a pack of this origin and schema ``held`` differs from the one to be made now, as a clause."""
         for name, value in self.options.items():
             if name in now.options and now.options[name] != value:
                 return f"it was packed with {name}={value!r} (--{name} {value}), not {name}={now.options[name]!r}"
         for name in held.fields:
             if name in wanted and held[name].classes != wanted[name].classes:
-                return f"its classes {differing_classes(held[name].classes, wanted[name].classes)}"
+                return f"its classes {describe_class_difference(held[name].classes, wanted[name].classes)}"
         if held != wanted:
             return f"its fields are {', '.join(held.fields)}, not {', '.join(wanted.fields)}"
         if self.options.keys() != now.options.keys():
             return "it was begun by another version of penstock, or its source was changed since"
-        return "its source was changed since (names, sizes or times of change of its files), or is another"
+        return "its source was changed since (names, sizes or times of change of its files), or is another one"
 
 
-def read_note(folder: Path, content: str) -> Origin | None:
-    """What the finished pack in ``folder`` was made from, if it has a note for records of this hash."""
+def read_origin(location: Location, content: str) -> Origin | None:
+    """The origin of the finished pack at ``location``, if a sidecar file for records of this hash says it."""
     try:
-        with os.fdopen(open_regular(folder / NOTE), "rb") as file:
-            said = json.loads(file.read(_MAX_NOTE_NBYTES))
-        return Origin.from_text(said["source"]) if said["content"] == content else None
+        with os.fdopen(open_regular(location.sidecar(_SIDECAR)), "rb") as file:
+            parsed = json.loads(file.read(_MAX_NBYTES))
+        return Origin.from_text(parsed["source"]) if parsed["content"] == content else None
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # none, or one that was cut: the pack does not say
+        return None  # no file, or a truncated one
 
 
-def write_note(folder: Path, content: str, origin: Origin) -> None:
-    """Note what a finished pack was made from; on disk when this returns."""
-    file_number = open_regular(folder / NOTE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
+def write_origin(location: Location, content: str, origin: Origin) -> None:
+    """Write the origin of a finished pack to its sidecar file; on disk when this returns."""
+    file_number = open_regular(location.sidecar(_SIDECAR), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
     with os.fdopen(file_number, "w", encoding="utf-8") as file:
         json.dump({"content": content, "source": origin.to_text()}, file)
         file.flush()

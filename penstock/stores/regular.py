@@ -1,7 +1,7 @@
-"""Opens files that a store consists of: regular ones only, without waiting.
+"""Opens the files of a store: regular files only, without waiting.
 
-A store may come from anybody, as an archive that holds FIFOs, devices and symbolic links. Opening a FIFO waits for
-its other end, reading a device may never end. Every store's file is therefore opened here, or with the same checks.
+A store may come from an archive of unknown origin that contains FIFOs, devices and symbolic links. Opening a FIFO waits
+for a writer, and reading a device may never end. Every file of a store is therefore opened here, or with these checks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["open_regular"]
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file and give its descriptor, which no program that is started inherits.
+    """Open a regular file and return its descriptor, which child programs do not inherit.
 
     Parameters
     ----------
@@ -33,7 +33,9 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
         file = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
-            raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed to write", str(path)) from error
+            raise OSError(
+                errno.ELOOP, "it is a symbolic link, and links are not followed to write", str(path)
+            ) from error
         raise
     try:
         is_regular = stat.S_ISREG(os.fstat(file).st_mode)

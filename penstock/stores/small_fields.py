@@ -1,7 +1,7 @@
-"""The values of small fields as msgpack stores them: numbers and texts as they are, an array as its shape and bytes.
+"""The values of small fields in msgpack: numbers and texts as they are, an array as its shape and bytes.
 
-What is packed is checked against its field's kind, and so is what is read: a checksum tells that bytes are those that
-were written, not that whoever wrote them meant well. :mod:`.lmdb_format` calls this for each record.
+Values are checked against the kind of their field, both when they are packed and when they are read: a checksum shows
+that bytes were not changed, not that they were valid when written. :mod:`.lmdb_format` calls this for each record.
 """
 
 from __future__ import annotations
@@ -10,40 +10,47 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import PackError
-from penstock.sample import ArrayKind, Field
+from penstock.sample import Array, ArrayKind, Field
 
 __all__ = ["SMALL_TYPES", "ArrayReader", "pack_small"]
 
 SMALL_TYPES: Final[Mapping[str, type]] = {"label": int, "int": int, "float": float, "text": str}
-"""The type of what is stored, by kind; small arrays are stored as lists."""
+"""The type of a stored value, by kind; small arrays are stored as lists."""
 
 
-def pack_small(name: str, field: Field, value: Any) -> Any:
-    """A small field's value as it is stored; PackError if it is not of the field's kind."""
+def pack_small(name: str, field: Field, value: object) -> object:
+    """The value of a small field as it is stored.
+
+    Raises
+    ------
+    PackError
+        If the value is not of the kind of the field.
+    """
     kind = field.array
     try:
         if kind is None:
             small = SMALL_TYPES[field.kind](value)
             if type(small) is int and not -(2**63) <= small < 2**63:
-                raise PackError(f"field {name!r} is {field.kind}, a number of 64 bits; got {value!r:.200}")
+                raise PackError(f"field {name!r} must be of kind {field.kind}, a number of 64 bits, got {value!r:.200}")
             return small
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, PackError):
             raise
-        raise PackError(f"field {name!r} is {field.kind}; got {type(value).__name__}: {error}") from error
+        raise PackError(f"field {name!r} must be of kind {field.kind}, got {type(value).__name__}: {error}") from error
     if array.shape == (0,) and kind.empty_shape is not None:
         array = array.reshape(kind.empty_shape)
     if not np.can_cast(array.dtype, kind.dtype, "same_kind") or not kind.allows(array.shape):
-        raise PackError(f"field {name!r} is {field.kind}, {kind}; got {array.dtype} of shape {array.shape}")
+        raise PackError(
+            f"field {name!r} must be of kind {field.kind} ({kind}), got {array.dtype} of shape {array.shape}"
+        )
     return [list(array.shape), np.ascontiguousarray(array, kind.dtype.newbyteorder("<")).tobytes()]
 
 
 class ArrayReader:
-    """Makes the arrays of one field of what is stored; read for each record, so what does not change is kept."""
+    """Makes the arrays of one field from stored values. It is called for each record: constants are computed once."""
 
     __slots__ = ("_dtype", "_empty", "_fixed", "_is_bool", "_kind", "name")
 
@@ -54,15 +61,15 @@ class ArrayReader:
         self._empty = kind.empty_shape
         self._fixed = None if kind.shape is None else list(kind.shape)
 
-    def read(self, value: list[Any]) -> NDArray[Any]:
-        """The array, a view of its bytes; ValueError if it is not one that the field's kind allows."""
+    def read(self, value: list[object]) -> Array:
+        """The array, a view of its bytes; ValueError if the kind of the field does not allow it."""
         shape, content = value if len(value) == 2 else (None, None)
         if type(shape) is not list or type(content) is not bytes:
-            raise ValueError(f"its field {self.name!r} is not the shape and the bytes of an array")
-        # 4.0 and True equal 4 and 1, and are no lengths: the shape that is used is never the stored one
-        shape = self._fixed if shape == self._fixed else self._allowed(shape)
+            raise ValueError(f"its field {self.name!r} must be the shape and the bytes of an array")
+        # 4.0 and True equal 4 and 1 and are no lengths: the stored shape is never used itself
+        shape = self._fixed if shape == self._fixed else self._check_shape(shape)
         if self._is_bool and content.strip(b"\0\1"):
-            raise ValueError(f"its field {self.name!r} has bytes other than 0 and 1")
+            raise ValueError(f"its field {self.name!r} is bool and must have no bytes other than 0 and 1")
         try:
             return np.frombuffer(content, self._dtype).reshape(shape)
         except (ValueError, OverflowError) as error:
@@ -70,7 +77,7 @@ class ArrayReader:
                 f"the {len(content)} bytes of its field {self.name!r} are not those of shape {tuple(shape)}"
             ) from error
 
-    def _allowed(self, shape: list[Any]) -> list[int]:
+    def _check_shape(self, shape: list[Any]) -> list[int]:
         if shape == [0] and self._empty is not None:
             return list(self._empty)
         axes = self._kind.axes

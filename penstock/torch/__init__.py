@@ -1,8 +1,7 @@
-"""``torch.utils.data`` on penstock: its names, arguments and semantics; batches are torch tensors.
+"""The names, arguments and semantics of ``torch.utils.data`` on penstock. Batches are torch tensors.
 
-Where torch's own class is right as it is, it is the one here; what fills batches, keeps a position or moves memory is
-penstock's, and an instance of torch's. The deprecated DataPipes are left out. The only part of penstock that imports
-torch.
+Some classes are torch's own. Classes that fill batches, have a state or move memory are subclasses of torch's. The
+deprecated DataPipes are not included. No package in a lower layer imports torch.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from penstock.registry import require
 
 require("torch", extra="torch", purpose="for penstock.torch")
 
-from torch.utils.data import (  # noqa: E402  # torch is there now
+from torch.utils.data import (  # noqa: E402  # after the check above
     BatchSampler,
     ChainDataset,
     Dataset,
@@ -45,7 +44,7 @@ from penstock.torch.samplers import StatefulDistributedSampler  # noqa: E402  # 
 
 if TYPE_CHECKING:
     from penstock.doctor import check
-    from penstock.torch.vision import ImageFolder, compile  # noqa: A004  # torch.compile's word
+    from penstock.torch.vision import ImageFolder, compile  # noqa: A004  # torch.compile's name
 
 __all__ = [
     "BatchSampler",
@@ -87,7 +86,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "check":
-        from penstock import doctor  # above this package, which only re-exports its function
+        from penstock import doctor  # in a layer above this package, which re-exports its function
 
         return doctor.check
     if name in {"ImageFolder", "compile"}:

@@ -1,4 +1,4 @@
-"""Looking at data: what a store holds in numbers, and a sheet of its pictures."""
+"""Summaries of a store: its contents in numbers, and a contact sheet of its images."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a store holds, in numbers: fields, classes, sizes and formats of its images.
+"""The contents of a store in numbers: fields, classes, and the sizes and formats of its images.
 
-Columns give exact numbers without touching images; what only the images tell (formats, bytes, and sizes where no
-columns hold them) is taken from evenly spaced ones, and the result says from how many.
+Numbers from columns are exact. Formats, bytes, and sizes without columns are measured on evenly spaced images, and the
+result says on how many.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import stores
 from penstock.errors import DecodeError
-from penstock.sample import Schema
+from penstock.sample import Array, Schema
 from penstock.stores.base import Store
 from penstock.transforms import fallback
 
@@ -29,42 +29,42 @@ _MAX_PIXELS: Final = 1 << 27
 
 @dataclass(frozen=True, slots=True)
 class SizeRange:
-    """Smallest, middle and largest of some numbers."""
+    """Minimum, median and maximum of some numbers."""
 
     min: float
     median: float
     max: float
 
     @classmethod
-    def of(cls, values: NDArray[Any]) -> Self:
-        """Of at least one number."""
+    def of(cls, values: Array) -> Self:
+        """Summarise at least one number."""
         return cls(float(values.min()), float(np.median(values)), float(values.max()))
 
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """What a store holds.
+    """The contents of a store.
 
     Parameters
     ----------
     url : str
-        The store.
+        URL of the store.
     records : int
-        How many.
+        Number of records.
     schema : Schema
         Fields and kinds.
     classes : mapping of str to int
-        Records of each class, in order of class number; empty without labels.
+        Number of records of each class, in the order of class numbers; empty without labels.
     width, height : SizeRange or None
-        Of the images, in pixels.
+        Sizes of the images, in pixels.
     nbytes : SizeRange or None
-        Of the encoded images.
+        Bytes of the encoded images.
     formats : mapping of str to int
-        Images of each format among those measured, the most frequent first.
+        Number of measured images of each format, the most frequent first.
     measured, sizes_measured : int
-        Images that ``nbytes`` and ``formats``, and ``width`` and ``height``, were taken from.
+        Number of images on which ``nbytes`` and ``formats``, and ``width`` and ``height``, are measured.
     skipped : int
-        Entries that the source had when it was packed and the store has not.
+        Number of entries of the source that were not packed.
     """
 
     url: str
@@ -79,33 +79,33 @@ class StoreInfo:
     sizes_measured: int = 0
     skipped: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain dicts, lists, strings and numbers."""
+    def to_json(self) -> dict[str, object]:
+        """Convert to dicts, lists, strings and numbers."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "schema"}
         plain = {name: asdict(value) if isinstance(value, SizeRange) else value for name, value in fields.items()}
         return {**plain, "schema": self.schema.to_json()}
 
 
 def info(store: str | os.PathLike[str] | Store) -> StoreInfo:
-    """Numbers about a store.
+    """Summarise a store.
 
     Parameters
     ----------
     store : str, path or Store
-        A path is opened and closed again.
+        A path is opened, and closed afterwards.
 
     Raises
     ------
     StoreError
-        If it cannot be opened, or one of the images looked at cannot be read.
+        If the store cannot be opened, or a measured image cannot be read.
     """
     if isinstance(store, Store):
-        return _info(store)
+        return _summarise(store)
     with stores.open(store) as opened:
-        return _info(opened)
+        return _summarise(opened)
 
 
-def _info(store: Store) -> StoreInfo:
+def _summarise(store: Store) -> StoreInfo:
     sizes, nbytes, formats = _measure(store)
     exact = len(store) > 0 and all(
         name in store.schema and store.schema[name].kind == "int" for name in ("width", "height")
@@ -116,7 +116,7 @@ def _info(store: Store) -> StoreInfo:
         url=store.url,
         records=len(store),
         schema=store.schema,
-        classes=_classes(store),
+        classes=_count_classes(store),
         width=SizeRange.of(sizes[:, 0]) if len(sizes) else None,
         height=SizeRange.of(sizes[:, 1]) if len(sizes) else None,
         nbytes=SizeRange.of(nbytes) if len(nbytes) else None,
@@ -127,15 +127,13 @@ def _info(store: Store) -> StoreInfo:
     )
 
 
-def _classes(store: Store) -> dict[str, int]:
+def _count_classes(store: Store) -> dict[str, int]:
     label = next((name for name, each in store.schema.fields.items() if each.kind == "label"), None)
     if label is None:
         return {}
     names = store.schema[label].classes
     labels = store.column(label)
-    numbers, counts = np.unique(
-        labels, return_counts=True
-    )  # bincount would take memory for every number up to the last
+    numbers, counts = np.unique(labels, return_counts=True)  # np.bincount allocates memory up to the largest label
     counted = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
     if min(counted, default=0) < 0:
         return {str(number): count for number, count in counted.items()}
@@ -144,19 +142,19 @@ def _classes(store: Store) -> dict[str, int]:
 
 
 def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counter[str]]:
-    """Sizes, bytes and formats of evenly spaced images."""
+    """Measure sizes, bytes and formats of evenly spaced images."""
     image = next((name for name, each in store.schema.fields.items() if each.kind == "image"), None)
     sizes: list[tuple[int, int]] = []
     nbytes: list[int] = []
     formats: Counter[str] = Counter()
     if image is not None:
-        known = "width" in store.schema
+        has_sizes = "width" in store.schema
         for index in np.unique(np.linspace(0, len(store) - 1, min(len(store), SAMPLED)).astype(np.int64)):
             encoded = store.read([int(index)])[0].fields[image]
             nbytes.append(len(encoded))
             try:
                 formats[fallback.sniff(bytes(encoded[:32]))] += 1
-                if not known:
+                if not has_sizes:
                     sizes.append(fallback.image_size(bytes(encoded), _MAX_PIXELS))
             except DecodeError:
                 formats["unreadable"] += 1

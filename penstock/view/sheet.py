@@ -1,7 +1,7 @@
-"""A contact sheet: samples of a store side by side, with their labels, as one picture.
+"""A contact sheet: samples of a store with their labels, in one picture.
 
-Each class shows one picture before any shows a second; which ones is the same every time. Labels and pictures that do
-not belong together are seen here at once, which no checksum tells.
+Every class is shown once before any class is shown twice. The same store gives the same sheet. It lets a person see
+wrong labels, which no checksum detects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock import stores
 from penstock.errors import ArgumentError, DecodeError
-from penstock.escapes import printable
+from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
 from penstock.sample import Record
 from penstock.stores.base import Store
@@ -47,35 +47,37 @@ def contact_sheet(
     Parameters
     ----------
     store : str, path or Store
-        A path is opened and closed again.
+        A path is opened, and closed afterwards.
     path : str or path
-        Where the sheet goes, in a folder that is there; the ending chooses the format: .png, .jpg, .jpeg or .webp.
+        The file to write, in an existing folder. Its extension is .png, .jpg, .jpeg or .webp.
     samples : int
-        How many pictures at most.
+        The largest number of samples.
     columns : int
-        Pictures in a row.
+        Samples per row.
     tile : int
-        Side of the square that a picture is fitted into, in pixels; nothing is cropped.
+        Side of the square for each sample, in pixels. Images are scaled to fit, not cropped.
 
     Returns
     -------
     list of int
-        Indices of the records shown.
+        Indices of the drawn records.
 
     Raises
     ------
     ArgumentError
-        If the store has no images, a number is not positive, or the sheet cannot be written there.
+        If the store has no images, a number is not positive, or the file cannot be written.
+    StoreError
+        If the store cannot be opened or read.
     """
     if not isinstance(store, Store):
         with stores.open(store) as opened:
             return contact_sheet(opened, path, samples=samples, columns=columns, tile=tile)
-    target = _target(path)
+    target = _check_path(path)
     if min(samples, columns, tile) < 1:
-        raise ArgumentError(f"samples={samples}, columns={columns} and tile={tile} must be at least 1")
+        raise ArgumentError(f"samples, columns and tile must be at least 1, got {samples}, {columns} and {tile}")
     image = next((name for name, field in store.schema.fields.items() if field.kind == "image"), None)
     if image is None or not len(store):
-        raise ArgumentError(f"{store!r} holds no image to show")
+        raise ArgumentError(f"the store must have at least one image, but {store!r} has none")
     label = next((name for name, field in store.schema.fields.items() if field.kind == "label"), None)
     shown = pick(store.column(label) if label is not None else np.zeros(len(store), np.int64), samples)
     sheet = _draw(store, shown, image, label, columns, tile)
@@ -86,11 +88,11 @@ def contact_sheet(
     return shown
 
 
-def _target(path: str | os.PathLike[str]) -> Path:
-    """Where the sheet goes, checked before it is drawn."""
+def _check_path(path: str | os.PathLike[str]) -> Path:
+    """Check the path before the sheet is drawn."""
     target = Path(os.fsdecode(path))
     if target.suffix.lower() not in _FORMATS:
-        raise ArgumentError(f"a sheet's name must end in {', '.join(_FORMATS)}, got {str(target)!r}")
+        raise ArgumentError(f"the name of a sheet must end in {', '.join(_FORMATS)}, got {str(target)!r}")
     if not target.parent.is_dir():
         raise ArgumentError(
             f"the folder {str(target.parent)!r} of the sheet {target.name!r} does not exist; make it first"
@@ -99,7 +101,7 @@ def _target(path: str | os.PathLike[str]) -> Path:
 
 
 def pick(labels: NDArray[np.int64], samples: int) -> list[int]:
-    """Which records to show: rounds over the classes, evenly spaced within each; in order of class, then index."""
+    """Choose the records: in turn from each class, evenly spaced in the class; ordered by class, then index."""
     _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
     if len(members) > samples:
@@ -112,14 +114,14 @@ def pick(labels: NDArray[np.int64], samples: int) -> list[int]:
                 take[at] += 1
                 left -= 1
     return [
-        int(group[spot])
+        int(group[position])
         for group, count in zip(members, take, strict=True)
-        for spot in (np.arange(count) * len(group) // count)
+        for position in (np.arange(count) * len(group) // count)
     ]
 
 
 def _draw(store: Store, shown: list[int], image: str, label: str | None, columns: int, tile: int) -> Image:
-    from PIL import Image, ImageDraw  # the type's name above, the module here
+    from PIL import Image, ImageDraw  # the name above is the type, this one is the module
 
     columns = min(columns, len(shown))
     rows = -(-len(shown) // columns)
@@ -127,9 +129,9 @@ def _draw(store: Store, shown: list[int], image: str, label: str | None, columns
     sheet = Image.new("RGB", (width, _HEADER + rows * (tile + _CAPTION + _GAP) + _GAP), _PAPER)
     draw = ImageDraw.Draw(sheet)
     classes = store.schema[label].classes if label is not None else ()
-    title, small = _font(20), _font(13)
+    title, small = _load_font(20), _load_font(13)
     name = store.url.rpartition("/")[2]
-    draw.text((_GAP, 16), _fit(draw, name, title, width // 2), _INK, title)
+    draw.text((_GAP, 16), _shorten(draw, name, title, width // 2), _INK, title)
     held = f"{len(shown):,} of {counted(len(store), 'record')}" + (
         f", {counted(len(classes), 'class')}" if classes else ""
     )
@@ -142,41 +144,41 @@ def _draw(store: Store, shown: list[int], image: str, label: str | None, columns
         size = _paste(sheet, draw, record, image, (left, top, tile))
         number = record.fields[label] if label is not None else None
         caption = record.key if number is None else classes[number] if 0 <= number < len(classes) else str(number)
-        draw.text((left, top + tile + 5), _fit(draw, caption, small, tile), _INK, small)
-        draw.text((left, top + tile + 21), _fit(draw, f"#{index}{size}", small, tile), _FAINT, small)
+        draw.text((left, top + tile + 5), _shorten(draw, caption, small, tile), _INK, small)
+        draw.text((left, top + tile + 21), _shorten(draw, f"#{index}{size}", small, tile), _FAINT, small)
     return sheet
 
 
-def _paste(sheet: Image, draw: ImageDraw, record: Record, image: str, place: tuple[int, int, int]) -> str:
-    """Fit a picture into its square; gives its size, as text."""
+def _paste(sheet: Image, draw: ImageDraw, record: Record, image: str, square: tuple[int, int, int]) -> str:
+    """Draw an image into its square, and return its size as text."""
     from PIL import Image  # as above
 
     from penstock.transforms.decode import decode
 
-    left, top, tile = place
+    left, top, tile = square
     try:
         picture = Image.fromarray(decode(bytes(record.fields[image])))
     except DecodeError:
-        draw.text((left + tile // 2, top + tile // 2), "cannot be decoded", _ALARM, _font(13), anchor="mm")
+        draw.text((left + tile // 2, top + tile // 2), "cannot be decoded", _ALARM, _load_font(13), anchor="mm")
         return ""
     size = f"   {picture.width} x {picture.height}"
     enlarged = tile // max(picture.size)
-    if enlarged > 1:  # thumbnails: whole pixels, so that one sees what the network sees
+    if enlarged > 1:  # small images are enlarged by a whole factor, so that their pixels are visible
         picture = picture.resize((picture.width * enlarged, picture.height * enlarged), Image.Resampling.NEAREST)
     picture.thumbnail((tile, tile), Image.Resampling.LANCZOS)
     sheet.paste(picture, (left + (tile - picture.width) // 2, top + (tile - picture.height) // 2))
     return size
 
 
-def _font(size: int) -> FreeTypeFont:
+def _load_font(size: int) -> FreeTypeFont:
     from PIL import ImageFont
 
-    return ImageFont.load_default(size)  # type: ignore[return-value]  # without FreeType a bitmap font, which draws too
+    return ImageFont.load_default(size)  # type: ignore[return-value]  # without FreeType it is a bitmap font, which works too
 
 
-def _fit(draw: ImageDraw, text: str, font: FreeTypeFont, width: int) -> str:
-    """The text, fit to be drawn in one line and shortened at its end to fit."""
-    text = printable(text)
+def _shorten(draw: ImageDraw, text: str, font: FreeTypeFont, width: int) -> str:
+    """Escape the text, and shorten it to the width."""
+    text = escape_unprintable(text)
     if draw.textlength(text, font) <= width:
         return text
     while text and draw.textlength(text + "…", font) > width:

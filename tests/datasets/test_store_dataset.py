@@ -206,7 +206,7 @@ def test_an_array_that_is_not_of_the_schema_is_refused(wrong: Any) -> None:
     store._records[5] = ps.Record(5, "class/5.jpg", {**store._records[5].fields, "vector": wrong})
     dataset = ps.StoreDataset(store, "vector")
 
-    with pytest.raises(CorruptRecordError, match=r"field 'vector' is float.* schema says float32 of") as filled:
+    with pytest.raises(CorruptRecordError, match=r"field 'vector' must be float32 of .* got float") as filled:
         dataset.fill(EVERY.indices, np.zeros((12, 4), np.float32), EVERY)
     with pytest.raises(CorruptRecordError) as built:
         list(dataset.load_samples(range(12), EVERY))

@@ -1,4 +1,4 @@
-"""penstock.torch.check: each rule speaks where its trap is, and stays silent where it is not."""
+"""penstock.torch.check: each rule yields a finding for its mistake, and none without it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ from torch.utils import data as td  # noqa: E402  # it needs torch
 from penstock import doctor  # noqa: E402  # as above
 from penstock.datasets.walk import walk  # noqa: E402  # as above
 from penstock.doctor import RULES, Finding, Report, check  # noqa: E402  # as above
-from penstock.doctor.rules.copied_objects import objects_nbytes  # noqa: E402  # as above
-from penstock.doctor.subject import Subject, usable_cores  # noqa: E402  # as above
+from penstock.doctor.rules.copied_objects import estimate_nbytes  # noqa: E402  # as above
+from penstock.doctor.settings import count_usable_cores  # noqa: E402  # as above
+from penstock.doctor.subject import Subject  # noqa: E402  # as above
 from penstock.torch import DataLoader  # noqa: E402  # as above
 from penstock.torch.loader.recipe import choose_backend  # noqa: E402  # as above
 
@@ -44,7 +45,7 @@ GENERATOR = np.random.default_rng(0)
 
 
 class Clean(td.Dataset[Any]):
-    """Ten samples, and whatever attributes a test gives it."""
+    """Ten samples, with the attributes that a test passes."""
 
     itself: Any
     asked: list[int]
@@ -61,7 +62,7 @@ class Clean(td.Dataset[Any]):
 
 
 def loader(dataset: Any, **kwargs: Any) -> Any:
-    """torch's loader with two forked workers, which every machine of ours has cores for."""
+    """torch's loader with two forked workers."""
     kwargs = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork", **kwargs}
     if kwargs["num_workers"] == 0:
         del kwargs["multiprocessing_context"]
@@ -69,7 +70,7 @@ def loader(dataset: Any, **kwargs: Any) -> Any:
 
 
 def found(report: Report, rule: str) -> list[Finding]:
-    """The findings of one rule; the others found nothing."""
+    """The findings of one rule, after checking that no other rule found anything."""
     assert {finding.rule for finding in report} <= {rule}, str(report)
     return list(report)
 
@@ -82,10 +83,10 @@ def one(report: Report, rule: str) -> Finding:
 
 @pytest.fixture(autouse=True)
 def enough_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a check says of threads and workers depends on the machine: let it have two cores."""
+    """Let the machine have two cores: findings about threads and workers depend on it."""
     for rule in ("loader_setting", "thread_crowd", "sample"):
         module = importlib.import_module(f"penstock.doctor.rules.{rule}")
-        monkeypatch.setattr(module, "usable_cores", lambda: 2)
+        monkeypatch.setattr(module, "count_usable_cores", lambda: 2)
 
 
 # ---------------------------------------------------------------- clean datasets
@@ -112,7 +113,7 @@ def image_folder(folder: Path, **kwargs: Any) -> Any:
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_nothing_is_found_in_an_image_folder(tmp_path: Path, method: str, num_workers: int) -> None:
-    """torchvision's ImageFolder, as everybody uses it, has an empty report, with any loader, or without one."""
+    """torchvision's ImageFolder with usual transforms has an empty report, with any loader, or without one."""
     dataset = image_folder(tmp_path)
     subset = td.random_split(dataset, [1, 1])[0]
 
@@ -136,14 +137,14 @@ def test_nothing_is_found_in_an_image_folder(tmp_path: Path, method: str, num_wo
     ids=["tensors", "arrays", "names", "streams", "list"],
 )
 def test_nothing_is_found_in_a_plain_dataset(dataset: Any) -> None:
-    """Tensors, arrays, short lists, loggers, standard streams and files in memory are no traps."""
+    """Tensors, arrays, short lists, loggers, standard streams and files in memory are no mistakes."""
     reports = [check(loader(dataset)), check(loader(dataset, num_workers=0)), check(dataset)]
 
     assert [list(report) for report in reports] == [[], [], []]
 
 
 def test_nothing_is_found_in_a_store(tmp_path: Path) -> None:
-    """penstock's stores, open as they are, come into workers by themselves."""
+    """An open penstock store can be sent to workers."""
     image_folder(tmp_path)
     with ps.open(tmp_path) as store:
         dataset = ps.StoreDataset(store)
@@ -153,7 +154,7 @@ def test_nothing_is_found_in_a_store(tmp_path: Path) -> None:
 
 
 def test_a_threaded_loader_of_penstock_is_clean_too() -> None:
-    """Threads share the dataset: neither pickling nor copying is spoken of."""
+    """Threads share the dataset, so no rule reports pickling or copying."""
     dataset = ps.ArrayDataset(np.zeros((10, 3)))
 
     report = check(ps.DataLoader(dataset, num_workers=2))
@@ -176,12 +177,12 @@ def test_a_threaded_loader_of_penstock_is_clean_too() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("fills", [True, False])
-def test_it_is_judged_as_the_loader_will_choose(fills: bool, kwargs: dict[str, Any]) -> None:
+def test_workers_auto_is_checked_as_the_loader_chooses(fills: bool, kwargs: dict[str, Any]) -> None:
     """With workers="auto", check expects the kind of worker that iter() then chooses."""
     dataset = td.TensorDataset(torch.zeros(10)) if fills else Clean()
     its_loader = DataLoader(dataset, **{"num_workers": 1, **kwargs})
 
-    assert Subject(its_loader, 0).setting.workers == choose_backend(its_loader)
+    assert Subject(its_loader, 0).settings.kind == choose_backend(its_loader)
 
 
 # ---------------------------------------------------------------- open handles
@@ -209,8 +210,8 @@ def handles(folder: Path, stack: ExitStack) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["file", "text", "raw", "socket", "sqlite", "lmdb", "zip", "threads"])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_open_handles_are_errors_where_processes_read(tmp_path: Path, kind: str, method: str) -> None:
-    """A handle that is opened before workers start is named by its path, whether it is forked or pickled."""
+def test_open_handles_are_errors_with_worker_processes(tmp_path: Path, kind: str, method: str) -> None:
+    """A handle that is opened before workers start is reported by its path, for fork and for spawn."""
     with ExitStack() as stack:
         dataset = Clean(parts={"a": [1, None, 2, handles(tmp_path, stack)[kind]]})
         report = check(loader(dataset, multiprocessing_context=method))
@@ -231,8 +232,8 @@ def test_a_memory_map_is_a_note_under_fork_and_an_error_under_spawn() -> None:
     assert one(spawned, "open-handle").severity == "error"
 
 
-def test_handles_wait_where_there_are_no_workers(tmp_path: Path) -> None:
-    """With num_workers=0 an open file is a note: it hurts when somebody gives a number of workers."""
+def test_handles_are_notes_without_workers(tmp_path: Path) -> None:
+    """With num_workers=0 an open file is a note: it becomes an error with worker processes."""
     with (tmp_path / "x").open("wb") as file:
         report = check(loader(Clean(file=file), num_workers=0))
 
@@ -240,7 +241,7 @@ def test_handles_wait_where_there_are_no_workers(tmp_path: Path) -> None:
 
 
 def test_threads_share_a_position_but_not_a_pool(tmp_path: Path) -> None:
-    """Threads race for a file's position; what is made for threads is left alone."""
+    """Threads change a file's position for one another; thread-safe handles are not reported."""
     with ExitStack() as stack:
         every = handles(tmp_path, stack)
         report = check(ps.DataLoader(Clean(**every), num_workers=2, workers="threads"))
@@ -250,37 +251,37 @@ def test_threads_share_a_position_but_not_a_pool(tmp_path: Path) -> None:
     assert {finding.severity for finding in report} == {"warning"}
 
 
-class LeavesFileBehind(Clean):
-    """Pickles without its file."""
+class DropsFileInState(Clean):
+    """Removes its file in __getstate__."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "file": None}
 
 
-class OpensByProcess(Clean):
-    """Opens its file anew in another process, by the rule of CPython's own random module: `os.getpid`."""
+class ReopensByPid(Clean):
+    """Reads `os.getpid`, as if to open its file again in another process."""
 
 
-def test_what_getstate_leaves_behind_is_not_pickled(tmp_path: Path) -> None:
-    """Under spawn a class's own __getstate__ decides; under fork it is not asked."""
+def test_a_handle_removed_in_getstate_is_not_reported(tmp_path: Path) -> None:
+    """With spawn, __getstate__ removes the handle; with fork it is not called."""
     with (tmp_path / "x").open("wb") as file:
-        dataset = LeavesFileBehind(file=file)
+        dataset = DropsFileInState(file=file)
         forked, spawned = (check(loader(dataset, multiprocessing_context=method)) for method in ("fork", "spawn"))
 
     assert one(forked, "open-handle").where == "dataset.file"
     assert not spawned
 
 
-def test_a_class_that_looks_at_its_process_is_trusted(tmp_path: Path) -> None:
-    """Who compares os.getpid() reopens by itself."""
+def test_a_class_that_reads_the_pid_is_assumed_to_reopen(tmp_path: Path) -> None:
+    """Code that reads os.getpid() is assumed to reopen its handles."""
     with (tmp_path / "x").open("wb") as file:
-        report = check(loader(OpensByProcess(file=file)))
+        report = check(loader(ReopensByPid(file=file)))
 
     assert not report
 
 
-def test_closed_handles_are_nothing(tmp_path: Path) -> None:
-    """A file, socket or archive that is closed is inherited by nobody."""
+def test_closed_handles_are_not_reported(tmp_path: Path) -> None:
+    """A closed file, socket or archive has no effect in workers."""
     with ExitStack() as stack:
         kept = {name: handle for name, handle in handles(tmp_path, stack).items() if name in {"file", "socket", "zip"}}
 
@@ -290,7 +291,7 @@ def test_closed_handles_are_nothing(tmp_path: Path) -> None:
 
 
 def test_many_of_a_kind_are_one_finding(tmp_path: Path) -> None:
-    """Handles at several indices of a list are one finding, with the first place and a number."""
+    """Handles at several indices of a list are one finding, with the first path and a count."""
     with ExitStack() as stack:
         files = [stack.enter_context((tmp_path / str(i)).open("wb")) for i in range(5)]
         report = check(loader(Clean(files=files)))
@@ -299,7 +300,7 @@ def test_many_of_a_kind_are_one_finding(tmp_path: Path) -> None:
 
 
 def test_a_handle_in_a_closure_is_found(tmp_path: Path) -> None:
-    """A transform that captures an open file takes it along."""
+    """A transform that captures an open file takes the file to the workers."""
     with (tmp_path / "x").open("wb") as file:
         report = check(loader(Clean(transform=lambda x: (x, file))))
 
@@ -307,7 +308,7 @@ def test_a_handle_in_a_closure_is_found(tmp_path: Path) -> None:
 
 
 def test_libraries_are_known_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class of a library that is imported, and its subclasses, count; nothing is imported to look."""
+    """Handles are classes of imported libraries, and their subclasses; a check imports no library."""
     library = types.ModuleType("pymongo")
     library.MongoClient = type("MongoClient", (), {})  # type: ignore[attr-defined]  # a module of this test's
     monkeypatch.setitem(sys.modules, "pymongo", library)
@@ -319,7 +320,7 @@ def test_libraries_are_known_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_hdf5_files_are_handles_while_they_are_open(tmp_path: Path) -> None:
-    """An h5py file or dataset, as long as it is open."""
+    """An h5py file or dataset is a handle as long as it is open."""
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["x"] = np.zeros(3)
@@ -331,7 +332,7 @@ def test_hdf5_files_are_handles_while_they_are_open(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- objects that are copied
 
-# What holds so much is made by its test: with it, all that is forked in a whole run would be forked more slowly.
+# Large containers are created in their test, because more memory makes every fork of a whole run slower.
 NAMES = [f"a/folder/with/photographs/number/{i:07d}.jpg" for i in range(200_000)]  # 18 MB
 
 
@@ -348,19 +349,19 @@ NAMES = [f"a/folder/with/photographs/number/{i:07d}.jpg" for i in range(200_000)
     ],
     ids=["list", "tuple", "set", "dict", "pairs", "objects", "records"],
 )
-def test_large_containers_of_objects_are_weighed(held: Callable[[], Any]) -> None:
-    """Strings, tuples, dicts by the hundred thousand: named with an estimate, for all workers together."""
+def test_large_containers_of_objects_are_reported(held: Callable[[], Any]) -> None:
+    """Containers of hundreds of thousands of objects are reported, with an estimate for all workers together."""
     report = check(loader(Clean(held=held())))
 
     finding = one(report, "copied-objects")
     assert (finding.where, finding.severity) == ("dataset.held", "note")
-    assert "each of 2 workers" in finding.what
+    assert "Each of 2 workers" in finding.what
     assert "in all" in finding.what
 
 
-def test_weight_counts_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same list weighs more with more workers: a note becomes a warning."""
-    monkeypatch.setattr(sys.modules["penstock.doctor.rules.loader_setting"], "usable_cores", lambda: 64)
+def test_the_estimate_grows_with_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same list takes more memory with more workers: a note becomes a warning."""
+    monkeypatch.setattr(sys.modules["penstock.doctor.rules.loader_setting"], "count_usable_cores", lambda: 64)
     with pytest.warns(UserWarning, match="max number of worker"):
         many = loader(Clean(names=NAMES), num_workers=32)
 
@@ -380,31 +381,31 @@ def test_weight_counts_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["text array", "tensor", "small ints", "shared strings", "sorted labels", "one blob"],
 )
-def test_what_is_not_many_objects_weighs_nothing(held: Callable[[], Any]) -> None:
-    """Arrays and tensors, and lists that name few objects many times, are not copied by reading."""
+def test_arrays_and_repeated_objects_are_not_reported(held: Callable[[], Any]) -> None:
+    """Arrays, tensors, and lists that repeat few objects are not copied when workers read them."""
     report = check(loader(Clean(held=held())))
 
     assert not report
 
 
-def test_threads_and_a_lone_process_copy_nothing() -> None:
-    """Where nobody forks or pickles, a long list is only long."""
+def test_long_lists_are_not_reported_without_worker_processes() -> None:
+    """Without fork or pickling, no list is copied."""
     dataset = Clean(names=NAMES)
 
     assert not check(ps.DataLoader(dataset, num_workers=2, workers="threads"))
     assert not check(loader(dataset, num_workers=0))
 
 
-def test_the_estimate_is_near_the_truth() -> None:
-    """Of a regular list the estimate is within a tenth of the sum of sizes."""
+def test_the_estimate_is_accurate_for_regular_lists() -> None:
+    """For a list of equal elements, the estimate differs from the sum of sizes by less than a tenth."""
     pairs = [(f"{i:09d}", i + 1000) for i in range(10_000)]
 
     truth = sum(sys.getsizeof(pair) + sum(map(sys.getsizeof, pair)) for pair in pairs)
 
-    assert abs(objects_nbytes(pairs) - truth) < 0.1 * truth
+    assert abs(estimate_nbytes(pairs) - truth) < 0.1 * truth
 
 
-def test_a_data_frame_of_text_is_weighed() -> None:
+def test_a_text_column_of_a_data_frame_is_reported() -> None:
     """A column of Python strings in a data frame is a list of objects."""
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"label": np.zeros(len(NAMES)), "path": pandas.Series(NAMES, dtype=object)})
@@ -427,7 +428,7 @@ GENERATORS: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("make", GENERATORS, ids=["default_rng", "RandomState", "Random", "torch"])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_generator_in_the_dataset_is_copied(make: Callable[[], Any], method: str) -> None:
-    """Each worker goes on from the parent's state: the same numbers in all of them, and in each epoch again."""
+    """Each worker continues from the parent's state: all draw the same numbers, in every epoch."""
     report = check(loader(Clean(transforms=[None, Clean(rng=make())]), multiprocessing_context=method))
 
     finding = one(report, "shared-generator")
@@ -441,7 +442,7 @@ class DrawsFromAModule(Clean):
 
 
 def test_a_generator_in_a_module_is_copied_too() -> None:
-    """A global generator that __getitem__ draws from is no better than an attribute."""
+    """A global generator in __getitem__ is reported as an attribute is."""
     finding = one(check(loader(DrawsFromAModule())), "shared-generator")
 
     assert "global GENERATOR in DrawsFromAModule.__getitem__ (test_check.py, line" in finding.where
@@ -456,15 +457,15 @@ class SeedsByWorker(Clean):
 
 
 def renew(worker: int) -> None:
-    """As many write it."""
+    """Give each worker its own generator, as many users do."""
     info = td.get_worker_info()
     assert info is not None
     dataset: Any = info.dataset
     dataset.rng = np.random.default_rng(info.seed)
 
 
-def test_generators_that_are_seeded_by_worker_are_right() -> None:
-    """Code, or a worker_init_fn, that asks which worker it is in is trusted with its generator."""
+def test_generators_that_are_seeded_by_worker_are_not_reported() -> None:
+    """Code, or a worker_init_fn, that reads the worker's id or seed is assumed to seed its generator."""
     rng = np.random.default_rng(0)
 
     assert not check(loader(SeedsByWorker(rng=rng)))
@@ -472,8 +473,8 @@ def test_generators_that_are_seeded_by_worker_are_right() -> None:
     assert not check(loader(Clean(rng=random.SystemRandom())))
 
 
-def test_a_generator_is_a_matter_of_chance_for_threads() -> None:
-    """Threads take turns at one generator."""
+def test_a_generator_that_threads_share_is_a_warning() -> None:
+    """Threads draw from one generator in a random order."""
     finding = one(
         check(ps.DataLoader(Clean(rng=np.random.default_rng(0)), num_workers=2, workers="threads")), "shared-generator"
     )
@@ -491,7 +492,7 @@ class DrawsFromNumpy(Clean):
         return self.noise(3)
 
     def noise(self, count: int) -> Any:
-        """Called by the other."""
+        """Called by __getitem__."""
         return np.random.rand(count)  # noqa: NPY002  # what many write, and the check is to find
 
 
@@ -501,20 +502,20 @@ class DrawsFromTorch(Clean):
 
 
 def flip(x: Any) -> Any:
-    """A transform as a function."""
+    """A random transform as a function."""
     import random as luck
 
     return x if luck.choice([True, False]) else -x
 
 
 def jitter(x: Any) -> Any:
-    """Another."""
+    """Another random transform."""
     return x + torch.randn(3)
 
 
 class Jitter:
     def __call__(self, x: Any) -> Any:
-        """As most transforms are written."""
+        """Call a function that draws."""
         return jitter(x)
 
 
@@ -530,8 +531,8 @@ class Jitter:
         (Clean(transform=lambda x: x * random.gauss(0, 1)), "random.gauss", "<lambda>"),
     ],
 )
-def test_global_generators_are_noted_where_they_are_called(dataset: Any, drawn: str, where: str) -> None:
-    """Through methods, functions, partials, lambdas and local imports, by their own names and lines."""
+def test_draws_from_global_generators_are_notes(dataset: Any, drawn: str, where: str) -> None:
+    """They are found in methods, functions, partials, lambdas and local imports, with their names and lines."""
     finding = one(check(loader(dataset)), "global-randomness")
 
     assert finding.severity == "note"
@@ -547,15 +548,15 @@ class DrawsWell(Clean):
         return own.random(), keyed.random(), ps.rng().random(), torch.rand(3, generator=torch.Generator())
 
 
-def test_generators_of_one_s_own_are_right() -> None:
-    """penstock.rng(), a generator made for the sample, torch.rand with a generator."""
+def test_generators_of_a_sample_are_not_reported() -> None:
+    """penstock.rng(), a generator created for the sample, and torch.rand with a generator are correct."""
     report = check(loader(DrawsWell()))
 
     assert not report
 
 
-def test_a_loader_that_seeds_samples_may_be_drawn_from_globally() -> None:
-    """seed_per_sample=True makes global generators the sample's own."""
+def test_global_draws_are_not_reported_with_seed_per_sample() -> None:
+    """seed_per_sample=True seeds the global generators for each sample."""
     keyed = loader(DrawsFromRandom())
     keyed.seed_per_sample = True
 
@@ -563,7 +564,7 @@ def test_a_loader_that_seeds_samples_may_be_drawn_from_globally() -> None:
 
 
 def of_a_package(**attributes: Any) -> Any:
-    """An object of an installed package, as its files tell."""
+    """An object that looks like one of an installed package."""
     held = type("Augment", (), {"__module__": "hypothesis"})()
     vars(held).update(attributes)
     return held
@@ -600,8 +601,10 @@ def augment(x: Any) -> Any:
         ),
     ],
 )
-def test_generators_that_no_sample_seeds_are_named(dataset: Any, where: list[str], num_workers: int) -> None:
-    """seed_per_sample=True does not reach them: the user's own, and those of libraries that are not known."""
+def test_unseeded_generators_are_reported_with_seed_per_sample(
+    dataset: Any, where: list[str], num_workers: int
+) -> None:
+    """seed_per_sample=True does not seed the user's generators and those of unknown libraries."""
     keyed = DataLoader(dataset, num_workers=num_workers, seed_per_sample=True)
 
     report = found(check(keyed), "shared-generator")
@@ -611,15 +614,15 @@ def test_generators_that_no_sample_seeds_are_named(dataset: Any, where: list[str
     assert "albumentations" in report[0].advice
 
 
-def test_generators_that_samples_seed_are_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The global ones, also by their methods, and those inside of a library's objects that is known."""
+def test_seeded_generators_are_not_reported_with_seed_per_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The global generators, also by their methods, and those of known libraries are seeded."""
 
     class Compose:
         def __init__(self) -> None:
             self.random_generator, self.py_random = np.random.default_rng(0), random.Random(0)
 
         def set_random_state(self, random_generator: Any, py_random: Any) -> None:
-            """As albumentations has it."""
+            """The method of albumentations."""
 
     module: Any = types.ModuleType("albumentations")
     module.BaseCompose = module.BasicTransform = Compose
@@ -630,12 +633,12 @@ def test_generators_that_samples_seed_are_not_named(monkeypatch: pytest.MonkeyPa
 
 
 def same_seed(worker: int) -> None:
-    """As some write it."""
+    """Seed all workers alike, a common mistake."""
     np.random.seed(0)  # noqa: NPY002  # what many write, and the check is to find
 
 
 def other_seed(worker: int) -> None:
-    """As they should."""
+    """Seed each worker differently."""
     np.random.seed(worker)  # noqa: NPY002  # as above
 
 
@@ -652,7 +655,7 @@ def test_workers_with_one_seed_draw_one_sequence() -> None:
 
 
 def fake_opencv(threads: int) -> types.ModuleType:
-    """OpenCV as a check sees it."""
+    """The part of OpenCV that a check reads."""
     cv2: Any = types.ModuleType("cv2")
     cv2.getNumThreads = lambda: threads
     return cv2  # type: ignore[no-any-return]  # a module with an attribute
@@ -666,14 +669,14 @@ class ReadsWithOpenCV(Clean):
 
 
 def limit(worker: int) -> None:
-    """As one should."""
+    """Turn OpenCV's threads off."""
     import cv2
 
     cv2.setNumThreads(0)
 
 
-def test_opencv_brings_threads_into_each_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Imported, it is noted; used in samples, it is a warning; with one thread it is nothing."""
+def test_opencv_starts_threads_in_each_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a note if it is imported, a warning if samples use it, and not reported with one thread."""
     monkeypatch.setitem(sys.modules, "cv2", fake_opencv(8))
 
     assert one(check(loader(Clean())), "thread-crowd").severity == "note"
@@ -690,8 +693,8 @@ class Projects(Clean):
         return left @ right
 
 
-def test_linear_algebra_is_noted_where_its_threads_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads by the environment, or one a core, times workers."""
+def test_linear_algebra_with_too_many_threads_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of threads is that of the environment, or one per core, times the workers."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
 
@@ -704,12 +707,12 @@ def test_linear_algebra_is_noted_where_its_threads_are_too_many(monkeypatch: pyt
 
 
 def raise_threads(worker: int) -> None:
-    """As one should not."""
+    """Raise torch's number of threads, a common mistake."""
     torch.set_num_threads(4)
 
 
-def test_a_worker_that_raises_torch_s_threads_is_told() -> None:
-    """torch gives each worker one thread; a worker_init_fn that takes more crowds the machine."""
+def test_a_worker_that_raises_torchs_threads_is_reported() -> None:
+    """torch gives each worker one thread; a worker_init_fn that sets more is reported."""
     finding = one(check(loader(Clean(), worker_init_fn=raise_threads)), "thread-crowd")
 
     assert "set_num_threads(4)" in finding.what
@@ -719,7 +722,7 @@ def test_a_worker_that_raises_torch_s_threads_is_told() -> None:
 
 
 def local_class() -> Any:
-    """An instance that no other process can make."""
+    """An instance of a local class, which no other process can create."""
 
     class Local:
         pass
@@ -739,8 +742,8 @@ def local_class() -> Any:
     ids=["lambda", "local class", "lock", "generator", "module"],
 )
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_what_does_not_pickle_is_named_by_its_path(held: Any, text: str, method: str) -> None:
-    """Deep in the dataset, among many others, under spawn and forkserver; with fork nothing is pickled."""
+def test_an_object_that_does_not_pickle_is_reported_by_its_path(held: Any, text: str, method: str) -> None:
+    """It is found at any depth, with spawn and forkserver; with fork nothing is pickled."""
     dataset = Clean(steps=[Clean(), {"last": held}], many=list(range(1000)))
 
     finding = one(check(loader(dataset, multiprocessing_context=method)), "not-picklable")
@@ -750,8 +753,8 @@ def test_what_does_not_pickle_is_named_by_its_path(held: Any, text: str, method:
     assert {each.rule for each in check(loader(dataset))} <= {"forked-lock"}
 
 
-def test_every_object_that_does_not_pickle_is_named() -> None:
-    """The first failure does not hide the second; collate_fn counts as the dataset does."""
+def test_every_object_that_does_not_pickle_is_reported() -> None:
+    """All objects that fail are reported, in collate_fn as in the dataset."""
     dataset = Clean(a=lambda x: x, b=threading.Lock())
 
     report = check(loader(dataset, multiprocessing_context="spawn", collate_fn=lambda batch: batch))
@@ -759,8 +762,8 @@ def test_every_object_that_does_not_pickle_is_named() -> None:
     assert {each.where for each in found(report, "not-picklable")} == {"dataset.a", "dataset.b", "collate_fn"}
 
 
-def test_what_processes_inherit_is_not_pickled_for_trial() -> None:
-    """Locks, queues and shared arrays of multiprocessing travel when a process starts, and only then."""
+def test_objects_that_processes_inherit_are_not_reported() -> None:
+    """Locks, queues and shared arrays of multiprocessing can be sent while a process starts."""
     context = multiprocessing.get_context("spawn")
     dataset = Clean(lock=context.Lock(), count=context.Value("i", 0), raw=context.RawArray("f", 10))
 
@@ -768,8 +771,8 @@ def test_what_processes_inherit_is_not_pickled_for_trial() -> None:
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_arrays_that_are_pickled_whole_are_told(tmp_path: Path, persistent: bool) -> None:
-    """A large array, and a memory map above all, is copied into every worker that does not fork."""
+def test_arrays_that_are_pickled_are_reported(tmp_path: Path, persistent: bool) -> None:
+    """A large array or memory map is copied into every worker that is not forked."""
     mapped = np.memmap(tmp_path / "x", np.uint8, "w+", shape=(100 << 20,))
     kwargs: dict[str, Any] = {"persistent_workers": persistent}
 
@@ -782,7 +785,7 @@ def test_arrays_that_are_pickled_whole_are_told(tmp_path: Path, persistent: bool
     assert not check(loader(Clean(pixels=torch.zeros(100 << 18)), multiprocessing_context="spawn", **kwargs))
 
 
-# A tensor that says that it lies on a GPU.
+# A tensor whose device is a GPU.
 OnGpu = type("OnGpu", (torch.Tensor,), {"device": torch.device("cuda:0")})
 
 
@@ -807,8 +810,8 @@ def test_cuda_in_worker_processes_is_an_error() -> None:
     assert not check(loader(Moves(), num_workers=0))
 
 
-def test_a_lock_under_fork_is_as_grave_as_it_is_now() -> None:
-    """Free and alone it is a note, with other threads a warning, held an error."""
+def test_the_severity_of_a_lock_depends_on_its_state() -> None:
+    """A free lock is a note, with other threads a warning; a held lock is an error."""
     lock = threading.Lock()
     ended = threading.Event()
     alone = check(loader(Clean(lock=lock)))
@@ -830,26 +833,26 @@ def test_a_lock_under_fork_is_as_grave_as_it_is_now() -> None:
 
 
 class Stream(td.IterableDataset[int]):
-    """All of it, in every worker."""
+    """Yields all samples in every worker."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(10))
 
 
 class Sharded(td.IterableDataset[int]):
-    """A part of it in each."""
+    """Yields a part of the samples in each worker."""
 
     def __iter__(self) -> Iterator[int]:
         return self.part()
 
     def part(self) -> Iterator[int]:
-        """Called by the other: it counts too."""
+        """Called by __iter__."""
         worker = td.get_worker_info()
         yield from range(10) if worker is None else range(worker.id, 10, worker.num_workers)
 
 
 def test_a_stream_that_every_worker_repeats_is_an_error() -> None:
-    """Two workers and no word of which one it is: every sample comes twice."""
+    """With two workers, and without get_worker_info, every sample is yielded twice."""
     finding = one(check(loader(Stream())), "unsharded-stream")
 
     assert "Stream.__iter__" in finding.where
@@ -857,8 +860,8 @@ def test_a_stream_that_every_worker_repeats_is_an_error() -> None:
     assert len(list(td.DataLoader(Stream(), batch_size=None, num_workers=2))) == 20
 
 
-def test_streams_that_are_shared_out_are_right() -> None:
-    """By get_worker_info, by a worker_init_fn, or because there is one worker, none, or a thread."""
+def test_streams_that_are_divided_are_not_reported() -> None:
+    """They are divided by get_worker_info or a worker_init_fn, or there is one worker, none, or threads."""
     assert not check(loader(Sharded()))
     assert not check(loader(Stream(), worker_init_fn=other_seed))
     assert not check(loader(Stream(), num_workers=1))
@@ -867,40 +870,40 @@ def test_streams_that_are_shared_out_are_right() -> None:
     assert not check(Stream())
 
 
-class ShardedByOurs(ps.IterableDataset[int]):
-    """A part of it in each, by penstock's own question."""
+class ShardedByPenstock(ps.IterableDataset[int]):
+    """Yields a part of the samples in each worker, by penstock's get_worker_info."""
 
     def __iter__(self) -> Iterator[int]:
         info = ps.get_worker_info()
         return iter(range(10) if info is None else range(info.id, 10, info.num_workers))
 
 
-def test_streams_of_the_numpy_loader_are_shared_out_likewise() -> None:
-    """Its processes, which it takes for streams by itself, each iterate a copy."""
+def test_streams_of_the_numpy_loader_are_checked_too() -> None:
+    """It uses processes for streams, and each iterates a copy."""
     report = check(ps.DataLoader(Stream(), num_workers=2))
 
     assert one(report, "unsharded-stream").severity == "error"
-    assert not check(ps.DataLoader(ShardedByOurs(), num_workers=2))
+    assert not check(ps.DataLoader(ShardedByPenstock(), num_workers=2))
 
 
-def test_more_workers_than_cores_are_too_many(recwarn: pytest.WarningsRecorder) -> None:
-    """Usable cores are those of the process, not those of the machine."""
+def test_more_workers_than_cores_are_reported(recwarn: pytest.WarningsRecorder) -> None:
+    """The usable cores are those of the process, not those of the machine."""
     report = check(loader(Clean(), num_workers=3))
 
     assert one(report, "loader-setting").where == "num_workers=3"
 
 
-def test_cores_are_those_of_the_quota(tmp_path: Path) -> None:
-    """A container's quota counts, rounded up; without one, the affinity."""
+def test_cores_are_limited_by_the_quota(tmp_path: Path) -> None:
+    """A container's quota, rounded up, limits the cores; without a quota, the affinity does."""
     (tmp_path / "one").write_text("50000 100000\n")
     (tmp_path / "none").write_text("max 100000\n")
 
-    assert usable_cores(tmp_path / "one") == 1
-    assert usable_cores(tmp_path / "none") == usable_cores(tmp_path / "absent") >= 1
+    assert count_usable_cores(tmp_path / "one") == 1
+    assert count_usable_cores(tmp_path / "none") == count_usable_cores(tmp_path / "absent") >= 1
 
 
 def test_an_epoch_without_a_batch_is_an_error() -> None:
-    """drop_last with fewer samples than a batch needs."""
+    """drop_last with fewer samples than a batch gives empty epochs."""
     report = check(loader(Clean(), batch_size=16, drop_last=True))
 
     assert one(report, "loader-setting").where == "drop_last=True"
@@ -909,7 +912,7 @@ def test_an_epoch_without_a_batch_is_an_error() -> None:
 
 
 def test_pinning_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an accelerator pin_memory does nothing."""
+    """Without an accelerator, pin_memory has no effect."""
     for is_there, count in ((False, 1), (True, 0)):
         monkeypatch.setattr(torch.accelerator, "is_available", lambda is_there=is_there: is_there)
 
@@ -926,8 +929,8 @@ class Broken(Endless):
         raise KeyError("annotations")
 
 
-def test_a_dataset_says_how_long_it_is() -> None:
-    """Without a length, or with one that fails, a sampler of the loader's own cannot work."""
+def test_a_dataset_needs_a_length() -> None:
+    """The default samplers need a length that does not raise."""
     missing, broken = check(loader(Endless())), check(loader(Broken()))
 
     assert "no __len__" in one(missing, "length").what
@@ -940,14 +943,14 @@ class Stops(Clean):
         return self.read(index)
 
     def read(self, index: int) -> Any:
-        """Called by the other."""
+        """Called by __getitem__."""
         if index > 5:
             raise StopIteration
         return index
 
 
 class Counts(td.IterableDataset[int]):
-    """An iterator may stop."""
+    """An iterator, which may stop."""
 
     def __iter__(self) -> Iterator[int]:
         return self
@@ -957,7 +960,7 @@ class Counts(td.IterableDataset[int]):
 
 
 def test_stop_iteration_in_a_sample_is_an_error() -> None:
-    """It would end the epoch; in an iterator it is right."""
+    """It would end the epoch; in an iterator it is correct."""
     finding = one(check(loader(Stops(), num_workers=0)), "stop-iteration")
 
     assert "Stops.read (test_check.py, line" in finding.where
@@ -966,18 +969,18 @@ def test_stop_iteration_in_a_sample_is_an_error() -> None:
     assert not check(loader(Counts(), num_workers=0))
 
 
-# ---------------------------------------------------------------- samples that are asked for
+# ---------------------------------------------------------------- samples on request
 
 
-class Remembers(Clean):
+class RecordsIndices(Clean):
     def __getitem__(self, index: int) -> Any:
         self.asked.append(index)
         return self.sample(index)
 
 
-def test_samples_are_made_only_when_asked_for() -> None:
+def test_samples_are_loaded_only_on_request() -> None:
     """check(loader) calls no __getitem__; check(loader, samples=n) calls n, spread over the dataset."""
-    dataset = Remembers(asked=[], sample=float)
+    dataset = RecordsIndices(asked=[], sample=float)
 
     check(loader(dataset))
     assert dataset.asked == []
@@ -988,33 +991,33 @@ def test_samples_are_made_only_when_asked_for() -> None:
 
 
 def fails(index: int) -> Any:
-    """At the third sample."""
+    """Fail at the fourth sample."""
     return [1, 2, 3][index]
 
 
 def holds_a_lock(index: int) -> Any:
-    """What no process can send."""
+    """A sample that no process can send."""
     return {"x": [threading.Lock()]}
 
 
 def as_it_is(batch: Any) -> Any:
-    """A collate_fn that joins nothing."""
+    """A collate_fn that returns the list of samples."""
     return batch
 
 
-def test_samples_that_fail_or_cannot_return_are_errors() -> None:
-    """An exception, a sample that default collation does not know, a batch that does not pickle."""
-    failed = check(loader(Remembers(asked=[], sample=fails)), samples=10)
-    unknown = check(loader(Remembers(asked=[], sample=holds_a_lock)), samples=1)
-    stuck = check(loader(Remembers(asked=[], sample=holds_a_lock), collate_fn=as_it_is), samples=1)
+def test_samples_that_fail_or_cannot_be_sent_are_errors() -> None:
+    """An exception, a sample of a type that cannot be collated, and a batch that cannot be pickled are errors."""
+    failed = check(loader(RecordsIndices(asked=[], sample=fails)), samples=10)
+    unknown = check(loader(RecordsIndices(asked=[], sample=holds_a_lock)), samples=1)
+    stuck = check(loader(RecordsIndices(asked=[], sample=holds_a_lock), collate_fn=as_it_is), samples=1)
 
     assert "IndexError" in one(failed, "sample").what
     assert one(unknown, "sample").where == "collate_fn"
     assert one(stuck, "sample").where == "batch[0]['x'][0]"
 
 
-def test_a_costly_sample_deserves_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With num_workers=0, samples that take long, by the clock, are worth a warning."""
+def test_slow_samples_without_workers_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With num_workers=0, slow samples are a warning."""
     ticks = iter(range(1000))
     clock = types.SimpleNamespace(perf_counter=lambda: next(ticks))
     monkeypatch.setattr(sys.modules["penstock.doctor.rules.sample"], "time", clock)
@@ -1029,7 +1032,7 @@ def test_a_costly_sample_deserves_workers(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_report_is_a_sequence_and_a_text() -> None:
-    """The gravest comes first; as text it names place, rule, reason and advice; findings are values."""
+    """The most severe is first; the text has path, rule, reason and advice; findings are immutable."""
     low = Finding("a", "note", "dataset.x", "It is so.", "Change it.")
     high = Finding("b", "error", "dataset.y", "It is worse.", "Change it now.")
 
@@ -1044,8 +1047,8 @@ def test_a_report_is_a_sequence_and_a_text() -> None:
         low.rule = "c"  # type: ignore[misc]  # that it cannot be set is what is tested
 
 
-def test_a_huge_dataset_is_looked_at_within_bounds() -> None:
-    """Of large containers a sample is visited, of all objects a bounded number; the report says if that was not all."""
+def test_a_huge_dataset_is_checked_within_bounds() -> None:
+    """Some elements of large containers, and a bounded number of objects, are visited; the report says so."""
     wide = [[object()] for _ in range(500_000)]
     deep: list[Any] = []
     for _ in range(30_000):
@@ -1056,25 +1059,25 @@ def test_a_huge_dataset_is_looked_at_within_bounds() -> None:
     assert not walk([("dataset", deep)]).complete
     report = check(deep)
     assert not report.complete
-    assert "was not seen" in str(report)
+    assert "was not checked" in str(report)
 
 
 class Proxy:
-    """Runs code whenever it is looked at."""
+    """Raises if any attribute is read."""
 
     def __getattribute__(self, name: str) -> Any:
         raise AssertionError(name)
 
 
-def test_looking_runs_nothing_of_the_objects() -> None:
-    """Proxies, properties and lazy attributes are not woken."""
+def test_a_check_runs_no_code_of_the_objects() -> None:
+    """Proxies, properties and lazy attributes are not evaluated."""
     report = check(loader(Clean(lazy=Proxy())))
 
     assert not report
 
 
-def test_cycles_end() -> None:
-    """A dataset that holds itself is visited once."""
+def test_cycles_are_visited_once() -> None:
+    """A dataset that refers to itself is visited once."""
     dataset = Clean()
     dataset.itself = [dataset]
 
@@ -1082,7 +1085,7 @@ def test_cycles_end() -> None:
 
 
 def test_check_is_a_name_of_penstock_torch() -> None:
-    """It is offered beside the loader."""
+    """penstock.torch re-exports it."""
     import penstock.torch
 
     assert penstock.torch.check is check
@@ -1090,14 +1093,14 @@ def test_check_is_a_name_of_penstock_torch() -> None:
 
 
 def test_only_loaders_and_datasets_are_checked() -> None:
-    """Anything else is refused, as is a negative number of samples."""
+    """Other objects, and a negative number of samples, are errors."""
     with pytest.raises(ps.ArgumentError, match="neither"):
         check(42)
     with pytest.raises(ps.ArgumentError, match="samples"):
         check(Clean(), samples=-1)
 
 
-def test_checking_settles_no_start_method() -> None:
+def test_a_check_does_not_fix_the_start_method() -> None:
     """multiprocessing.set_start_method can still be called after a check."""
     code = (
         "import multiprocessing as mp, torch, penstock.doctor as c\n"
@@ -1110,7 +1113,7 @@ def test_checking_settles_no_start_method() -> None:
 
 
 def test_every_rule_is_documented() -> None:
-    """docs/check.md has a row for each rule, and none for what is no rule."""
+    """docs/check.md has one row for each rule, and no other rows."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "check.md").read_text()
 
     rows = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]

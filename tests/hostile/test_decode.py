@@ -73,7 +73,7 @@ VALID = {
 
 
 def test_every_file_of_the_gallery(hostile_dir: Path) -> None:
-    """Each malformed JPEG that a fuzzer found decodes to Pillow's pixels or is a DecodeError with a reason."""
+    """Each malformed JPEG decodes to Pillow's pixels or is a DecodeError with a reason."""
     files = sorted(hostile_dir.glob("*.jpg"))
 
     for path in files:
@@ -110,9 +110,9 @@ def test_a_file_cut_anywhere(name: str) -> None:
         assert_same_verdict(file[:length], f"{name}[:{length}]")
 
 
-def test_photographs_cut_at_every_thousandth_byte(imagenet_dir: Path) -> None:
+def test_photographs_cut_at_every_thousandth_byte(photographs_dir: Path) -> None:
     """A truncated photograph gets the verdict that Pillow gives, at every thousandth byte."""
-    for path in sorted(imagenet_dir.glob("*/*.jpg"))[::100]:
+    for path in sorted(photographs_dir.glob("*/*.jpg"))[::9]:
         file = path.read_bytes()
         for length in range(0, len(file), 1000):
             assert_same_verdict(file[:length], f"{path.name}[:{length}]")

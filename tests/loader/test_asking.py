@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import multiprocessing
 import pickle
 import random
@@ -16,7 +17,7 @@ import pytest
 
 import penstock as ps
 from conftest import photographs
-from tests.asking import ASK, epochs
+from tests.asking import ASK, ASK_TOGETHER, epochs
 
 N = 12
 
@@ -95,21 +96,35 @@ def standing() -> Any:
     return random.getstate(), repr(np.random.get_state())  # noqa: NPY002  # as above
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+def made(what: str, workers: str) -> Any:
+    """A loader, and the global generators at one place."""
+    reseed()
+    return ps.DataLoader(batch_size=5, seed=3, **LOADERS[what](), **WORKERS[workers])
+
+
+@functools.cache
+def epochs_unasked(what: str, workers: str) -> list[Any]:
+    """What such a loader gives where nobody asks."""
+    loader = made(what, workers)
+    found = epochs(loader, random.random)
+    loader.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("question", "workers"),
+    [
+        (question, workers)
+        for workers in WORKERS
+        for question in (ASK_TOGETHER if WORKERS[workers].get("num_workers") else ASK)
+    ],
+)
 @pytest.mark.parametrize("what", LOADERS)
-@pytest.mark.parametrize("question", ASK)
 def test_asking_a_loader_changes_nothing(question: str, what: str, workers: str) -> None:
     """Two epochs are the same, whoever asks before, within and behind them."""
-    ask = ASK[question]
-
-    def made() -> Any:
-        reseed()
-        return ps.DataLoader(batch_size=5, seed=3, **LOADERS[what](), **WORKERS[workers])
-
-    unasked = made()
-    expected = epochs(unasked, random.random)
-    unasked.close()
-    loader = made()
+    ask = (ASK | ASK_TOGETHER)[question]
+    expected = epochs_unasked(what, workers)
+    loader = made(what, workers)
     before, threads, processes = standing(), set(threading.enumerate()), set(multiprocessing.active_children())
 
     ask(loader)

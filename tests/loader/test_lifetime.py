@@ -357,7 +357,7 @@ def test_finalisers_say_nothing_when_modules_are_gone(kind: str, keeper: str, tm
         import numpy as np
         import penstock as ps
         from penstock.sample import ArraySpec
-        from penstock.stores.index_file import IndexFile
+        from penstock.stores.seek_table_file import SeekTableFile
         {"import penstock.torch" if kind in {"torch", "prefetch"} else ""}
 
         class Rows(ps.Dataset):
@@ -369,7 +369,7 @@ def test_finalisers_say_nothing_when_modules_are_gone(kind: str, keeper: str, tm
                 out[rows] = indices[:, None]
 
         if __name__ == "__main__":
-            kept = IndexFile({str(tmp_path / "index")!r}, "print", 4, "rows") if {kind == "index file"} else None
+            kept = SeekTableFile({str(tmp_path / "index")!r}, "print", 4, "rows") if {kind == "index file"} else None
             walk = iter({body})
             first, second = next(walk), next(walk)
             raise SystemError("mine")

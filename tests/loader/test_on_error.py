@@ -297,11 +297,9 @@ def test_stop_iteration_is_one_bad_sample(kind: str) -> None:
     assert loader.left_out[0].reason == "StopIteration was raised while a sample was built: bad 7"
 
 
-@ON
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "threads"])  # an interrupt reaches the main thread
 def test_an_interrupt_is_no_bad_sample(kind: str) -> None:
     """KeyboardInterrupt inside a dataset is not put up with."""
-    if kind == "threads":
-        pytest.skip("an interrupt reaches the main thread alone")
     walk = iter(load(Numbers(10, {7}, KeyboardInterrupt), kind, on_error="skip"))
     next(walk)
 
@@ -368,11 +366,9 @@ def test_an_error_of_the_sampler_is_raised(kind: str, policy: str) -> None:
     assert loader.left_out == []
 
 
-@ON
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "serial"])
 def test_an_error_of_worker_init_fn_is_raised(kind: str) -> None:
     """A worker that cannot begin has no bad sample."""
-    if kind == "serial":
-        pytest.skip("nothing is called where there is no worker")
 
     def init(worker: int) -> None:
         raise LookupError(f"init {worker}")

@@ -18,8 +18,9 @@ import penstock as ps
 from penstock.errors import ArgumentError, IncompleteStoreError, PackError, StoreError, StoreFormatError
 from penstock.pack import PackProgress
 from penstock.stores.files import FilesStore
-from penstock.stores.lmdb_write import Limits, LmdbWriter
-from penstock.stores.origin import NOTE
+from penstock.stores.lmdb_limits import CommitLimits
+from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.origin import ORIGIN_FILE
 from tests.pack.images import make_photos, picture
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -33,7 +34,7 @@ def photos(tmp_path: Path) -> Path:
 
 def contents(pack: Path) -> dict[str, bytes]:
     """The bytes of each file of a pack, but for the note that says what it was made from, and when that was changed."""
-    return {entry.name: entry.read_bytes() for entry in pack.iterdir() if entry.name != NOTE}
+    return {entry.name: entry.read_bytes() for entry in pack.iterdir() if entry.name != ORIGIN_FILE}
 
 
 def test_every_file_becomes_a_record(photos: Path, tmp_path: Path) -> None:
@@ -104,8 +105,8 @@ def spoil_names(photos: Path) -> dict[str, str]:
     return {
         "dogs/1.jpg": "equals that of 'dogs/1.JPG'",
         unicodedata.normalize("NFC", "dogs/é.jpg"): "equals that of",
-        "dogs/gone.jpg": "leads nowhere",
-        "dogs/phone.heic": "not read",
+        "dogs/gone.jpg": "broken symbolic link",
+        "dogs/phone.heic": "cannot be decoded",
     }
 
 
@@ -226,7 +227,7 @@ def test_refusal_says_that_the_pack_before_is_gone(photos: Path, tmp_path: Path)
     ps.pack(photos, tmp_path / "p.lmdb")
     (photos / "cats" / "empty.jpg").write_bytes(b"")
 
-    with pytest.raises(PackError, match="the pack that was there was removed"):
+    with pytest.raises(PackError, match="the existing pack was removed"):
         ps.pack(photos, tmp_path / "p.lmdb", overwrite=True)
     with pytest.raises(PackError, match="nothing was written"):
         ps.pack(photos, tmp_path / "p.lmdb", overwrite=True)
@@ -387,11 +388,11 @@ def test_finished_pack_of_a_changed_source_is_kept(photos: Path, tmp_path: Path)
 def test_finished_pack_that_does_not_say_is_kept(photos: Path, tmp_path: Path, note: bytes | None) -> None:
     """Where the note is missing, damaged or another pack's, the pack is refused with the reason, and is whole."""
     ps.pack(photos, tmp_path / "p.lmdb")
-    (tmp_path / "p.lmdb" / NOTE).unlink()
+    (tmp_path / "p.lmdb" / ORIGIN_FILE).unlink()
     if note is not None:
-        (tmp_path / "p.lmdb" / NOTE).write_bytes(note)
+        (tmp_path / "p.lmdb" / ORIGIN_FILE).write_bytes(note)
 
-    with pytest.raises(ArgumentError, match=r"finished pack of 12 records that does not say.*--overwrite"):
+    with pytest.raises(ArgumentError, match=r"finished pack of 12 records without the file .source.*--overwrite"):
         ps.pack(photos, tmp_path / "p.lmdb")
 
     assert ps.verify(tmp_path / "p.lmdb", photos).ok
@@ -435,13 +436,13 @@ def test_a_damaged_pack_is_not_used(photos: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["photos/p.lmdb", "photos", "."])
 def test_source_and_destination_must_lie_apart(photos: Path, tmp_path: Path, place: str) -> None:
     """Packing into the source, onto it, or into a folder around it is refused before anything is written."""
-    with pytest.raises(ArgumentError, match="lie in one another"):
+    with pytest.raises(ArgumentError, match="must be outside the source"):
         ps.pack(photos, tmp_path / place, overwrite=True)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"on_error": "ignore"}, "raise, skip"), ({"check": "md5"}, "header, decode"), ({"workers": 0}, "at least one")],
+    [({"on_error": "ignore"}, "raise, skip"), ({"check": "md5"}, "header, decode"), ({"workers": 0}, "at least 1")],
 )
 def test_unknown_arguments_say_what_is_allowed(
     photos: Path, tmp_path: Path, options: dict[str, object], said: str
@@ -453,7 +454,7 @@ def test_unknown_arguments_say_what_is_allowed(
 
 def test_files_store_cannot_be_packed_to(photos: Path, tmp_path: Path) -> None:
     """A destination of a kind that is only read is refused by name."""
-    with pytest.raises(ArgumentError, match="'files' are read"):
+    with pytest.raises(ArgumentError, match="'files' cannot be written"):
         ps.pack(photos, f"files://{tmp_path / 'p'}")
 
 
@@ -475,7 +476,7 @@ def interrupted(photos: Path, pack: Path, monkeypatch: pytest.MonkeyPatch, on_er
         if at.done >= 16:
             raise KeyboardInterrupt
 
-    limits = Limits(records=3)
+    limits = CommitLimits(records=3)
     real = LmdbWriter.__init__
     monkeypatch.setattr(LmdbWriter, "__init__", lambda self, *a, **k: real(self, *a, **{**k, "limits": limits}))
     with pytest.raises(KeyboardInterrupt):

@@ -16,7 +16,8 @@ from penstock import _native
 from penstock.cli import app
 from penstock.errors import ArgumentError, StoreError
 from penstock.pack import PackProgress
-from penstock.stores.lmdb_write import Limits, LmdbWriter
+from penstock.stores.lmdb_limits import CommitLimits
+from penstock.stores.lmdb_write import LmdbWriter
 from tests.native.progressive_writer import Picture
 from tests.native.sequential_writer import write_sequential
 from tests.pack.images import picture
@@ -116,7 +117,7 @@ def test_an_unfinished_pack_is_not_resumed_with_another_transcoding(
     real = LmdbWriter.__init__
     with monkeypatch.context() as patch:
         patch.setattr(
-            LmdbWriter, "__init__", lambda self, *a, **k: real(self, *a, **{**k, "limits": Limits(records=3)})
+            LmdbWriter, "__init__", lambda self, *a, **k: real(self, *a, **{**k, "limits": CommitLimits(records=3)})
         )
         with pytest.raises(KeyboardInterrupt):
             ps.pack(mixed, tmp_path / "pack.lmdb", transcode="baseline", progress=_stop)
@@ -145,4 +146,4 @@ def test_the_command_says_how_many(mixed: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["pack", str(mixed), str(tmp_path / "pack.lmdb"), "--transcode", "baseline"])
 
     assert result.exit_code == 0
-    assert "3 images transcoded to baseline, 3 kept as they were" in result.output
+    assert "3 images transcoded to baseline, 3 unchanged" in result.output

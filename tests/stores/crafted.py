@@ -24,8 +24,17 @@ from penstock import view
 from penstock.errors import ArgumentError, PenstockError
 from penstock.sample import SampleKeys, Schema
 from penstock.stores.lmdb import LmdbStore
-from penstock.stores.lmdb_format import COLUMNS, KEYS, META, META_ENTRY, META_HASH, RECORDS, column_bytes, column_dtype
-from penstock.stores.lmdb_seals import SEALS, Seals
+from penstock.stores.lmdb_format import (
+    COLUMNS,
+    KEYS,
+    META,
+    META_ENTRY,
+    META_HASH,
+    RECORDS,
+    encode_column,
+    get_column_dtype,
+)
+from penstock.stores.lmdb_hashes import HASHES, PageHashFile
 
 COUNT = 5
 SCHEMA = {
@@ -61,8 +70,8 @@ class Crafted:
         self.columns: dict[str, bytes] = {}
         if schema is None:
             for name, at in (("label", 1), ("weight", 2)):
-                dtype = column_dtype(Schema.from_json(SCHEMA)[name])
-                self.columns[name] = column_bytes(np.array([small[at] for small in self.small], dtype))
+                dtype = get_column_dtype(Schema.from_json(SCHEMA)[name])
+                self.columns[name] = encode_column(np.array([small[at] for small in self.small], dtype))
         self.keys: list[tuple[bytes, bytes]] = [(f"{i}.jpg".encode(), struct.pack(">Q", i)) for i in range(COUNT)]
         self.meta: dict[str, Any] = {}
         """Entries of the description that are to be others than the true ones."""
@@ -120,7 +129,7 @@ class Crafted:
 
 def seal(path: Path) -> Path:
     """Seal the pages of a pack as they are."""
-    Seals.write(path, "data.mdb").replace(path / SEALS)
+    PageHashFile.write(path, "data.mdb").replace(path / HASHES)
     return path
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from penstock.sample import Field, Schema
-from penstock.stores.lmdb_write import Limits, LmdbWriter
+from penstock.stores.lmdb_limits import CommitLimits
+from penstock.stores.lmdb_write import LmdbWriter
 
 SCHEMA = Schema({"image": Field("image"), "label": Field("label", ("cat", "dog"))})
-SMALL_COMMITS = Limits(records=7, nbytes=30_000, map_nbytes=1 << 16)
+SMALL_COMMITS = CommitLimits(records=7, nbytes=30_000, map_nbytes=1 << 16)
 """Commits every few records, and a map that must grow several times."""
 
 
@@ -28,7 +29,12 @@ def key(index: int) -> str:
 
 
 def write(
-    path: Path, indices: Iterable[int], *, source: str = "source", limits: Limits | None = None, schema: Schema = SCHEMA
+    path: Path,
+    indices: Iterable[int],
+    *,
+    source: str = "source",
+    limits: CommitLimits | None = None,
+    schema: Schema = SCHEMA,
 ) -> LmdbWriter:
     """Append what is not committed yet of ``indices``; gives the writer, unfinished."""
     writer = LmdbWriter(str(path), schema, source, limits=limits)
@@ -37,7 +43,7 @@ def write(
     return writer
 
 
-def make_pack(path: Path, count: int = 40, limits: Limits | None = None) -> Path:
+def make_pack(path: Path, count: int = 40, limits: CommitLimits | None = None) -> Path:
     """A finished pack of ``count`` records."""
     write(path, range(count), limits=limits).finish()
     return path

@@ -94,7 +94,7 @@ def test_a_folder_that_is_not_in_classes_is_named(tmp_path: Path) -> None:
     put(tmp_path, "ant/1.jpg", "bee/1.jpg", "cat/1.jpg")
     (tmp_path / "docs").mkdir()
 
-    with pytest.raises(ArgumentError, match=r"classes does not name the folders 'ant', 'cat'"):
+    with pytest.raises(ArgumentError, match=r"it lacks the folders 'ant', 'cat'"):
         ps.open(tmp_path, classes=["bee", "dog"])
 
     with ps.open(tmp_path, classes=["ant", "bee", "cat"]) as store:
@@ -106,7 +106,7 @@ def test_a_flat_folder_is_one_of_the_classes(tmp_path: Path) -> None:
     put(tmp_path / "dog", "1.jpg")
 
     assert numbered(tmp_path / "dog", classes=["cat", "dog"]) == {"1.jpg": 1}
-    with pytest.raises(ArgumentError, match="classes does not name the folder 'dog'"):
+    with pytest.raises(ArgumentError, match="it lacks the folder 'dog'"):
         ps.open(tmp_path / "dog", classes=["cat"])
 
 
@@ -116,7 +116,7 @@ def test_a_flat_folder_is_one_of_the_classes(tmp_path: Path) -> None:
         ("cats", "must be a sequence of names, got 'cats'"),
         ([], "at least one name"),
         ([1, 2], "must be a sequence of names, got 1"),
-        (["cats", "dogs", "cats"], "names 'cats' twice"),
+        (["cats", "dogs", "cats"], "got 'cats' twice"),
         ({"cats": 1, "dogs": 0}, "in the order of their numbers"),
     ],
 )

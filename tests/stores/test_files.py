@@ -72,7 +72,7 @@ def test_folder_without_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreFormatError, match=r"no image .*3 other entries, such as 'notes.txt' \(not an image"):
         FilesStore(tmp_path)
     put(tmp_path, "more/1.heic")
-    with pytest.raises(StoreFormatError, match=r"such as 'more/1.heic' \(an image of a format that is not read"):
+    with pytest.raises(StoreFormatError, match=r"such as 'more/1.heic' \(an image of a format that cannot be decoded"):
         FilesStore(tmp_path)
 
 
@@ -100,7 +100,7 @@ def test_other_files_are_listed(tmp_path: Path) -> None:
 
     assert list(store.keys()) == ["cats/1.JPG"]
     assert set(reasons(store)) == {"README", "cats/notes.txt", "dogs/list.csv", "dogs/"}
-    assert reasons(store)["dogs/"] == "a folder without any image"
+    assert reasons(store)["dogs/"] == "a folder without images"
     assert store.unreadable == ()
 
 
@@ -177,7 +177,7 @@ def test_circles_of_links_are_listed(tmp_path: Path) -> None:
 
     assert list(store.keys()) == ["cats/1.jpg"]
     assert set(reasons(store)) == {"cats/up/", "cats/self.jpg", "cats/gone.jpg"}
-    assert "inside of" in reasons(store)["cats/up/"]
+    assert "contains it" in reasons(store)["cats/up/"]
 
 
 def test_name_that_is_not_utf8_is_listed(tmp_path: Path) -> None:

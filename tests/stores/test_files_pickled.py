@@ -16,7 +16,7 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.errors import StoreError, StoreNotFoundError
 from penstock.stores.files import FilesStore
-from penstock.stores.listing import KeyList
+from penstock.stores.key_list import KeyList
 from tests.pack.images import make_photos, picture
 
 
@@ -149,7 +149,7 @@ def test_worker_processes_leave_out_a_changed_file_alone(photos: Path) -> None:
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)))
 def test_key_lists_are_lists_of_text(names: list[str]) -> None:
     """By index, by negative index, by slice, iterated, searched and pickled: what the list of the names gives."""
-    keys: Sequence[str] = KeyList.of(names)
+    keys: Sequence[str] = KeyList.from_names(names)
 
     for each in (keys, pickle.loads(pickle.dumps(keys))):
         assert len(each) == len(names)

@@ -33,7 +33,7 @@ from penstock.errors import (
 )
 from penstock.sample import SampleKeys
 from penstock.stores.lmdb import LmdbStore
-from penstock.stores.lmdb_format import column_bytes
+from penstock.stores.lmdb_format import encode_column
 from tests.stores.crafted import COUNT, SCHEMA, Crafted, array, fill, seal, use
 
 
@@ -81,14 +81,14 @@ COLUMN_BYTES: dict[str, bytes] = {
     "two axes": npy(GOOD.replace("(5,)", "(5, 1)"), bytes(40)),
     "no axis": npy(GOOD.replace("(5,)", "()"), bytes(8)),
     "true as a shape": npy(GOOD.replace("(5,)", "(True,)"), bytes(8)),
-    "other count": column_bytes(np.arange(COUNT + 1)),
-    "other dtype": column_bytes(np.arange(COUNT, dtype=np.int32)),
-    "big-endian": column_bytes(np.arange(COUNT, dtype=">i8")),
-    "text": column_bytes(np.array(["a"] * COUNT)),
-    "structured": column_bytes(np.zeros(COUNT, [("a", "<i8")])),
+    "other count": encode_column(np.arange(COUNT + 1)),
+    "other dtype": encode_column(np.arange(COUNT, dtype=np.int32)),
+    "big-endian": encode_column(np.arange(COUNT, dtype=">i8")),
+    "text": encode_column(np.array(["a"] * COUNT)),
+    "structured": encode_column(np.zeros(COUNT, [("a", "<i8")])),
     "subarrays": npy("{'descr': ('<i8', (1,)), 'fortran_order': False, 'shape': (5,), }", bytes(40)),
-    "cut": column_bytes(np.arange(COUNT))[:-1],
-    "longer": column_bytes(np.arange(COUNT)) + b"\0",
+    "cut": encode_column(np.arange(COUNT))[:-1],
+    "longer": encode_column(np.arange(COUNT)) + b"\0",
     "deep header": npy("(" * 3000 + ")" * 3000),
     "deeper header": npy("[" * 60_000),
     "deep signs": npy("-" * 9000 + "1"),
@@ -334,8 +334,8 @@ def test_legitimate_oddities_are_read(tmp_path: Path) -> None:
         array([], "?"),
     ]
     crafted.small[3] = odd
-    crafted.columns["label"] = column_bytes(np.array([0, 1, 0, -(2**63), 0]))
-    crafted.columns["weight"] = column_bytes(np.array([0, 0.5, 1, np.nan, 2]))
+    crafted.columns["label"] = encode_column(np.array([0, 1, 0, -(2**63), 0]))
+    crafted.columns["weight"] = encode_column(np.array([0, 0.5, 1, np.nan, 2]))
     pack = crafted.write(tmp_path / "p.lmdb")
 
     assert all(isinstance(error, ArgumentError) for error in use(pack))
@@ -357,7 +357,7 @@ def test_labels_of_any_size_are_counted_in_bounded_memory(tmp_path: Path) -> Non
     """A label need not be near the number of classes."""
     crafted = Crafted()
     crafted.small[3][1] = 2**40
-    crafted.columns["label"] = column_bytes(np.array([0, 1, 0, 2**40, 0]))
+    crafted.columns["label"] = encode_column(np.array([0, 1, 0, 2**40, 0]))
 
     assert view.info(crafted.write(tmp_path / "p.lmdb")).classes == {"cat": 3, "dog": 1, str(2**40): 1}
 

@@ -27,6 +27,7 @@ from penstock.stores.lmdb import LmdbStore
 from penstock.stores.lmdb_format import PackMeta
 from penstock.stores.lmdb_pages import PageFile
 from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.location import Location
 from tests.stores.packs import SMALL_COMMITS, fields, key, make_pack, write
 
 
@@ -195,7 +196,7 @@ def test_foreign_single_file_is_refused(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path / "theirs.bin"), subdir=False, map_size=1 << 20):
         pass
 
-    with pytest.raises(StoreFormatError, match="not a pack"):
+    with pytest.raises(StoreFormatError, match=r"must be a folder .*, got an LMDB file"):
         open_store(tmp_path / "theirs.bin")
 
 
@@ -215,7 +216,7 @@ def test_newer_version_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(PackMeta, "to_bytes", lambda self: as_written(self).replace(b'"version": 1', b'"version": 9'))
     pack = make_pack(tmp_path / "p.lmdb")
 
-    with pytest.raises(StoreFormatError, match=r"version 9 .* reads version 1"):
+    with pytest.raises(StoreFormatError, match=r"version of the pack's format must be 1, got 9"):
         LmdbStore(pack)
 
 
@@ -301,7 +302,7 @@ def test_missing_folder_is_not_found(tmp_path: Path) -> None:
 
 def test_ending_chooses_the_kind_of_a_new_store(tmp_path: Path) -> None:
     """A store that is not there yet is LMDB, by its ending or by default."""
-    assert find(tmp_path / "new.lmdb", to_write=True) == (LmdbStore, str(tmp_path / "new.lmdb"))
+    assert find(tmp_path / "new.lmdb", to_write=True) == (LmdbStore, Location("lmdb", str(tmp_path / "new.lmdb")))
     assert find(tmp_path / "new", to_write=True)[0] is LmdbStore
 
 

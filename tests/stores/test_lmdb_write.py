@@ -24,8 +24,9 @@ from penstock.sample import Field, Schema
 from penstock.stores import open as open_store
 from penstock.stores.base import Skipped
 from penstock.stores.lmdb import LmdbStore
-from penstock.stores.lmdb_write import Limits, LmdbWriter
-from penstock.stores.origin import NOTE
+from penstock.stores.lmdb_limits import CommitLimits
+from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.origin import ORIGIN_FILE
 from tests.stores.packs import SCHEMA, SMALL_COMMITS, fields, key, make_pack, write
 
 COUNT = 120
@@ -44,14 +45,14 @@ writer.finish()
 
 def contents(pack: Path) -> dict[str, bytes]:
     """The bytes of each file of a pack, but for the note that says what it was made from."""
-    return {entry.name: entry.read_bytes() for entry in pack.iterdir() if entry.name != NOTE}
+    return {entry.name: entry.read_bytes() for entry in pack.iterdir() if entry.name != ORIGIN_FILE}
 
 
 def test_finished_pack_is_two_files_and_a_note(tmp_path: Path) -> None:
     """Nothing but the data, its seals and the note of its source is left: no lock, no temporary file."""
     pack = make_pack(tmp_path / "p.lmdb")
 
-    assert {entry.name for entry in pack.iterdir()} == {"data.mdb", "pages.xxh3", NOTE}
+    assert {entry.name for entry in pack.iterdir()} == {"data.mdb", "pages.xxh3", ORIGIN_FILE}
 
 
 def test_equal_records_make_equal_bytes(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_kill_between_completion_and_seals_is_resumed(tmp_path: Path, monkeypatc
     """A pack whose last commit is there but not its seals is finished by packing again."""
     whole = contents(make_pack(tmp_path / "whole.lmdb"))
     writer = write(tmp_path / "p.lmdb", range(40))
-    monkeypatch.setattr(LmdbWriter, "_seal", LmdbWriter.close)
+    monkeypatch.setattr(LmdbWriter, "_complete", LmdbWriter.close)
     writer.finish()
     monkeypatch.undo()
 
@@ -137,7 +138,7 @@ def test_kill_before_the_first_commit_leaves_nothing_in_the_way(tmp_path: Path) 
         shutil.rmtree(tmp_path / "p.lmdb", ignore_errors=True)
         write(tmp_path / "p.lmdb", range(1)).close()
         (tmp_path / "p.lmdb" / "data.mdb").write_bytes(stub)
-        with pytest.raises(IncompleteStoreError, match="no record is there yet"):
+        with pytest.raises(IncompleteStoreError, match="it has no record yet"):
             open_store(tmp_path / "p.lmdb")
 
         write(tmp_path / "p.lmdb", range(40)).finish()
@@ -214,7 +215,7 @@ def test_folder_of_others_is_not_touched(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "chapter1.tex").write_text("precious")
 
-    with pytest.raises(StoreFormatError, match=r"chapter1.tex.*nothing was touched"):
+    with pytest.raises(StoreFormatError, match=r"chapter1.tex.*nothing was changed"):
         LmdbWriter(str(folder), SCHEMA, "source", overwrite=True)
 
     assert contents(folder) == {"chapter1.tex": b"precious"}
@@ -226,7 +227,7 @@ def test_data_file_of_others_is_not_touched(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "data.mdb").write_bytes(b"someone's database" * 10_000)
 
-    with pytest.raises(StoreFormatError, match="nothing was touched"):
+    with pytest.raises(StoreFormatError, match="nothing was changed"):
         LmdbWriter(str(folder), SCHEMA, "source", overwrite=True)
 
     assert contents(folder) == {"data.mdb": b"someone's database" * 10_000}
@@ -288,7 +289,7 @@ except StoreError as error:
 
 def test_map_grows_as_needed(tmp_path: Path) -> None:
     """A map that is too small is doubled until the commit fits, without losing or repeating a record."""
-    limits = Limits(records=1000, nbytes=1 << 30, map_nbytes=1 << 16)
+    limits = CommitLimits(records=1000, nbytes=1 << 30, map_nbytes=1 << 16)
 
     pack = make_pack(tmp_path / "p.lmdb", 200, limits)
 
@@ -301,7 +302,7 @@ def test_key_that_lmdb_cannot_hold_is_refused(tmp_path: Path, bad: str) -> None:
     """An empty key, one of more than 511 bytes, or one that is not Unicode is refused when it is prepared."""
     writer = LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
 
-    with pytest.raises(PackError, match=r"1 to 511 bytes|not valid UTF-8"):
+    with pytest.raises(PackError, match=r"1 to 511 bytes|must be valid UTF-8"):
         writer.prepare(bad, fields(0))
     writer.discard()
 
@@ -321,7 +322,7 @@ def test_array_of_another_kind_is_refused(tmp_path: Path) -> None:
     schema = Schema({"ids": Field("int32[*]")})
     writer = LmdbWriter(str(tmp_path / "p.lmdb"), schema, "source")
 
-    with pytest.raises(PackError, match="'ids' is int32"):
+    with pytest.raises(PackError, match="'ids' must be of kind int32"):
         writer.prepare("key", {"ids": [0.5]})
     writer.discard()
 
@@ -340,13 +341,13 @@ def test_equal_keys_are_refused(tmp_path: Path) -> None:
 def test_skipped_records_are_kept_in_the_pack(tmp_path: Path) -> None:
     """What was left out is written down, in the order of the source, also over a resume."""
     pack = tmp_path / "p.lmdb"
-    writer = LmdbWriter(str(pack), SCHEMA, "source", limits=Limits(records=2))
+    writer = LmdbWriter(str(pack), SCHEMA, "source", limits=CommitLimits(records=2))
     writer.append(writer.prepare("a", fields(1)))
     writer.skip(Skipped("b", "empty"))
     writer.append(writer.prepare("c", fields(2)))
     writer.close()
 
-    writer = LmdbWriter(str(pack), SCHEMA, "source", limits=Limits(records=2))
+    writer = LmdbWriter(str(pack), SCHEMA, "source", limits=CommitLimits(records=2))
     assert writer.committed.consumed == 3
     writer.finish([Skipped("notes.txt", "no image")])
 
@@ -464,7 +465,7 @@ def test_values_of_another_kind_are_refused(tmp_path: Path, field: str, value: A
     given = {"label": 1, "weight": 0.5, "vector": [1, 2, 3, 4.0], "boxes": [], field: value}
     writer = LmdbWriter(str(tmp_path / "p.lmdb"), schema, "source")
 
-    with pytest.raises(PackError, match=f"field '{field}' is {re.escape(kinds[field])}"):
+    with pytest.raises(PackError, match=f"field '{field}' must be of kind {re.escape(kinds[field])}"):
         writer.prepare("one", given)
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from penstock.errors import StoreError
 from penstock.sample import Field, Schema
+from penstock.stores.lmdb import LmdbStore
 from penstock.stores.lmdb_write import LmdbWriter
-from penstock.stores.origin import NOTE, Origin, read_note, write_note
+from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
 from tests.stores.packs import SCHEMA, SMALL_COMMITS, write
 
 NOW = Origin("digest", {"check": "header", "transcode": "none"})
@@ -46,17 +47,17 @@ def test_other_text_is_a_digest(text: str) -> None:
 )
 def test_the_first_difference_is_named(held: Origin, schema: Schema, said: str) -> None:
     """Options before classes before fields before the source: a source's digest differs where its classes do."""
-    assert said in held.difference(schema, NOW, SCHEMA)
+    assert said in held.describe_difference(schema, NOW, SCHEMA)
 
 
 def test_a_note_belongs_to_one_content(tmp_path: Path) -> None:
     """A note is read for the records that it was written for, and for no others."""
-    write_note(tmp_path, "content", NOW)
+    write_origin(LmdbStore.locate(tmp_path), "content", NOW)
 
-    assert read_note(tmp_path, "content") == NOW
-    assert read_note(tmp_path, "another") is None
-    (tmp_path / NOTE).unlink()
-    assert read_note(tmp_path, "content") is None
+    assert read_origin(LmdbStore.locate(tmp_path), "content") == NOW
+    assert read_origin(LmdbStore.locate(tmp_path), "another") is None
+    (tmp_path / ORIGIN_FILE).unlink()
+    assert read_origin(LmdbStore.locate(tmp_path), "content") is None
 
 
 def test_a_pack_that_an_earlier_version_began_is_not_resumed(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Every op on every image of the test pictures, from its bytes to its row: Pillow's and NumPy's result, in every value.
+"""Every op on images of every kind, from bytes to row: Pillow's and NumPy's result, in every value.
 
-An ordinary run takes a few images; `make test-slow` takes all. With `--log-cli-level=INFO` each test says how many
-results it compared, how many pictures were too small for the op, and the largest difference.
+An ordinary run takes a few of our own, `make test-slow` all of the collections. With `--log-cli-level=INFO` each test
+says how many results it compared, how many pictures were too small for the op, and the largest difference.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import pytest
+import skimage
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 
@@ -22,6 +23,8 @@ from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 from tests.conformance.test_ops import OPS, RESIZING
+from tests.hostile.gallery import write_gallery
+from tests.photographs import write_photographs
 from tests.transforms.collections_of_images import images, pillow
 from tests.transforms.test_blur import exact_blur
 
@@ -31,18 +34,29 @@ Images = dict[str, bytes]
 LOG: Final = logging.getLogger(__name__)
 NORMALIZE: Final = T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)
 FILTERS: Final = ("box", "bilinear", "bicubic", "lanczos")
-FEW: Final = {"imagenet": 7, "bccd": 2, "hostile-jpeg": 3, "foreign": 3}
+COLLECTIONS: Final = ("imagenet", "bccd", "hostile-jpeg", "foreign")
 
 
-@pytest.fixture(params=["few", pytest.param("all", marks=pytest.mark.slow)])
-def every(request: pytest.FixtureRequest, data_dir: Path) -> Images:
+@pytest.fixture(params=["own", pytest.param("all", marks=pytest.mark.slow)])
+def every(request: pytest.FixtureRequest) -> Images:
     """Name and bytes of the images that a test runs over."""
+    if request.param == "own":
+        return cast("Images", request.getfixturevalue("own_images"))
+    data_dir: Path = request.getfixturevalue("data_dir")
     found: Images = {}
-    for folder, count in FEW.items():
-        found |= images(data_dir, folder, count if request.param == "few" else None)
+    for folder in COLLECTIONS:
+        found |= images(data_dir, folder)
     if not found:
-        pytest.skip("the test pictures lack images")
+        pytest.skip("the collections hold no images")
     return found
+
+
+@pytest.fixture(scope="module")
+def own_images(tmp_path_factory: pytest.TempPathFactory) -> Images:
+    """Photographs, malformed files that decode, and PNG files."""
+    photographs = write_photographs(tmp_path_factory.mktemp("photographs"), per_class=1)
+    malformed = write_gallery(tmp_path_factory.mktemp("malformed"))
+    return images(photographs, ".", 8) | images(malformed, ".", 4) | images(Path(skimage.__file__).parent, "data", 3)
 
 
 class Compared:
@@ -251,7 +265,7 @@ def test_floats_are_numpys(every: Images, layout: str, dtype: str) -> None:
     exact, resized = Compared(), Compared(1.01 / 255 / min(T.IMAGENET_STD))
     for number, (name, file) in enumerate(every.items()):
         image = Image.fromarray(pixels_of(file))
-        left, top = (round((side - 100) / 2) for side in image.size)
+        left, top = (round((side - 100) / 2) if side > 100 else -((100 - side) // 2) for side in image.size)
         crop = image.crop((left, top, left + 100, top + 100))
         small = image.resize((60, 50), Image.Resampling.BILINEAR)
         for op, compared, oracle in ((T.CenterCrop(100), exact, crop), (T.Resize((50, 60)), resized, small)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections import namedtuple
 from typing import Any
 
@@ -47,7 +48,7 @@ def png(pixels: NDArray[Any]) -> bytes:
         [lambda image: image[::-1, ::-1]],
         [T.HorizontalFlip(p=1), T.Lambda(lambda sample: sample, on="sample")],
     ],
-    ids=repr,
+    ids=lambda ops: re.sub(r" at 0x\w+", "", repr(ops)),
 )
 @pytest.mark.parametrize("encoded", [False, True], ids=["array", "encoded"])
 def test_results_lie_in_memory_row_by_row(ops: list[Any], encoded: bool) -> None:

@@ -170,7 +170,7 @@ def test_nothing_to_show_is_refused(tmp_path: Path) -> None:
     writer.append(writer.prepare("a", {"count": 3}))
     writer.finish()
 
-    with pytest.raises(ArgumentError, match="no image to show"):
+    with pytest.raises(ArgumentError, match="at least one image"):
         view.contact_sheet(tmp_path / "p.lmdb", tmp_path / "sheet.png")
 
 

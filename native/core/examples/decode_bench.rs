@@ -1,15 +1,15 @@
 //! Decodes JPEGs from memory on one thread and prints the time per image.
 //!
-//! `decode_bench [--scalar | --avx2] [--planar] [--rounds N] [--region SCALE | --crops] [--index rows|tiles|learn-rows|learn-tiles] FILE...`
+//! `decode_bench [--level scalar|avx2|avx512] [--planar] [--rounds N] [--region SCALE | --crops] [--index rows|tiles|learn-rows|learn-tiles] FILE...`
 //!
 //! `--crops`: one of each image's size as RandomResizedCrop draws it (0.08 to 1 of the area), the same on every run.
 
 use std::time::{Duration, Instant};
 
 use penstock_core::error::Error;
-use penstock_core::jpeg::{Decoder, Header, Index, Kind, Limits, Region};
+use penstock_core::jpeg::{Decoder, Header, Limits, Region, SeekTable, SeekTableKind};
 use penstock_core::rows::{RowSink, planar_row_len};
-use penstock_core::simd::{Level, detect};
+use penstock_core::simd::Available;
 
 const LIMITS: Limits = Limits::pixels(1 << 27);
 
@@ -92,28 +92,28 @@ struct Job {
 #[derive(Clone, Copy)]
 struct How {
     planar: bool,
-    learn: Option<Kind>,
+    learn: Option<SeekTableKind>,
 }
 
 fn decode(decoder: &mut Decoder, job: &Job, how: How, sinks: &mut (Interleaved, Planar)) -> Result<(), Error> {
     let header = Header::parse(&job.bytes, &LIMITS)?;
     let mut index = match &job.index {
-        Some(bytes) => Some(Index::parse(&header, bytes).expect("made for this image")),
-        None => how.learn.map(|kind| Index::new(&header, kind)),
+        Some(bytes) => Some(SeekTable::parse(&header, bytes).expect("made for this image")),
+        None => how.learn.map(|kind| SeekTable::new(&header, kind)),
     };
     let region = job.region;
     if how.planar {
         for plane in &mut sinks.1.0 {
             plane.resize(plane.len().max(planar_row_len(region.width)), 0);
         }
-        decoder.decode_by(&header, region, index.as_mut(), &mut sinks.1)?;
+        decoder.decode_with_table(&header, region, index.as_mut(), &mut sinks.1)?;
     } else {
         sinks.0.width = region.width;
         sinks
             .0
             .pixels
             .resize(sinks.0.pixels.len().max(3 * region.width * region.height), 0);
-        decoder.decode_by(&header, region, index.as_mut(), &mut sinks.0)?;
+        decoder.decode_with_table(&header, region, index.as_mut(), &mut sinks.0)?;
     }
     if let (Some(index), Some(_)) = (index, how.learn) {
         std::hint::black_box(index.to_bytes(&header));
@@ -122,7 +122,7 @@ fn decode(decoder: &mut Decoder, job: &Job, how: How, sinks: &mut (Interleaved, 
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut rounds, mut scale, mut crops, mut level, mut jobs) = (5u32, 1.0, false, detect(), vec![]);
+    let (mut rounds, mut scale, mut crops, mut level, mut jobs) = (5u32, 1.0, false, Available::best(), vec![]);
     let (mut index, mut seed) = (None, 1);
     let mut how = How {
         planar: false,
@@ -138,12 +138,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "--planar" => how.planar = true,
             "--crops" => crops = true,
             "--index" => match value()?.as_str() {
-                "learn-rows" => how.learn = Some(Kind::Rows),
-                "learn-tiles" => how.learn = Some(Kind::Tiles),
-                name => index = Some(Kind::named(name).ok_or("no such index")?),
+                "learn-rows" => how.learn = Some(SeekTableKind::Rows),
+                "learn-tiles" => how.learn = Some(SeekTableKind::Tiles),
+                name => index = Some(SeekTableKind::from_name(name).ok_or("no such index")?),
             },
-            "--scalar" => level = Level::Scalar,
-            "--avx2" => level = Level::Avx2,
+            "--level" => level = Available::named(&value()?).ok_or("this processor has no such level")?,
             _ => files.push(argument),
         }
     }
@@ -160,7 +159,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             centre(&header, scale)
         };
         let index = match index {
-            Some(kind) => Some(decoder.index(&header, kind)?.to_bytes(&header)),
+            Some(kind) => Some(decoder.build_seek_table(&header, kind)?.to_bytes(&header)),
             None => None,
         };
         file_bytes += bytes.len();

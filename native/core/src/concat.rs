@@ -3,7 +3,7 @@
 //! A large batch goes past the cache. Ordinary stores would read each line of the target before they overwrite it, and
 //! push out what is still to be read: written straight to memory it takes little more than half the time.
 
-use crate::simd::Level;
+use crate::simd::{Available, dispatch, fence_streaming_stores};
 
 /// Targets from this size on are written past the cache: they would fill what a core has of its own.
 pub const STREAMED: usize = 4 << 20;
@@ -12,58 +12,53 @@ pub const STREAMED: usize = 4 << 20;
 ///
 /// # Panics
 /// If they have not as many bytes as `out`.
-pub fn concat<'a>(parts: impl Iterator<Item = &'a [u8]>, out: &mut [u8], level: Level) {
-    let streamed = out.len() >= STREAMED && level.available() > Level::Scalar;
+pub fn concat<'a>(parts: impl Iterator<Item = &'a [u8]>, out: &mut [u8], level: Available) {
+    let streamed = out.len() >= STREAMED;
     let mut rest = out;
     for part in parts {
         let (target, behind) = rest.split_at_mut(part.len());
         if streamed {
-            stream(part, target);
+            dispatch!(level, [Avx2], copy_past_cache(part, target));
         } else {
             target.copy_from_slice(part);
         }
         rest = behind;
     }
     assert!(rest.is_empty(), "{} bytes of the target are left", rest.len());
-    #[cfg(target_arch = "x86_64")]
     if streamed {
-        // SAFETY: every x86-64 processor has it. Streamed stores are ordered before whatever follows, as others are.
-        unsafe { core::arch::x86_64::_mm_sfence() }
+        fence_streaming_stores();
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-fn stream(part: &[u8], target: &mut [u8]) {
-    // SAFETY: asked for only where the level is above scalar, which has AVX2
-    unsafe { avx2::stream(part, target) }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn stream(part: &[u8], target: &mut [u8]) {
-    target.copy_from_slice(part);
+mod scalar {
+    pub(super) fn copy_past_cache(part: &[u8], target: &mut [u8]) {
+        target.copy_from_slice(part);
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use core::arch::x86_64::*;
 
+    use crate::simd::avx2::load32;
+
     const LINE: usize = 64;
 
     /// As `target.copy_from_slice(part)`; not ordered with later stores of other processors until a fence.
     #[target_feature(enable = "avx2")]
-    pub(super) fn stream(part: &[u8], target: &mut [u8]) {
+    pub(super) fn copy_past_cache(part: &[u8], target: &mut [u8]) {
         assert_eq!(part.len(), target.len(), "as long as its target");
         let head = target.as_ptr().align_offset(LINE).min(part.len());
         target[..head].copy_from_slice(&part[..head]);
         let (lines, tail) = part[head..].as_chunks::<LINE>();
         let (targets, target_tail) = target[head..].as_chunks_mut::<LINE>();
         for (line, target) in lines.iter().zip(targets) {
-            let (from, to) = (line.as_ptr().cast::<__m256i>(), target.as_mut_ptr().cast::<__m256i>());
-            // SAFETY: both are 64 bytes, and targets lie at multiples of 64
+            let (low, high) = (load32(line), load32(&line[32..]));
+            let target: *mut __m256i = target.as_mut_ptr().cast();
+            // SAFETY: an array of 64 bytes, at a multiple of 64.
             unsafe {
-                let (low, high) = (_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1)));
-                _mm256_stream_si256(to, low);
-                _mm256_stream_si256(to.add(1), high);
+                _mm256_stream_si256(target, low);
+                _mm256_stream_si256(target.add(1), high);
             }
         }
         target_tail.copy_from_slice(tail);
@@ -93,7 +88,7 @@ mod tests {
             let total: usize = sizes.iter().sum();
             let mut out = vec![0xA5; start + total + 1];
 
-            concat(parts.iter().copied(), &mut out[start..start + total], Level::Avx2);
+            concat(parts.iter().copied(), &mut out[start..start + total], Available::best());
 
             assert!(out[start..start + total] == parts.concat());
             assert!(
@@ -108,6 +103,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "3 bytes of the target are left")]
     fn parts_fill_their_target() {
-        concat([&[1u8, 2][..]].into_iter(), &mut [0; 5], Level::Scalar);
+        concat([&[1u8, 2][..]].into_iter(), &mut [0; 5], Available::SCALAR);
     }
 }

@@ -16,9 +16,9 @@ pub enum Error {
     },
     /// The header declares more pixels than the caller allows. Nothing was allocated.
     TooLarge {
-        /// Declared width in pixels.
+        /// DeclaredComponent width in pixels.
         width: u32,
-        /// Declared height in pixels.
+        /// DeclaredComponent height in pixels.
         height: u32,
         /// The caller's limit on `width * height`.
         max_pixels: u64,

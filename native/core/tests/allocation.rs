@@ -5,10 +5,10 @@ use std::alloc::{GlobalAlloc, Layout as Request, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use penstock_core::error::Error;
-use penstock_core::fill::{Failure, Filler, Geometry, Interleaved, Layout, Recipe, Row, Spent};
-use penstock_core::jpeg::{Guide, Header, Kind, Limits, Region, transcode_baseline};
+use penstock_core::fill::{FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Row};
+use penstock_core::jpeg::{DecodeHints, Header, Limits, Region, SeekTableKind, transcode_baseline};
 use penstock_core::resample::Filter;
-use penstock_core::simd::{Level, detect, levels};
+use penstock_core::simd::Available;
 
 #[path = "writer/mod.rs"]
 mod writer;
@@ -84,7 +84,11 @@ fn refusing<T>(refused: usize, make: impl FnOnce() -> T) -> (T, bool) {
 
 /// Refuses one request of `make` after the other, from a fresh filler each time: an error of that kind, or the same
 /// result where another way was found. Tells how many there were.
-fn refuse_each<T: PartialEq>(case: &str, level: Level, make: impl Fn(&mut Filler) -> Result<T, Failure>) -> usize {
+fn refuse_each<T: PartialEq>(
+    case: &str,
+    level: Available,
+    make: impl Fn(&mut Filler) -> Result<T, FillError>,
+) -> usize {
     let expected = make(&mut Filler::with_level(level));
     assert!(expected.is_ok(), "{case}: there is memory");
     for refused in 0.. {
@@ -98,7 +102,7 @@ fn refuse_each<T: PartialEq>(case: &str, level: Level, make: impl Fn(&mut Filler
             continue; // another way was found
         }
         match made {
-            Err(Failure::Image(Error::OutOfMemory { nbytes })) => assert!(nbytes > 0, "{case}"),
+            Err(FillError::Image(Error::OutOfMemory { nbytes })) => assert!(nbytes > 0, "{case}"),
             _ => panic!("{case}, request {refused}: another result"),
         }
         // what a failure left behind is of use, and not mistaken for what it should be
@@ -142,12 +146,12 @@ fn progressive([width, height]: [usize; 2]) -> Vec<u8> {
     bytes
 }
 
-fn recipe(filter: Filter, window: [usize; 2]) -> Recipe {
-    Recipe {
+fn recipe(filter: Filter, window: [usize; 2]) -> FillOptions {
+    FillOptions {
         filter,
         layout: Layout::Hwc,
         window,
-        beside: [0; 3],
+        background: [0; 3],
         quality: f64::INFINITY,
         limits: Limits::NONE,
     }
@@ -164,36 +168,38 @@ fn whole([width, height]: [usize; 2], window: [usize; 2]) -> Geometry {
 fn every_large_allocation_may_be_refused() {
     let file = baseline(SHARED_SIZE);
     let header = Header::parse(&file, &Limits::NONE).expect("ours");
-    let index = Filler::with_level(detect()).index(&header, Kind::Rows).expect("good");
+    let index = Filler::with_level(Available::best())
+        .build_seek_table(&header, SeekTableKind::Rows)
+        .expect("good");
     let index = index.to_bytes(&header);
     for index in [None, Some(&*index)] {
-        let guide = Guide {
-            index,
+        let hints = DecodeHints {
+            seek_table: index,
             learn: None,
             threads: 2,
         };
-        assert!(refuse_each_of_filling(&file, guide, SHARED_SIZE, detect()) > 0);
+        assert!(refuse_each_of_filling(&file, hints, SHARED_SIZE, Available::best()) > 0);
     }
     for (size, level) in SIZES
         .into_iter()
-        .flat_map(|size| levels().iter().map(move |&level| (size, level)))
+        .flat_map(|size| Available::all().iter().map(move |&level| (size, level)))
     {
         let (baseline, progressive) = (baseline(size), progressive(size));
-        assert!(refuse_each_of_filling(&baseline, Guide::default(), size, level) > 0);
-        assert!(refuse_each_of_filling(&progressive, Guide::default(), size, level) > 0);
+        assert!(refuse_each_of_filling(&baseline, DecodeHints::default(), size, level) > 0);
+        assert!(refuse_each_of_filling(&progressive, DecodeHints::default(), size, level) > 0);
         assert!(refuse_each_of_pixels(size, level) > 0);
         let transcode = |_: &mut Filler| Ok(transcode_baseline(&progressive, &Limits::NONE)?);
         assert!(refuse_each("transcoding", level, transcode) > 0);
     }
 }
 
-fn refuse_each_of_filling(file: &[u8], guide: Guide<'_>, size: [usize; 2], level: Level) -> usize {
+fn refuse_each_of_filling(file: &[u8], hints: DecodeHints<'_>, size: [usize; 2], level: Available) -> usize {
     let [width, height] = size;
-    let case = format!("{size:?} at {level:?}, {} threads", guide.threads);
+    let case = format!("{size:?} at {level:?}, {} threads", hints.threads);
     let mut count = refuse_each(&format!("{case}, decoded"), level, |filler| {
         let mut pixels = uncounted(|| vec![0; 3 * width * height]);
         let header = Header::parse(file, &Limits::NONE)?;
-        filler.decode(&header, guide, Region::whole(&header), &mut pixels)?;
+        filler.decode(&header, hints, Region::whole(&header), &mut pixels)?;
         Ok(pixels)
     });
     for (filter, window) in [
@@ -208,11 +214,11 @@ fn refuse_each_of_filling(file: &[u8], guide: Guide<'_>, size: [usize; 2], level
             let (recipe, geometry) = (recipe(filter, window), whole(size, window));
             filler.fill(
                 file,
-                guide,
+                hints,
                 &geometry,
                 &recipe,
                 Row::U8(&mut row),
-                &mut Spent::default(),
+                &mut FillTimes::default(),
             )?;
             Ok(row)
         });
@@ -220,7 +226,7 @@ fn refuse_each_of_filling(file: &[u8], guide: Guide<'_>, size: [usize; 2], level
     count
 }
 
-fn refuse_each_of_pixels(size: [usize; 2], level: Level) -> usize {
+fn refuse_each_of_pixels(size: [usize; 2], level: Available) -> usize {
     let [width, height] = size;
     let pixels = vec![7; 3 * width * height];
     refuse_each(&format!("pixels of {size:?} at {level:?}"), level, |filler| {

@@ -1,7 +1,8 @@
 //! Levels never change a byte or float; the scalar lines do what they say.
 
-use penstock_core::fill::{Affine, Lines};
-use penstock_core::simd::{Level, levels};
+use penstock_core::fill::Affine;
+use penstock_core::fill::lines::{deinterleave, interleave, normalise_f16, normalise_f32, reverse};
+use penstock_core::simd::Available;
 
 const AFFINE: Affine = Affine {
     scale: [0.0171, -3.25, 1.0 / 255.0],
@@ -18,36 +19,36 @@ fn bytes(len: usize) -> Vec<u8> {
 fn levels_agree_for_every_length() {
     for len in 0..200 {
         let line = bytes(len);
-        let all = |f: &dyn Fn(Lines) -> Vec<u32>| {
-            let scalar = f(Lines::new(Level::Scalar));
-            for &level in levels() {
-                assert_eq!(f(Lines::new(level)), scalar, "{level:?}, length {len}");
+        let all = |f: &dyn Fn(Available) -> Vec<u32>| {
+            let scalar = f(Available::SCALAR);
+            for &level in Available::all() {
+                assert_eq!(f(level), scalar, "{level:?}, length {len}");
             }
         };
 
-        all(&|lines| {
+        all(&|level| {
             let mut out = vec![0; len];
-            lines.reverse(&line, &mut out);
+            reverse(level, &line, &mut out);
             out.into_iter().map(u32::from).collect()
         });
-        all(&|lines| {
+        all(&|level| {
             let mut out = vec![0.0; len];
-            lines.normalise_f32(&line, &AFFINE, &mut out);
+            normalise_f32(level, &line, &AFFINE, &mut out);
             out.into_iter().map(f32::to_bits).collect()
         });
-        all(&|lines| {
+        all(&|level| {
             let mut out = vec![0; len];
-            lines.normalise_f16(&line, &AFFINE, &mut out);
+            normalise_f16(level, &line, &AFFINE, &mut out);
             out.into_iter().map(u32::from).collect()
         });
-        all(&|lines| {
+        all(&|level| {
             let (mut planes, mut out) = (
                 [const { Vec::new() }; 3].map(|_: Vec<u8>| vec![0; len + 5]),
                 vec![0; 3 * len],
             );
             let [r, g, b] = &mut planes;
-            lines.deinterleave(&bytes(3 * len), [r, g, b]);
-            lines.interleave([r, g, b], &mut out);
+            deinterleave(level, &bytes(3 * len), [r, g, b]);
+            interleave(level, [r, g, b], &mut out);
             assert_eq!(out, bytes(3 * len), "length {len}");
             planes.concat().into_iter().map(u32::from).collect()
         });
@@ -67,10 +68,10 @@ fn halves_round_as_the_processor_does() {
             offset: [scale * 0.37; 3],
         };
         let mut scalar = [0; 256];
-        Lines::new(Level::Scalar).normalise_f16(&line, &affine, &mut scalar);
-        for &level in levels() {
+        normalise_f16(Available::SCALAR, &line, &affine, &mut scalar);
+        for &level in Available::all() {
             let mut out = [0; 256];
-            Lines::new(level).normalise_f16(&line, &affine, &mut out);
+            normalise_f16(level, &line, &affine, &mut out);
 
             assert_eq!(out, scalar, "{level:?}, scale {scale:e}");
         }

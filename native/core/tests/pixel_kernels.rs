@@ -3,8 +3,8 @@
 use penstock_core::pixels::adjust::{Step, adjust};
 use penstock_core::pixels::blur::{gaussian, sharpen};
 use penstock_core::pixels::mix::mix;
-use penstock_core::pixels::warp::{Map, Sampling, Source, warp};
-use penstock_core::simd::{Level, levels};
+use penstock_core::pixels::warp::{Map, Sampling, SourceImage, warp};
+use penstock_core::simd::Available;
 
 const STEPS: [Step; 10] = [
     Step::Brightness(1.3),
@@ -32,8 +32,8 @@ fn noise(count: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-fn each_level<T>(make: impl Fn(Level) -> T) -> Vec<T> {
-    levels().iter().map(|&level| make(level)).collect()
+fn each_level<T>(make: impl Fn(Available) -> T) -> Vec<T> {
+    Available::all().iter().map(|&level| make(level)).collect()
 }
 
 fn all_equal<T: PartialEq>(found: &[T]) -> bool {
@@ -69,7 +69,7 @@ fn levels_warp_alike() {
     ];
     for (width, height) in [(1, 1), (2, 3), (3, 2), (4, 4), (5, 70), (70, 61)] {
         let image = noise(3 * width * height, 7);
-        let source = Source {
+        let source = SourceImage {
             pixels: image.as_chunks::<3>().0,
             width,
             height,

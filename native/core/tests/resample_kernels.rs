@@ -1,7 +1,7 @@
 //! Levels, strips and windows never change a pixel.
 
 use penstock_core::resample::{Axis, Filter, Resampler};
-use penstock_core::simd::{Level, detect, levels};
+use penstock_core::simd::Available;
 
 const FILTERS: [Filter; 4] = [Filter::Box, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos];
 
@@ -42,7 +42,7 @@ impl Noise {
 }
 
 /// All rows of all planes, one after another; source rows arrive in strips of up to `strip` rows.
-fn resize(level: Level, image: &[u8], filter: Filter, x: Axis, y: Axis, strip: usize) -> Vec<u8> {
+fn resize(level: Available, image: &[u8], filter: Filter, x: Axis, y: Axis, strip: usize) -> Vec<u8> {
     let mut resampler = Resampler::with_level(level);
     let needed = resampler.begin(filter, x, y, 3, strip).expect("memory");
     let mut arrived = 0;
@@ -76,8 +76,8 @@ fn levels_agree() {
         );
         let image = noise.image(x.source * y.source);
         for filter in FILTERS {
-            let scalar = resize(Level::Scalar, &image, filter, x, y, 1);
-            for &level in levels() {
+            let scalar = resize(Available::SCALAR, &image, filter, x, y, 1);
+            for &level in Available::all() {
                 let found = resize(level, &image, filter, x, y, 1);
 
                 assert!(found == scalar, "{level:?}, round {round}: {filter:?}, {x:?}, {y:?}");
@@ -97,8 +97,8 @@ fn strips_agree() {
         let image = noise.image(x.source * y.source);
         let strip = 2 + noise.below(32);
         for filter in FILTERS {
-            let single = resize(detect(), &image, filter, x, y, 1);
-            let strips = resize(detect(), &image, filter, x, y, strip);
+            let single = resize(Available::best(), &image, filter, x, y, 1);
+            let strips = resize(Available::best(), &image, filter, x, y, strip);
 
             assert!(
                 single == strips,
@@ -127,8 +127,8 @@ fn windows_are_crops() {
         let image = noise.image(whole[0].source * whole[1].source);
         let [x, y] = whole.map(|axis| window(axis, &mut noise));
         for filter in FILTERS {
-            let full = resize(detect(), &image, filter, whole[0], whole[1], 1);
-            let part = resize(detect(), &image, filter, x, y, 9);
+            let full = resize(Available::best(), &image, filter, whole[0], whole[1], 1);
+            let part = resize(Available::best(), &image, filter, x, y, 9);
 
             let rows = (0..3).flat_map(|plane| (y.start..y.start + y.len).map(move |row| plane * y.target + row));
             let crop: Vec<u8> = rows
@@ -164,10 +164,10 @@ fn averages_stand_for_their_pixels() {
             })
             .collect();
         for filter in FILTERS {
-            let found = resize(detect(), &averages, filter, x, y, 5);
+            let found = resize(Available::best(), &averages, filter, x, y, 5);
 
             let (x, y) = (Axis::whole(x.source, x.target), Axis::whole(y.source, y.target));
-            let expected = resize(detect(), &pixels, filter, x, y, 5);
+            let expected = resize(Available::best(), &pixels, filter, x, y, 5);
             // convex filters round their weights as finely as the averages need
             let most = u8::from(filter.is_convex());
             let difference = found.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).max();
@@ -185,7 +185,7 @@ fn extreme_shrinking_stays_exact_on_flat_images() {
         let image = vec![255; 3 * source];
         let (x, y) = (Axis::whole(source, 1), Axis::whole(1, 1));
         for filter in FILTERS {
-            let pixels = resize(detect(), &image, filter, x, y, 1);
+            let pixels = resize(Available::best(), &image, filter, x, y, 1);
 
             assert_eq!(pixels, [255; 3], "{filter:?}, {source}");
         }

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use penstock_core::error::Error;
 use penstock_core::jpeg::{Decoder, Header, Limits, Region, Scale, inspect, transcode_baseline};
 use penstock_core::rows::{RowSink, planar_row_len};
-use penstock_core::simd::{Level, detect, levels};
+use penstock_core::simd::Available;
 
 const LIMITS: Limits = Limits::pixels(1 << 16);
 
@@ -45,7 +45,7 @@ impl RowSink for Planar {
     fn done(&mut self, _end: usize) {}
 }
 
-fn interleaved(level: Level, header: &Header<'_>, region: Region) -> Result<Vec<u8>, Error> {
+fn interleaved(level: Available, header: &Header<'_>, region: Region) -> Result<Vec<u8>, Error> {
     let mut sink = Interleaved {
         width: region.width,
         pixels: vec![0; 3 * region.width * region.height],
@@ -54,7 +54,7 @@ fn interleaved(level: Level, header: &Header<'_>, region: Region) -> Result<Vec<
     Ok(sink.pixels)
 }
 
-fn planar(level: Level, header: &Header<'_>, region: Region) -> Result<Vec<u8>, Error> {
+fn planar(level: Available, header: &Header<'_>, region: Region) -> Result<Vec<u8>, Error> {
     let pitch = planar_row_len(region.width);
     let mut sink = Planar {
         pitch,
@@ -100,17 +100,17 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let region = region_of(bytes, &header);
     let all = Region::whole_at(&header, region.scale);
-    let whole = interleaved(Level::Scalar, &header, all);
-    let part = interleaved(Level::Scalar, &header, region);
-    assert_eq!(part, planar(Level::Scalar, &header, region));
-    for &level in &levels()[1..] {
+    let whole = interleaved(Available::SCALAR, &header, all);
+    let part = interleaved(Available::SCALAR, &header, region);
+    assert_eq!(part, planar(Available::SCALAR, &header, region));
+    for &level in &Available::all()[1..] {
         assert_eq!(whole, interleaved(level, &header, all));
         assert_eq!(part, interleaved(level, &header, region));
         assert_eq!(part, planar(level, &header, region));
     }
     if let Ok(baseline) = transcode_baseline(bytes, &LIMITS) {
         let header = Header::parse(&baseline, &LIMITS).expect("a file of our own making");
-        assert_eq!(whole, interleaved(detect(), &header, all));
+        assert_eq!(whole, interleaved(Available::best(), &header, all));
     }
     if let Ok(whole) = whole {
         let part = part.expect("a part of what decodes as a whole");

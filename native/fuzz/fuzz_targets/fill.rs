@@ -7,10 +7,10 @@ use std::mem::discriminant;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use penstock_core::fill::{Affine, Failure, Filler, Geometry, Interleaved, Layout, Recipe, Row, Spent};
-use penstock_core::jpeg::{Guide, Header, Kind, Limits, Region};
+use penstock_core::fill::{Affine, FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Row};
+use penstock_core::jpeg::{DecodeHints, Header, Limits, Region, SeekTableKind};
 use penstock_core::resample::Filter;
-use penstock_core::simd::{Level, levels};
+use penstock_core::simd::Available;
 
 #[path = "../../core/tests/writer/mod.rs"]
 mod writer;
@@ -87,9 +87,9 @@ enum Dtype {
 struct Case {
     columns: [i32; Geometry::COLUMNS],
     geometry: Geometry,
-    recipe: Recipe,
+    recipe: FillOptions,
     dtype: Dtype,
-    learn: Option<Kind>,
+    learn: Option<SeekTableKind>,
     threads: usize,
 }
 
@@ -130,22 +130,22 @@ impl Case {
         Some(Case {
             columns,
             geometry: Geometry::new(columns, [across, down], framed).ok()?,
-            recipe: Recipe {
+            recipe: FillOptions {
                 filter: choices.one_of(&[Filter::Box, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos]),
                 layout: choices.one_of(&[Layout::Hwc, Layout::Chw]),
                 window: [across, down],
-                beside: [1, 128, 255],
+                background: [1, 128, 255],
                 quality: choices.one_of(&[f64::INFINITY, 1.0, 2.0]),
                 limits: LIMITS,
             },
             dtype: choices.one_of(&[Dtype::U8, Dtype::F16, Dtype::F32]),
-            learn: choices.one_of(&[None, Some(Kind::Rows), Some(Kind::Tiles)]),
+            learn: choices.one_of(&[None, Some(SeekTableKind::Rows), Some(SeekTableKind::Tiles)]),
             threads: 2 + choices.byte() % 3,
         })
     }
 
     /// The bits of a row, made by `fill`.
-    fn row(&self, fill: impl FnOnce(Row<'_>) -> Result<(), Failure>) -> (Vec<u32>, Result<(), Failure>) {
+    fn row(&self, fill: impl FnOnce(Row<'_>) -> Result<(), FillError>) -> (Vec<u32>, Result<(), FillError>) {
         let len = 3 * self.recipe.window[0] * self.recipe.window[1];
         let affine = Affine {
             scale: [1.0 / 58.395, 1.0 / 57.12, 1.0 / 57.375],
@@ -171,18 +171,18 @@ impl Case {
     }
 
     /// The row of an image, if it is one.
-    fn fill(&self, filler: &mut Filler, image: &[u8], guide: Guide<'_>) -> Result<Vec<u32>, Failure> {
+    fn fill(&self, filler: &mut Filler, image: &[u8], hints: DecodeHints<'_>) -> Result<Vec<u32>, FillError> {
         let fill = |row: Row<'_>| {
-            let mut spent = Spent::default();
-            let told = filler.fill(image, guide, &self.geometry, &self.recipe, row, &mut spent)?;
-            assert!(!told.damaged, "an index of this image, or none");
+            let mut spent = FillTimes::default();
+            let report = filler.fill(image, hints, &self.geometry, &self.recipe, row, &mut spent)?;
+            assert!(!report.damaged, "an index of this image, or none");
             Ok(())
         };
         self.checked(self.row(fill))
     }
 
     /// The row, if it was filled; else it must be as it was.
-    fn checked(&self, (row, filled): (Vec<u32>, Result<(), Failure>)) -> Result<Vec<u32>, Failure> {
+    fn checked(&self, (row, filled): (Vec<u32>, Result<(), FillError>)) -> Result<Vec<u32>, FillError> {
         if let Err(failure) = filled {
             let (untouched, _) = self.row(|_| Ok(()));
             assert_eq!(row, untouched, "{failure:?}");
@@ -196,7 +196,7 @@ impl Case {
         let (width, height) = (header.width(), header.height());
         let mut pixels = vec![0; 3 * width * height];
         filler
-            .decode(header, Guide::default(), Region::whole(header), &mut pixels)
+            .decode(header, DecodeHints::default(), Region::whole(header), &mut pixels)
             .ok()?;
         let image = Interleaved {
             bytes: &pixels,
@@ -210,9 +210,9 @@ impl Case {
 }
 
 /// Two failures of one kind: where damage is noticed may differ.
-fn same_kind(one: &Failure, other: &Failure) -> bool {
+fn same_kind(one: &FillError, other: &FillError) -> bool {
     match (one, other) {
-        (Failure::Image(one), Failure::Image(other)) => discriminant(one) == discriminant(other),
+        (FillError::Image(one), FillError::Image(other)) => discriminant(one) == discriminant(other),
         (one, other) => one == other,
     }
 }
@@ -230,29 +230,33 @@ fn run(image: &[u8], whole: bool, mut choices: Choices<'_>) {
         .ok()
         .filter(|_| whole && choices.byte() % 2 == 0)
         .map(|header| {
-            let kind = choices.one_of(&[Kind::Rows, Kind::Tiles]);
-            let index = Filler::with_level(Level::Scalar)
-                .index(header, kind)
+            let kind = choices.one_of(&[SeekTableKind::Rows, SeekTableKind::Tiles]);
+            let index = Filler::with_level(Available::SCALAR)
+                .build_seek_table(header, kind)
                 .expect("a good image");
             index.to_bytes(header)
         });
-    let expected = case.fill(&mut Filler::with_level(Level::Scalar), image, Guide::default());
-    assert!(!whole || !matches!(expected, Err(Failure::Image(_))), "a good image");
+    let expected = case.fill(
+        &mut Filler::with_level(Available::SCALAR),
+        image,
+        DecodeHints::default(),
+    );
+    assert!(!whole || !matches!(expected, Err(FillError::Image(_))), "a good image");
     if let (Ok(expected), Ok(header)) = (&expected, &header)
         && case.recipe.quality.is_infinite()
-        && let Some(row) = case.fill_decoded(&mut Filler::with_level(Level::Scalar), header)
+        && let Some(row) = case.fill_decoded(&mut Filler::with_level(Available::SCALAR), header)
     {
         assert_eq!(&row, expected, "decoded first: {:?}", case.columns);
     }
-    for &level in levels() {
+    for &level in Available::all() {
         let mut filler = Filler::with_level(level);
         for threads in [1, case.threads, 1] {
-            let guide = Guide {
-                index: index.as_deref(),
+            let hints = DecodeHints {
+                seek_table: index.as_deref(),
                 learn: case.learn,
                 threads,
             };
-            let found = case.fill(&mut filler, image, guide);
+            let found = case.fill(&mut filler, image, hints);
             let same = match (&found, &expected) {
                 (Err(found), Err(expected)) => same_kind(found, expected),
                 (found, expected) => found == expected,

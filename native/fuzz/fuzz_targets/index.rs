@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use penstock_core::error::Error;
-use penstock_core::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region, Scale};
+use penstock_core::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTable, SeekTableKind};
 use penstock_core::rows::RowSink;
 
 #[path = "../../core/tests/writer/mod.rs"]
@@ -47,12 +47,12 @@ impl RowSink for Pixels {
     fn done(&mut self, _end: usize) {}
 }
 
-fn decode(header: &Header<'_>, region: Region, guide: Guide<'_>) -> Result<(Vec<u8>, Found), Error> {
+fn decode(header: &Header<'_>, region: Region, hints: DecodeHints<'_>) -> Result<(Vec<u8>, SeekReport), Error> {
     let mut sink = Pixels {
         width: region.width,
         bytes: vec![0; 3 * region.width * region.height],
     };
-    let found = Decoder::new().decode_guided(header, region, guide, &mut sink, |sink| sink.bytes.fill(0))?;
+    let found = Decoder::new().decode_with_hints(header, region, hints, &mut sink, |sink| sink.bytes.fill(0))?;
     Ok((sink.bytes, found))
 }
 
@@ -79,10 +79,14 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let mut image = IMAGES[usize::from(choice) % IMAGES.len()].clone();
-    let kind = if choice & 8 == 0 { Kind::Rows } else { Kind::Tiles };
+    let kind = if choice & 8 == 0 {
+        SeekTableKind::Rows
+    } else {
+        SeekTableKind::Tiles
+    };
     let good = {
         let header = Header::parse(&image, &LIMITS).expect("ours");
-        let index = Decoder::new().index(&header, kind).expect("a good image");
+        let index = Decoder::new().build_seek_table(&header, kind).expect("a good image");
         index.to_bytes(&header)
     };
     if damage > 0 {
@@ -92,34 +96,34 @@ fuzz_target!(|bytes: &[u8]| {
     let header = Header::parse(&image, &LIMITS).expect("its header is whole");
     let index = match choice >> 4 & 3 {
         // forged: body and check, or the right index changed a little and sealed again
-        0 => Index::seal(&header, body.to_vec()),
+        0 => SeekTable::with_check(&header, body.to_vec()),
         1 => {
             let mut index = good[..good.len() - 8].to_vec();
             for pair in body.chunks_exact(2) {
                 let at = usize::from(pair[0]) % index.len();
                 index[at] ^= pair[1];
             }
-            Index::seal(&header, index)
+            SeekTable::with_check(&header, index)
         }
         2 => body.to_vec(),
         _ => good,
     };
     let forged = choice >> 5 & 1 == 0;
     let region = region_of([a, b, c, d], &header);
-    let guide = Guide {
-        index: Some(&index),
+    let hints = DecodeHints {
+        seek_table: Some(&index),
         learn: (choice & 128 != 0).then_some(kind),
         threads: 1,
     };
-    let plain = decode(&header, region, Guide::default());
-    let guided = decode(&header, region, guide);
+    let plain = decode(&header, region, DecodeHints::default());
+    let guided = decode(&header, region, hints);
     if let Ok((expected, _)) = plain {
-        let (found, told) = guided.expect("decodes without an index");
-        if told.damaged || (!forged && damage == 0) {
+        let (found, report) = guided.expect("decodes without an index");
+        if report.damaged || (!forged && damage == 0) {
             assert_eq!(found, expected);
         }
-        if let Some(learned) = told.learned {
-            assert!(Index::parse(&header, &learned).is_some());
+        if let Some(learned) = report.learned {
+            assert!(SeekTable::parse(&header, &learned).is_some());
         }
     }
 });

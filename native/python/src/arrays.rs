@@ -13,7 +13,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 use pyo3::{intern, type_hint_identifier, type_hint_subscript, type_hint_union};
 
-use crate::memory::{Memory, check_writable, describe, has_format};
+use crate::memory::{BufferArgument, check_writable, describe, has_format};
 
 macro_rules! ndarray {
     ($($dtype:literal),+) => {
@@ -82,7 +82,7 @@ impl<T: Element> Array<T> {
     }
 }
 
-impl<T> Memory for Array<T> {
+impl<T> BufferArgument for Array<T> {
     fn buffer(&self) -> &PyUntypedBuffer {
         &self.buffer
     }
@@ -148,7 +148,7 @@ impl Batch {
     }
 }
 
-impl Memory for Batch {
+impl BufferArgument for Batch {
     fn buffer(&self) -> &PyUntypedBuffer {
         &self.buffer
     }
@@ -191,7 +191,7 @@ impl FromPyObject<'_, '_> for Batch {
 /// An array that is written.
 pub struct ArrayMut<T>(Array<T>);
 
-impl<T> Memory for ArrayMut<T> {
+impl<T> BufferArgument for ArrayMut<T> {
     fn buffer(&self) -> &PyUntypedBuffer {
         &self.0.buffer
     }
@@ -265,9 +265,9 @@ impl<'py, T: Element> IntoPyObject<'py> for NewArray<'py, T> {
 }
 
 /// An integer of which 64 bits count, whatever its size and sign.
-pub struct Word(pub u64);
+pub struct MaskedInteger(pub u64);
 
-impl FromPyObject<'_, '_> for Word {
+impl FromPyObject<'_, '_> for MaskedInteger {
     type Error = PyErr;
     const INPUT_TYPE: PyStaticExpr = type_hint_identifier!("builtins", "int");
 

@@ -8,7 +8,7 @@ use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
 use pyo3::{type_hint_identifier, type_hint_subscript};
 
-use crate::memory::{Memory, check_plain_numbers, check_writable, describe};
+use crate::memory::{BufferArgument, check_plain_numbers, check_writable, describe};
 
 const BUFFER: PyStaticExpr = type_hint_identifier!("typing_extensions", "Buffer");
 const ANY_ARRAY: PyStaticExpr = type_hint_subscript!(
@@ -20,9 +20,9 @@ const ANY_ARRAY: PyStaticExpr = type_hint_subscript!(
 pub struct Encoded(PyUntypedBuffer);
 
 /// An array of plain numbers, as its bytes.
-pub struct Part(Encoded);
+pub struct ArrayBytes(Encoded);
 
-impl std::ops::Deref for Part {
+impl std::ops::Deref for ArrayBytes {
     type Target = Encoded;
 
     fn deref(&self) -> &Encoded {
@@ -30,7 +30,7 @@ impl std::ops::Deref for Part {
     }
 }
 
-impl FromPyObject<'_, '_> for Part {
+impl FromPyObject<'_, '_> for ArrayBytes {
     type Error = PyErr;
     const INPUT_TYPE: PyStaticExpr = ANY_ARRAY;
 
@@ -45,7 +45,7 @@ impl FromPyObject<'_, '_> for Part {
     }
 }
 
-impl Memory for Encoded {
+impl BufferArgument for Encoded {
     fn buffer(&self) -> &PyUntypedBuffer {
         &self.0
     }
@@ -106,7 +106,7 @@ impl FromPyObject<'_, '_> for EncodedImages {
 /// An array of plain numbers that is written, as its bytes.
 pub struct Writable(PyUntypedBuffer);
 
-impl Memory for Writable {
+impl BufferArgument for Writable {
     fn buffer(&self) -> &PyUntypedBuffer {
         &self.0
     }

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 
 use penstock_core::error::Error;
-use penstock_core::fill::{self, Failure, Geometry, Interleaved, Layout, Recipe, Row, Spent};
-use penstock_core::jpeg::{self, Color, Header, Index, Limits, Process, Scale};
+use penstock_core::fill::{self, FillError, FillOptions, FillTimes, Geometry, Interleaved, Layout, Row};
+use penstock_core::jpeg::{self, Color, Header, Limits, Process, Scale, SeekTable};
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -13,9 +13,9 @@ use pyo3::{type_hint_identifier, type_hint_subscript};
 use crate::arrays::{Array, NewArray};
 use crate::bytes::Encoded;
 use crate::errors::{self, invalid};
-use crate::indices::{self, Guides, Notes};
 use crate::level::level;
-use crate::target::{Target, filter_named};
+use crate::seek_tables::{self, FoundList, HintsPerImage};
+use crate::target::{Target, filter_from_name};
 
 /// `(i, kind, message)` of images that did not become rows.
 pub type Failures = Vec<(usize, &'static str, String)>;
@@ -46,8 +46,8 @@ pub fn fill(
     geometry: &Array<i32>,
     target: &Target<'_>,
     rows: &Array<i64>,
-    guides: &Guides,
-    notes: Option<Notes<'_>>,
+    hints: &HintsPerImage,
+    found_list: Option<FoundList<'_>>,
 ) -> PyResult<(Failures, u64, u64)> {
     let n = images.len();
     if geometry.shape() != [n, Geometry::COLUMNS] || rows.shape() != [n] {
@@ -61,7 +61,7 @@ pub fn fill(
     for (i, image) in images.iter().enumerate() {
         target.check_apart(image, || format!("image {i}"))?;
     }
-    guides.check_apart(target)?;
+    hints.check_apart(target)?;
     let columns = geometry.values().as_chunks::<{ Geometry::COLUMNS }>().0;
     let geometries: Vec<_> = columns
         .iter()
@@ -74,7 +74,7 @@ pub fn fill(
         .map(|r| target.row_index(*r))
         .collect::<PyResult<_>>()?;
     check_distinct(&rows)?;
-    let (mut failures, mut misplaced, mut spent) = (Failures::new(), None, Spent::default());
+    let (mut failures, mut geometry_error, mut times) = (Failures::new(), None, FillTimes::default());
     let mut found = vec![];
     let level = level();
     py.detach(|| {
@@ -83,22 +83,29 @@ pub fn fill(
                 // SAFETY: rows are in range and distinct. That no other call writes them at the same time is the
                 // Python caller's duty, stated in the module's documentation.
                 let row = unsafe { target.row(rows[i]) };
-                let guide = guides.guide(i);
-                match filler.fill(image.bytes(), guide, &geometries[i], &target.recipe, row, &mut spent) {
-                    Ok(told) => found.push((i, told)),
-                    Err(Failure::Image(error)) => failures.push((i, errors::kind(&error), error.to_string())),
-                    Err(Failure::Geometry(message)) => {
-                        misplaced = Some(invalid(format!("geometry[{i}]: {message}")));
+                let hints_of_image = hints.of_image(i);
+                match filler.fill(
+                    image.bytes(),
+                    hints_of_image,
+                    &geometries[i],
+                    &target.options,
+                    row,
+                    &mut times,
+                ) {
+                    Ok(report) => found.push((i, report)),
+                    Err(FillError::Image(error)) => failures.push((i, errors::kind(&error), error.to_string())),
+                    Err(FillError::Geometry(message)) => {
+                        geometry_error = Some(invalid(format!("geometry[{i}]: {message}")));
                         return;
                     }
                 }
             }
         });
     });
-    indices::tell(notes, found)?;
-    match misplaced {
+    seek_tables::append_found(found_list, found)?;
+    match geometry_error {
         Some(error) => Err(error),
-        None => Ok((failures, spent.decode.as_nanos() as u64, spent.resize.as_nanos() as u64)),
+        None => Ok((failures, times.decode.as_nanos() as u64, times.resize.as_nanos() as u64)),
     }
 }
 
@@ -125,7 +132,7 @@ pub fn fill_pixels(
         return Err(invalid(format!("geometry of shape {:?} is not [9]", geometry.shape())));
     };
     let (geometry, row) = (
-        Geometry::new(columns, target.recipe.window, target.framed).map_err(invalid)?,
+        Geometry::new(columns, target.options.window, target.framed).map_err(invalid)?,
         target.row_index(row)?,
     );
     let level = level();
@@ -133,16 +140,16 @@ pub fn fill_pixels(
         // SAFETY: the row is in range; see `fill`
         let row = unsafe { target.row(row) };
         fill::with_filler(level, |filler| {
-            filler.fill_pixels(pixels, &geometry, &target.recipe, row)
+            filler.fill_pixels(pixels, &geometry, &target.options, row)
         })
     });
-    filled.map_err(raised)
+    filled.map_err(to_exception)
 }
 
-fn raised(failure: Failure) -> PyErr {
+fn to_exception(failure: FillError) -> PyErr {
     match failure {
-        Failure::Image(error) => errors::refused(&error),
-        Failure::Geometry(message) => invalid(message),
+        FillError::Image(error) => errors::refused(&error),
+        FillError::Geometry(message) => invalid(message),
     }
 }
 
@@ -180,27 +187,27 @@ pub fn resize<'py>(
     region: Option<Corners>,
 ) -> PyResult<NewArray<'py, u8>> {
     let pixels = interleaved(image, &[1, 3])?;
-    let filter = filter_named(filter)?;
+    let filter = filter_from_name(filter)?;
     let [x0, y0, x1, y1] = corners(region, pixels.width, pixels.height)?;
     let window = [width, height].map(|side| side.max(0) as usize);
     let geometry = Geometry::new([x0, y0, x1, y1, width, height, 0, 0, 0], window, false).map_err(invalid)?;
     geometry.check_inside(pixels.width, pixels.height).map_err(invalid)?;
     let mut resized = NewArray::empty(py, &[window[1], window[0], pixels.channels])?;
-    let recipe = Recipe {
+    let options = FillOptions {
         filter,
         layout: Layout::Hwc,
         window,
-        beside: [0; 3],
+        background: [0; 3],
         quality: f64::INFINITY,
         limits: Limits::NONE,
     };
     let (level, out) = (level(), resized.values_mut());
     py.detach(|| {
         fill::with_filler(level, |filler| {
-            filler.fill_pixels(pixels, &geometry, &recipe, Row::U8(out))
+            filler.fill_pixels(pixels, &geometry, &options, Row::U8(out))
         })
     })
-    .map_err(raised)?;
+    .map_err(to_exception)?;
     Ok(resized)
 }
 
@@ -210,10 +217,10 @@ pub fn decode<'py>(
     region: Option<Corners>,
     limits: Limits,
     scale: usize,
-    guides: &Guides,
-    notes: Option<Notes<'_>>,
+    hints: &HintsPerImage,
+    found_list: Option<FoundList<'_>>,
 ) -> PyResult<NewArray<'py, u8>> {
-    let scale = Scale::of(scale).ok_or_else(|| invalid(format!("scale {scale} is not 1, 2, 4 or 8")))?;
+    let scale = Scale::from_denominator(scale).ok_or_else(|| invalid(format!("scale {scale} is not 1, 2, 4 or 8")))?;
     let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::refused(&error))?;
     let [x0, y0, x1, y1] = corners(region, header.width(), header.height())?;
     let window = [
@@ -232,9 +239,10 @@ pub fn decode<'py>(
     let region = geometry.scaled_region(scale);
     let mut pixels = NewArray::empty(py, &[region.height, region.width, 3])?;
     let (level, out) = (level(), pixels.values_mut());
-    let decoded = py.detach(|| fill::with_filler(level, |filler| filler.decode(&header, guides.guide(0), region, out)));
+    let decoded =
+        py.detach(|| fill::with_filler(level, |filler| filler.decode(&header, hints.of_image(0), region, out)));
     let found = decoded.map_err(|error| errors::refused(&error))?;
-    indices::tell(notes, [(0, found)])?;
+    seek_tables::append_found(found_list, [(0, found)])?;
     Ok(pixels)
 }
 
@@ -251,10 +259,10 @@ pub fn build_index<'py>(
     kind: &str,
     max_pixels: u64,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let (kind, level) = (indices::kind_named(kind)?, level());
+    let (kind, level) = (seek_tables::kind_from_name(kind)?, level());
     let built = py.detach(|| {
         let header = Header::parse(image.bytes(), &Limits::pixels(max_pixels))?;
-        fill::with_filler(level, |filler| filler.index(&header, kind)).map(|index| index.to_bytes(&header))
+        fill::with_filler(level, |filler| filler.build_seek_table(&header, kind)).map(|table| table.to_bytes(&header))
     });
     let bytes = built.map_err(|error| errors::refused(&error))?;
     Ok(PyBytes::new(py, &bytes))
@@ -262,8 +270,8 @@ pub fn build_index<'py>(
 
 pub fn inspect_index(image: &Encoded, index: &Encoded) -> Option<(&'static str, usize, usize)> {
     let header = Header::parse(image.bytes(), &Limits::NONE).ok()?;
-    let index = Index::parse(&header, index.bytes())?;
-    Some((index.kind().name(), index.known(), index.total()))
+    let table = SeekTable::parse(&header, index.bytes())?;
+    Some((table.kind().name(), table.known(), table.total()))
 }
 
 pub fn inspect<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Facts<'py>> {

@@ -1,25 +1,22 @@
-//! Which kernels calls run: the processor's best, or a lower level for tests and measurements.
+//! The level that kernels run at: the processor's best, or a lower one for tests and measurements.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use penstock_core::simd::{self, Level};
+use penstock_core::simd::Available;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// The level in force plus 1; 0: not looked up yet.
-static LEVEL: AtomicU8 = AtomicU8::new(0);
+/// The position of the level in [`Available::all`]; beyond its end: the best one.
+static LEVEL: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// The level of calls that begin now.
-pub fn level() -> Level {
-    match LEVEL.load(Ordering::Relaxed) {
-        0 => simd::detect(),
-        l if l == Level::Scalar as u8 + 1 => Level::Scalar,
-        l if l == Level::Avx2 as u8 + 1 => Level::Avx2,
-        _ => Level::Avx512,
-    }
+pub fn level() -> Available {
+    let levels = Available::all();
+    let position = LEVEL.load(Ordering::Relaxed);
+    levels.get(position).copied().unwrap_or_else(Available::best)
 }
 
-/// The instruction sets that the kernels use on this processor; empty: portable code.
+/// Returns the processor features that the kernels use. It is empty where they are portable code.
 ///
 /// Returns
 /// -------
@@ -27,53 +24,37 @@ pub fn level() -> Level {
 ///     For instance ``["avx2", "bmi2", "fma", "f16c"]``.
 #[pyfunction]
 pub fn features() -> Vec<&'static str> {
-    let level = level();
-    let mut names = vec![];
-    if level >= Level::Avx2 {
-        names.extend(["avx2", "bmi1", "bmi2", "lzcnt", "movbe", "fma"]);
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("f16c") {
-            names.push("f16c");
-        }
-    }
-    if level >= Level::Avx512 {
-        names.extend([
-            "avx512f",
-            "avx512bw",
-            "avx512dq",
-            "avx512vl",
-            "avx512vbmi",
-            "avx512vnni",
-        ]);
-    }
-    names
+    level().features().collect()
 }
 
-/// Lets calls that begin from now on, in any thread, run the kernels of a lower level: for tests and measurements.
+/// Sets the level of the kernels for calls that begin from now on, in any thread: for tests and measurements.
 ///
 /// Parameters
 /// ----------
-/// name : {"scalar", "avx2", "avx512"} or None
-///     The level; None: the processor's best. The pixels are the same at every level.
+/// name : {"scalar", "avx2", "avx512", "neon"} or None
+///     The level. None: the processor's best. The pixels are the same at every level.
 ///
 /// Raises
 /// ------
 /// ValueError
-///     Not a level, or this processor lacks it.
+///     This processor has no level of that name.
 #[pyfunction]
 #[pyo3(signature = (name))]
 pub fn level_override(name: Option<&str>) -> PyResult<()> {
-    let level = match name {
-        None => simd::detect(),
-        Some("scalar") => Level::Scalar,
-        Some("avx2") if simd::detect() >= Level::Avx2 => Level::Avx2,
-        Some("avx512") if simd::detect() >= Level::Avx512 => Level::Avx512,
-        Some(name) => {
-            return Err(PyValueError::new_err(format!(
-                "{name:?} is not a level of this processor"
-            )));
-        }
+    let levels = Available::all();
+    let position = match name {
+        None => usize::MAX,
+        Some(name) => levels
+            .iter()
+            .position(|level| level.level().name() == name)
+            .ok_or_else(|| {
+                let names: Vec<_> = levels.iter().map(|level| level.level().name()).collect();
+                PyValueError::new_err(format!(
+                    "name must be one of {} on this processor, got '{name}'",
+                    names.join(", ")
+                ))
+            })?,
     };
-    LEVEL.store(level as u8 + 1, Ordering::Relaxed);
+    LEVEL.store(position, Ordering::Relaxed);
     Ok(())
 }

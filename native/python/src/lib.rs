@@ -4,11 +4,11 @@ mod arrays;
 mod bytes;
 mod call;
 mod errors;
-mod indices;
 mod level;
 mod memory;
 mod pixels;
 mod random;
+mod seek_tables;
 mod stack;
 mod target;
 
@@ -31,13 +31,13 @@ mod _native {
     use crate::call::{self, Facts, Failures};
     #[pymodule_export]
     use crate::errors::{CorruptError, TooLargeError, UnsupportedError};
-    use crate::indices::{Guides, Indices, Notes};
     #[pymodule_export]
     use crate::level::{features, level_override};
     #[pymodule_export]
     use crate::pixels::{adjust, blur, blur_floats, mix, sharpen, warp};
     #[pymodule_export]
     use crate::random::uniforms;
+    use crate::seek_tables::{FoundList, HintsPerImage, SeekTables};
     #[pymodule_export]
     use crate::stack::concat;
     use crate::target::Target;
@@ -123,13 +123,13 @@ mod _native {
         max_nbytes: u64,
         index: Option<Encoded>,
         learn: Option<&str>,
-        found: Option<Notes<'py>>,
+        found: Option<FoundList<'py>>,
         threads: usize,
     ) -> PyResult<NewArray<'py, u8>> {
-        let indices = index.map(|index| Indices(vec![Some(index)]));
-        let guides = Guides::new(1, indices, learn, found.is_some(), threads)?;
+        let indices = index.map(|index| SeekTables(vec![Some(index)]));
+        let hints = HintsPerImage::new(1, indices, learn, found.is_some(), threads)?;
         let limits = Limits { max_pixels, max_nbytes };
-        call::decode(py, &image, region, limits, scale, &guides, found)
+        call::decode(py, &image, region, limits, scale, &hints, found)
     }
 
     /// Makes a JPEG's index: where decoding may begin inside it, so that what a crop does not need is not read.
@@ -252,15 +252,15 @@ mod _native {
         max_nbytes: u64,
         beside: Option<[u8; 3]>,
         quality: Option<f64>,
-        indices: Option<Indices>,
+        indices: Option<SeekTables>,
         learn: Option<&str>,
-        found: Option<Notes<'py>>,
+        found: Option<FoundList<'py>>,
         threads: usize,
     ) -> PyResult<(Failures, u64, u64)> {
         let limits = Limits { max_pixels, max_nbytes };
         let target = Target::new(&out, layout, filter, [scale, offset], limits, quality, beside)?;
-        let guides = Guides::new(images.0.len(), indices, learn, found.is_some(), threads)?;
-        call::fill(py, &images.0, &geometry, &target, &rows, &guides, found)
+        let hints = HintsPerImage::new(images.0.len(), indices, learn, found.is_some(), threads)?;
+        call::fill(py, &images.0, &geometry, &target, &rows, &hints, found)
     }
 
     /// The same as `fill` for one image that is already decoded.

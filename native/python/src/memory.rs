@@ -16,13 +16,13 @@ const NATIVE: &[u8] = if cfg!(target_endian = "little") {
     b"@=^>"
 };
 
-/// Memory that a call was given.
-pub trait Memory {
+/// BufferArgument that a call was given.
+pub trait BufferArgument {
     /// The buffer that keeps it.
     fn buffer(&self) -> &PyUntypedBuffer;
 
     /// Whether some byte of it is also one of `other`'s.
-    fn overlaps(&self, other: &impl Memory) -> bool {
+    fn overlaps(&self, other: &impl BufferArgument) -> bool {
         let [one, other] = [self.buffer(), other.buffer()].map(|buffer| {
             let start = buffer.buf_ptr() as usize;
             start..start + buffer.len_bytes()

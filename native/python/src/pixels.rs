@@ -3,7 +3,7 @@
 use penstock_core::pixels as core;
 use penstock_core::pixels::adjust::Step;
 use penstock_core::pixels::blur::Value;
-use penstock_core::pixels::warp::{Map, Sampling, Source};
+use penstock_core::pixels::warp::{Map, Sampling, SourceImage};
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -12,7 +12,7 @@ use pyo3::{type_hint_identifier, type_hint_subscript};
 use crate::arrays::{Array, ArrayMut, Element, NewArray};
 use crate::errors::invalid;
 use crate::level::level;
-use crate::memory::Memory;
+use crate::memory::BufferArgument;
 
 // SAFETY: a plain number, and the format of the struct module
 unsafe impl Element for f32 {
@@ -140,14 +140,14 @@ pub fn warp<'py>(
     let (level, pixels, out) = (level(), image.values(), mapped.values_mut());
     py.detach(|| {
         if channels == 3 {
-            let source = Source {
+            let source = SourceImage {
                 pixels: pixels.as_chunks().0,
                 width,
                 height,
             };
             core::warp::warp(source, &map, sampling, fill.into(), out.as_chunks_mut().0, level);
         } else {
-            let source = Source {
+            let source = SourceImage {
                 pixels: pixels.as_chunks().0,
                 width,
                 height,

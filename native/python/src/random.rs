@@ -4,7 +4,7 @@ use penstock_core::philox;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::arrays::{Array, NewArray, Word};
+use crate::arrays::{Array, MaskedInteger, NewArray};
 
 /// Uniform numbers in [0, 1) for each sample of a chunk: `penstock.rng.uniforms`, bit for bit.
 ///
@@ -32,8 +32,8 @@ use crate::arrays::{Array, NewArray, Word};
 #[pyo3(signature = (seed, epoch, indices, stream, count))]
 pub fn uniforms<'py>(
     py: Python<'py>,
-    seed: Word,
-    epoch: Word,
+    seed: MaskedInteger,
+    epoch: MaskedInteger,
     indices: Array<i64>,
     stream: i64,
     count: i64,

@@ -4,9 +4,9 @@ use penstock_core::concat as core;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::bytes::{Part, Writable};
+use crate::bytes::{ArrayBytes, Writable};
 use crate::level::level;
-use crate::memory::Memory;
+use crate::memory::BufferArgument;
 
 /// Copies arrays one after another: what stacking samples into a batch is. Large targets are written past the cache.
 ///
@@ -25,7 +25,7 @@ use crate::memory::Memory;
 /// BufferError, ValueError
 ///     Something else that is not as above; nothing was written.
 #[pyfunction]
-pub fn concat(py: Python<'_>, parts: Vec<Part>, mut out: Writable) -> PyResult<()> {
+pub fn concat(py: Python<'_>, parts: Vec<ArrayBytes>, mut out: Writable) -> PyResult<()> {
     if parts.iter().any(|part| out.overlaps(&**part)) {
         return Err(PyValueError::new_err("a part overlaps the target"));
     }

@@ -1,20 +1,20 @@
 //! The batch that a call writes to: its arguments checked against each other, its rows as the core takes them.
 
-use penstock_core::fill::{Affine, Geometry, Layout, Recipe, Row};
+use penstock_core::fill::{Affine, FillOptions, Geometry, Layout, Row};
 use penstock_core::jpeg::Limits;
 use penstock_core::resample::Filter;
 use pyo3::prelude::*;
 
 use crate::arrays::{Batch, Dtype};
 use crate::errors::invalid;
-use crate::memory::Memory;
+use crate::memory::BufferArgument;
 
 /// A batch to write to, and how.
 pub struct Target<'a> {
     batch: &'a Batch,
     affine: Affine,
     /// How images become rows of it.
-    pub recipe: Recipe,
+    pub options: FillOptions,
     /// Whether windows may show something beside the picture.
     pub framed: bool,
 }
@@ -56,24 +56,24 @@ impl<'a> Target<'a> {
         if quality.is_some_and(|quality| !(quality >= 1.0 && quality.is_finite())) {
             return Err(invalid("quality must be a finite number of at least 1"));
         }
-        let recipe = Recipe {
-            filter: filter_named(filter)?,
+        let options = FillOptions {
+            filter: filter_from_name(filter)?,
             layout: order,
             window: [width, height],
-            beside: beside.unwrap_or_default(),
+            background: beside.unwrap_or_default(),
             quality: quality.unwrap_or(f64::INFINITY),
             limits,
         };
         Ok(Self {
             batch,
             affine,
-            recipe,
+            options,
             framed: beside.is_some(),
         })
     }
 
     /// Refuses an argument that lies in the batch: the call would overwrite what it reads.
-    pub fn check_apart(&self, argument: &impl Memory, name: impl FnOnce() -> String) -> PyResult<()> {
+    pub fn check_apart(&self, argument: &impl BufferArgument, name: impl FnOnce() -> String) -> PyResult<()> {
         if self.batch.overlaps(argument) {
             return Err(invalid(format!("{} overlaps out", name())));
         }
@@ -97,7 +97,7 @@ impl<'a> Target<'a> {
 
     /// Row `i` of the geometry, for windows of the batch's size.
     pub fn geometry(&self, columns: &[i32; Geometry::COLUMNS], i: usize) -> PyResult<Geometry> {
-        Geometry::new(*columns, self.recipe.window, self.framed)
+        Geometry::new(*columns, self.options.window, self.framed)
             .map_err(|message| invalid(format!("geometry[{i}]: {message}")))
     }
 
@@ -116,8 +116,8 @@ impl<'a> Target<'a> {
 }
 
 /// The filter of that name.
-pub fn filter_named(name: &str) -> PyResult<Filter> {
-    Filter::named(name).ok_or_else(|| {
+pub fn filter_from_name(name: &str) -> PyResult<Filter> {
+    Filter::from_name(name).ok_or_else(|| {
         invalid(format!(
             "filter {name:?} is not \"box\", \"bilinear\", \"bicubic\" or \"lanczos\""
         ))

@@ -1,1 +1,1 @@
-"""The rules of :func:`penstock.doctor.check`: one file each, named by the rule's id."""
+"""The rules of :func:`penstock.doctor.check`: one file each, named after the rule."""

@@ -1,4 +1,4 @@
-"""Rule global-randomness: samples that draw from the generators of ``random``, ``numpy.random`` and ``torch``."""
+"""Rule global-randomness: samples that use the global generators of ``random``, ``numpy.random`` and ``torch``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.doctor.code import Call, Function
 from penstock.doctor.findings import Finding, Severity
+from penstock.doctor.functions import FunctionCall, UserFunction
 from penstock.doctor.subject import Subject
 
 __all__ = ["find"]
@@ -19,8 +19,8 @@ _TORCH: Final = frozenset(
         "rand_like", "randn_like", "randint_like",
     )
 )  # fmt: skip
-# What only makes a generator of its own, or asks for one.
-_HARMLESS: Final = frozenset(
+# Functions that create a generator, or read or set a state.
+_NOT_DRAWING: Final = frozenset(
     {
         "Random",
         "SystemRandom",
@@ -36,48 +36,48 @@ _HARMLESS: Final = frozenset(
 )
 _SEEDS: Final = frozenset({"random.seed", "numpy.random.seed", "torch.manual_seed", "torch.random.manual_seed"})
 _ADVICE: Final = (
-    "Draw from penstock.rng(), the sample's own generator; or give penstock.torch.DataLoader seed_per_sample=True, "
-    "which seeds random, numpy.random and torch before each sample."
+    "Use penstock.rng(), the sample's own generator, or pass seed_per_sample=True to penstock.torch.DataLoader, which "
+    "seeds random, numpy.random and torch before each sample."
 )
 
 
 def find(subject: Subject) -> Iterator[Finding]:
-    """Functions of the user's that draw globally while samples are made; seeds that all workers share."""
-    for function in subject.code.functions:
-        if function.function is subject.given("worker_init_fn"):
-            yield from _constant_seeds(subject, function)
-        elif not subject.setting.keyed:
-            yield from _drawing(subject, function)
+    """Find functions that use global generators in samples, and a ``worker_init_fn`` that seeds with a constant."""
+    for function in subject.functions:
+        if function.function is subject.argument("worker_init_fn"):
+            yield from _find_constant_seeds(subject, function)
+        elif not subject.settings.seeds_samples:
+            yield from _find_global_draws(subject, function)
 
 
-def _drawing(subject: Subject, function: Function) -> Iterator[Finding]:
-    calls = [call for call in function.calls if _is_global(call)]
+def _find_global_draws(subject: Subject, function: UserFunction) -> Iterator[Finding]:
+    calls = [call for call in function.calls if _draws_globally(call)]
     if not calls:
         return
     names = ", ".join(sorted({call.name for call in calls}))
     severity: Severity = "note"
-    why = "what a sample draws depends on how many workers there are, and a resumed run draws something else"
-    if subject.setting.workers == "threads":
+    why = "the numbers depend on how many workers there are, and a resumed run draws others"
+    if subject.settings.kind == "threads":
         severity = "warning"
-        why = "threads take turns at it by chance, so no run can be repeated"
-    text = f"It draws from a global generator ({names}): {why}."
+        why = "threads draw from it in a random order, so no run can be repeated"
+    text = f"This function draws from a global generator ({names}): {why}."
     where = function.where(*(call.line for call in calls))
     yield Finding("global-randomness", severity, where, text, _ADVICE)
 
 
-def _is_global(call: Call) -> bool:
+def _draws_globally(call: FunctionCall) -> bool:
     module, _, name = call.name.rpartition(".")
     if module in {"random", "numpy.random"}:
-        return name not in _HARMLESS
+        return name not in _NOT_DRAWING
     return call.name in _TORCH and not any(keyword.arg == "generator" for keyword in call.node.keywords)
 
 
-def _constant_seeds(subject: Subject, function: Function) -> Iterator[Finding]:
-    if subject.setting.num_workers == 1 or subject.setting.workers == "serial":
+def _find_constant_seeds(subject: Subject, function: UserFunction) -> Iterator[Finding]:
+    if subject.settings.num_workers == 1 or subject.settings.kind == "serial":
         return
     for call in function.calls:
         arguments = call.node.args
         if call.name in _SEEDS and arguments and all(isinstance(argument, ast.Constant) for argument in arguments):
-            text = f"{call.name} with a constant: all workers draw the same numbers, in every epoch."
-            advice = "Add the worker: seed by torch.utils.data.get_worker_info().seed, which differs by epoch too."
+            text = f"{call.name} is called with a constant, so all workers draw the same numbers, in every epoch."
+            advice = "Use torch.utils.data.get_worker_info().seed, which differs between workers and between epochs."
             yield Finding("global-randomness", "error", function.where(call.line), text, advice)

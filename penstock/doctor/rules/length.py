@@ -1,4 +1,4 @@
-"""Rule length: a map-style dataset that does not say how long it is."""
+"""Rule length: a map-style dataset without a length."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from penstock.samplers import RandomSampler, SequentialSampler
 
 __all__ = ["find"]
 
-_BY_LENGTH = (
+_NEED_LENGTH = (
     torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler, SequentialSampler, RandomSampler,
 )  # fmt: skip
 
 
 def find(subject: Subject) -> Iterator[Finding]:
-    """A ``__len__`` that is missing or fails, where the loader's sampler needs it."""
-    if subject.is_stream or (subject.loader is not None and not isinstance(subject.loader.sampler, _BY_LENGTH)):
+    """Find a ``__len__`` that is missing or fails, if the loader's sampler needs it."""
+    if subject.is_stream or (subject.loader is not None and not isinstance(subject.loader.sampler, _NEED_LENGTH)):
         return
     kind = type(subject.dataset).__qualname__
-    advice = "Define __len__, returning the number of samples, or give the loader a sampler of its own."
+    advice = "Define __len__ to return the number of samples, or pass a sampler."
     if not hasattr(type(subject.dataset), "__len__"):
-        text = f"{kind} has no __len__, and without it a sampler does not know which indices there are."
+        text = f"{kind} has no __len__, so the sampler cannot know which indices exist."
         yield Finding("length", "error", "dataset", text, advice)
         return
     try:
         len(subject.dataset)
     except Exception as error:  # noqa: BLE001  # the user's code may raise anything: that is the finding
-        text = f"len() of it fails: {type(error).__name__}: {error}."
+        text = f"len(dataset) raises {type(error).__name__}: {error}."
         yield Finding("length", "error", f"dataset ({kind}.__len__)", text, advice)

@@ -16,21 +16,21 @@ _LEAST_NBYTES: Final = 64 << 20
 
 
 def find(subject: Subject) -> Iterator[Finding]:
-    """An array, in memory or mapped from a file, that is pickled by value."""
-    setting = subject.setting
-    for array in subject.pickled.arrays if subject.pickled is not None else ():
-        if array.nbytes * (setting.num_workers or 1) < _LEAST_NBYTES or array.dtype.hasobject:
+    """Find arrays, in memory or mapped from a file, that are pickled with their contents."""
+    settings = subject.settings
+    for array in subject.pickling.arrays if subject.pickling is not None else ():
+        if array.nbytes * (settings.num_workers or 1) < _LEAST_NBYTES or array.dtype.hasobject:
             continue
         is_mapped = isinstance(array, np.memmap)
-        kind = "memory-mapped array is read whole, pickled" if is_mapped else "array is pickled"
-        often = "" if subject.given("persistent_workers", False) or subject.loader is None else ", at each epoch"
-        text = f"A {kind} and copied into {setting.each}{often}: {array.nbytes / 1e6:.0f} MB a time."
+        kind = "memory-mapped array is read in full, pickled" if is_mapped else "array is pickled"
+        repeated = "" if subject.argument("persistent_workers", False) or subject.loader is None else ", at each epoch"
+        text = f"This {kind} and copied into {settings.each_worker}{repeated}: {array.nbytes / 1e6:.0f} MB each time."
         advice = (
-            "Keep the path and map the file on first use in each worker."
+            "Store the path, and map the file on first use in each worker."
             if is_mapped
-            else "Hold it as a tensor, which travels through shared memory; or as a file that each worker maps."
+            else "Store it as a tensor, which is sent through shared memory, or as a file that each worker maps."
         )
-        if often:
-            advice += " persistent_workers=True sends it once."
+        if repeated:
+            advice += " With persistent_workers=True it is copied once."
         where = subject.graph.path_of(array) or "dataset"
         yield Finding("pickled-arrays", "warning", where, text, advice)

@@ -1,4 +1,4 @@
-"""Rule stop-iteration: ``StopIteration`` raised while one sample is made."""
+"""Rule stop-iteration: ``StopIteration`` raised while a sample is made."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ __all__ = ["find"]
 
 
 def find(subject: Subject) -> Iterator[Finding]:
-    """``raise StopIteration`` in ``__getitem__``, a transform, or what they call."""
-    for function in subject.code.functions:
-        iterates = function.begin in {"__iter__", "__next__"} or function.function.__name__ == "__next__"
+    """Find ``raise StopIteration`` in ``__getitem__``, in transforms, and in the functions that they call."""
+    for function in subject.functions:
+        iterates = function.entry_point in {"__iter__", "__next__"} or function.function.__name__ == "__next__"
         if iterates or inspect.isgeneratorfunction(function.function):
             continue
-        lines = [function.line_of(node) for node in ast.walk(function.tree) if _raises_it(node)]
+        raises = [node for node in ast.walk(function.tree) if isinstance(node, ast.Raise)]
+        lines = [function.line_of(node) for node in raises if _is_stop_iteration(node.exc)]
         if not lines:
             continue
-        is_ours = isinstance(subject.loader, NumpyDataLoader) or type(subject.loader).__module__.startswith("penstock.")
-        how = (
-            "penstock makes it a SampleError; torch's loader would end the epoch there"
-            if is_ours
-            else "the loader takes it for the end of the epoch: the samples behind it are lost, without an error"
+        is_numpy = isinstance(subject.loader, NumpyDataLoader)
+        is_penstock = is_numpy or type(subject.loader).__module__.startswith("penstock.")
+        effect = (
+            "penstock turns it into a SampleError, but torch's loader ends the epoch"
+            if is_penstock
+            else "the loader ends the epoch there, and the remaining samples are lost, without an error"
         )
-        text = f"It raises StopIteration: {how}."
-        yield Finding("stop-iteration", "error", function.where(*lines), text, "Raise IndexError or ValueError.")
+        text = f"This function raises StopIteration: {effect}."
+        advice = "Raise IndexError or ValueError instead."
+        yield Finding("stop-iteration", "error", function.where(*lines), text, advice)
 
 
-def _raises_it(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Raise):
-        return False
-    raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+def _is_stop_iteration(raised: ast.expr | None) -> bool:
+    if isinstance(raised, ast.Call):
+        raised = raised.func
     return isinstance(raised, ast.Name) and raised.id == "StopIteration"

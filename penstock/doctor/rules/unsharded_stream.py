@@ -1,4 +1,4 @@
-"""Rule unsharded-stream: an iterable dataset of which every worker yields all."""
+"""Rule unsharded-stream: an iterable dataset that every worker yields in full."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch.utils.data
 
 from penstock.datasets.base import IterableDataset
-from penstock.datasets.origin import is_users
+from penstock.datasets.user_code import is_user_code
 from penstock.doctor.findings import Finding
 from penstock.doctor.subject import Subject
 
@@ -15,28 +15,28 @@ __all__ = ["find"]
 
 
 def find(subject: Subject) -> Iterator[Finding]:
-    """A stream whose code never asks which worker it is in, where there are several."""
-    setting, dataset = subject.setting, subject.dataset
-    if not subject.is_stream or setting.workers != "processes" or (setting.num_workers or 0) < 2:
+    """Find streams whose code does not read the worker's id although there are several workers."""
+    settings, dataset = subject.settings, subject.dataset
+    if not subject.is_stream or settings.kind != "processes" or (settings.num_workers or 0) < 2:
         return
-    if subject.given("worker_init_fn") is not None or subject.code.mentions("get_worker_info", "worker_info"):
+    if subject.argument("worker_init_fn") is not None or subject.functions.mentions("get_worker_info", "worker_info"):
         return
-    if not is_users(type(dataset)) or not any(function.begin == "__iter__" for function in subject.code.functions):
-        return  # its source is not ours to read
-    if any(_is_foreign_stream(place.value) for place in subject.graph.places):
-        return  # what it wraps may well share itself out
+    if not is_user_code(type(dataset)) or not any(function.entry_point == "__iter__" for function in subject.functions):
+        return  # the source of installed packages is not read
+    if any(_is_packaged_stream(place.value) for place in subject.graph.places):
+        return  # a stream of an installed package may divide its samples itself
     text = (
-        f"{setting.each.capitalize()} iterates a copy of it, and nothing in its code asks which worker that is: an "
-        f"epoch has every sample {setting.num_workers} times."
+        f"{settings.each_worker.capitalize()} iterates a copy of the dataset, whose code does not call "
+        f"get_worker_info(), so an epoch has every sample {settings.num_workers} times."
     )
     advice = (
-        "In __iter__, ask torch.utils.data.get_worker_info() and yield every num_workers-th sample, from id on. "
-        "num_workers=1 is right as it is."
+        "In __iter__, call torch.utils.data.get_worker_info() and yield every num_workers-th sample, beginning with "
+        "sample id. Or pass num_workers=1."
     )
     where = f"dataset ({type(dataset).__qualname__}.__iter__)"
     yield Finding("unsharded-stream", "error", where, text, advice)
 
 
-def _is_foreign_stream(value: object) -> bool:
+def _is_packaged_stream(value: object) -> bool:
     kind = type(value)
-    return issubclass(kind, (torch.utils.data.IterableDataset, IterableDataset)) and not is_users(kind)
+    return issubclass(kind, (torch.utils.data.IterableDataset, IterableDataset)) and not is_user_code(kind)

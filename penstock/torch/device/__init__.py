@@ -1,1 +1,1 @@
-"""Batches on their way to a device: page-locked memory, prefetching on a stream of its own, normalisation there."""
+"""Batches on a device: page-locked memory, prefetching on a side stream, and normalisation on the device."""

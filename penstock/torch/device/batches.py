@@ -1,7 +1,7 @@
-"""Walking a batch, however it is nested: change its tensors, or find them.
+"""Find and replace the tensors of a nested batch.
 
-Called by what moves batches to a device. Containers are rebuilt as ``torch.utils.data`` rebuilds them when it pins;
-what holds no tensor stays the very same object.
+Called by the modules that move batches to a device. Containers are rebuilt as ``torch.utils.data`` rebuilds them when
+it pins. An object without tensors is returned itself, not a copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-__all__ = ["map_tensors", "tensors_of", "to_device"]
+from penstock.sample import Batch
+
+__all__ = ["iterate_tensors", "map_tensors", "to_device"]
 
 _FLAT: Final = (str, bytes, bytearray, memoryview, range, int, float, complex, type(None))
 _CODE: Final = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
@@ -30,54 +32,54 @@ _SPARSE: Final[dict[torch.layout, tuple[str, ...]]] = {
 }
 
 
-def to_device(batch: Any, device: torch.device, *, non_blocking: bool) -> Any:
-    """The batch on ``device``: tensors, and whatever has a ``to(device)`` of its own, wherever they are nested.
+def to_device(batch: Batch, device: torch.device, *, non_blocking: bool) -> Batch:
+    """Copy a batch to ``device``: tensors, and other objects with a method ``to(device)``, at any depth.
 
     Parameters
     ----------
     batch : object
-        Tensors, objects with ``to``, mappings, sequences, named tuples and dataclasses of these; anything else is
-        handed through.
+        Tensors, objects with ``to``, mappings, sequences, named tuples and dataclasses of these. Any other object is
+        returned unchanged.
     device : torch.device
-        Where to.
+        The destination.
     non_blocking : bool
-        Passed to each ``to`` that takes it.
+        Passed to each ``to`` that accepts it.
     """
 
-    def move(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) or _takes_non_blocking(leaf.to):
+    def move(leaf: Any) -> object:
+        if isinstance(leaf, torch.Tensor) or _accepts_non_blocking(leaf.to):
             return leaf.to(device, non_blocking=non_blocking)
         return leaf.to(device)
 
-    return _mapped(batch, move, lambda value: callable(getattr(value, "to", None)) and not isinstance(value, type))
+    return _map_leaves(batch, move, lambda value: callable(getattr(value, "to", None)) and not isinstance(value, type))
 
 
-def map_tensors(function: Callable[[torch.Tensor], Any], batch: Any) -> Any:
-    """The batch with ``function`` applied to each tensor; containers as :func:`to_device` has them."""
-    return _mapped(batch, function, lambda value: isinstance(value, torch.Tensor))
+def map_tensors(function: Callable[[torch.Tensor], object], batch: Batch) -> Batch:
+    """Apply ``function`` to each tensor of a batch. Containers are treated as in :func:`to_device`."""
+    return _map_leaves(batch, function, lambda value: isinstance(value, torch.Tensor))
 
 
-def tensors_of(batch: Any) -> Iterator[torch.Tensor]:
-    """Every tensor that owns or views memory: those of nested, sparse and wrapping tensors, and of objects' attributes.
+def iterate_tensors(batch: Batch) -> Iterator[torch.Tensor]:
+    """Yield every tensor that owns or views memory, including the parts of nested, sparse and wrapper tensors.
 
-    Attributes are looked into, of any object that is reached, because a batch of the user's own type is no container.
+    The attributes of all objects are searched, because a batch may be an object of the user's own class.
     """
-    seen: dict[int, Any] = {}  # with the objects: one that died would leave its number to another
-    ahead = [batch]
-    while ahead:
-        value = ahead.pop()
+    seen: dict[int, object] = {}  # keeps the objects alive, so that an id is not reused
+    waiting: list[object] = [batch]
+    while waiting:
+        value = waiting.pop()
         if isinstance(value, (*_FLAT, *_CODE)) or id(value) in seen:
             continue
         seen[id(value)] = value
-        inner = _inside(value)
+        inner = _list_parts(value)
         if isinstance(value, torch.Tensor) and not inner:
             yield value
-        ahead.extend(reversed(inner))
+        waiting.extend(reversed(inner))
 
 
-def _inside(value: Any) -> list[Any]:
+def _list_parts(value: object) -> list[object]:
     if isinstance(value, torch.Tensor):
-        return _components(value)
+        return _list_plain_tensors(value)
     if isinstance(value, Mapping):
         return list(value.values())
     if isinstance(value, (Sequence, set, frozenset)):
@@ -86,8 +88,8 @@ def _inside(value: Any) -> list[Any]:
     return [*getattr(value, "__dict__", {}).values(), *(getattr(value, name, None) for name in names)]
 
 
-def _components(tensor: Any) -> list[Any]:
-    """The plain tensors under one that is none; empty for a plain one."""
+def _list_plain_tensors(tensor: Any) -> list[object]:
+    """The plain tensors inside a nested, sparse or wrapper tensor; empty for a plain one."""
     if is_traceable_wrapper_subclass(tensor):
         return [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
     if tensor.is_nested:
@@ -95,42 +97,42 @@ def _components(tensor: Any) -> list[Any]:
     return [getattr(tensor, name)() for name in _SPARSE.get(tensor.layout, ())]
 
 
-def _mapped(value: Any, function: Callable[[Any], Any], is_leaf: Callable[[Any], bool]) -> Any:
+def _map_leaves(value: Batch, function: Callable[[Batch], object], is_leaf: Callable[[object], bool]) -> Batch:
     if isinstance(value, _FLAT):
         return value
     if is_leaf(value):
         return function(value)
     if isinstance(value, Mapping):
-        return _rebuilt_mapping(value, {key: _mapped(item, function, is_leaf) for key, item in value.items()})
+        return _rebuild_mapping(value, {key: _map_leaves(item, function, is_leaf) for key, item in value.items()})
     if isinstance(value, Sequence):
         before = list(value)
-        after = [_mapped(item, function, is_leaf) for item in before]
-        return value if _same(before, after) else _rebuilt_sequence(value, after)
+        after = [_map_leaves(item, function, is_leaf) for item in before]
+        return value if _is_same(before, after) else _rebuild_sequence(value, after)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         before = [getattr(value, field.name) for field in dataclasses.fields(value)]
-        after = [_mapped(item, function, is_leaf) for item in before]
-        return value if _same(before, after) else _rebuilt_dataclass(value, after)
+        after = [_map_leaves(item, function, is_leaf) for item in before]
+        return value if _is_same(before, after) else _rebuild_dataclass(value, after)
     return value
 
 
-def _same(before: list[Any], after: list[Any]) -> bool:
+def _is_same(before: list[object], after: list[object]) -> bool:
     return all(a is b for a, b in zip(before, after, strict=True))
 
 
-def _rebuilt_mapping(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    if _same(list(value.values()), list(items.values())):
+def _rebuild_mapping(value: Mapping[object, object], items: dict[object, object]) -> Mapping[object, object]:
+    if _is_same(list(value.values()), list(items.values())):
         return value
     try:
         if isinstance(value, MutableMapping):
-            clone = copy.copy(value)  # with what else the type may carry
+            clone = copy.copy(value)  # keeps other attributes of the type
             clone.update(items)
             return clone
-        return type(value)(items)  # type: ignore[call-arg]  # what takes no mapping becomes a dict, below
+        return type(value)(items)  # type: ignore[call-arg]  # TypeError, if the type accepts no mapping: then a dict is returned
     except TypeError:
         return items
 
 
-def _rebuilt_sequence(value: Sequence[Any], items: list[Any]) -> Any:
+def _rebuild_sequence(value: Sequence[object], items: list[Batch]) -> Sequence[object]:
     if isinstance(value, tuple):
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     try:
@@ -139,21 +141,21 @@ def _rebuilt_sequence(value: Sequence[Any], items: list[Any]) -> Any:
             for i, item in enumerate(items):
                 clone[i] = item
             return clone
-        return type(value)(items)  # type: ignore[call-arg]  # what takes no list becomes one, below
+        return type(value)(items)  # type: ignore[call-arg]  # TypeError, if the type accepts no list: then a list is returned
     except TypeError:
         return items
 
 
-def _rebuilt_dataclass(value: Any, items: list[Any]) -> Any:
+def _rebuild_dataclass(value: Any, items: list[object]) -> object:
     clone = copy.copy(value)
     for field, item in zip(dataclasses.fields(value), items, strict=True):
-        object.__setattr__(clone, field.name, item)  # frozen ones too: nobody else has the clone yet
+        object.__setattr__(clone, field.name, item)  # also sets fields of frozen dataclasses
     return clone
 
 
-def _takes_non_blocking(method: Callable[..., Any]) -> bool:
+def _accepts_non_blocking(method: Callable[..., object]) -> bool:
     try:
         parameters = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):  # written in C
+    except (TypeError, ValueError):  # a function in C
         return False
     return any(p.name == "non_blocking" or p.kind is p.VAR_KEYWORD for p in parameters)

@@ -1,12 +1,12 @@
-"""Page-locked memory: a device copies from it while the program goes on; from other memory it cannot.
+"""Page-locked memory, from which a device copies while the program continues.
 
 ::
 
-    slot's pages --CudaPageLock--> locked in place, once per slot: batches are filled where the device reads them
-    any other batch ----pin()----> copied into torch's own page-locked memory, as torch.utils.data does
+    slot's pages ----CudaPageLock----> locked in place, once per slot: batches are filled where the device reads them
+    any other batch --pin_batch()----> copied to torch's page-locked memory, as torch.utils.data does
 
-A loader asks :func:`wanted` when it is iterated, gives :func:`slot_lock` to its slots, and sends what was not built in
-a slot through :func:`pin`. Nothing here starts a thread, and nothing initialises CUDA before it is asked to lock.
+A loader calls :func:`should_pin` when it is iterated, passes :func:`create_slot_lock` to its slots, and passes batches
+that are not in a slot to :func:`pin_batch`. Nothing here starts a thread. CUDA is initialised only by a lock.
 """
 
 from __future__ import annotations
@@ -16,54 +16,55 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from penstock.errors import ArgumentError
+from penstock.sample import Batch
 
-__all__ = ["CudaPageLock", "page_lock", "pin", "slot_lock", "usable", "wanted"]
+__all__ = ["CudaPageLock", "can_pin", "create_slot_lock", "lock_pages", "pin_batch", "should_pin"]
 
 _logger = logging.getLogger(__name__)
 
 _PORTABLE: Final = 1
-"""cudaHostRegisterPortable: locked for every device of the process."""
+"""cudaHostRegisterPortable: the lock holds for all devices of the process."""
 
-_NOT_OURS_TO_LOCK: Final = {1: "the range is not one piece of mapped memory", 712: "it is locked already"}
-"""cudaErrorInvalidValue and cudaErrorHostMemoryAlreadyRegistered: the caller's mistake."""
+_INVALID_RANGES: Final = {1: "the range is not one piece of mapped memory", 712: "it is locked already"}
+"""cudaErrorInvalidValue and cudaErrorHostMemoryAlreadyRegistered: errors of the caller."""
 
 _CANNOT_LOCK: Final = frozenset({2, 304, 800, 801, 999})
-"""cudaErrorMemoryAllocation, -OperatingSystem, -NotPermitted, -NotSupported, -Unknown: the machine says no."""
+"""cudaErrorMemoryAllocation, -OperatingSystem, -NotPermitted, -NotSupported, -Unknown: the machine refuses."""
 
-_cuda: Any = torch.cuda  # half of it is untyped
+_cuda: Any = torch.cuda  # torch.cuda is only partly typed
 
 
-def usable() -> bool:
-    """Whether there is an accelerator for which memory can be page-locked."""
+def can_pin() -> bool:
+    """Whether there is an accelerator that copies from page-locked memory."""
     if not torch.accelerator.is_available():
         return False
     device = torch.accelerator.current_accelerator()
     return device is not None and device.type != "mps"
 
 
-def wanted(pin_memory: bool, pin_memory_device: str = "", *, stacklevel: int = 1) -> bool:
-    """Whether a loader with these arguments pins its batches; warns as torch does when a loader is iterated.
+def should_pin(pin_memory: bool, pin_memory_device: str = "", *, stacklevel: int = 1) -> bool:
+    """Whether a loader with these arguments pins its batches. It gives the warnings that torch gives in ``iter()``.
 
     Parameters
     ----------
     pin_memory : bool
         The loader's argument.
     pin_memory_device : str
-        The loader's argument; deprecated by torch, and ignored.
+        The loader's argument. torch has deprecated it, and it is ignored.
     stacklevel : int
-        Frames above the caller to which warnings point.
+        Number of frames above the caller to which warnings point.
 
     Returns
     -------
     bool
-        False where there is no accelerator, or one that cannot read page-locked memory.
+        False if there is no accelerator, or one that does not read page-locked memory.
     """
     if not pin_memory:
         return False
@@ -73,24 +74,24 @@ def wanted(pin_memory: bool, pin_memory_device: str = "", *, stacklevel: int = 1
             f"ignore pin_memory_device='{pin_memory_device}'.",
             stacklevel=stacklevel + 1,
         )
-    if usable():
+    if can_pin():
         return True
-    why = "not supported on MPS now," if torch.accelerator.is_available() else "no accelerator is found, then"
+    reason = "not supported on MPS now," if torch.accelerator.is_available() else "no accelerator is found, then"
     warnings.warn(
-        f"'pin_memory' argument is set as true but {why} device pinned memory won't be used.",
+        f"'pin_memory' argument is set as true but {reason} device pinned memory won't be used.",
         stacklevel=stacklevel + 1,
     )
     return False
 
 
-def pin(batch: Any) -> Any:
-    """The batch in page-locked memory: what lies there already stays, tensors elsewhere are copied.
+def pin_batch(batch: Batch) -> Batch:
+    """Copy the tensors of a batch to page-locked memory, except those that are there already.
 
     Parameters
     ----------
     batch : object
-        Tensors, objects with ``pin_memory()``, mappings, sequences and named tuples of these, nested; anything else
-        is handed through.
+        Tensors, objects with ``pin_memory()``, mappings, sequences and named tuples of these, nested. Any other
+        object is returned unchanged.
 
     Returns
     -------
@@ -100,16 +101,16 @@ def pin(batch: Any) -> Any:
     return pin_memory(batch)  # type: ignore[no-untyped-call]  # torch's is untyped
 
 
-def slot_lock() -> CudaPageLock | None:
-    """What a loader that pins gives to its :class:`~penstock.slots.SlotPool`; None where slots cannot be locked.
+def create_slot_lock() -> CudaPageLock | None:
+    """Create the page lock of a :class:`~penstock.slots.SlotPool`; None if slots cannot be locked.
 
-    Initialises CUDA. Call it where batches are consumed: its thread's current device is used for all slots.
+    This initialises CUDA. Call it in the thread that consumes batches: its current device is used for all slots.
     """
     return CudaPageLock() if torch.cuda.is_available() else None
 
 
-def page_lock(address: int, nbytes: int) -> Callable[[], None]:
-    """Page-lock one piece of memory for CUDA's current device; see :class:`CudaPageLock`."""
+def lock_pages(address: int, nbytes: int) -> Callable[[], None]:
+    """Page-lock a range of memory for CUDA's current device; see :class:`CudaPageLock`."""
     return CudaPageLock()(address, nbytes)
 
 
@@ -117,74 +118,105 @@ class _Event(Protocol):
     def query(self) -> bool: ...
 
 
-class _Runtime:
-    """All that is asked of CUDA, so that a test can answer in its place."""
+class CudaCalls(Protocol):
+    """The calls of CUDA that this module makes. A test passes a fake."""
+
+    def device(self) -> int:
+        """The thread's current device."""
+        ...
+
+    def lock(self, device: int, address: int, nbytes: int) -> int:
+        """Page-lock memory; return the error code."""
+        ...
+
+    def unlock(self, device: int, address: int) -> int:
+        """Unlock memory when all copies from it have ended; return the error code."""
+        ...
+
+    def raise_for(self, error: int) -> None:
+        """Raise torch's error if the code is not 0."""
+        ...
+
+    def describe(self, error: int) -> str:
+        """CUDA's text for an error code."""
+        ...
+
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured. An event of another stream would break the capture."""
+        ...
+
+    def record_events(self) -> Sequence[_Event]:
+        """Record one event on this thread's current stream of each device in use."""
+        ...
+
+
+class _TorchCuda:
+    """:class:`CudaCalls` through torch."""
 
     def device(self) -> int:
         return int(_cuda.current_device())
 
-    def lock(self, device: int, address: int, nbytes: int) -> Any:
-        with _cuda.device(device):  # another thread's current device is 0, and would get a context of 0.5 GB
-            return self._forgotten(_cuda.cudart().cudaHostRegister(address, nbytes, _PORTABLE))
+    def lock(self, device: int, address: int, nbytes: int) -> int:
+        with _cuda.device(device):  # in another thread device 0 is current, and would get a context of 0.5 GB
+            return self._clear_error(int(_cuda.cudart().cudaHostRegister(address, nbytes, _PORTABLE)))
 
-    def unlock(self, device: int, address: int) -> Any:
-        for used in self._in_use():
-            _cuda.synchronize(used)  # a copy may be under way, and the pages go next
+    def unlock(self, device: int, address: int) -> int:
+        for used in self._devices_in_use():
+            _cuda.synchronize(used)  # a copy may still read the pages
         with _cuda.device(device):
-            return self._forgotten(_cuda.cudart().cudaHostUnregister(address))
+            return self._clear_error(int(_cuda.cudart().cudaHostUnregister(address)))
 
-    def raise_for(self, error: Any) -> None:
-        _cuda.check_error(error)
+    def raise_for(self, error: int) -> None:
+        _cuda.check_error(_cuda.cudart().cudaError(error))
 
-    def describe(self, error: Any) -> str:
-        return str(_cuda.cudart().cudaGetErrorString(error))
+    def describe(self, error: int) -> str:
+        runtime = _cuda.cudart()
+        return str(runtime.cudaGetErrorString(runtime.cudaError(error)))
 
-    def capturing(self) -> bool:
-        """Whether a CUDA graph is being captured, which a foreign event would spoil."""
+    def is_capturing(self) -> bool:
         return bool(_cuda.is_current_stream_capturing())
 
-    def events(self) -> list[_Event]:
-        """One event behind all that this thread's current streams were told."""
-        found: list[_Event] = []
-        for device in self._in_use():
+    def record_events(self) -> list[_Event]:
+        events: list[_Event] = []
+        for device in self._devices_in_use():
             event = _cuda.Event()
             event.record(_cuda.current_stream(device))
-            found.append(event)
-        return found
+            events.append(event)
+        return events
 
-    def _in_use(self) -> list[int]:
-        has_context = torch._C._cuda_hasPrimaryContext  # noqa: SLF001  # any other question would make a context
+    def _devices_in_use(self) -> list[int]:
+        has_context = torch._C._cuda_hasPrimaryContext  # noqa: SLF001  # any public query would create a context
         return [device for device in range(_cuda.device_count()) if has_context(device)]
 
-    def _forgotten(self, error: Any) -> Any:
-        """CUDA remembers a refusal, and torch would raise it at its next kernel as that one's: let it do so here."""
-        if int(error):
+    def _clear_error(self, error: int) -> int:
+        """Clear CUDA's last error. Otherwise torch would raise it at its next kernel."""
+        if error:
             with contextlib.suppress(RuntimeError):
                 torch.ones(1, device="cuda")
         return error
 
 
 class CudaPageLock:
-    """Locks memory in place for CUDA; the :class:`~penstock.slots.PageLock` of slots.
+    """Locks memory in place for CUDA: a :class:`~penstock.slots.PageLock` for slots.
 
-    Where the machine allows no (more) locking, there is one warning, and memory stays as it is: it is slower to copy
-    from, and :func:`pin` sees that it is not locked.
+    If the machine does not allow (more) locked memory, this warns once, and memory stays unlocked. Copies from it are
+    slower, and :func:`pin_batch` copies such batches.
 
     Parameters
     ----------
     device : int, optional
-        In whose context memory is locked, for all devices; the thread's current one by default.
-    runtime : object, optional
-        Stands for CUDA in tests.
+        The device in whose context memory is locked, for all devices. The default is the thread's current device.
+    cuda : CudaCalls, optional
+        A fake, for tests.
 
     Notes
     -----
-    May be called by any thread. In a forked process it does nothing.
+    Thread-safe. In a forked process it does nothing.
     """
 
-    def __init__(self, device: int | None = None, *, runtime: Any = None) -> None:
-        self._runtime: _Runtime = _Runtime() if runtime is None else runtime
-        self.device = self._runtime.device() if device is None else device
+    def __init__(self, device: int | None = None, *, cuda: CudaCalls | None = None) -> None:
+        self._cuda: CudaCalls = _TorchCuda() if cuda is None else cuda
+        self.device = self._cuda.device() if device is None else device
         self.refused = False
         self._locked = False
         self._pid = os.getpid()
@@ -195,89 +227,89 @@ class CudaPageLock:
         Returns
         -------
         callable
-            The undo, for before the memory is unmapped; it waits for the device, and does nothing at exit.
+            Unlocks the memory. Call it before the memory is unmapped. It waits for the device, and does nothing at
+            exit.
 
         Raises
         ------
         ArgumentError
-            If the memory is locked already, or is none.
+            If the memory is locked already, or is not mapped.
         RuntimeError
-            If an earlier call has left the device unusable.
+            If an earlier error has made the device unusable.
         """
         if self.refused or self._pid != os.getpid():
-            return _nothing
-        error = self._runtime.lock(self.device, address, nbytes)
-        code = int(error)
-        if code in _CANNOT_LOCK:
-            self._refuse(nbytes, error)
-            return _nothing
-        if code in _NOT_OURS_TO_LOCK:
-            raise ArgumentError(f"cannot page-lock {nbytes} bytes at {address:#x}: {_NOT_OURS_TO_LOCK[code]}")
-        self._runtime.raise_for(error)
+            return _do_nothing
+        error = self._cuda.lock(self.device, address, nbytes)
+        if error in _CANNOT_LOCK:
+            self._warn_refused(nbytes, error)
+            return _do_nothing
+        if error in _INVALID_RANGES:
+            raise ArgumentError(f"cannot page-lock {nbytes} bytes at {address:#x}: {_INVALID_RANGES[error]}")
+        self._cuda.raise_for(error)
         self._locked = True
         return lambda: self._unlock(address)
 
     def fence(self) -> Callable[[], bool]:
         """See :meth:`penstock.slots.PageLock.fence`: events on this thread's current streams, of all devices in use."""
         if not self._locked:
-            return _always
-        return _Fence(self._runtime) if self._alive() else _never
+            return _return_true
+        return _Fence(self._cuda) if self._is_alive() else _return_false
 
-    def _alive(self) -> bool:
+    def _is_alive(self) -> bool:
         return self._pid == os.getpid() and not sys.is_finalizing()
 
-    def _refuse(self, nbytes: int, error: Any) -> None:
+    def _warn_refused(self, nbytes: int, error: int) -> None:
         self.refused = True
         warnings.warn(
-            f"CUDA could not page-lock {nbytes} bytes: {self._runtime.describe(error)} ({int(error)}). Batches are "
-            "copied into torch's own pinned memory instead, which is slower; a limit on locked memory (`ulimit -l`, a "
-            "container's settings) is a common reason.",
+            f"CUDA could not page-lock {nbytes} bytes: {self._cuda.describe(error)} ({error}). Batches are "
+            "copied to torch's pinned memory instead, which is slower. A common cause is a limit on locked memory: "
+            "raise it with `ulimit -l`, or in the container's settings.",
             stacklevel=3,
         )
 
     def _unlock(self, address: int) -> None:
-        if not self._alive():
+        if not self._is_alive():
             return
         try:
-            error = self._runtime.unlock(self.device, address)
-        except RuntimeError as failed:  # nothing can be raised out of a finaliser; the device is lost, and has said so
+            error = self._cuda.unlock(self.device, address)
+        except RuntimeError as failed:  # a finaliser cannot raise; the user has seen the device's error
             _logger.debug("unlocking %#x: %s", address, failed)
             return
-        if int(error):
-            _logger.debug("unlocking %#x: CUDA error %d", address, int(error))
+        if error:
+            _logger.debug("unlocking %#x: CUDA error %d", address, error)
 
 
 class _Fence:
-    """Open once the device has done what it was told before the fence was made."""
+    """True when called after the device has finished all work that was queued before the fence was created."""
 
-    __slots__ = ("_events", "_runtime")
+    __slots__ = ("_cuda", "_events")
 
-    def __init__(self, runtime: _Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, cuda: CudaCalls) -> None:
+        self._cuda = cuda
         self._events: list[_Event] | None = None
         self()
 
     def __call__(self) -> bool:
         try:
-            if self._runtime.capturing():
-                return False  # asked again later
+            if self._cuda.is_capturing():
+                return False  # called again later
             if self._events is None:
-                self._events = self._runtime.events()
+                self._events = list(self._cuda.record_events())
             while self._events and self._events[-1].query():
                 self._events.pop()
-        except RuntimeError as failed:  # comes out of __del__: the device is lost, and its slots with it
+        except RuntimeError as failed:  # raised in __del__: the device is lost, so its slots are not reused
             _logger.debug("a fence failed: %s", failed)
             return False
         return not self._events
 
 
-def _nothing() -> None:
-    """Undo nothing."""
+def _do_nothing() -> None:
+    pass
 
 
-def _always() -> bool:
+def _return_true() -> bool:
     return True
 
 
-def _never() -> bool:
+def _return_false() -> bool:
     return False

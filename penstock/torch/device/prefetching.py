@@ -1,16 +1,16 @@
-"""Batches on the device before they are asked for: copied on a side stream while the current one is used.
+"""Copy batches to a device on a side stream, while the training step uses the current batch.
 
 ::
 
     loader --host batch--> side stream: wait once; copy; transform; event ──┐
                                                                             │ (at most `depth` ahead)
     training step <--batch-- current stream: wait for the event <-----------┘
-                   each device tensor: record_stream(current)      its memory is not reused under the step
-                   host batch: kept until the event is done        its slot is not refilled under the copy
+                   each device tensor: record_stream(current)      its memory is not reused during the step
+                   host batch: kept until the event is done        its slot is not refilled during the copy
 
-No thread: copies are asynchronous, so the thread that iterates queues the next ones before it hands one over. The
-pattern is that of the prefetchers of NVIDIA's apex and of timm, for batches of any structure. A device without streams
-(the CPU, MPS) gets a plain copy when a batch is asked for.
+There is no thread. Copies are asynchronous, so the thread that iterates queues the next ones before it returns a batch.
+The prefetchers of NVIDIA's apex and of timm do the same; this one takes batches of any structure. For a device without
+streams (the CPU, MPS), a batch is copied when it is requested.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import copy
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 
+from penstock.sample import Batch, State
 from penstock.samplers.base import checked_count
-from penstock.torch.device.batches import tensors_of, to_device
+from penstock.torch.device.batches import iterate_tensors, to_device
+from penstock.torch.device.streams import DeviceStreams, Event, find_streams
 from penstock.torch.loader.dataloader import DataLoader
 
 __all__ = ["Prefetcher", "prefetch"]
@@ -36,39 +37,39 @@ _logger = logging.getLogger(__name__)
 
 
 def prefetch(
-    loader: Iterable[Any],
+    loader: Iterable[Batch],
     device: torch.device | str | int,
     *,
-    transform: Callable[[Any], Any] | None = None,
+    transform: Callable[[Batch], Batch] | None = None,
     depth: int = 2,
     non_blocking: bool = True,
 ) -> Prefetcher:
-    """Iterate ``loader`` with its batches on ``device``, copied ahead of their use.
+    """Iterate ``loader``, and copy its batches to ``device`` before they are used.
 
     Parameters
     ----------
     loader : iterable
-        Any loader. Copies overlap with computation only out of page-locked memory: ``pin_memory=True``.
+        Any loader. Copies overlap with computation only from page-locked memory (``pin_memory=True``).
     device : torch.device or str or int
-        Where batches go. On ``"cpu"`` they stay as they are, and only ``transform`` is applied.
+        The device of the batches. With ``"cpu"`` they are not copied, and only ``transform`` is applied.
     transform : callable, optional
-        From batch to batch, on the device and beside the training step, for what need not be done on the CPU and is
-        smaller before than after, such as
+        Called with each batch on the device; it returns the batch to use. It runs beside the training step. Use it for
+        work that makes the batch larger, such as
         :func:`~penstock.torch.device.normalizing.normalize_on_device`.
     depth : int
-        Batches that are copied ahead of the one in use; each takes its device memory.
+        Number of batches that are copied ahead of the one in use. Each takes device memory.
     non_blocking : bool
-        False: each copy is finished before the program goes on.
+        If False, the program waits for each copy.
 
     Returns
     -------
     Prefetcher
-        Iterable once per epoch, like ``loader``; its ``state_dict`` counts what it handed over.
+        Iterate it once per epoch, like ``loader``. Its ``state_dict`` counts the batches that it returned.
 
     Raises
     ------
     ArgumentError
-        If ``depth`` is no positive number.
+        If ``depth`` is not a positive integer.
 
     Examples
     --------
@@ -83,27 +84,34 @@ def prefetch(
 
 
 class Prefetcher:
-    """What :func:`prefetch` returns: the loader, with batches on a device.
+    """A loader whose batches are on a device, as :func:`prefetch` returns it.
 
     Parameters
     ----------
     loader, device, transform, depth, non_blocking
         As for :func:`prefetch`.
     streams : object, optional
-        Stands for the device's streams in tests.
+        A fake of the device's streams, for tests.
+
+    Raises
+    ------
+    AttributeError
+        From ``state_dict``, ``load_state_dict``, ``set_epoch`` and ``stats``, if the loader lacks the method.
+    NotImplementedError
+        From pickling.
 
     Notes
     -----
-    Tensors belong to the user, and are safe on the stream that was current when the batch was handed over. An
-    iterator stops its loader's when it is closed or forgotten (a ``break``). Not thread-safe, and not for pickling:
-    pickle the loader's ``state_dict``.
+    The caller owns the tensors, and may use them on the stream that was current when the batch was returned. An
+    iterator that is closed or deleted (after ``break``) closes the loader's iterator. Not thread-safe. It cannot be
+    pickled: pickle its ``state_dict``.
     """
 
     def __init__(
         self,
         loader: Any,
         device: torch.device,
-        transform: Callable[[Any], Any] | None = None,
+        transform: Callable[[Batch], Batch] | None = None,
         depth: int = 2,
         *,
         non_blocking: bool = True,
@@ -112,95 +120,95 @@ class Prefetcher:
         self.loader, self.device, self.transform, self.depth = loader, device, transform, depth
         self.non_blocking = non_blocking
         self._streams = streams
-        self._position = _Position()
+        self._resume_point = _ResumePoint()
 
-    def __iter__(self) -> Iterator[Any]:
-        source = iter(self.loader)  # first: workers that are forked are forked from a process without CUDA
-        self._position = _Position()
-        return _Walk(self.loader, source, self._copier(), self._position)
+    def __iter__(self) -> Iterator[Batch]:
+        source = iter(self.loader)  # first, so that workers are forked before this process uses the device
+        self._resume_point = _ResumePoint()
+        return _PrefetchIterator(self.loader, source, self._create_copier(), self._resume_point)
 
     def __len__(self) -> int:
-        """As the loader's."""
+        """Number of batches, as the loader counts them."""
         return len(self.loader)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> NoReturn:
         raise NotImplementedError("a Prefetcher cannot be pickled; pickle its state_dict(), or its loader")
 
-    def state_dict(self) -> dict[str, Any]:
-        """The loader's state behind the batch that was handed over last, whatever was copied ahead of it.
+    def state_dict(self) -> State:
+        """The loader's state after the batch that was returned last. Batches that are copied ahead do not count.
 
-        Before the first batch and behind the last one it is the loader's own.
+        Before the first batch, and after the last one, it is the loader's own state.
         """
-        if self._position.state is not None:
-            return self._position.state()
-        return self.loader.state_dict()  # type: ignore[no-any-return]  # a user's loader
+        if self._resume_point.state is not None:
+            return self._resume_point.state()
+        return self.loader.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The loader's; the next ``iter()`` goes on there."""
+    def load_state_dict(self, state: State) -> None:
+        """Load the loader's state. The next ``iter()`` continues there."""
         self.loader.load_state_dict(state)
-        self._position = _Position()
+        self._resume_point = _ResumePoint()
 
     def set_epoch(self, epoch: int) -> None:
-        """The loader's, for the next ``iter()``."""
+        """Set the loader's epoch for the next ``iter()``."""
         self.loader.set_epoch(epoch)
-        self._position = _Position()
+        self._resume_point = _ResumePoint()
 
-    def stats(self) -> Any:
-        """The loader's."""
+    def stats(self) -> object:
+        """The loader's statistics."""
         return self.loader.stats()
 
-    def _copier(self) -> _Copier:
-        streams = self._streams or _streams(self.device)
+    def _create_copier(self) -> _BatchCopier:
+        streams = self._streams or find_streams(self.device)
         if streams is None:
-            return _InPlace(self.device, self.transform)
-        return _OnSideStream(streams, self.transform, self.depth, non_blocking=self.non_blocking)
+            return _SynchronousCopier(self.device, self.transform)
+        return _SideStreamCopier(streams, self.transform, self.depth, non_blocking=self.non_blocking)
 
 
 @dataclass(slots=True)
-class _Position:
-    """Where the newest iterator stands; an older one writes into its own, which nobody reads."""
+class _ResumePoint:
+    """The loader's state after the batch that an iterator returned last. Each iterator has its own."""
 
-    state: Callable[[], dict[str, Any]] | None = None
+    state: Callable[[], State] | None = None
 
 
 @dataclass(slots=True)
-class _Copy:
-    """A batch under way to the user, or why it is not; ``host`` is what it is copied from."""
+class _PendingBatch:
+    """A batch that is being copied, or the error in its place. ``host`` is the memory that the copy reads."""
 
-    batch: Any = None
-    event: Any = None
-    host: Any = None
-    state: Callable[[], dict[str, Any]] | None = None
+    batch: Batch = None
+    event: Event = None
+    host: object = None
+    state: Callable[[], State] | None = None
     error: Exception | None = None
 
 
-class _Walk:
-    """One epoch of a prefetcher, which does not hold it."""
+class _PrefetchIterator:
+    """One epoch of a prefetcher. It holds no reference to the prefetcher."""
 
-    def __init__(self, loader: Any, source: Iterator[Any], copier: _Copier, position: _Position) -> None:
-        self._loader, self._source, self._copier, self._position = loader, source, copier, position
-        self._ahead: deque[_Copy] = deque()
-        self._handed = 0
+    def __init__(self, loader: Any, source: Iterator[Batch], copier: _BatchCopier, resume_point: _ResumePoint) -> None:
+        self._loader, self._source, self._copier, self._resume_point = loader, source, copier, resume_point
+        self._pending: deque[_PendingBatch] = deque()
+        self._returned = 0
         self._ended = False
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         return self
 
-    def __next__(self) -> Any:
-        # The first batch waits for no other; from then on one more is drawn with each, until `depth` are ahead.
-        wanted = min(self._copier.depth, self._handed) + 1
-        while len(self._ahead) < wanted and not self._ended and not self._failed():
+    def __next__(self) -> Batch:
+        # The first call draws one batch. Each later call draws one more, until `depth` batches are ahead.
+        target = min(self._copier.depth, self._returned) + 1
+        while len(self._pending) < target and not self._ended and not self._has_failed():
             self._draw()
-        if not self._ahead:
-            self._position.state = None
-            self._copier.finish(self._ahead)
+        if not self._pending:
+            self._resume_point.state = None
+            self._copier.finish(self._pending)
             raise StopIteration
-        ready = self._ahead.popleft()
-        self._position.state = ready.state
-        self._handed += 1
-        batch, error = (self._copier.hand_over(ready) if ready.error is None else None), ready.error
-        # An error keeps the frames of the call that drew it, which may be this one, for as long as somebody keeps its
-        # traceback (a notebook does): they must not keep the loader's workers by `self`, nor a batch, nor the error.
+        ready = self._pending.popleft()
+        self._resume_point.state = ready.state
+        self._returned += 1
+        batch, error = (self._copier.deliver(ready) if ready.error is None else None), ready.error
+        # The error's traceback holds the frames of the call that drew it, which may be this call. A notebook keeps the
+        # traceback. Delete the local references, so that it keeps neither workers nor batches alive.
         del self, ready
         try:
             if error is not None:
@@ -210,43 +218,43 @@ class _Walk:
             del batch, error
 
     def close(self) -> None:
-        """End now: drop what was copied ahead, and close the loader's iterator if that can be. Idempotent."""
+        """Drop the batches that are copied ahead, and close the loader's iterator if it has ``close``. Idempotent."""
         self._ended = True
-        self._copier.finish(self._ahead)
+        self._copier.finish(self._pending)
         source, self._source = self._source, iter(())
         if hasattr(source, "close"):
             source.close()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if is_finalizing() or not hasattr(self, "_ahead"):
+        if is_finalizing() or not hasattr(self, "_pending"):
             return
         try:
-            self._copier.finish(self._ahead)
-        except RuntimeError as failed:  # the device is lost, and has said so; a finaliser can raise to nobody
-            _logger.debug("copies under way could not be waited for: %s", failed)
+            self._copier.finish(self._pending)
+        except RuntimeError as failed:  # a finaliser cannot raise; the user has seen the device's error
+            _logger.debug("waiting for pending copies failed: %s", failed)
 
-    def _failed(self) -> bool:
-        """Whether the last one drawn is an error: what the loader has behind it is asked for when it was raised."""
-        return bool(self._ahead) and self._ahead[-1].error is not None
+    def _has_failed(self) -> bool:
+        """Whether the last draw failed. The next draw waits until that error is raised."""
+        return bool(self._pending) and self._pending[-1].error is not None
 
-    def _state(self) -> Callable[[], dict[str, Any]] | None:
-        """What gives the loader's state as it is now; None where it has none."""
+    def _state(self) -> Callable[[], State] | None:
+        """A function that returns the loader's present state; None if the loader has no state."""
         if getattr(type(self._loader), "state_dict", None) is DataLoader.state_dict:
-            mark = self._loader._defer_state()  # noqa: SLF001  # a state is written down only if it is asked for
-            return None if mark is None else mark.state
+            deferred = self._loader._defer_state()  # noqa: SLF001  # the state is computed only if it is requested
+            return None if deferred is None else deferred.state
         if not hasattr(self._loader, "state_dict"):
             return None
         state = self._loader.state_dict()
         return lambda: copy.deepcopy(state)
 
     def _draw(self) -> None:
-        drawn, host = _Copy(), None
+        drawn, host = _PendingBatch(), None
         try:
             host = next(self._source)
         except StopIteration:
             self._ended = True
             return
-        except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
+        except Exception as error:  # noqa: BLE001  # raised after the batches before it are returned
             drawn.error = error
         drawn.state = self._state()
         if drawn.error is None:
@@ -254,70 +262,69 @@ class _Walk:
                 drawn.batch, drawn.event, drawn.host = self._copier.copy(host)
             except Exception as error:  # noqa: BLE001  # as above
                 drawn.error = error
-        self._ahead.append(drawn)
+        self._pending.append(drawn)
         del self, drawn, host  # as in __next__
 
 
-class _Copier(Protocol):
-    """How a batch gets to the device."""
+class _BatchCopier(Protocol):
+    """Copies batches to a device."""
 
     depth: int
 
-    def copy(self, host: Any) -> tuple[Any, Any, Any]:
-        """Begin; the batch, the event behind it, and what is to be held until then."""
+    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
+        """Start the copy. Return the batch, the event after the copy, and the memory to keep until the event."""
         ...
 
-    def hand_over(self, done: _Copy) -> Any:
-        """Make the batch safe to use."""
+    def deliver(self, pending: _PendingBatch) -> Batch:
+        """Return the batch, safe to use on the current stream."""
         ...
 
-    def finish(self, dropped: deque[_Copy]) -> None:
-        """Wait until no host memory is read any more, and empty ``dropped``: copies that will not be handed over."""
+    def finish(self, dropped: deque[_PendingBatch]) -> None:
+        """Wait until no copy reads host memory. Clear ``dropped``, the batches that are not returned."""
         ...
 
 
-class _InPlace:
-    """For a device without streams: moved when it is asked for, not at all on the CPU."""
+class _SynchronousCopier:
+    """For a device without streams. A batch is copied when it is requested; on the CPU it is not copied."""
 
     depth = 0
 
-    def __init__(self, device: torch.device, transform: Callable[[Any], Any] | None) -> None:
+    def __init__(self, device: torch.device, transform: Callable[[Batch], Batch] | None) -> None:
         self._device, self._transform = device, transform
 
-    def copy(self, host: Any) -> tuple[Any, Any, Any]:
+    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
         batch = host if self._device.type == "cpu" else to_device(host, self._device, non_blocking=False)
         return (batch if self._transform is None else self._transform(batch)), None, None
 
-    def hand_over(self, done: _Copy) -> Any:
-        return done.batch
+    def deliver(self, pending: _PendingBatch) -> Batch:
+        return pending.batch
 
-    def finish(self, dropped: deque[_Copy]) -> None:
+    def finish(self, dropped: deque[_PendingBatch]) -> None:
         dropped.clear()
 
 
-class _OnSideStream:
-    """For a device with streams; each rule has its test in ``tests/torch/device/test_prefetch.py``.
+class _SideStreamCopier:
+    """For a device with streams. Each rule has its test in ``tests/torch/device/test_prefetch.py``.
 
-    - the side stream waits, once, for what was queued before the iteration (a transform's parameters, for one), and
-      again only for a batch that lies on the device already;
-    - a batch is handed over only behind its event, on the stream that is current at that moment, and each of its
-      tensors is recorded there;
-    - host memory is held until the event is done, and let go while the side stream is the current one, so that a slot
-      waits for copies alone, and not for the training step.
+    - The side stream waits once for the work that was queued before the iteration, such as a transform's parameters.
+      It waits again only for a batch that is on the device already.
+    - When a batch is returned, the current stream waits for the batch's event, and each tensor is recorded on it.
+    - Host memory is kept until the event is done. It is released while the side stream is current, so that a slot waits
+      for copies only, and not for the training step.
     """
 
     def __init__(
-        self, streams: _Streams, transform: Callable[[Any], Any] | None, depth: int, *, non_blocking: bool
+        self, streams: DeviceStreams, transform: Callable[[Batch], Batch] | None, depth: int, *, non_blocking: bool
     ) -> None:
         self.depth = depth
         self._streams, self._transform, self._non_blocking = streams, transform, non_blocking
         self._side = streams.side()
         self._side.wait_stream(streams.current())
-        self._read_from: deque[tuple[Any, Any]] = deque()
+        self._in_use: deque[tuple[Event, object]] = deque()
 
-    def copy(self, host: Any) -> tuple[Any, Any, Any]:
+    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
         streams, side = self._streams, self._side
-        sources = list(tensors_of(host))  # a type whose `to` works in place would drop them too early
+        sources = list(iterate_tensors(host))  # an object whose `to` works in place drops them too early
         resident = [tensor for tensor in sources if streams.is_resident(tensor)]
         if resident:
             side.wait_stream(streams.current())
@@ -328,64 +335,31 @@ class _OnSideStream:
                     batch = self._transform(batch)
                 event = side.record_event()
         except BaseException:
-            side.synchronize()  # what was begun reads memory that nobody will hold
+            side.synchronize()  # the copy reads memory that is released next
             raise
         for tensor in resident:
             streams.record(tensor, side)
         return batch, event, (host, sources)
 
-    def hand_over(self, done: _Copy) -> Any:
+    def deliver(self, pending: _PendingBatch) -> Batch:
         current = self._streams.current()
-        current.wait_event(done.event)
-        for tensor in tensors_of(done.batch):
+        current.wait_event(pending.event)
+        for tensor in iterate_tensors(pending.batch):
             if self._streams.is_resident(tensor):
                 self._streams.record(tensor, current)
-        self._read_from.append((done.event, done.host))
-        done.host = None
+        self._in_use.append((pending.event, pending.host))
+        pending.host = None
         with self._streams.on(self._side):
-            while self._read_from and self._read_from[0][0].query():
-                self._read_from.popleft()
-        return done.batch
+            while self._in_use and self._in_use[0][0].query():
+                self._in_use.popleft()
+        return pending.batch
 
-    def finish(self, dropped: deque[_Copy]) -> None:
+    def finish(self, dropped: deque[_PendingBatch]) -> None:
         with self._streams.on(self._side):
-            while self._read_from:
-                self._read_from[0][0].synchronize()
-                self._read_from.popleft()
+            while self._in_use:
+                self._in_use[0][0].synchronize()
+                self._in_use.popleft()
             while dropped:
                 if dropped[0].event is not None:
                     dropped[0].event.synchronize()
                 dropped.popleft()
-
-
-class _Streams:
-    """All that is asked of a device's streams, so that a test can answer in its place."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._module: Any = torch.get_device_module(device.type)
-        index: int | None = device.index
-        self.device = torch.device(device.type, self._module.current_device() if index is None else index)
-
-    def side(self) -> Any:
-        return self._module.Stream(device=self.device)
-
-    def current(self) -> Any:
-        return self._module.current_stream(self.device)
-
-    def on(self, stream: Any) -> AbstractContextManager[Any]:
-        return self._module.stream(stream)  # type: ignore[no-any-return]  # torch.cuda, torch.xpu: modules found by name
-
-    def record(self, tensor: torch.Tensor, stream: Any) -> None:
-        tensor.record_stream(stream)
-
-    def is_resident(self, tensor: torch.Tensor) -> bool:
-        return tensor.device == self.device
-
-
-def _streams(device: torch.device) -> _Streams | None:
-    """The device's streams; None where torch has none, or none that are worth while."""
-    if device.type in {"cpu", "meta", "mps"}:
-        return None
-    module = torch.get_device_module(device.type)
-    names = ("Stream", "stream", "current_stream", "current_device")
-    return _Streams(device) if all(hasattr(module, name) for name in names) else None

@@ -53,7 +53,7 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
     if batched and by_default:
         refuse_records(dataset, _SUBSETS)
     spec = _find_spec(loader)
-    pins = pinning.wanted(loader.pin_memory, loader.pin_memory_device, stacklevel=4)
+    pins = pinning.should_pin(loader.pin_memory, loader.pin_memory_device, stacklevel=4)
     rows = getattr(loader.batch_sampler, "batch_size", None)
     if isinstance(rows, int) and spec is not None and rows * sum(leaf.nbytes for leaf in tree_leaves(spec)) > _LARGE:
         rows = min(rows, max(length(dataset) or rows, 1))  # batch_size=10**9 is the whole dataset
@@ -68,14 +68,14 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
         collate = RaggedCollate(forms, collate)
     pool = None
     if spec is not None:
-        pool = memory.slots(limit + 2, pinning.slot_lock() if pins else None)
+        pool = memory.slots(limit + 2, pinning.create_slot_lock() if pins else None)
     deliver = _Deliver(pins, forms)
     made = _ThreadRecipe if _starts_threads(context) and loader.worker_init_fn is not None else Recipe
     return made(
         kind, dataset, order.is_stream, batched, loader.num_workers, loader.chunk_size, loader.worker_init_fn, context,
         collate, _make_rules(loader, order), limit, spec, rows if isinstance(rows, int) else 1, loader.batch_size,
-        loader.drop_last, pool, pinning.slot_lock() if pins and capabilities.pins_memory else None, deliver.batch,
-        deliver.rows, returns_as_given=True,
+        loader.drop_last, pool, pinning.create_slot_lock() if pins and capabilities.pins_memory else None,
+        deliver.batch, deliver.rows, returns_as_given=True,
     )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ class _Deliver:
         return self._pin(batch)
 
     def _pin(self, batch: Batch) -> Batch:
-        return pinning.pin(batch) if self.pins else batch
+        return pinning.pin_batch(batch) if self.pins else batch
 
 
 @dataclass(frozen=True, slots=True)

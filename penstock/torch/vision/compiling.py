@@ -1,4 +1,4 @@
-"""``penstock.torch.compile``: a dataset that somebody has already, filled natively where it can be."""
+"""``penstock.torch.compile``: make an existing torchvision dataset fill batches natively."""
 
 from __future__ import annotations
 
@@ -16,37 +16,40 @@ from penstock.torch.vision.folders import NATIVE, NativeFolder
 
 __all__ = ["compile"]
 
+_AnyDataset = Any  # a dataset of any library
+
 _logger = logging.getLogger(__name__)
 
 _SUBSETS: Final = {data.Subset, Subset, datasets.Subset}
 _CONCATENATIONS: Final = {data.ConcatDataset, ConcatDataset, datasets.ConcatDataset}
 
 
-def compile(dataset: Any) -> Any:  # noqa: A001  # torch.compile's word
-    """A dataset like ``dataset`` whose samples are decoded and augmented natively.
+def compile(dataset: _AnyDataset) -> _AnyDataset:  # noqa: A001  # torch.compile's word
+    """Return a dataset like ``dataset`` whose samples are decoded and augmented natively.
 
     Parameters
     ----------
     dataset : dataset
-        torchvision's ImageFolder, DatasetFolder, ImageNet, EuroSAT or Country211 with its own loader for PIL images; a
-        Subset or ConcatDataset (torch's or penstock's) of such, however deep.
+        torchvision's ImageFolder, DatasetFolder, ImageNet, EuroSAT or Country211 with torchvision's loader for PIL
+        images, or a Subset or ConcatDataset (torch's or penstock's) of these, at any depth.
 
     Returns
     -------
     dataset
-        With the same length, order and targets; a folder stays an instance of its class and shares its ``samples``,
-        torch's wrappers become :mod:`penstock.torch`'s, which are instances of them. ``dataset`` itself, where nothing
-        of it can be compiled: a subclass, another loader, a transform that begins with one that is not recognised. A
-        line of the log says so. A StoreDataset compiles its transform by itself, and is returned as it is.
+        It has the same length, order and targets. A folder is still an instance of its class, and shares ``samples``
+        with the original. torch's wrappers become those of :mod:`penstock.torch`, which are instances of them. If
+        nothing can be compiled, ``dataset`` itself is returned, and the reason is logged: it is a subclass, it has
+        another loader, or its first transform is not recognised. A StoreDataset compiles its transform itself, and is
+        returned unchanged.
 
     Raises
     ------
     ArgumentError
-        If a StoreDataset's batches are not filled; the message says why.
+        If the batches of a StoreDataset are not filled. The message says why.
 
     Notes
     -----
-    See :class:`penstock.torch.ImageFolder` for what is recognised and what then holds. ``dataset`` is not changed.
+    :class:`penstock.torch.ImageFolder` says which transforms are native. ``dataset`` is not changed.
 
     Examples
     --------
@@ -56,40 +59,46 @@ def compile(dataset: Any) -> Any:  # noqa: A001  # torch.compile's word
     """
     kind = type(dataset)
     if kind in NATIVE:
-        return _compiled_folder(dataset, NATIVE[kind])
+        return _compile_folder(dataset, NATIVE[kind])
     if kind in _SUBSETS:
         inner = compile(dataset.dataset)
-        return _with(dataset, dataset=inner) if _gains(kind, [dataset.dataset], [inner]) else dataset
+        return (
+            _replace_inner(dataset, dataset=inner) if _is_worth_replacing(kind, [dataset.dataset], [inner]) else dataset
+        )
     if kind in _CONCATENATIONS:
         parts = [compile(part) for part in dataset.datasets]
-        return _with(dataset, datasets=parts) if _gains(kind, dataset.datasets, parts) else dataset
+        return (
+            _replace_inner(dataset, datasets=parts) if _is_worth_replacing(kind, dataset.datasets, parts) else dataset
+        )
     if isinstance(dataset, datasets.StoreDataset):
         if spec_of(dataset) is None:
-            why = dataset.why_not_filled() or f"{kind.__qualname__} defines __getitem__"
-            raise ArgumentError(f"this StoreDataset compiles its own transform, and its batches are not filled: {why}")
+            reason = dataset.why_not_filled() or f"{kind.__qualname__} defines __getitem__"
+            raise ArgumentError(
+                f"a StoreDataset compiles its transform itself, but the batches of this one are not filled: {reason}"
+            )
         return dataset
     if not isinstance(dataset, NativeFolder):
-        _logger.info("%s: nothing is native: it is no dataset that penstock knows", kind.__qualname__)
+        _logger.info("%s: nothing is native: penstock does not know this class", kind.__qualname__)
     return dataset
 
 
-def _compiled_folder(dataset: Any, native: type[NativeFolder]) -> Any:
+def _compile_folder(dataset: _AnyDataset, native: type[NativeFolder]) -> _AnyDataset:
     compiled = native.__new__(native)
     compiled.__dict__.update(dataset.__dict__)
-    return compiled if compiled._current() is not None else dataset  # noqa: SLF001  # a neighbour in this package
+    return compiled if compiled._current_transform() is not None else dataset  # noqa: SLF001  # a class of this package
 
 
-def _with(wrapper: Any, **inside: Any) -> Any:
-    """``wrapper``, or penstock.torch's in place of torch's, with other datasets inside."""
+def _replace_inner(wrapper: _AnyDataset, **inner: _AnyDataset) -> _AnyDataset:
+    """A copy of ``wrapper`` with other datasets inside. torch's wrappers become those of penstock.torch."""
     if type(wrapper) is datasets.ConcatDataset:
-        return datasets.ConcatDataset(**inside)
-    found = copy.copy(native(wrapper))
-    vars(found).update(inside)
-    return found
+        return datasets.ConcatDataset(**inner)
+    copied = copy.copy(native(wrapper))
+    vars(copied).update(inner)
+    return copied
 
 
-def _gains(kind: type, before: list[Any], after: list[Any]) -> bool:
-    """Whether a wrapper of our own is of use: something inside was compiled, or torch's wrapper hides what fills."""
+def _is_worth_replacing(kind: type, before: list[_AnyDataset], after: list[_AnyDataset]) -> bool:
+    """Whether an inner dataset was compiled, or torch's wrapper hides an inner dataset that fills batches."""
     if any(new is not old for new, old in zip(after, before, strict=True)):
         return True
     return kind in {data.Subset, data.ConcatDataset} and any(spec_of(part) is not None for part in after)

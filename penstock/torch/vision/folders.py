@@ -1,14 +1,14 @@
-"""torchvision's folders of images, filled natively: the same samples in the same order, by another way.
+"""torchvision's folders of images, decoded and augmented natively: the same samples in the same order.
 
 ::
 
     samples[i] = (path, class) ──read──> bytes ──Program──> rows of the batch          every transform recognised
-                                           └────Program──> array ─> the rest ─> sample     the first few recognised
-    loader(path) ──> PIL image ──> transform ──> sample                                  torchvision's own: none
+                                           └────Program──> array ─> remaining ─> sample    the first few recognised
+    loader(path) ──> PIL image ──> transform ──> sample                                  torchvision's code: none
 
-The program belongs to the dataset's present ``transform`` and ``loader``, and is made anew when they are exchanged;
-``samples`` is read anew for each sample. What penstock's decoder does not know, Pillow is asked for, as torchvision
-would have. :mod:`penstock.torch.vision.recognise` says what is recognised.
+The program is compiled for the dataset's present ``transform`` and ``loader``, and again when one of them is replaced.
+``samples`` is read for each sample. Pillow decodes the formats that penstock does not know, as in torchvision.
+:mod:`penstock.torch.vision.recognise` decides which transforms are recognised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torchvision
@@ -28,8 +28,9 @@ from torchvision.datasets import folder
 from penstock.datasets.base import located
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
 from penstock.rng import globals_put_back, sample_scope
-from penstock.sample import ArraySpec, SampleKeys, Tree
-from penstock.torch.vision.native import Native
+from penstock.sample import Array, ArraySpec, Sample, SampleKeys, Tree
+from penstock.torch.vision.native_transform import NativeTransform
+from penstock.torch.vision.recognise import Transform
 from penstock.trace import stage
 from penstock.transforms import Failure
 from penstock.transforms.apply import apply_to_image
@@ -44,95 +45,97 @@ _TARGET: Final = ArraySpec((), np.dtype(np.int64))
 
 
 class UnreadableImageError(DecodeError, OSError):
-    """A file that is not a readable image; an ``OSError`` as Pillow's own are, for who catches those."""
+    """A file that is not a readable image. It is an ``OSError``, as Pillow's error is."""
 
 
 class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision ships no types
-    """What the folders share: :class:`~penstock.datasets.base.Filler` over ``samples``."""
+    """The common base of the folders: a :class:`~penstock.datasets.base.Filler` over ``samples``."""
 
-    _native: _Native | None = None
+    _native: _FolderTransform | None = None
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        """Sample ``index``, as torchvision's: ``(image, target)``.
+    def __getitem__(self, index: int) -> tuple[Sample, Sample]:
+        """Return sample ``index``: ``(image, target)``, of torchvision's types.
 
-        The recognised transforms run natively here too. Their random numbers are those of the sample that a penstock
-        loader is building; outside of one they are seeded by torch's global generator, so that ``torch.manual_seed``
-        fixes them.
+        Recognised transforms run natively here too. In a penstock loader, their random numbers depend on the seed, the
+        epoch and the index. Elsewhere they are seeded by torch's global generator, so ``torch.manual_seed`` fixes them.
         """
-        native = self._current()
+        native = self._current_transform()
         if native is None:
-            sample: tuple[Any, Any] = super().__getitem__(index)
+            sample: tuple[Sample, Sample] = super().__getitem__(index)
             return sample
         path, target = self.samples[index]
-        image = native.image(path, index)
+        image = native.load(path, index)
         return image, target if self.target_transform is None else self.target_transform(target)
 
     def spec(self) -> Tree | None:
-        """Shape and dtype of image and target; None where the transforms do not end natively in one shape.
+        """Shape and dtype of image and target; None if not all transforms are native, or shapes differ.
 
-        A ``target_transform`` is called once here, to see whether it gives ints; if it raises, samples are collated.
+        A ``target_transform`` is called once, to see whether it returns an int. If it raises, samples are collated.
         """
-        native = self._current(anew=True)  # settings inside the transform may have been changed since the last epoch
-        if native is None or native.spec is None or not self._is_plain() or not self.samples:
+        # Compile again, because a transform's attributes may have changed since the last epoch.
+        native = self._current_transform(recompile=True)
+        if native is None or native.spec is None or self._has_own_methods() or not self.samples:
             return None
         target = self.samples[0][1]
         if self.target_transform is not None:
             try:
-                with globals_put_back():  # looking must not change what is drawn later
+                with globals_put_back():  # restores the global generators
                     target = self.target_transform(target)
-            except Exception:  # noqa: BLE001  # raised again by the sample that it belongs to
+            except Exception:  # noqa: BLE001  # the sample raises it again
                 return None
         return (native.spec, _TARGET) if type(target) is int else None
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
-        """Read, decode and augment straight into ``out``; see :class:`~penstock.datasets.base.Filler`."""
-        native = self._current()
+        """Read, decode and augment images into rows of ``out``; see :class:`~penstock.datasets.base.Filler`."""
+        native = self._current_transform()
         if native is None or native.spec is None:
-            raise ArgumentError("samples of this dataset have no fixed shape: there are no rows to fill")
+            raise ArgumentError(
+                "fill needs samples of one shape, but this dataset's spec() is None; load its samples instead"
+            )
         if rows is None:
             rows = np.arange(len(indices), dtype=np.int64)
         chosen = [self.samples[i] for i in indices.tolist()]
         native.fill([path for path, _ in chosen], indices, out[0], keys, rows)
         targets = [target for _, target in chosen]
         if self.target_transform is not None:
-            targets = [self._transformed(target, keys, place) for place, target in enumerate(targets)]
+            targets = [self._transform_target(target, keys, i) for i, target in enumerate(targets)]
         for target, index in zip(targets, indices.tolist(), strict=True):
             if type(target) is not int:
                 raise SampleError(
-                    f"this target is {target!r}, where the first was an int; give the loader a collate_fn, and batches "
-                    "are collated from samples",
+                    f"the target must be an int, as that of the first sample, got {target!r}; pass a collate_fn to the "
+                    "loader, which then collates samples",
                     index=index,
                 )
         out[1][rows] = targets
 
-    def _transformed(self, target: int, keys: SampleKeys, place: int) -> Any:
+    def _transform_target(self, target: int, keys: SampleKeys, position: int) -> object:
         assert self.target_transform is not None
-        with sample_scope(keys.seed, keys.epoch, int(keys.indices[place])):
+        with sample_scope(keys.seed, keys.epoch, int(keys.indices[position])):
             return self.target_transform(target)
 
     def fingerprint(self) -> str:
-        """A hash of paths below ``root`` and of classes: another copy of the folder is the same, wherever it lies."""
+        """A hash of the paths below ``root`` and of the targets. A copy of the folder has the same fingerprint."""
         state, root = hashlib.blake2b(digest_size=16), str(self.root)
         for path, target in self.samples:
             state.update(f"{path.removeprefix(root)}\0{target}\n".encode(errors="surrogateescape"))
         return state.hexdigest()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_native"}
 
-    def _is_plain(self) -> bool:
-        """Whether samples are what this class makes of them: a subclass with its own ``__getitem__`` knows better."""
+    def _has_own_methods(self) -> bool:
+        """Whether a subclass defines how samples are loaded."""
         cls = type(self)
-        own = cls.__getitem__ is NativeFolder.__getitem__ and cls.__len__ is datasets.DatasetFolder.__len__
-        return own and not hasattr(self, "__getitems__")
+        is_same = cls.__getitem__ is NativeFolder.__getitem__ and cls.__len__ is datasets.DatasetFolder.__len__
+        return not is_same or hasattr(self, "__getitems__")
 
-    def _current(self, *, anew: bool = False) -> _Native | None:
-        """The program of the present transform and loader; None where torchvision's own way is taken."""
+    def _current_transform(self, *, recompile: bool = False) -> _FolderTransform | None:
+        """The program for the present transform and loader; None if nothing is native."""
         native = before = self._native
-        if anew or native is None or native.transform is not self.transform or native.loader is not self.loader:
-            native = self._native = _Native(self.transform, self.loader)
+        if recompile or native is None or native.transform is not self.transform or native.loader is not self.loader:
+            native = self._native = _FolderTransform(self.transform, self.loader)
             if before is None or before.what != native.what:
                 _logger.info("%s(%r): %s", type(self).__name__, str(self.root), native.what)
         return native if native.program is not None else None
@@ -146,46 +149,46 @@ class ImageFolder(NativeFolder, datasets.ImageFolder):  # type: ignore[misc]  # 
     root : str or path
         A folder with one sub-folder a class.
     transform : callable, optional
-        Of torchvision's transforms, v1 or v2, those that penstock has an op for run natively, from the first up to
-        one that is not recognised; that one and all behind it are called as they are.
+        torchvision's transforms, v1 or v2, run natively from the first up to one for which penstock has no op. That one
+        and all after it are called as usual.
     target_transform : callable, optional
         Called with each class number.
     loader : callable
-        Only torchvision's own loader for PIL images is replaced.
+        Only torchvision's loader for PIL images is replaced by native decoding.
     is_valid_file : callable, optional
-        Called with each path, instead of judging by the file name's end.
+        Called with each path. The default checks the file name's extension.
     allow_empty : bool
-        Whether a class may have no image.
+        Whether a class may have no images.
 
     Notes
     -----
-    Classes, samples, order and targets are torchvision's, by its own code, and ``isinstance`` holds. Pixels agree with
-    torchvision's on PIL images within one level of 255 for the same parameters; 16-bit gray images are brought
-    to 8 bits by their high byte, where Pillow clips. Random parameters are drawn by penstock's generator, keyed
-    by (seed, epoch, index), not by torch's. ``logging.getLogger("penstock.torch.vision")`` says at level INFO what runs
+    This is a subclass of torchvision's class, whose code determines classes, samples, order and targets. For the same
+    parameters, pixels differ from torchvision's on PIL images by at most one level of 255. 16-bit gray images are
+    converted to 8 bits by their high byte; Pillow clips them. Random parameters come from penstock's generator, keyed
+    by (seed, epoch, index), not from torch's. The logger "penstock.torch.vision" reports at level INFO what runs
     natively.
 
     Raises
     ------
     UnreadableImageError
-        For a file that is no image; it is an ``OSError``, and names ``key`` (the path) and ``index``.
+        If a file is not a readable image. It is an ``OSError``, and states ``key`` (the path) and ``index``.
     """
 
 
 class DatasetFolder(NativeFolder):
-    """``torchvision.datasets.DatasetFolder`` likewise."""
+    """``torchvision.datasets.DatasetFolder``, with native batches as in :class:`ImageFolder`."""
 
 
 class ImageNet(NativeFolder, datasets.ImageNet):  # type: ignore[misc]  # torchvision ships no types
-    """``torchvision.datasets.ImageNet`` likewise."""
+    """``torchvision.datasets.ImageNet``, with native batches as in :class:`ImageFolder`."""
 
 
 class EuroSAT(NativeFolder, datasets.EuroSAT):  # type: ignore[misc]  # torchvision ships no types
-    """``torchvision.datasets.EuroSAT`` likewise."""
+    """``torchvision.datasets.EuroSAT``, with native batches as in :class:`ImageFolder`."""
 
 
 class Country211(NativeFolder, datasets.Country211):  # type: ignore[misc]  # torchvision ships no types
-    """``torchvision.datasets.Country211`` likewise."""
+    """``torchvision.datasets.Country211``, with native batches as in :class:`ImageFolder`."""
 
 
 NATIVE: Final[dict[type, type[NativeFolder]]] = {
@@ -195,36 +198,36 @@ NATIVE: Final[dict[type, type[NativeFolder]]] = {
     datasets.EuroSAT: EuroSAT,
     datasets.Country211: Country211,
 }
-"""torchvision's folders, and those that fill in their place."""
+"""torchvision's folders, and the classes here that replace them."""
 
 
-class _Native(Native):
-    """The program of a folder's transform: from paths to images and rows."""
+class _FolderTransform(NativeTransform):
+    """The program of a folder's transform. It reads paths, and returns images or fills rows."""
 
-    def __init__(self, transform: Any, loader: Callable[[str], Any]) -> None:
+    def __init__(self, transform: Transform, loader: Callable[[str], object]) -> None:
         self.loader = loader
         if loader not in _LOADERS or (loader is folder.default_loader and torchvision.get_image_backend() != "PIL"):
-            super().__init__(transform, "its loader is not torchvision's for PIL images")
+            super().__init__(transform, "the loader is not torchvision's loader for PIL images")
         else:
             super().__init__(transform)
 
-    def image(self, path: str, index: int) -> Any:
-        """One image, of the type that the whole transform gives."""
+    def load(self, path: str, index: int) -> Sample:
+        """Read, decode and transform one image."""
         assert self.program is not None
         keys = self.keys()
         encoded = _read([path])[0]
         try:
             array = self.program.run([encoded], keys)[0]
         except DecodeError as error:
-            array = self._mended(path, index, encoded, keys, error)
-        except Exception as error:  # noqa: BLE001  # raised again, with its place
-            raise _placed(error, path, index)  # noqa: B904  # the same object, or one that is chained
-        return self.finished(array, encoded)
+            array = self._decode_with_pillow(path, index, encoded, keys, error)
+        except Exception as error:  # noqa: BLE001  # raised again, with its location
+            raise _with_location(error, path, index)  # noqa: B904  # the same object, or a chained one
+        return self.finish(array, encoded)
 
     def fill(
-        self, paths: list[str], indices: NDArray[np.int64], out: NDArray[Any], keys: SampleKeys, rows: NDArray[np.int64]
+        self, paths: list[str], indices: NDArray[np.int64], out: Array, keys: SampleKeys, rows: NDArray[np.int64]
     ) -> None:
-        """Write images into their rows; the first that fails is raised when the others are written."""
+        """Write images into their rows. The first error is raised after all other images are written."""
         assert self.program is not None
         images = _read(paths)
         failures: list[Failure] = []
@@ -235,18 +238,18 @@ class _Native(Native):
             path, index = paths[i], int(indices[i])
             try:
                 if not isinstance(error, DecodeError):
-                    raise _placed(error, path, index)  # noqa: TRY301  # one way for all that fail
-                out[rows[i]] = self._mended(path, index, images[i], keys[i : i + 1], error)
+                    raise _with_location(error, path, index)  # noqa: TRY301  # all failures are handled below
+                out[rows[i]] = self._decode_with_pillow(path, index, images[i], keys[i : i + 1], error)
             except Exception as final:  # noqa: BLE001  # raised below
                 failed = failed or final
         if failed is not None:
             raise failed
 
-    def _mended(self, path: str, index: int, encoded: bytes, keys: SampleKeys, error: DecodeError) -> NDArray[Any]:
-        """The image through Pillow, if its format is one that penstock does not know; else ``error``."""
+    def _decode_with_pillow(self, path: str, index: int, encoded: bytes, keys: SampleKeys, error: DecodeError) -> Array:
+        """Decode with Pillow if penstock does not know the format; otherwise raise ``error``."""
         assert self.program is not None
         if isinstance(error, ImageTooLargeError):
-            raise _placed(error, path, index)
+            raise _with_location(error, path, index)
         error.where.pop("position", None)
         unreadable = UnreadableImageError(error.message, **error.where, key=path, index=index)
         try:
@@ -256,8 +259,8 @@ class _Native(Native):
                 pixels = np.array(folder.pil_loader(path))
             except OSError:
                 raise unreadable from error
-            mended: NDArray[Any] = apply_to_image(self.program.ops, pixels, keys, first=1)
-            return mended
+            transformed: Array = apply_to_image(self.program.ops, pixels, keys, first=1)
+            return transformed
         raise unreadable from error
 
 
@@ -266,6 +269,6 @@ def _read(paths: list[str]) -> list[bytes]:
         return [Path(path).read_bytes() for path in paths]
 
 
-def _placed(error: Exception, path: str, index: int) -> BaseException:
+def _with_location(error: Exception, path: str, index: int) -> BaseException:
     getattr(error, "where", {}).pop("position", None)
     return located(error, key=path, index=index)

@@ -1,16 +1,16 @@
-"""torchvision's transforms in penstock's words: which of them run natively, and what the others are then given.
+"""Translate torchvision's transforms to penstock's ops, from the first one as far as possible.
 
 ::
 
     Compose([RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor(), Normalize(mean, std), RandomErasing()])
              RandomResizedCrop       HorizontalFlip                       Normalize  ToLayout    │
-             └───────────────── ops, behind Decode ───────────────────────────────────────────┘  └ rest: as it is
+             └───────────────── ops, after Decode ────────────────────────────────────────────┘  └ remaining: called
 
-Only torchvision's own classes count, by exact type: a subclass may do anything. A value is followed through the
-transforms (PIL image, tensor, ``tv_tensors.Image``; its dtype), because what torchvision does hangs on it: a PIL image
-is always resized with antialiasing, a tensor only if it is asked for, and by other arithmetic. Where penstock
-would not give the same pixels within one level, or the same type, the list ends; the rest stay ordinary callables.
-Nothing is drawn, decoded or called here.
+Only torchvision's own classes are translated, by exact type, because a subclass may do anything. The type of the image
+(PIL image, tensor or ``tv_tensors.Image``, and its dtype) is followed through the transforms, because torchvision's
+result depends on it: for example, a PIL image is always resized with antialiasing, a tensor only on request. The
+translation ends at the first transform for which penstock would not give the same pixels within one level, or not the
+same type. The remaining transforms are called as usual. Nothing is decoded or called here.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ from torchvision.transforms import transforms as v1
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 
-__all__ = ["Recognised", "Value", "recognise"]
+__all__ = ["ImageType", "RecognisedTransforms", "Transform", "recognise"]
+
+Transform = Any
+"""One of torchvision's transforms, which have no types, or any other callable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """What one transform hands to the next.
+class ImageType:
+    """The type of an image between two transforms.
 
     Parameters
     ----------
     kind : {"pil", "tensor", "image"}
-        A PIL image of mode RGB, HWC; or a CHW tensor, ``image`` being a ``tv_tensors.Image``.
+        A PIL image of mode RGB, a CHW tensor, or a ``tv_tensors.Image``.
     dtype : {"uint8", "float32", "float16"}
-        Floats are on the scale 0 to 1 until they are normalised.
+        The dtype. Floats are on the scale 0 to 1 until they are normalised.
     """
 
     kind: str = "pil"
@@ -47,39 +50,39 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Recognised:
-    """What became of a transform.
+class RecognisedTransforms:
+    """The result of :func:`recognise`.
 
     Parameters
     ----------
     ops : tuple of Op
-        For a pipeline, behind Decode.
-    value : Value
-        What the transforms that became ops would have given.
-    taken : tuple of str
-        The names of those.
-    rest : tuple of callable
-        The transforms behind them, to be called in order with that value.
+        The translated transforms, for a pipeline after Decode.
+    image_type : ImageType
+        The type of the image after them.
+    names : tuple of str
+        The class names of the translated transforms.
+    remaining : tuple of callable
+        The other transforms, to be called in order.
     reason : str
-        Why the first of the rest is not among the ops; empty if there is none.
+        Why the first of them is not translated; empty if there is none.
     """
 
     ops: tuple[T.Op, ...]
-    value: Value
-    taken: tuple[str, ...]
-    rest: tuple[Callable[[Any], Any], ...]
+    image_type: ImageType
+    names: tuple[str, ...]
+    remaining: tuple[Transform, ...]
     reason: str
 
     def __str__(self) -> str:
-        native = f"native: {', '.join(self.taken) or 'nothing'}"
-        if not self.rest:
+        native = f"native: {', '.join(self.names) or 'nothing'}"
+        if not self.remaining:
             return native
-        names = ", ".join(type(transform).__name__ for transform in self.rest)
-        return f"{native}; as they are: {names} ({self.reason})"
+        names = ", ".join(type(transform).__name__ for transform in self.remaining)
+        return f"{native}; called as usual: {names} ({self.reason})"
 
 
-def recognise(transform: Any) -> Recognised:
-    """Translate as many transforms as can be, from the first.
+def recognise(transform: Transform) -> RecognisedTransforms:
+    """Translate transforms from the first one as far as possible.
 
     Parameters
     ----------
@@ -88,57 +91,57 @@ def recognise(transform: Any) -> Recognised:
 
     Returns
     -------
-    Recognised
-        With no ``taken`` where already the first transform is not recognised.
+    RecognisedTransforms
+        Its ``names`` are empty if the first transform is not recognised.
     """
-    steps = _flattened(transform)
+    steps = _flatten(transform)
     ops: list[T.Op] = []
-    value, taken, reason = Value(), 0, ""
+    image, count, reason = ImageType(), 0, ""
     for step in steps:
         try:
-            more, value = _translate(step, value)
+            more, image = _translate(step, image)
         except _NotRecognisedError as error:
             reason = f"{type(step).__name__}: {error}"
             break
         except (ArgumentError, TypeError, ValueError) as error:
-            reason = f"{type(step).__name__}: its settings are none of penstock's: {error}"
+            reason = f"{type(step).__name__}: penstock does not accept its arguments: {error}"
             break
         ops += more
-        taken += 1
-    if value.kind != "pil":
-        ops.append(T.ToLayout("CHW", value.dtype))
-    names = tuple(type(step).__name__ for step in steps[:taken])
-    return Recognised(tuple(ops), value, names, tuple(steps[taken:]), reason)
+        count += 1
+    if image.kind != "pil":
+        ops.append(T.ToLayout("CHW", image.dtype))
+    names = tuple(type(step).__name__ for step in steps[:count])
+    return RecognisedTransforms(tuple(ops), image, names, tuple(steps[count:]), reason)
 
 
 class _NotRecognisedError(Exception):
-    """Why one transform is left as it is."""
+    """Why a transform is not translated."""
 
 
-_Step = tuple[tuple[T.Op, ...], Value]
+_Translation = tuple[tuple[T.Op, ...], ImageType]
 
 _DTYPES: Final = {torch.uint8: "uint8", torch.float32: "float32", torch.float16: "float16"}
 _FILTERS: Final = {name: name for name in ("box", "bilinear", "bicubic", "lanczos")}
 _PILLOW_NUMBERS: Final = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 
-def _flattened(transform: Any) -> list[Any]:
+def _flatten(transform: Transform) -> list[Transform]:
     """The transforms of nested containers, in order."""
     if type(transform) in {v1.Compose, v2.Compose} and isinstance(transform.transforms, (list, tuple)):
-        inner: Sequence[Any] = transform.transforms
+        inner: Sequence[Transform] = transform.transforms
     elif type(transform) is torch.nn.Sequential:
         inner = list(transform)
     elif type(transform) is _presets.ImageClassification:
-        inner = _preset(transform)
+        inner = _preset_transforms(transform)
     else:
         return [transform]
-    if _changed(transform):
+    if _is_modified(transform):
         return [transform]
-    return [step for part in inner for step in _flattened(part)]
+    return [step for part in inner for step in _flatten(part)]
 
 
-def _preset(preset: Any) -> list[Any]:
-    """What ``weights.transforms()`` of a classifier does, as transforms."""
+def _preset_transforms(preset: Transform) -> list[Transform]:
+    """The transforms that a classifier's ``weights.transforms()`` applies."""
     return [
         v1.Resize(preset.resize_size, preset.interpolation, antialias=preset.antialias),
         v1.CenterCrop(preset.crop_size),
@@ -148,189 +151,190 @@ def _preset(preset: Any) -> list[Any]:
     ]
 
 
-def _changed(transform: Any) -> bool:
-    """Whether somebody hung a hook or a method on this one object."""
+def _is_modified(transform: Transform) -> bool:
+    """Whether this object has a hook or a method of its own."""
     own = vars(transform)
     return bool({"forward", "__call__", "transform"} & own.keys()) or any(
         own.get(hooks) for hooks in ("_forward_hooks", "_forward_pre_hooks")
     )
 
 
-def _translate(step: Any, value: Value) -> _Step:
+def _translate(step: Transform, image: ImageType) -> _Translation:
     translator = _TRANSLATORS.get(type(step))
     if translator is None:
-        raise _NotRecognisedError("it is none of torchvision's that penstock has an op for")
-    if _changed(step):
-        raise _NotRecognisedError("it carries a hook or a method of its own")
-    if value.kind == "image" and type(step) in _OLD:
-        raise _NotRecognisedError("a transform of v1 behind v2.ToImage")
-    return translator(step, value)
+        raise _NotRecognisedError("penstock has no op for it")
+    if _is_modified(step):
+        raise _NotRecognisedError("it has a hook or a method of its own")
+    if image.kind == "image" and type(step) in _V1_TRANSFORMS:
+        raise _NotRecognisedError("a v1 transform after v2.ToImage")
+    return translator(step, image)
 
 
 # geometry
 
 
-def _resize(step: Any, value: Value) -> _Step:
+def _translate_resize(step: Transform, image: ImageType) -> _Translation:
     if step.size is None:
         raise _NotRecognisedError("size=None")
     size = step.size[0] if not isinstance(step.size, int) and len(step.size) == 1 else step.size
-    return (T.Resize(size, _filter(step, value), step.max_size),), value
+    return (T.Resize(size, _translate_filter(step, image), step.max_size),), image
 
 
-def _random_resized_crop(step: Any, value: Value) -> _Step:
-    return (T.RandomResizedCrop(tuple(step.size), step.scale, step.ratio, _filter(step, value)),), value
+def _translate_random_resized_crop(step: Transform, image: ImageType) -> _Translation:
+    return (T.RandomResizedCrop(tuple(step.size), step.scale, step.ratio, _translate_filter(step, image)),), image
 
 
-def _filter(step: Any, value: Value) -> str:
-    """The resampling filter, if what torchvision does with it on such a value is what penstock does."""
+def _translate_filter(step: Transform, image: ImageType) -> str:
+    """The name of the resampling filter, if torchvision's result for this type of image is penstock's."""
     mode = step.interpolation
     name = _PILLOW_NUMBERS.get(mode) if isinstance(mode, int) else InterpolationMode(mode).value
     if name not in _FILTERS:
         raise _NotRecognisedError(f"interpolation {name}")
-    if value.dtype != "uint8":
-        raise _NotRecognisedError("float images are resized without rounding")
-    if value.kind != "pil" and step.antialias is not True:
-        raise _NotRecognisedError("tensors are resized without antialiasing")
-    if value.kind != "pil" and name != "bilinear":
-        raise _NotRecognisedError(f"torch's {name} on tensors is not Pillow's")
+    if image.dtype != "uint8":
+        raise _NotRecognisedError("torchvision resizes float images without rounding")
+    if image.kind != "pil" and step.antialias is not True:
+        raise _NotRecognisedError("it resizes tensors without antialiasing")
+    if image.kind != "pil" and name != "bilinear":
+        raise _NotRecognisedError(f"{name} on tensors differs from Pillow's")
     return name
 
 
-def _center_crop(step: Any, value: Value) -> _Step:
-    return (T.CenterCrop(tuple(step.size)),), value
+def _translate_center_crop(step: Transform, image: ImageType) -> _Translation:
+    return (T.CenterCrop(tuple(step.size)),), image
 
 
-def _random_crop(step: Any, value: Value) -> _Step:
-    size, padding = tuple(step.size), _sides(step)
+def _translate_random_crop(step: Transform, image: ImageType) -> _Translation:
+    size, padding = tuple(step.size), _read_padding(step)
     if not (padding or step.pad_if_needed):
-        return (T.RandomCrop(size),), value
+        return (T.RandomCrop(size),), image
     mode = step.padding_mode
     fill = (step.fill or 0) if mode == "constant" else 0
-    if fill != 0 and (value.dtype != "uint8" or not (isinstance(fill, int) or value.kind == "pil")):
-        raise _NotRecognisedError(f"fill={fill!r} of a {value.dtype} {value.kind}")
+    if fill != 0 and (image.dtype != "uint8" or not (isinstance(fill, int) or image.kind == "pil")):
+        raise _NotRecognisedError(f"fill={fill!r} for a {image.dtype} {image.kind}")
     if mode in {"reflect", "symmetric"} and padding and step.pad_if_needed and type(step) is v1.RandomCrop:
-        raise _NotRecognisedError("an image that is too small would be mirrored twice")
-    return (T.RandomCrop(size, padding, step.pad_if_needed, fill, mode),), value
+        raise _NotRecognisedError("it mirrors an image that is too small twice")
+    return (T.RandomCrop(size, padding, step.pad_if_needed, fill, mode),), image
 
 
-def _sides(step: Any) -> Any:
-    """Padding as v1 takes it; v2 keeps left, right, top, bottom."""
+def _read_padding(step: Transform) -> int | tuple[int, ...]:
+    """Padding in the order of v1: left, top, right, bottom. v2 stores left, right, top, bottom."""
     if type(step) is v2.RandomCrop and step.padding:
         left, right, top, bottom = step.padding
         return left, top, right, bottom
-    return step.padding or 0
+    sides: int | tuple[int, ...] = step.padding or 0
+    return sides
 
 
-def _horizontal_flip(step: Any, value: Value) -> _Step:
-    return (T.HorizontalFlip(step.p),), value
+def _translate_horizontal_flip(step: Transform, image: ImageType) -> _Translation:
+    return (T.HorizontalFlip(step.p),), image
 
 
-def _vertical_flip(step: Any, value: Value) -> _Step:
-    return (T.VerticalFlip(step.p),), value
+def _translate_vertical_flip(step: Transform, image: ImageType) -> _Translation:
+    return (T.VerticalFlip(step.p),), image
 
 
 # types and values
 
 
-def _to_tensor(step: Any, value: Value) -> _Step:
-    if value.kind != "pil":
-        return _passed(value, is_v2=type(step) is v2.ToTensor)
+def _translate_to_tensor(step: Transform, image: ImageType) -> _Translation:
+    if image.kind != "pil":
+        return _keep_tensor(image, is_v2=type(step) is v2.ToTensor)
     dtype = torch.get_default_dtype()
     if dtype != torch.float32:
         raise _NotRecognisedError(f"the default dtype is {dtype}")
-    return (), Value("tensor", "float32")
+    return (), ImageType("tensor", "float32")
 
 
-def _pil_to_tensor(step: Any, value: Value) -> _Step:
-    if value.kind != "pil":
-        return _passed(value, is_v2=type(step) is v2.PILToTensor)
-    return (), Value("tensor")
+def _translate_pil_to_tensor(step: Transform, image: ImageType) -> _Translation:
+    if image.kind != "pil":
+        return _keep_tensor(image, is_v2=type(step) is v2.PILToTensor)
+    return (), ImageType("tensor")
 
 
-def _passed(value: Value, *, is_v2: bool) -> _Step:
-    """A tensor, given to what makes tensors: v2 passes it on, v1 raises."""
+def _keep_tensor(image: ImageType, *, is_v2: bool) -> _Translation:
+    """A tensor is passed to a transform that makes tensors: v2 returns it unchanged, v1 raises."""
     if not is_v2:
-        raise _NotRecognisedError("it takes PIL images, and would be given a tensor")
-    return (), value
+        raise _NotRecognisedError("it takes PIL images, got a tensor")
+    return (), image
 
 
-def _to_image(step: Any, value: Value) -> _Step:  # noqa: ARG001  # it has no settings
-    return (), replace(value, kind="image")
+def _translate_to_image(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
+    return (), replace(image, kind="image")
 
 
-def _to_pure_tensor(step: Any, value: Value) -> _Step:  # noqa: ARG001  # it has no settings
-    return (), replace(value, kind="tensor") if value.kind == "image" else value
+def _translate_to_pure_tensor(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
+    return (), replace(image, kind="tensor") if image.kind == "image" else image
 
 
-def _identity(step: Any, value: Value) -> _Step:  # noqa: ARG001  # it has no settings
-    return (), value
+def _translate_identity(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
+    return (), image
 
 
-def _to_dtype(step: Any, value: Value) -> _Step:
-    if value.kind == "pil":
-        return (), value  # v2.ToDtype passes PIL images on
+def _translate_to_dtype(step: Transform, image: ImageType) -> _Translation:
+    if image.kind == "pil":
+        return (), image  # v2.ToDtype returns PIL images unchanged
     dtype = step.dtype
     if isinstance(dtype, dict):
-        own = torch.Tensor if value.kind == "tensor" else tv_tensors.Image
+        own = torch.Tensor if image.kind == "tensor" else tv_tensors.Image
         if own not in dtype and "others" not in dtype:
-            raise _NotRecognisedError("its dtype names neither this type nor others")
+            raise _NotRecognisedError("its dtype has neither this type nor 'others'")
         dtype = dtype[own] if own in dtype else dtype["others"]
         if dtype is None:
-            return (), value
-    return _converted(dtype, value, scale=step.scale)
+            return (), image
+    return _convert_dtype(dtype, image, scale=step.scale)
 
 
-def _convert_image_dtype(step: Any, value: Value) -> _Step:
-    if value.kind == "pil":
-        raise _NotRecognisedError("it takes tensors, and would be given a PIL image")
-    return _converted(step.dtype, value, scale=True)
+def _translate_convert_image_dtype(step: Transform, image: ImageType) -> _Translation:
+    if image.kind == "pil":
+        raise _NotRecognisedError("it takes tensors, got a PIL image")
+    return _convert_dtype(step.dtype, image, scale=True)
 
 
-def _converted(dtype: torch.dtype, value: Value, *, scale: bool) -> _Step:
+def _convert_dtype(dtype: torch.dtype, image: ImageType, *, scale: bool) -> _Translation:
     name = _DTYPES.get(dtype)
     if name is None:
-        raise _NotRecognisedError(f"penstock gives uint8, float16 and float32, not {dtype}")
-    if name != value.dtype and name == "uint8":
-        raise _NotRecognisedError("floats are not brought back to uint8")
-    if value.dtype == "uint8" and name != "uint8" and not scale:
-        raise _NotRecognisedError("scale=False keeps values at 0..255")
-    return (), replace(value, dtype=name)
+        raise _NotRecognisedError(f"dtype must be uint8, float16 or float32, got {dtype}")
+    if name != image.dtype and name == "uint8":
+        raise _NotRecognisedError("penstock does not convert floats to uint8")
+    if image.dtype == "uint8" and name != "uint8" and not scale:
+        raise _NotRecognisedError("penstock does not support scale=False")
+    return (), replace(image, dtype=name)
 
 
-def _normalize(step: Any, value: Value) -> _Step:
-    if value.kind == "pil" or value.dtype == "uint8":
-        raise _NotRecognisedError(f"it takes float tensors, and would be given {value}")
+def _translate_normalize(step: Transform, image: ImageType) -> _Translation:
+    if image.kind == "pil" or image.dtype == "uint8":
+        raise _NotRecognisedError(f"it takes float tensors, got {image}")
     mean, std = ([float(v) for v in numbers] for numbers in (step.mean, step.std))
-    return (T.Normalize(mean, std),), value
+    return (T.Normalize(mean, std),), image
 
 
-_TRANSLATORS: Final[dict[type, Callable[[Any, Value], _Step]]] = {
-    torch.nn.Identity: _identity,
-    v1.CenterCrop: _center_crop,
-    v1.ConvertImageDtype: _convert_image_dtype,
-    v1.Normalize: _normalize,
-    v1.PILToTensor: _pil_to_tensor,
-    v1.RandomCrop: _random_crop,
-    v1.RandomHorizontalFlip: _horizontal_flip,
-    v1.RandomResizedCrop: _random_resized_crop,
-    v1.RandomVerticalFlip: _vertical_flip,
-    v1.Resize: _resize,
-    v1.ToTensor: _to_tensor,
-    v2.CenterCrop: _center_crop,
-    v2.ConvertImageDtype: _convert_image_dtype,
-    v2.Identity: _identity,
-    v2.Normalize: _normalize,
-    v2.PILToTensor: _pil_to_tensor,
-    v2.RandomCrop: _random_crop,
-    v2.RandomHorizontalFlip: _horizontal_flip,
-    v2.RandomResizedCrop: _random_resized_crop,
-    v2.RandomVerticalFlip: _vertical_flip,
-    v2.Resize: _resize,
-    v2.ToDtype: _to_dtype,
-    v2.ToImage: _to_image,
-    v2.ToPureTensor: _to_pure_tensor,
-    v2.ToTensor: _to_tensor,
+_TRANSLATORS: Final[dict[type, Callable[[Transform, ImageType], _Translation]]] = {
+    torch.nn.Identity: _translate_identity,
+    v1.CenterCrop: _translate_center_crop,
+    v1.ConvertImageDtype: _translate_convert_image_dtype,
+    v1.Normalize: _translate_normalize,
+    v1.PILToTensor: _translate_pil_to_tensor,
+    v1.RandomCrop: _translate_random_crop,
+    v1.RandomHorizontalFlip: _translate_horizontal_flip,
+    v1.RandomResizedCrop: _translate_random_resized_crop,
+    v1.RandomVerticalFlip: _translate_vertical_flip,
+    v1.Resize: _translate_resize,
+    v1.ToTensor: _translate_to_tensor,
+    v2.CenterCrop: _translate_center_crop,
+    v2.ConvertImageDtype: _translate_convert_image_dtype,
+    v2.Identity: _translate_identity,
+    v2.Normalize: _translate_normalize,
+    v2.PILToTensor: _translate_pil_to_tensor,
+    v2.RandomCrop: _translate_random_crop,
+    v2.RandomHorizontalFlip: _translate_horizontal_flip,
+    v2.RandomResizedCrop: _translate_random_resized_crop,
+    v2.RandomVerticalFlip: _translate_vertical_flip,
+    v2.Resize: _translate_resize,
+    v2.ToDtype: _translate_to_dtype,
+    v2.ToImage: _translate_to_image,
+    v2.ToPureTensor: _translate_to_pure_tensor,
+    v2.ToTensor: _translate_to_tensor,
 }
 
-_OLD: Final = frozenset(kind for kind in _TRANSLATORS if kind.__module__ == v1.__name__)
-"""v1's: they do not keep a ``tv_tensors.Image`` what it is."""
+_V1_TRANSFORMS: Final = frozenset(kind for kind in _TRANSLATORS if kind.__module__ == v1.__name__)
+"""They turn a ``tv_tensors.Image`` into a plain tensor."""

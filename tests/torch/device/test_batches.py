@@ -1,4 +1,4 @@
-"""Walking batches: whatever they are made of, every tensor is moved, and every tensor is found."""
+"""Nested batches: all tensors are found and moved, and containers keep their types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from penstock.torch.device.batches import map_tensors, tensors_of, to_device  # noqa: E402  # it needs torch
+from penstock.torch.device.batches import iterate_tensors, map_tensors, to_device  # noqa: E402  # it needs torch
 
 META = torch.device("meta")
 
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
 
 @dataclass
 class Detection:
-    """A batch of a user's own."""
+    """A batch class of the user."""
 
     image: Any
     boxes: list[Any]
@@ -36,49 +36,49 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """No ``__dict__``, and no assignment."""
+    """An object without ``__dict__`` and without assignment."""
 
     image: Any
 
 
 class Custom:
-    """Moves itself; knows nothing of non_blocking."""
+    """An object whose ``to`` does not accept non_blocking."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
 
     def to(self, device: Any) -> Custom:
-        """A copy."""
+        """Return a copy."""
         return Custom(self.x.to(device))
 
 
 class InPlace:
-    """Moves itself in place, as graph batches do, and takes non_blocking."""
+    """An object whose ``to`` works in place, as graph batches do, and accepts non_blocking."""
 
     def __init__(self, x: Any) -> None:
         self.inner = {"x": x}
         self.asked: list[Any] = []
 
     def to(self, device: Any, non_blocking: bool = False) -> InPlace:
-        """Itself."""
+        """Return itself."""
         self.asked.append(non_blocking)
         self.inner = {"x": self.inner["x"].to(device)}
         return self
 
 
 class Tagged(collections.UserDict[str, Any]):
-    """A mapping with more to it."""
+    """A mapping with another attribute."""
 
     tag = "kept"
 
 
 def move(batch: Any) -> Any:
-    """To where nothing is computed."""
+    """The meta device, which computes nothing."""
     return to_device(batch, META, non_blocking=True)
 
 
 def test_every_tensor_of_a_nested_batch_is_moved_and_found() -> None:
-    """In lists, tuples, dicts, named tuples, dataclasses and types of the user's own, containers keep their types."""
+    """Lists, tuples, dicts, named tuples, dataclasses and user classes keep their types."""
     tagged = Tagged(a=torch.ones(1))
     tagged.tag = "mine"
     detection = Detection(torch.ones(2), [torch.ones(3), 4])
@@ -97,12 +97,12 @@ def test_every_tensor_of_a_nested_batch_is_moved_and_found() -> None:
         types.MappingProxyType({"d": torch.ones(14)}),
         torch.nn.utils.rnn.pack_sequence([torch.ones(15)]),
     ]
-    before = sorted(t.numel() for t in tensors_of(batch))
+    before = sorted(t.numel() for t in iterate_tensors(batch))
 
     moved = move(batch)
 
     assert before == sorted([1, *range(2, 16), 15])  # batch_sizes of the packed sequence is one too
-    after = list(tensors_of(moved))
+    after = list(iterate_tensors(moved))
     assert sorted(t.numel() for t in after) == before
     assert [t.numel() for t in after if t.device != META] == [15]  # ... and stays on the CPU, as torch has it
     assert [type(part) for part in moved[:-2]] == [type(part) for part in batch[:-2]]
@@ -118,7 +118,7 @@ def test_every_tensor_of_a_nested_batch_is_moved_and_found() -> None:
 
 
 def test_non_blocking_is_passed_to_whoever_takes_it() -> None:
-    """By name or among any keywords; a ``to`` that does not know it is called without."""
+    """It is passed by name or in any keywords; a ``to`` without it is called without it."""
 
     class Keywords:
         def to(self, device: Any, **kwargs: Any) -> Any:
@@ -132,7 +132,7 @@ def test_non_blocking_is_passed_to_whoever_takes_it() -> None:
 
 
 def test_the_given_batch_is_left_as_it_was() -> None:
-    """Moving makes new containers; those of the caller still hold host tensors."""
+    """Moving creates new containers; the original ones still have the host tensors."""
     tensor = torch.ones(2)
     inner, detection, frozen = [tensor], Detection(tensor, [tensor]), Frozen(tensor)
     batch = {"a": inner, "b": detection, "c": frozen}
@@ -152,13 +152,13 @@ def test_the_given_batch_is_left_as_it_was() -> None:
     ],
 )  # fmt: skip
 def test_what_holds_no_tensor_stays_the_same_object(batch: Any) -> None:
-    """Nothing is copied for nothing."""
+    """Objects without tensors are not copied."""
     assert move(batch) is batch
-    assert list(tensors_of(batch)) == []
+    assert list(iterate_tensors(batch)) == []
 
 
 def test_containers_that_cannot_be_rebuilt_become_plain_ones() -> None:
-    """A sequence or mapping whose constructor takes something else becomes a list or dict, as torch has it."""
+    """A sequence or mapping with another constructor becomes a list or dict, as in torch."""
 
     class Odd(collections.UserList[Any]):
         def __init__(self, a: Any, b: Any) -> None:
@@ -189,10 +189,10 @@ def test_subclasses_of_tensor_stay_what_they_are() -> None:
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning", "ignore:The PyTorch API of nested:UserWarning")
 @pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "sparse_csc"])
 def test_the_parts_of_sparse_tensors_are_found(layout: str) -> None:
-    """Indices and values are what has memory."""
+    """Indices and values are tensors with memory."""
     eye = torch.eye(4).to_sparse(layout=getattr(torch, layout))
 
-    parts = list(tensors_of([eye]))
+    parts = list(iterate_tensors([eye]))
 
     assert len(parts) == (2 if layout == "sparse_coo" else 3)
     assert all(part.layout == torch.strided and part.untyped_storage().nbytes() for part in parts)
@@ -201,25 +201,25 @@ def test_the_parts_of_sparse_tensors_are_found(layout: str) -> None:
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested:UserWarning")
 @pytest.mark.parametrize("layout", ["strided", "jagged"])
 def test_the_parts_of_nested_tensors_are_found(layout: str) -> None:
-    """The buffer of a nested tensor, and its offsets if it is jagged."""
+    """They are the buffer of a nested tensor, and its offsets if it is jagged."""
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=getattr(torch, layout))
 
-    parts = list(tensors_of({"a": nested}))
+    parts = list(iterate_tensors({"a": nested}))
 
     assert sorted(part.numel() for part in parts)[-2:] == ([3, 5] if layout == "jagged" else [5])
     assert not any(part.is_nested for part in parts)
 
 
 def test_cycles_end_and_shared_tensors_come_once() -> None:
-    """An object that holds itself is walked once."""
+    """An object that refers to itself is visited once."""
     custom, tensor = Custom(torch.ones(1)), torch.ones(2)
     custom.x = [custom, tensor, tensor]
 
-    assert [t.numel() for t in tensors_of([custom, tensor])] == [2]
+    assert [t.numel() for t in iterate_tensors([custom, tensor])] == [2]
 
 
 def test_mapping_a_function_reaches_tensors_alone() -> None:
-    """Types with a ``to`` of their own are not asked to compute."""
+    """The ``to`` method of other objects is not called."""
     custom = Custom(torch.ones(1))
 
     doubled = map_tensors(lambda t: t * 2, [torch.ones(1), custom, {"a": torch.ones(1)}])

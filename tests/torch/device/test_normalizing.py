@@ -1,4 +1,4 @@
-"""Normalising on the device: the same numbers as on the CPU."""
+"""Normalising on the device gives the values of the CPU."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MEAN, STD = T.IMAGENET_MEAN, T.IMAGENET_STD
 
 
 def every_value() -> np.ndarray[Any, Any]:
-    """One HWC image with every value in every channel."""
+    """One HWC image with all values in all channels."""
     return np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2)
 
 
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_the_bits_are_those_of_the_pipeline(layout: str, dtype: str) -> None:
-    """For every value and channel: as Normalize and ToLayout have it on the CPU."""
+    """All values are equal to those of Normalize and ToLayout on the CPU, bit by bit."""
     image = every_value()
     reference = T.ToLayout(layout, dtype).image(T.Normalize(MEAN, STD).image(image, np.empty(0)), np.empty(0))
     batch = torch.from_numpy(T.ToLayout(layout, "uint8").image(image, np.empty(0)))[None]
@@ -37,7 +37,7 @@ def test_the_bits_are_those_of_the_pipeline(layout: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("numbers", [0.5, (0.5,)])
 def test_one_number_holds_for_every_channel(numbers: Any) -> None:
-    """However many there are: gray images too."""
+    """It is used for any number of channels, also for gray images."""
     images = torch.arange(192, dtype=torch.uint8).reshape(1, 3, 8, 8)
 
     got = normalize_on_device(numbers, numbers)([images, images[:, :1]])
@@ -47,7 +47,7 @@ def test_one_number_holds_for_every_channel(numbers: Any) -> None:
 
 
 def test_only_images_change() -> None:
-    """uint8 tensors of four axes are images; labels, masks and floats stay the objects they were."""
+    """Images are uint8 tensors of four axes; labels, masks and floats are returned unchanged."""
     labels, masks, floats = torch.arange(2), torch.zeros(2, 8, 8, dtype=torch.uint8), torch.ones(2, 3, 8, 8)
     images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
     batch = {"a": images, "b": (labels, masks), "c": floats}
@@ -61,14 +61,14 @@ def test_only_images_change() -> None:
 
 
 def test_a_batch_without_images_is_an_error() -> None:
-    """A pipeline that normalises already would otherwise train on what nobody meant, in silence."""
-    with pytest.raises(ArgumentError, match="no uint8 tensor of four axes"):
+    """A pipeline that already normalises would otherwise go unnoticed."""
+    with pytest.raises(ArgumentError, match="must have images"):
         normalize_on_device(MEAN, STD)([torch.ones(2, 3, 8, 8)])
 
 
 def test_another_number_of_channels_is_an_error() -> None:
-    """The other layout is the likely reason, and is named."""
-    with pytest.raises(ArgumentError, match=r"\(2, 8, 8, 3\) have not the 3 channels .* layout='CHW'"):
+    """The error states the layout, which is the likely cause."""
+    with pytest.raises(ArgumentError, match=r"3 channels.* layout='CHW', got shape \(2, 8, 8, 3\)"):
         normalize_on_device(MEAN, STD)([torch.zeros(2, 8, 8, 3, dtype=torch.uint8)])
 
 
@@ -76,19 +76,19 @@ def test_another_number_of_channels_is_an_error() -> None:
     "arguments", [{"mean": (0.5,), "std": (0.5, 0.5)}, {"mean": (), "std": ()}, {"mean": (0.5,), "std": (0.0,)}]
 )
 def test_numbers_that_cannot_mean_anything_are_refused(arguments: dict[str, Any]) -> None:
-    """As many means as deviations, all positive."""
-    with pytest.raises(ArgumentError, match="equally many"):
+    """Mean and deviation need equal lengths, and deviations must be positive."""
+    with pytest.raises(ArgumentError, match="must have the same length"):
         normalize_on_device(**arguments)
 
 
 def test_an_unknown_layout_is_refused() -> None:
-    """CHW or HWC."""
+    """The layout is CHW or HWC."""
     with pytest.raises(ArgumentError, match="'CHW' or 'HWC'"):
         normalize_on_device(MEAN, STD, layout="NCHW")
 
 
 def test_it_pickles() -> None:
-    """A training program may be spawned with it."""
+    """A spawned training program may pickle it."""
     batch = [torch.full((1, 3, 2, 2), 7, dtype=torch.uint8)]
     step = normalize_on_device(MEAN, STD)
 

@@ -1,4 +1,4 @@
-"""Page-locked memory: when it is wanted, what is locked, what is copied, and when a slot may be used again."""
+"""Page-locked memory: when batches are pinned, what is locked or copied, and when a slot is used again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA de
 
 
 class FakeEvent:
-    """Done when it is told to be."""
+    """An event that is done when the test says so."""
 
     def __init__(self, device: FakeCuda) -> None:
         self._device = device
@@ -30,12 +30,12 @@ class FakeEvent:
         self.number = device.recorded
 
     def query(self) -> bool:
-        """Whether the device came this far."""
+        """Whether the device has reached the event."""
         return self.number <= self._device.done
 
 
 class FakeCuda:
-    """Stands for CUDA: notes what is asked, answers with the error it was given."""
+    """A fake of CUDA that records calls and returns the error of the test."""
 
     def __init__(self, error: int = 0) -> None:
         self.error = error
@@ -48,67 +48,67 @@ class FakeCuda:
         return 1
 
     def lock(self, device: int, address: int, nbytes: int) -> int:
-        """Note it."""
+        """Record the call."""
         self.log.append(("lock", device, address, nbytes))
         return self.error
 
     def unlock(self, device: int, address: int) -> int:
-        """Note it."""
+        """Record the call."""
         if self.lost:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         self.log.append(("unlock", device, address))
         return self.error
 
     def raise_for(self, error: int) -> None:
-        """As torch.cuda.check_error."""
+        """Raise as torch.cuda.check_error does."""
         if error:
             raise RuntimeError(f"CUDA error {error}")
 
     def describe(self, error: int) -> str:
-        """As cudaGetErrorString."""
+        """The text of cudaGetErrorString."""
         return "out of memory" if error == 2 else "some error"
 
-    def capturing(self) -> bool:
+    def is_capturing(self) -> bool:
         """Whether a graph is being captured."""
         return self.in_capture
 
-    def events(self) -> list[FakeEvent]:
-        """Two streams' events."""
+    def record_events(self) -> list[FakeEvent]:
+        """Events of two streams."""
         if self.lost:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         return [FakeEvent(self), FakeEvent(self)]
 
 
 def locked(error: int = 0) -> tuple[FakeCuda, pinning.CudaPageLock]:
-    """A lock and what stands for CUDA under it."""
+    """A lock with a fake of CUDA."""
     cuda = FakeCuda(error)
-    return cuda, pinning.CudaPageLock(runtime=cuda)
+    return cuda, pinning.CudaPageLock(cuda=cuda)
 
 
 class Point(NamedTuple):
-    """A batch with names."""
+    """A batch with named fields."""
 
     x: Any
     y: Any
 
 
 class Custom:
-    """Pins itself."""
+    """An object that pins itself."""
 
     def __init__(self) -> None:
         self.pinned = False
 
     def pin_memory(self) -> Custom:
-        """As torch asks of custom batches."""
+        """torch's method for custom batches."""
         self.pinned = True
         return self
 
 
-# wanted
+# should_pin
 
 
 def torchs_warnings(**arguments: Any) -> list[tuple[Any, str]]:
-    """What torch.utils.data warns of when a loader with these arguments is iterated."""
+    """The warnings of torch.utils.data when a loader with these arguments is iterated."""
     loader = torch.utils.data.DataLoader(torch.arange(3), **arguments)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -127,10 +127,10 @@ def torchs_warnings(**arguments: Any) -> list[tuple[Any, str]]:
     ],
 )
 def test_without_an_accelerator_torchs_warnings_are_given(arguments: dict[str, Any]) -> None:
-    """The same warnings, in the same words, and nothing is pinned."""
+    """The warnings have torch's text, and nothing is pinned."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        answer = pinning.wanted(**arguments)
+        answer = pinning.should_pin(**arguments)
 
     assert answer is False
     assert [(w.category, str(w.message)) for w in caught] == torchs_warnings(**arguments)
@@ -141,15 +141,15 @@ def test_without_an_accelerator_torchs_warnings_are_given(arguments: dict[str, A
 def test_an_accelerator_is_pinned_for_unless_it_cannot(
     kind: str, answer: bool, warned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MPS cannot copy from page-locked memory, and torch's warning says so."""
+    """MPS does not copy from page-locked memory; torch's warning says so."""
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        got = pinning.wanted(True)
+        got = pinning.should_pin(True)
 
     assert got is answer
-    assert pinning.usable() is answer
+    assert pinning.can_pin() is answer
     assert len(caught) == warned
     for w in caught:
         assert str(w.message) == (
@@ -157,11 +157,11 @@ def test_an_accelerator_is_pinned_for_unless_it_cannot(
         )
 
 
-# pin
+# pin_batch
 
 
 def test_pinning_walks_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors and custom types are pinned wherever they are nested; containers keep their types, the rest stays."""
+    """Tensors and custom types are pinned at any depth; containers keep their types; other objects are unchanged."""
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, device=None: self + 100)
     custom = Custom()
     array = np.zeros(2)
@@ -169,7 +169,7 @@ def test_pinning_walks_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
         a=torch.zeros(1), b=[torch.ones(1), "text", b"bytes"], c=Point(torch.ones(1), 3), d=(custom, array, None)
     )
 
-    pinned = pinning.pin(batch)
+    pinned = pinning.pin_batch(batch)
 
     assert type(pinned) is collections.OrderedDict
     assert pinned["a"].item() == 100
@@ -187,7 +187,7 @@ def test_pinning_walks_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_slot_is_locked_for_the_consumers_device() -> None:
-    """The device is the one that was current where the lock was made, whichever thread allocates a slot."""
+    """The device is the current one where the lock is created, for any thread that allocates a slot."""
     cuda, lock = locked()
     pool = SlotPool(page_lock=lock)
     array = pool.take(5000).bytes()
@@ -199,7 +199,7 @@ def test_a_slot_is_locked_for_the_consumers_device() -> None:
 
 @pytest.mark.parametrize("error", [2, 304, 800, 801])
 def test_a_machine_that_locks_nothing_is_warned_of_once(error: int) -> None:
-    """Slots work unlocked: nothing is tried again, nothing undone, nothing waits for the device."""
+    """Slots work without locks: locking is not tried again, and nothing waits for the device."""
     cuda, lock = locked(error)
     pool = SlotPool(page_lock=lock)
     with pytest.warns(UserWarning, match="could not page-lock 4096 bytes") as caught:
@@ -217,7 +217,7 @@ def test_a_machine_that_locks_nothing_is_warned_of_once(error: int) -> None:
 
 @pytest.mark.parametrize(("error", "text"), [(1, "not one piece of mapped memory"), (712, "locked already")])
 def test_a_callers_mistake_is_an_error(error: int, text: str) -> None:
-    """Memory that is none, or is locked already, is refused by name."""
+    """Memory that is not mapped, or is locked already, is an error with the reason."""
     _, lock = locked(error)
 
     with pytest.raises(ArgumentError, match=text):
@@ -225,7 +225,7 @@ def test_a_callers_mistake_is_an_error(error: int, text: str) -> None:
 
 
 def test_a_lost_device_is_torchs_error() -> None:
-    """An error that an earlier kernel left is raised, not taken for a limit on memory."""
+    """An error of an earlier kernel is raised; it is not reported as a limit on memory."""
     _, lock = locked(700)
 
     with pytest.raises(RuntimeError, match="700"):
@@ -233,7 +233,7 @@ def test_a_lost_device_is_torchs_error() -> None:
 
 
 def test_a_slot_waits_for_every_stream() -> None:
-    """A fence opens when the events of all streams are done, in whatever order, and stays open."""
+    """A fence is true when the events of all streams are done, in any order, and stays true."""
     cuda, lock = locked()
     lock(4096, 100)
     fence = lock.fence()
@@ -246,7 +246,7 @@ def test_a_slot_waits_for_every_stream() -> None:
 
 
 def test_nothing_locked_is_nothing_to_wait_for() -> None:
-    """Without locked memory there are no asynchronous copies: no event is recorded."""
+    """Without locked memory there are no asynchronous copies, so no event is recorded."""
     cuda, lock = locked()
 
     assert lock.fence()()
@@ -254,7 +254,7 @@ def test_nothing_locked_is_nothing_to_wait_for() -> None:
 
 
 def test_a_fence_keeps_out_of_graph_capture() -> None:
-    """While a CUDA graph is captured no event is recorded or asked; afterwards the fence works."""
+    """During the capture of a CUDA graph no event is recorded or queried; the fence works afterwards."""
     cuda, lock = locked()
     lock(4096, 100)
     cuda.in_capture = True
@@ -268,7 +268,7 @@ def test_a_fence_keeps_out_of_graph_capture() -> None:
 
 
 def test_a_lost_device_frees_no_slot_and_raises_nowhere() -> None:
-    """Fences and undoing run in finalisers: on a device that is lost they stay closed, and silent."""
+    """Finalisers call fences and unlock memory: on a lost device fences stay false, and nothing is raised."""
     cuda, lock = locked()
     pool = SlotPool(page_lock=lock)
     kept = [pool.take(10) for _ in range(5)]
@@ -283,7 +283,7 @@ def test_a_lost_device_frees_no_slot_and_raises_nowhere() -> None:
 
 
 def test_a_forked_child_asks_nothing_of_cuda() -> None:
-    """CUDA does not survive a fork: there a lock locks nothing, undoes nothing and opens no fence."""
+    """CUDA does not work after a fork: in the child a lock does nothing, and fences are false."""
     code = (  # in a process of its own, which has no threads
         "import os, sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
@@ -307,8 +307,8 @@ def test_a_forked_child_asks_nothing_of_cuda() -> None:
 
 
 def test_without_cuda_slots_are_not_locked() -> None:
-    """A loader gets no lock where there is no CUDA device."""
-    assert (pinning.slot_lock() is None) is not torch.cuda.is_available()
+    """Without a CUDA device a loader gets no lock."""
+    assert (pinning.create_slot_lock() is None) is not torch.cuda.is_available()
 
 
 # on a device
@@ -316,14 +316,14 @@ def test_without_cuda_slots_are_not_locked() -> None:
 
 @needs_gpu
 def test_a_locked_slot_is_pinned_memory() -> None:
-    """torch sees tensors over a locked slot as pinned, so pin() leaves them where they are."""
-    lock = pinning.slot_lock()
+    """torch reports tensors in a locked slot as pinned, so pin_batch() does not copy them."""
+    lock = pinning.create_slot_lock()
     assert lock is not None
     pool = SlotPool(page_lock=lock)
     tensor = torch.from_numpy(pool.take(1 << 20).bytes())[4096:]
 
-    stays = pinning.pin([tensor])[0]
-    copied = pinning.pin(torch.zeros(4096))
+    stays = pinning.pin_batch([tensor])[0]
+    copied = pinning.pin_batch(torch.zeros(4096))
 
     assert tensor.is_pinned()
     assert stays.data_ptr() == tensor.data_ptr()
@@ -332,25 +332,25 @@ def test_a_locked_slot_is_pinned_memory() -> None:
 
 @needs_gpu
 def test_locking_twice_is_refused_and_leaves_no_error_behind() -> None:
-    """CUDA's refusal is ours to report: the next kernel does not raise it."""
+    """CUDA's error is cleared, so the next kernel does not raise it."""
     array = np.zeros(1 << 20, np.uint8)
     address = array.__array_interface__["data"][0] + 4095 & ~4095
-    undo = pinning.page_lock(address, 8192)
+    undo = pinning.lock_pages(address, 8192)
 
     with pytest.raises(ArgumentError, match="locked already"):
-        pinning.page_lock(address, 8192)
+        pinning.lock_pages(address, 8192)
     sum_ = (torch.ones(10, device="cuda") * 2).sum().item()
     undo()
 
     assert sum_ == 20
-    pinning.page_lock(address, 8192)()
+    pinning.lock_pages(address, 8192)()
 
 
 @needs_gpu
 @pytest.mark.parametrize("side", [False, True])
 def test_a_slot_is_not_overwritten_under_a_copy(side: bool) -> None:
-    """Batches dropped as soon as their copy is queued, behind slow kernels, arrive whole."""
-    lock = pinning.slot_lock()
+    """Batches that are deleted when their copy is queued, behind slow kernels, arrive intact."""
+    lock = pinning.create_slot_lock()
     pool = SlotPool(page_lock=lock)
     slow = torch.randn(4096, 4096, device="cuda")
     stream = torch.cuda.Stream() if side else torch.cuda.current_stream()
@@ -373,12 +373,12 @@ def test_a_slot_is_not_overwritten_under_a_copy(side: bool) -> None:
 
 @needs_gpu
 def test_a_program_with_locked_slots_ends_quietly() -> None:
-    """At exit CUDA may be torn down before the slots: no crash, no word."""
+    """CUDA may be unloaded before the slots at exit: the program ends without a crash or a message."""
     code = (
         "import torch\n"
         "from penstock.slots import SlotPool\n"
-        "from penstock.torch.device.pinning import slot_lock\n"
-        "pool = SlotPool(page_lock=slot_lock())\n"
+        "from penstock.torch.device.pinning import create_slot_lock\n"
+        "pool = SlotPool(page_lock=create_slot_lock())\n"
         "kept = [torch.from_numpy(pool.take(1 << 20).bytes()).to('cuda', non_blocking=True) for _ in range(5)]\n"
         "array = pool.take(1 << 20).bytes()\n"
     )

@@ -1,4 +1,4 @@
-"""Prefetching to a device: what waits for what, who holds which memory, and where a resumed run goes on."""
+"""Prefetching to a device: the order of streams, the lifetime of memory, and resuming."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ import penstock as ps  # noqa: E402  # it needs torch
 import penstock.torch as pt  # noqa: E402  # as above
 from penstock.errors import ArgumentError  # noqa: E402  # as above
 from penstock.slots import SlotPool  # noqa: E402  # as above
-from penstock.torch.device import prefetching  # noqa: E402  # as above
 from penstock.torch.device.prefetching import Prefetcher, prefetch  # noqa: E402  # as above
+from penstock.torch.device.streams import find_streams  # noqa: E402  # as above
 from penstock.torch.loader.saving import DeferredState  # noqa: E402  # as above
 
 META = torch.device("meta")
@@ -30,7 +30,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA de
 
 
 class FakeEvent:
-    """Done when the device is told to be."""
+    """An event that is done when the fake device has reached it."""
 
     def __init__(self, device: FakeStreams) -> None:
         self._device = device
@@ -38,43 +38,43 @@ class FakeEvent:
         self.number = len(device.events)
 
     def query(self) -> bool:
-        """Whether the device came this far."""
+        """Whether the device has reached the event."""
         return self.number <= self._device.done
 
     def synchronize(self) -> None:
-        """Let the device come this far."""
+        """Let the device reach the event."""
         self._device.log.append(("synchronize", self.number))
         self._device.done = max(self._device.done, self.number)
 
 
 class FakeStream:
-    """Notes what it is told."""
+    """A stream that records calls."""
 
     def __init__(self, device: FakeStreams, name: str) -> None:
         self._device, self.name = device, name
 
     def wait_stream(self, other: FakeStream) -> None:
-        """Note it."""
+        """Record the call."""
         self._device.log.append((self.name, "waits for stream", other.name))
 
     def wait_event(self, event: FakeEvent) -> None:
-        """Note it."""
+        """Record the call."""
         self._device.log.append((self.name, "waits for event", event.number))
 
     def record_event(self) -> FakeEvent:
-        """Note it."""
+        """Record the call."""
         event = FakeEvent(self._device)
         self._device.log.append((self.name, "records event", event.number))
         return event
 
     def synchronize(self) -> None:
-        """Let the device finish."""
+        """Let the device finish all work."""
         self._device.log.append(("synchronize", self.name))
         self._device.done = len(self._device.events)
 
 
 class FakeStreams:
-    """Stands for a device with streams: meta tensors are its memory, and it has done what ``done`` says."""
+    """A fake device with streams: its memory is meta tensors, and it has finished events up to ``done``."""
 
     device = META
 
@@ -85,16 +85,16 @@ class FakeStreams:
         self.main = self.active = FakeStream(self, "main")
 
     def side(self) -> FakeStream:
-        """A new one."""
+        """A new stream."""
         return FakeStream(self, "side")
 
     def current(self) -> FakeStream:
-        """The one that is active."""
+        """The active stream."""
         return self.active
 
     @contextlib.contextmanager
     def on(self, stream: FakeStream) -> Iterator[None]:
-        """Make it the active one."""
+        """Make a stream the active one."""
         before, self.active = self.active, stream
         try:
             yield
@@ -102,17 +102,17 @@ class FakeStreams:
             self.active = before
 
     def record(self, tensor: Any, stream: FakeStream) -> None:
-        """Note it."""
+        """Record the call."""
         assert tensor.device == META
         self.log.append((stream.name, "records", tuple(tensor.shape)))
 
     def is_resident(self, tensor: Any) -> bool:
-        """Whether it lies on this device."""
+        """Whether a tensor is on this device."""
         return bool(tensor.device == META)
 
 
 class Source:
-    """A loader that says how far it was drawn, and has a state."""
+    """A loader with a state that counts drawn batches."""
 
     def __init__(self, batches: list[Any]) -> None:
         self.batches, self.drawn, self.epoch, self.closed = batches, 0, 0, 0
@@ -132,24 +132,24 @@ class Source:
         return len(self.batches)
 
     def state_dict(self) -> dict[str, Any]:
-        """How far."""
+        """The number of drawn batches and the epoch."""
         return {"drawn": self.drawn, "epoch": self.epoch}
 
     def load_state_dict(self, state: Any) -> None:
-        """So far."""
+        """Continue from a state."""
         self.drawn, self.epoch = state["drawn"], state["epoch"]
 
     def set_epoch(self, epoch: int) -> None:
-        """Another one."""
+        """Start an epoch."""
         self.drawn, self.epoch = 0, epoch
 
     def stats(self) -> str:
-        """Anything."""
+        """Some statistics."""
         return "stats"
 
 
 class Failing:
-    """A loader whose iterator goes on behind errors."""
+    """A loader whose iterator continues after errors."""
 
     def __init__(self, items: list[Any]) -> None:
         self.items = items
@@ -159,7 +159,7 @@ class Failing:
 
 
 class FailingIterator:
-    """Raises errors among its items."""
+    """An iterator that raises the errors among its items."""
 
     def __init__(self, items: Iterator[Any]) -> None:
         self._items = items
@@ -175,25 +175,25 @@ class FailingIterator:
 
 
 class Watched:
-    """Notes on which stream it is moved."""
+    """An object that records on which stream it is moved."""
 
     def __init__(self, streams: FakeStreams) -> None:
         self._streams = streams
 
     def to(self, device: Any) -> str:
-        """Where it is moved."""
+        """The name of the active stream."""
         assert device == META
         return self._streams.active.name
 
 
 def on_streams(loader: Any, **kwargs: Any) -> tuple[FakeStreams, Prefetcher]:
-    """A prefetcher on what stands for a device with streams."""
+    """A prefetcher on the fake device."""
     streams = FakeStreams()
     return streams, Prefetcher(loader, META, streams=streams, **kwargs)
 
 
 def numbers(count: int) -> list[Any]:
-    """Batches that tell themselves apart by their shape."""
+    """Batches of different shapes."""
     return [torch.zeros(n + 1) for n in range(count)]
 
 
@@ -201,7 +201,7 @@ def numbers(count: int) -> list[Any]:
 
 
 def test_copy_and_transform_run_on_the_side_stream() -> None:
-    """Nothing is queued on the training step's stream but the wait."""
+    """On the training step's stream only the wait is queued."""
     streams = FakeStreams()
     seen = []
 
@@ -217,7 +217,7 @@ def test_copy_and_transform_run_on_the_side_stream() -> None:
 
 
 def test_a_batch_is_handed_over_behind_its_event() -> None:
-    """The event is recorded after the copy; the stream that is current at that moment waits for this very event."""
+    """The event is recorded after the copy, and the current stream waits for this event."""
     streams, walk = on_streams(numbers(4))
     handed = []
     for batch in walk:
@@ -232,7 +232,7 @@ def test_a_batch_is_handed_over_behind_its_event() -> None:
 
 
 def test_every_tensor_of_a_batch_is_recorded_where_it_is_used() -> None:
-    """In any structure, and whatever the transform made of it: its memory is not used again under the step."""
+    """In any structure, also after the transform, so that its memory is not reused during the step."""
 
     class Pair(NamedTuple):
         x: Any
@@ -266,7 +266,7 @@ def test_every_tensor_of_a_batch_is_recorded_where_it_is_used() -> None:
 
 
 def test_the_side_stream_waits_once_for_what_was_queued_before() -> None:
-    """A transform's parameters may have been made just before; waiting at every batch would end all overlap."""
+    """A transform's parameters may be queued before; waiting for every batch would prevent overlap."""
     streams, walk = on_streams(numbers(5))
 
     list(walk)
@@ -276,7 +276,7 @@ def test_the_side_stream_waits_once_for_what_was_queued_before() -> None:
 
 
 def test_a_batch_that_is_on_the_device_is_waited_for() -> None:
-    """What a loader computed on the device is done, and its memory kept, before the side stream reads it."""
+    """Work of the loader on the device ends before the side stream reads it, and its memory is kept."""
     streams, walk = on_streams([[torch.zeros(7, device=META), torch.zeros(2)]])
 
     list(walk)
@@ -289,7 +289,7 @@ def test_a_batch_that_is_on_the_device_is_waited_for() -> None:
 
 
 def test_workers_start_before_the_device_does() -> None:
-    """The loader is iterated first: what it forks is forked from a process that has not touched the device for this."""
+    """The loader is iterated first, so workers are forked before this process uses the device."""
     order = []
 
     class Loader:
@@ -315,7 +315,7 @@ def test_workers_start_before_the_device_does() -> None:
 
 
 class Host:
-    """Batches over one pool's slots, and who is alive of them."""
+    """Batches in the slots of one pool, and the tensors that are alive."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -329,12 +329,12 @@ class Host:
             del tensor
 
     def shapes(self) -> list[int]:
-        """Of those alive."""
+        """The sizes of the tensors that are alive."""
         return sorted(tensor.numel() for tensor in self.alive)
 
 
 def test_host_memory_is_kept_until_its_copy_is_done() -> None:
-    """A slot that is refilled under the copy would send the next batch's pixels."""
+    """A slot that is refilled during the copy would send pixels of the next batch."""
     host = Host(5)
     streams, prefetcher = on_streams(host, depth=1)
     walk = iter(prefetcher)
@@ -350,7 +350,7 @@ def test_host_memory_is_kept_until_its_copy_is_done() -> None:
 
 
 def test_a_type_that_moves_in_place_keeps_its_host_memory_too() -> None:
-    """Its ``to`` drops the host tensors while the copy has only been queued."""
+    """Its ``to`` drops the host tensors while the copy is only queued."""
 
     class InPlace:
         def __init__(self, x: Any) -> None:
@@ -376,7 +376,7 @@ def test_a_type_that_moves_in_place_keeps_its_host_memory_too() -> None:
 
 
 def test_a_type_that_shows_no_tensors_is_kept_whole() -> None:
-    """Host memory that cannot be seen belongs to an object that can be held."""
+    """The object itself is kept if its tensors cannot be found."""
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
     class Opaque:
@@ -398,7 +398,7 @@ def test_a_type_that_shows_no_tensors_is_kept_whole() -> None:
 
 
 def test_an_iterator_that_ended_holds_no_memory() -> None:
-    """Though somebody keeps it."""
+    """It holds no memory even if it is kept."""
     host = Host(3)
     streams, prefetcher = on_streams(host)
     walk = iter(prefetcher)
@@ -410,7 +410,7 @@ def test_an_iterator_that_ended_holds_no_memory() -> None:
 
 
 def test_slots_are_given_back_on_the_side_stream() -> None:
-    """There the fence of a slot waits for copies alone; on the step's stream it would wait for the step."""
+    """On the side stream, a slot's fence waits for copies only; on the step's stream it would wait for the step."""
     streams = FakeStreams()
     given_back = []
 
@@ -435,7 +435,7 @@ def test_slots_are_given_back_on_the_side_stream() -> None:
 
 
 def test_a_break_waits_for_copies_before_memory_goes() -> None:
-    """Copies ahead are finished, and their host memory is still there at that moment; the loader's iterator ends."""
+    """Pending copies end before their host memory is released, and the loader's iterator is closed."""
     host = Host(9)
     streams, prefetcher = on_streams(host, depth=2)
     at_synchronize = []
@@ -459,7 +459,7 @@ def test_a_break_waits_for_copies_before_memory_goes() -> None:
 
 
 def test_closing_ends_the_loaders_iterator() -> None:
-    """close() is idempotent, and passed on."""
+    """close() is idempotent, and closes the loader's iterator."""
     source = Source(numbers(5))
     inner = iter(source)
     _, prefetcher = on_streams(inner)
@@ -474,7 +474,7 @@ def test_closing_ends_the_loaders_iterator() -> None:
 
 
 def test_a_failed_transform_leaves_no_copy_reading() -> None:
-    """The batch's copy is finished before its memory goes with the error."""
+    """The copy of the batch ends before its memory is released with the error."""
     streams, walk = on_streams(numbers(1), transform=lambda batch: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
@@ -490,7 +490,7 @@ def test_a_failed_transform_leaves_no_copy_reading() -> None:
     ("depth", "drawn"), [(1, [1, 3, 4, 5, 6, 7, 8]), (2, [1, 3, 5, 6, 7, 8]), (4, [1, 3, 5, 7, 8])]
 )
 def test_the_first_batch_waits_for_no_other(depth: int, drawn: list[int]) -> None:
-    """Then one more is drawn with each batch until ``depth`` are ahead."""
+    """Then each call draws one more batch, until ``depth`` batches are ahead."""
     source = Source(numbers(8))
     _, prefetcher = on_streams(source, depth=depth)
     got = []
@@ -510,7 +510,7 @@ def test_batches_come_in_order_and_all() -> None:
 
 
 def test_errors_come_in_their_turn() -> None:
-    """Batches before an error are handed over first, those behind it afterwards, as by the loader itself."""
+    """Batches before an error are returned first, and those after it afterwards, as with the loader."""
     items: list[Any] = [torch.zeros(1), torch.zeros(2), ValueError("third"), torch.zeros(4), KeyError("fifth")]
     _, prefetcher = on_streams(Failing(items), depth=3)
     walk, got = iter(prefetcher), []
@@ -526,7 +526,7 @@ def test_errors_come_in_their_turn() -> None:
 
 
 def test_nothing_is_drawn_behind_an_error_before_it_is_raised() -> None:
-    """Most programs end there: what comes behind it would be read for nobody."""
+    """Most programs end at the error, so later batches would be drawn for nothing."""
     items = iter([torch.zeros(1), torch.zeros(2), ValueError("third"), torch.zeros(4)])
     _, prefetcher = on_streams(FailingIterator(items), depth=3)
     walk = iter(prefetcher)
@@ -539,7 +539,7 @@ def test_nothing_is_drawn_behind_an_error_before_it_is_raised() -> None:
 
 
 def test_a_kept_error_keeps_no_iterator() -> None:
-    """A notebook keeps the last traceback: the loader's workers are not to live as long."""
+    """A notebook keeps the last traceback, which must not keep the loader's workers alive."""
     _, prefetcher = on_streams(Failing([torch.zeros(1), ValueError("second")]))
     walk = iter(prefetcher)
     next(walk)
@@ -557,7 +557,7 @@ def test_a_kept_error_keeps_no_iterator() -> None:
 
 
 def test_on_the_cpu_batches_stay_what_they_are() -> None:
-    """No copy, no look-ahead, the same objects; the transform is applied."""
+    """Batches are the same objects, without copies or prefetching; the transform is applied."""
     batches = [[torch.ones(2), "a"], {"b": 1}]
     source = Source(batches)
     walk = iter(prefetch(source, "cpu"))
@@ -572,7 +572,7 @@ def test_on_the_cpu_batches_stay_what_they_are() -> None:
 
 
 def test_a_device_without_streams_gets_a_plain_copy() -> None:
-    """Moved when asked for."""
+    """A batch is copied when it is requested."""
     source = Source(numbers(3))
     walk = iter(prefetch(source, "meta"))
     first = next(walk)
@@ -588,7 +588,7 @@ def test_a_device_without_streams_gets_a_plain_copy() -> None:
 @pytest.mark.parametrize("streams", [None, FakeStreams()])
 @pytest.mark.parametrize("taken", range(8))
 def test_a_state_counts_what_was_handed_over(taken: int, streams: Any, module: Any) -> None:
-    """After each batch, before the first and at the end: the loader goes on with the batch that comes next."""
+    """After each batch, before the first and at the end, the loader continues with the next batch."""
 
     def loader() -> Any:
         kind = {"collate_fn": lambda samples: [np.array(samples)], "num_workers": 1, "workers": "threads"}
@@ -616,7 +616,7 @@ def test_a_state_counts_what_was_handed_over(taken: int, streams: Any, module: A
 
 
 def test_a_state_is_written_down_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prefetching notes where the loader is, and has no state written with each batch."""
+    """Prefetching records the loader's position, and computes no state for each batch."""
     written: list[int] = []
     write = DeferredState.state
 
@@ -635,15 +635,15 @@ def test_a_state_is_written_down_when_it_is_asked_for(monkeypatch: pytest.Monkey
 
 
 class Counting(pt.DataLoader[Any]):
-    """A loader with a state of its own."""
+    """A loader with its own state."""
 
     def state_dict(self) -> dict[str, Any]:
-        """More than its base's."""
+        """The base's state and one more entry."""
         return {**super().state_dict(), "mine": True}
 
 
 def test_a_subclass_has_the_last_word_on_its_state() -> None:
-    """What it overrides is asked."""
+    """Its own method is called."""
     prefetched = Prefetcher(Counting(list(range(20)), 3), META, depth=3, streams=FakeStreams())
 
     next(iter(prefetched))
@@ -652,7 +652,7 @@ def test_a_subclass_has_the_last_word_on_its_state() -> None:
 
 
 def test_an_older_iterator_does_not_speak_for_a_newer() -> None:
-    """The state is the newest iterator's, as a loader's is."""
+    """The state is that of the newest iterator, as with a loader."""
     source = Source(numbers(9))
     _, prefetcher = on_streams(source)
     old = iter(prefetcher)
@@ -667,7 +667,7 @@ def test_an_older_iterator_does_not_speak_for_a_newer() -> None:
 
 
 def test_setting_epoch_or_state_forgets_the_position() -> None:
-    """What the loader was told last is what counts."""
+    """The state is then that of the loader."""
     source = Source(numbers(9))
     _, prefetcher = on_streams(source)
     walk = iter(prefetcher)
@@ -682,7 +682,7 @@ def test_setting_epoch_or_state_forgets_the_position() -> None:
 
 
 def test_a_state_is_the_users_own() -> None:
-    """Changing it changes nothing here."""
+    """Changing the returned state has no effect on the prefetcher."""
     _, prefetcher = on_streams(Source(numbers(3)))
     walk = iter(prefetcher)
     next(walk)
@@ -696,7 +696,7 @@ def test_a_state_is_the_users_own() -> None:
 
 
 def test_a_prefetcher_speaks_for_its_loader() -> None:
-    """len() and stats() are the loader's; a loader without them lacks them here too."""
+    """len() and stats() are the loader's; without them in the loader, they raise."""
     prefetcher = prefetch(Source(numbers(3)), "cpu")
 
     assert len(prefetcher) == 3
@@ -708,13 +708,13 @@ def test_a_prefetcher_speaks_for_its_loader() -> None:
 
 @pytest.mark.parametrize("depth", [0, -1, 1.5, True, "2", None])
 def test_depth_is_a_positive_number(depth: Any) -> None:
-    """Nothing else is taken for one."""
+    """Other values are errors."""
     with pytest.raises(ArgumentError, match="depth"):
         prefetch([], "cpu", depth=depth)
 
 
 def test_it_is_not_pickled() -> None:
-    """Pickled, the loader inside would stand where it was drawn to, not where the user is."""
+    """A pickled loader would be at the drawn batch, not at the returned one."""
     with pytest.raises(NotImplementedError, match="pickle its state_dict"):
         pickle.dumps(prefetch([1], "cpu"))
 
@@ -722,14 +722,14 @@ def test_it_is_not_pickled() -> None:
 def test_mps_and_the_cpu_have_no_streams_worth_while() -> None:
     """torch's streams of the CPU do nothing, and MPS has one queue."""
     for kind in ("cpu", "mps", "meta"):
-        assert prefetching._streams(torch.device(kind)) is None
+        assert find_streams(torch.device(kind)) is None
 
 
 # on a device
 
 
 def host_batches(count: int, size: int) -> Iterator[Any]:
-    """Pinned, nested, each dropped as soon as it is drawn."""
+    """Pinned, nested batches, each deleted when it is drawn."""
     for n in range(count):
         yield {"x": torch.full((size,), n, dtype=torch.uint8).pin_memory(), "y": [torch.full((3,), n), "text"]}
 
@@ -737,7 +737,7 @@ def host_batches(count: int, size: int) -> Iterator[Any]:
 @needs_gpu
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_batches_arrive_whole_under_a_slow_step(depth: int) -> None:
-    """Steps that are queued far behind see their own batch, though memory is dropped and used again all the time."""
+    """Queued steps read their own batch, although memory is released and reused all the time."""
     slow = torch.randn(2048, 2048, device="cuda")
     sums = []
     size = 1 << 22
@@ -752,10 +752,10 @@ def test_batches_arrive_whole_under_a_slow_step(depth: int) -> None:
 
 @needs_gpu
 def test_slots_are_not_refilled_under_a_copy() -> None:
-    """Over page-locked slots, on another stream than the default one."""
-    from penstock.torch.device.pinning import slot_lock
+    """With page-locked slots, on a stream that is not the default one."""
+    from penstock.torch.device.pinning import create_slot_lock
 
-    pool = SlotPool(page_lock=slot_lock())
+    pool = SlotPool(page_lock=create_slot_lock())
 
     def batches() -> Iterator[Any]:
         for n in range(60):
@@ -776,7 +776,7 @@ def test_slots_are_not_refilled_under_a_copy() -> None:
 
 @needs_gpu
 def test_a_transform_may_use_what_was_just_made() -> None:
-    """The side stream waits for parameters that were queued before the iteration, behind slow kernels."""
+    """The side stream waits for parameters that are queued before the iteration, behind slow kernels."""
     slow = torch.randn(4096, 4096, device="cuda")
     for _ in range(20):
         slow = (slow @ slow).clamp(-1, 1)
@@ -789,7 +789,7 @@ def test_a_transform_may_use_what_was_just_made() -> None:
 
 @needs_gpu
 def test_a_break_leaves_a_clean_device() -> None:
-    """Many abandoned iterations leave no memory behind."""
+    """Many abandoned iterations leave no memory allocated."""
 
     def abandon() -> int:
         walk = iter(prefetch(host_batches(10, 1 << 20), "cuda", depth=4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import multiprocessing
@@ -19,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 import penstock.torch as pt  # noqa: E402  # it needs torch
 from penstock.errors import StateError  # noqa: E402  # as above
-from tests.asking import ASK, epochs  # noqa: E402  # as above
+from tests.asking import ASK, ASK_TOGETHER, epochs  # noqa: E402  # as above
 
 TORCHS = torch.utils.data.DataLoader
 N = 12
@@ -114,14 +115,26 @@ def made(kind: Any, what: str, workers: str) -> Any:
     return kind(**{"batch_size": 5, **LOADERS[what](), **WORKERS[workers]})
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@functools.cache
+def epochs_of_torch(what: str, workers: str) -> list[Any]:
+    """What torch's loader gives where nobody asks."""
+    reseed()
+    return epochs(made(TORCHS, what, workers), draw)
+
+
+@pytest.mark.parametrize(
+    ("question", "workers"),
+    [
+        (question, workers)
+        for workers in WORKERS
+        for question in (ASK_TOGETHER if WORKERS[workers].get("num_workers") else ASK)
+    ],
+)
 @pytest.mark.parametrize("what", LOADERS)
-@pytest.mark.parametrize("question", ASK)
 def test_asking_changes_no_batch_and_no_random_number(question: str, what: str, workers: str) -> None:
     """Two epochs are torch's, with torch's random numbers, whoever asks before, within and behind them."""
-    ask = ASK[question]
-    reseed()
-    theirs = epochs(made(TORCHS, what, workers), draw)
+    ask = (ASK | ASK_TOGETHER)[question]
+    theirs = epochs_of_torch(what, workers)
     reseed()
     loader = made(pt.DataLoader, what, workers)
     before, threads, processes = standing(), set(threading.enumerate()), set(multiprocessing.active_children())

@@ -1,4 +1,4 @@
-"""A folder of images of every kind that a data set holds, and how torchvision's pixels are compared with ours."""
+"""A folder with images of many kinds, and the comparison of torchvision's pixels with penstock's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIZES = [(97, 61), (61, 97), (300, 211), (8, 8), (1, 37), (64, 64), (333, 500)]
 
 
 def picture(width: int, height: int, seed: int) -> Image.Image:
-    """A colour field with edges and a little noise: what a camera sees, more or less."""
+    """An image with gradients, edges and some noise."""
     draw = np.random.default_rng(seed)
     field = Image.fromarray(draw.integers(0, 256, (5, 6, 3), dtype=np.uint8)).resize(
         (width, height), Image.Resampling.BICUBIC
@@ -23,7 +23,7 @@ def picture(width: int, height: int, seed: int) -> Image.Image:
 
 
 def gallery(root: Path) -> Path:
-    """Every mode and format, in two classes, the second with a folder below it."""
+    """All modes and formats, in two classes, the second with a sub-folder."""
     for name in ("cats", "dogs/more"):
         (root / name).mkdir(parents=True)
     cats, dogs = root / "cats", root / "dogs"
@@ -51,7 +51,7 @@ def gallery(root: Path) -> Path:
 
 
 def levels(ours: Any, theirs: Any) -> float:
-    """The largest difference of two images, in levels of 0..255; they are of one type, shape and dtype."""
+    """The largest difference of two images of equal type, shape and dtype, in levels from 0 to 255."""
     assert type(ours) is type(theirs)
     if isinstance(ours, Image.Image):
         assert ours.mode == theirs.mode

@@ -1,4 +1,4 @@
-"""ImageFolder and compile: torchvision's datasets in every respect but the way to the pixels."""
+"""ImageFolder and compile: torchvision's datasets with native decoding."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def filled(dataset: Any, indices: Any, keys: SampleKeys | None = None) -> tuple[Any, Any]:
-    """What the dataset writes for some indices."""
+    """The rows that the dataset fills for some indices."""
     indices = np.asarray(indices)
     out = tuple(np.zeros((len(indices), *leaf.shape), leaf.dtype) for leaf in dataset.spec())
     dataset.fill(indices, out, keys or SampleKeys(0, 0, indices))
@@ -52,7 +52,7 @@ def filled(dataset: Any, indices: Any, keys: SampleKeys | None = None) -> tuple[
 
 @pytest.mark.parametrize("more", [{}, {"is_valid_file": lambda path: path.endswith(".png")}])
 def test_it_is_torchvisions_folder(root: Path, more: dict[str, Any]) -> None:
-    """Classes, samples, targets, their order and the text are torchvision's, and so is the type."""
+    """Classes, samples, targets, their order, the repr and the type are torchvision's."""
     ours, theirs = (module.ImageFolder(root, transform=EVAL, **more) for module in (pt, datasets))
 
     assert isinstance(ours, datasets.ImageFolder)
@@ -63,7 +63,7 @@ def test_it_is_torchvisions_folder(root: Path, more: dict[str, Any]) -> None:
 
 
 def test_its_errors_are_torchvisions(tmp_path: Path) -> None:
-    """A root without classes, and a class without images, are refused in torchvision's words, or allowed."""
+    """A root without classes, and a class without images, are torchvision's errors, or allowed."""
     (tmp_path / "full" / "empty").mkdir(parents=True)
 
     for root in (tmp_path / "absent", tmp_path / "full" / "empty", tmp_path / "full"):
@@ -77,7 +77,7 @@ def test_its_errors_are_torchvisions(tmp_path: Path) -> None:
 
 
 def test_the_loader_gives_tensors_of_filled_rows(root: Path) -> None:
-    """Through the loader, batches are torch tensors that equal single samples; targets are int64."""
+    """Batches are torch tensors that equal single samples; targets are int64."""
     dataset = pt.ImageFolder(root, EVAL)
 
     batches = list(pt.DataLoader(dataset, 4, num_workers=2))
@@ -92,7 +92,7 @@ def test_the_loader_gives_tensors_of_filled_rows(root: Path) -> None:
 
 @pytest.mark.parametrize("transform", [TRAIN, v1.Compose([*TRAIN.transforms, v1.Lambda(lambda tensor: tensor * 2)])])
 def test_the_same_batches_whatever_the_workers(root: Path, transform: Any) -> None:
-    """Random crops hang on (seed, epoch, index) alone: filled or sample by sample, with any number of workers."""
+    """Random crops depend on (seed, epoch, index) only, filled or collated, with any number of workers."""
     dataset = pt.ImageFolder(root, transform)
 
     runs = [
@@ -105,7 +105,7 @@ def test_the_same_batches_whatever_the_workers(root: Path, transform: Any) -> No
 
 
 def test_manual_seed_fixes_single_samples(root: Path) -> None:
-    """Outside a penstock loader torch's global generator seeds a sample; what draws nothing leaves it as it is."""
+    """Outside a penstock loader, torch's global generator seeds a sample; without random transforms it is not used."""
     train, evaluation = pt.ImageFolder(root, TRAIN), pt.ImageFolder(root, EVAL)
 
     torch.manual_seed(1)
@@ -152,7 +152,7 @@ def test_the_rest_gets_what_torchvision_would_give(root: Path, known: list[Any],
 
 
 def test_the_rest_sees_the_files_metadata(tmp_path: Path) -> None:
-    """A callable behind Resize finds the Exif orientation, as torchvision's images keep it."""
+    """A callable after Resize finds the Exif orientation, as in torchvision's images."""
     (tmp_path / "c").mkdir()
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -174,7 +174,7 @@ def test_the_rest_sees_the_files_metadata(tmp_path: Path) -> None:
     ],
 )
 def test_without_a_known_beginning_everything_is_torchvisions(root: Path, transform: Any, loader: Any) -> None:
-    """No transform, an unknown first one, a PIL image at the end, another loader: torchvision's own way."""
+    """Nothing is native without a transform, with an unknown first one, a PIL image at the end, or another loader."""
     more = {} if loader is None else {"loader": loader}
     ours, theirs = (module.ImageFolder(root, transform, **more) for module in (pt, datasets))
 
@@ -186,12 +186,12 @@ def test_without_a_known_beginning_everything_is_torchvisions(root: Path, transf
         assert image.tobytes() == theirs[2][0].tobytes()
     else:
         assert torch.equal(image, theirs[2][0])
-    with pytest.raises(ArgumentError, match="no rows to fill"):
+    with pytest.raises(ArgumentError, match="one shape"):
         ours.fill(np.arange(1), None, SampleKeys(0, 0, np.arange(1)))
 
 
 def test_the_log_says_what_is_native(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One line at level INFO, when it is first used and when it changes, not per sample or epoch."""
+    """One line at level INFO, on first use and after a change, but not for each sample or epoch."""
     dataset = pt.ImageFolder(root, v1.Compose([v1.CenterCrop(8), v1.RandomInvert(), v1.ToTensor()]))
 
     with caplog.at_level(logging.INFO, "penstock.torch.vision"):
@@ -202,10 +202,7 @@ def test_the_log_says_what_is_native(root: Path, caplog: pytest.LogCaptureFixtur
         dataset[0]
 
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
-        (
-            "native: CenterCrop; as they are: RandomInvert, ToTensor "
-            "(RandomInvert: it is none of torchvision's that penstock has an op for)"
-        ),
+        ("native: CenterCrop; called as usual: RandomInvert, ToTensor (RandomInvert: penstock has no op for it)"),
         "native: Resize, CenterCrop, PILToTensor",
     ]
 
@@ -214,7 +211,7 @@ def test_the_log_says_what_is_native(root: Path, caplog: pytest.LogCaptureFixtur
 
 
 def test_attributes_may_be_exchanged(root: Path) -> None:
-    """Another transform, a setting inside it, and another list of samples count from then on."""
+    """A new transform, a changed attribute of it, and a new list of samples take effect."""
     dataset: Any = pt.ImageFolder(root, v1.Compose([v1.CenterCrop(8), v1.PILToTensor()]))
     shapes = [dataset.spec()[0].shape]
 
@@ -231,7 +228,7 @@ def test_attributes_may_be_exchanged(root: Path) -> None:
 
 
 def test_target_transform(root: Path) -> None:
-    """Ints are filled; anything else goes through samples and torch's collation, as it always did."""
+    """Ints are filled; other targets are collated by torch."""
     negated = pt.ImageFolder(root, EVAL, target_transform=lambda target: -target)
     soft = pt.ImageFolder(root, EVAL, target_transform=lambda target: torch.eye(2)[target])
     named = pt.ImageFolder(root, EVAL, target_transform=["cat", "dog"].__getitem__)
@@ -247,7 +244,7 @@ def test_target_transform(root: Path) -> None:
 
 @pytest.mark.parametrize("odd", [0.5, True, None])
 def test_a_target_that_is_no_int_is_not_cut_to_one(root: Path, odd: Any) -> None:
-    """A later target of another type is an error that says what to do, never a rounded number."""
+    """A later target of another type is an error that says what to do; it is not rounded."""
     dataset = pt.ImageFolder(root, EVAL)
     dataset.samples = [*dataset.samples[:2], (dataset.samples[2][0], odd)]
 
@@ -256,7 +253,7 @@ def test_a_target_that_is_no_int_is_not_cut_to_one(root: Path, odd: Any) -> None
 
 
 def test_a_subclass_with_its_own_getitem_is_left_alone(root: Path) -> None:
-    """What a user's ``__getitem__`` makes of a sample is what arrives; rows are not filled behind its back."""
+    """The result of the user's ``__getitem__`` is used; rows are not filled."""
 
     class Indexed(ImageFolder):
         def __getitem__(self, index: int) -> Any:
@@ -274,7 +271,7 @@ def test_a_subclass_with_its_own_getitem_is_left_alone(root: Path) -> None:
 
 
 def test_it_pickles_and_copies(root: Path) -> None:
-    """A copy, by pickle or deepcopy, used or not, gives the same samples."""
+    """A copy by pickle or deepcopy, used or not, gives the same samples."""
     dataset = pt.ImageFolder(root, EVAL)
     fresh = pickle.dumps(dataset)
     expected = dataset[1][0]
@@ -289,7 +286,7 @@ def test_it_pickles_and_copies(root: Path) -> None:
 
 
 def broken(root: Path, name: str, content: bytes) -> pt.ImageFolder:
-    """A folder whose second image is this."""
+    """A folder whose second image has this content."""
     (root / "c").mkdir()
     Image.new("RGB", (50, 40), "red").save(root / "c" / "a.jpg")
     (root / "c" / name).write_bytes(content)
@@ -298,7 +295,7 @@ def broken(root: Path, name: str, content: bytes) -> pt.ImageFolder:
 
 @pytest.mark.parametrize("content", [b"", b"no image", b"\xff\xd8\xff\xe0 cut"])
 def test_an_unreadable_file_is_named(tmp_path: Path, content: bytes) -> None:
-    """An error that both Pillow's and penstock's users catch, with path and index; the other rows are filled."""
+    """The error is one that users of Pillow and of penstock catch, with path and index; other rows are filled."""
     dataset = broken(tmp_path, "b.jpg", content)
     out = (np.zeros((2, 3, 32, 32), np.uint8), np.zeros(2, np.int64))
 
@@ -315,7 +312,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_file_that_is_gone_is_not_found(tmp_path: Path) -> None:
-    """A vanished file is Python's own FileNotFoundError, as in torchvision."""
+    """A missing file is Python's FileNotFoundError, as in torchvision."""
     dataset = broken(tmp_path, "b.jpg", b"")
     (tmp_path / "c" / "b.jpg").unlink()
 
@@ -325,7 +322,7 @@ def test_a_file_that_is_gone_is_not_found(tmp_path: Path) -> None:
 
 
 def test_truncated_images_load_where_pillow_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``ImageFile.LOAD_TRUNCATED_IMAGES`` holds here too, pixel for pixel."""
+    """``ImageFile.LOAD_TRUNCATED_IMAGES`` has the same effect as in torchvision, with the same pixels."""
     dataset = broken(tmp_path, "b.jpg", b"")
     noise = np.random.default_rng(0).integers(0, 255, (60, 70, 3), np.uint8)
     Image.fromarray(noise).save(tmp_path / "c" / "b.jpg")
@@ -342,7 +339,7 @@ def test_truncated_images_load_where_pillow_is_told_to(tmp_path: Path, monkeypat
 
 
 def test_a_format_that_only_pillow_reads_is_read(tmp_path: Path) -> None:
-    """What penstock does not decode, whatever its name says, is decoded by Pillow as in torchvision."""
+    """Pillow decodes formats that penstock does not decode, with any file name, as in torchvision."""
     dataset = broken(tmp_path, "b.jpg", b"")
     Image.effect_noise((50, 40), 60).save(tmp_path / "c" / "b.jpg", format="PCX")
 
@@ -353,7 +350,7 @@ def test_a_format_that_only_pillow_reads_is_read(tmp_path: Path) -> None:
 
 
 def test_pillows_cap_is_the_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image is too large where Pillow says so: at twice ``MAX_IMAGE_PIXELS``."""
+    """An image is too large at twice ``MAX_IMAGE_PIXELS``, as in Pillow."""
     dataset = broken(tmp_path, "b.jpg", b"")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 900)
 
@@ -362,7 +359,7 @@ def test_pillows_cap_is_the_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_image_too_small_for_its_crop_is_named(root: Path) -> None:
-    """RandomCrop without padding refuses a small image as torchvision does, by a ValueError, here with its path."""
+    """RandomCrop without padding raises a ValueError for a small image, as in torchvision, with its path."""
     dataset = pt.ImageFolder(root, v1.Compose([v1.RandomCrop(60), v1.ToTensor()]))
     small = next(i for i, (path, _) in enumerate(dataset.samples) if path.endswith("plain3.jpg"))
 
@@ -375,7 +372,7 @@ def test_an_image_too_small_for_its_crop_is_named(root: Path) -> None:
 
 
 def test_compile_makes_a_folder_fill(root: Path) -> None:
-    """torchvision's folder becomes one that fills, still of its class; the one that was given is left as it was."""
+    """The result fills batches, and is an instance of torchvision's class; the original does not change."""
     theirs = datasets.ImageFolder(root, EVAL)
     before = dict(vars(theirs))
 
@@ -391,7 +388,7 @@ def test_compile_makes_a_folder_fill(root: Path) -> None:
 
 
 def test_compile_knows_dataset_folders(root: Path) -> None:
-    """DatasetFolder with torchvision's PIL loader compiles, with its own extensions."""
+    """DatasetFolder with torchvision's PIL loader and its own extensions can be compiled."""
     theirs = datasets.DatasetFolder(str(root), pil_loader, extensions=(".png",), transform=EVAL)
 
     ours = pt.compile(theirs)
@@ -404,7 +401,7 @@ def test_compile_knows_dataset_folders(root: Path) -> None:
 
 @pytest.mark.parametrize("library", [torch.utils.data, ps])
 def test_compile_reaches_into_wrappers(root: Path, library: Any) -> None:
-    """Subsets and concatenations, nested, keep order and length, and fill."""
+    """Subsets and concatenations, at any depth, keep order and length, and fill batches."""
     theirs = datasets.ImageFolder(root, EVAL)
     picks = [5, 0, 5, len(theirs) - 1]
     wrapped = library.ConcatDataset(
@@ -423,7 +420,7 @@ def test_compile_reaches_into_wrappers(root: Path, library: Any) -> None:
 
 
 def test_compile_takes_a_wrapper_of_ours_out_of_torchs(root: Path) -> None:
-    """torch's Subset of a folder that fills hides that it fills; compiled, it shows."""
+    """torch's Subset hides that its folder fills batches; the compiled one does not."""
     part = torch.utils.data.Subset(pt.ImageFolder(root, EVAL), [2, 1])
 
     compiled = pt.compile(part)
@@ -433,7 +430,7 @@ def test_compile_takes_a_wrapper_of_ours_out_of_torchs(root: Path) -> None:
 
 
 def test_what_cannot_be_compiled_comes_back(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Subclasses, strangers, other loaders and unknown transforms are returned as they are, and the log says so."""
+    """Subclasses, unknown classes, other loaders and unknown transforms are returned unchanged, with a log line."""
 
     class Mine(datasets.ImageFolder):  # type: ignore[misc]  # torchvision ships no types
         pass
@@ -460,7 +457,7 @@ def test_what_cannot_be_compiled_comes_back(root: Path, caplog: pytest.LogCaptur
 
 
 def test_torchs_own_loader_takes_it_too(root: Path) -> None:
-    """torch.utils.data.DataLoader with worker processes runs on it, as on any dataset."""
+    """torch.utils.data.DataLoader with worker processes accepts it."""
     dataset = pt.compile(datasets.ImageFolder(root, EVAL))
 
     loader = torch.utils.data.DataLoader(
@@ -471,7 +468,7 @@ def test_torchs_own_loader_takes_it_too(root: Path) -> None:
 
 
 def test_moved_data_are_followed(root: Path, tmp_path: Path) -> None:
-    """Paths are read anew for each sample: a list of samples that points elsewhere is obeyed."""
+    """Paths are read for each sample, so a changed list of samples takes effect."""
     dataset = pt.ImageFolder(root, EVAL)
     shutil.copytree(root, tmp_path / "copy")
 

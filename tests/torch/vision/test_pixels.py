@@ -1,4 +1,4 @@
-"""Pixels are torchvision's within one level: every transform, every kind of image, and any crop box."""
+"""Pixels are torchvision's within one level: for every transform, every kind of image, and any crop box."""
 
 from __future__ import annotations
 
@@ -66,31 +66,33 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", DETERMINISTIC)
 def test_every_kind_of_image_is_torchvisions(root: Path, name: str) -> None:
-    """What draws nothing gives torchvision's pixels, within one level, on every mode, format and odd size."""
+    """Transforms without random numbers give torchvision's pixels within one level, for every mode, format and size."""
     transform = DETERMINISTIC[name]
     ours, theirs = (f.ImageFolder(root, transform) for f in (penstock.torch, torchvision.datasets))
 
     worst = {path: levels(ours[i][0], theirs[i][0]) for i, (path, _) in enumerate(theirs.samples)}
 
-    assert recognise(transform).rest == ()
+    assert recognise(transform).remaining == ()
     assert {path: level for path, level in worst.items() if level > ONE[ours[0][0].dtype]} == {}
 
 
+# Not "bccd": a folder without images is no class.
+@pytest.mark.parametrize("photographs_dir", ["own", pytest.param("imagenet", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize(("mean", "std"), [(MEAN, STD), ([0.5], [0.25])])
-def test_photographs_are_torchvisions(imagenet_dir: Path, mean: Any, std: Any) -> None:
-    """On photographs the evaluation transform agrees within one level, behind Normalize too."""
+def test_photographs_are_torchvisions(photographs_dir: Path, mean: Any, std: Any) -> None:
+    """On photographs the evaluation transform agrees within one level, also after Normalize."""
     transform = v1.Compose([v1.Resize(256), v1.CenterCrop(224), v1.ToTensor(), v1.Normalize(mean, std)])
-    ours, theirs = (f.ImageFolder(imagenet_dir, transform) for f in (penstock.torch, torchvision.datasets))
+    ours, theirs = (f.ImageFolder(photographs_dir, transform) for f in (penstock.torch, torchvision.datasets))
     deviation = torch.tensor(std).view(-1, 1, 1)
 
-    worst = max(levels(ours[i][0] * deviation, theirs[i][0] * deviation) for i in range(0, len(ours), 9))
+    worst = max(levels(ours[i][0] * deviation, theirs[i][0] * deviation) for i in range(0, len(ours), 5))
 
     assert 0 < worst < 1.01
 
 
 @pytest.mark.parametrize("name", [name for name in DETERMINISTIC if name not in SIZES_OF_THEIR_OWN])
 def test_filling_is_getting(root: Path, name: str) -> None:
-    """Rows that are filled equal single samples bit for bit, wherever they are put."""
+    """Filled rows equal single samples bit for bit, at any row."""
     ours = penstock.torch.ImageFolder(root, DETERMINISTIC[name])
     spec: Any = ours.spec()
     indices, rows = np.arange(len(ours))[::-1].copy(), np.roll(np.arange(len(ours)), 3)
@@ -118,7 +120,7 @@ SCALES = {"scale": (0.2, 0.9), "ratio": (0.5, 1.7)}
     ],
 )
 def test_a_crop_box_gives_torchvisions_pixels(root: Path, transform: Any, on_tensor: bool) -> None:
-    """For the box that was drawn, the pixels are those of ``torchvision.transforms.functional.resized_crop``."""
+    """For the drawn box, the pixels are those of ``torchvision.transforms.functional.resized_crop``."""
     ours = penstock.torch.ImageFolder(root, transform)
     spec: Any = ours.spec()
     crop = recognise(transform).ops[0]
@@ -142,7 +144,7 @@ def test_a_crop_box_gives_torchvisions_pixels(root: Path, transform: Any, on_ten
 @pytest.mark.parametrize("module", [v1, v2])
 @pytest.mark.parametrize("how", [{}, {"fill": (9, 99, 199)}, {"padding_mode": "edge"}])
 def test_a_padded_crop_is_torchvisions(root: Path, module: Any, how: dict[str, Any]) -> None:
-    """RandomCrop's window lies in torchvision's padded image, in whatever order v1 and v2 keep the padding."""
+    """RandomCrop's window is in torchvision's padded image, with the order of padding of v1 and v2."""
     padding = (3, 9, 14, 1)
     transform = module.Compose([module.RandomCrop((90, 70), padding, pad_if_needed=True, **how), module.PILToTensor()])
     ours = penstock.torch.ImageFolder(root, transform)
@@ -164,7 +166,7 @@ def test_a_padded_crop_is_torchvisions(root: Path, module: Any, how: dict[str, A
 @pytest.mark.parametrize("mode", ["reflect", "symmetric"])
 @pytest.mark.parametrize("on_tensor", [False, True])
 def test_a_mirrored_border_is_torchvisions(root: Path, mode: str, on_tensor: bool) -> None:
-    """A border that mirrors the image holds the pixels of torchvision's, on PIL images and on tensors."""
+    """A mirrored border has torchvision's pixels, on PIL images and on tensors."""
     first = [v1.PILToTensor()] if on_tensor else []
     last = [] if on_tensor else [v1.PILToTensor()]
     ours = penstock.torch.ImageFolder(root, v1.Compose([*first, v1.RandomCrop(40, 15, padding_mode=mode), *last]))
@@ -185,7 +187,7 @@ def test_a_mirrored_border_is_torchvisions(root: Path, mode: str, on_tensor: boo
 
 
 def distance(a: Any, b: Any) -> float:
-    """Kolmogorov and Smirnov's: the largest distance of two empirical distributions."""
+    """The Kolmogorov-Smirnov statistic: the largest distance of two empirical distributions."""
     a, b = np.sort(a), np.sort(b)
     both = np.concatenate([a, b])
     found = np.searchsorted(a, both, "right") / len(a) - np.searchsorted(b, both, "right") / len(b)
@@ -195,7 +197,7 @@ def distance(a: Any, b: Any) -> float:
 @pytest.mark.parametrize("module", [v1, v2])
 @pytest.mark.parametrize("size", [(500, 375), (120, 400)])
 def test_crop_boxes_are_distributed_as_torchvisions(module: Any, size: tuple[int, int]) -> None:
-    """Area, shape and place of the boxes have torchvision's distribution (two samples, p = 0.001, seeded)."""
+    """Area, shape and position of the boxes have torchvision's distribution (two samples, p = 0.001, seeded)."""
     torch.manual_seed(0)
     crop = module.RandomResizedCrop(64, **SCALES)
     image = Image.new("RGB", size)
@@ -214,7 +216,7 @@ def test_crop_boxes_are_distributed_as_torchvisions(module: Any, size: tuple[int
 
 @pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 1.0])
 def test_flips_have_their_probability(p: float) -> None:
-    """A flip happens as often as ``p`` says, and its draws do not follow those of another flip."""
+    """The frequency of a flip is ``p``, and is independent of another flip."""
     ops = recognise(v1.Compose([v1.RandomHorizontalFlip(p), v1.RandomVerticalFlip(p)])).ops
     keys = SampleKeys(3, 0, np.arange(4000))
 
@@ -226,7 +228,7 @@ def test_flips_have_their_probability(p: float) -> None:
 
 @pytest.mark.parametrize("mode", ["bicubic", "lanczos"])
 def test_why_tensors_are_resized_bilinearly_only(mode: str) -> None:
-    """Pillow takes the cheaper pass first, torch the horizontal one: where lobes are clipped, levels lie between."""
+    """Pillow runs the cheaper pass first, torch the horizontal one, so clipped values differ."""
     noise = np.random.default_rng(0).integers(0, 256, (224, 62, 3), dtype=np.uint8)
     image = Image.fromarray(noise)
 

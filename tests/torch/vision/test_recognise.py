@@ -1,4 +1,4 @@
-"""Which transforms of torchvision's are recognised, as what, and where recognition ends."""
+"""Which of torchvision's transforms are recognised, as which ops, and where recognition ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchvision import tv_tensors  # noqa: E402  # behind the skip
 from torchvision.transforms import InterpolationMode, v2  # noqa: E402
 from torchvision.transforms import transforms as v1  # noqa: E402
 
-from penstock.torch.vision.recognise import Value, recognise  # noqa: E402
+from penstock.torch.vision.recognise import ImageType, recognise  # noqa: E402
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NORMALIZE = f"Normalize(mean={MEAN}, std={STD})"
@@ -81,27 +81,27 @@ RECOGNISED: list[tuple[Any, list[str]]] = [
 
 @pytest.mark.parametrize(("transform", "ops"), RECOGNISED, ids=lambda value: type(value).__name__)
 def test_what_is_recognised(transform: Any, ops: list[str]) -> None:
-    """Each of torchvision's becomes its op with its own settings, and nothing is left over."""
+    """Each transform becomes its op with the same settings, and nothing remains."""
     found = recognise(transform)
 
     assert [repr(op) for op in found.ops] == ops
-    assert found.rest == ()
+    assert found.remaining == ()
     assert found.reason == ""
 
 
 class MyFlip(v1.RandomHorizontalFlip):  # type: ignore[misc]  # torchvision ships no types
-    """A user's own."""
+    """A user's subclass."""
 
 
 def hooked() -> Any:
-    """A transform with a hook on it."""
+    """A transform with a hook."""
     transform = v1.RandomHorizontalFlip()
     transform.register_forward_hook(lambda module, args, output: output)
     return transform
 
 
 def patched() -> Any:
-    """A transform with another method on it."""
+    """A transform with a replaced method."""
     transform = v2.CenterCrop(5)
     transform.transform = lambda inpt, params: inpt
     return transform
@@ -110,22 +110,22 @@ def patched() -> Any:
 TENSOR: list[Any] = [v1.PILToTensor()]
 IMAGE: list[Any] = [v2.ToImage()]
 LEFT: list[tuple[list[Any], Any, str]] = [
-    ([], MyFlip(), "none of torchvision's"),
-    ([], lambda image: image, "none of torchvision's"),
-    ([], v1.RandomApply([v1.RandomHorizontalFlip()]), "none of torchvision's"),
-    ([], v1.ColorJitter(0.4), "none of torchvision's"),
+    ([], MyFlip(), "no op for it"),
+    ([], lambda image: image, "no op for it"),
+    ([], v1.RandomApply([v1.RandomHorizontalFlip()]), "no op for it"),
+    ([], v1.ColorJitter(0.4), "no op for it"),
     ([], hooked(), "hook"),
     ([], patched(), "method of its own"),
     ([], v1.Resize(9, InterpolationMode.NEAREST), "interpolation nearest"),
     ([], v2.RandomResizedCrop(9, interpolation="hamming"), "interpolation hamming"),
     ([], v2.Resize(None, max_size=9), "size=None"),
     ([], v1.Resize((9, 9), max_size=10), "max_size"),
-    ([], v1.RandomCrop(9, 1, True, padding_mode="reflect"), "mirrored twice"),
+    ([], v1.RandomCrop(9, 1, True, padding_mode="reflect"), "too small twice"),
     ([], v1.RandomCrop(9, 1, fill=(0.5, 0.5, 0.5)), "in [0, 255]"),
     ([], v2.RandomCrop(9, 1, fill={tv_tensors.Image: 3}), "in [0, 255]"),
-    (TENSOR, v1.RandomCrop(9, 1, fill=(1, 2, 3)), "fill=(1, 2, 3) of a uint8 tensor"),
-    ([v1.ToTensor()], v1.RandomCrop(9, 1, fill=1), "fill=1 of a float32 tensor"),
-    ([], v1.RandomHorizontalFlip(1.5), "p must be in [0, 1]"),
+    (TENSOR, v1.RandomCrop(9, 1, fill=(1, 2, 3)), "fill=(1, 2, 3) for a uint8 tensor"),
+    ([v1.ToTensor()], v1.RandomCrop(9, 1, fill=1), "fill=1 for a float32 tensor"),
+    ([], v1.RandomHorizontalFlip(1.5), "1.5"),
     ([], v1.Normalize(MEAN, STD), "takes float tensors"),
     ([], v1.ConvertImageDtype(FLOAT), "takes tensors"),
     (TENSOR, v1.Normalize(MEAN, STD), "takes float tensors"),
@@ -135,10 +135,10 @@ LEFT: list[tuple[list[Any], Any, str]] = [
     (TENSOR, v2.Resize(9, "bicubic"), "bicubic on tensors"),
     (TENSOR, v2.ToDtype(FLOAT), "scale=False"),
     (TENSOR, v2.ToDtype(torch.float64, scale=True), "float64"),
-    (TENSOR, v2.ToDtype({tv_tensors.Image: FLOAT}, scale=True), "neither this type nor others"),
-    (IMAGE, v1.CenterCrop(9), "v1 behind v2"),
+    (TENSOR, v2.ToDtype({tv_tensors.Image: FLOAT}, scale=True), "neither this type nor 'others'"),
+    (IMAGE, v1.CenterCrop(9), "v1 transform after v2"),
     ([v1.ToTensor()], v1.Resize(9), "without rounding"),
-    ([v1.ToTensor()], v2.ToDtype(torch.uint8, scale=True), "brought back to uint8"),
+    ([v1.ToTensor()], v2.ToDtype(torch.uint8, scale=True), "floats to uint8"),
     ([v1.ToTensor()], v1.Normalize(MEAN, (1.0, 0.0, 1.0)), "std"),
     ([v1.ToTensor()], v1.Normalize((0.5, 0.5), (0.5, 0.5)), "one number or three"),
     ([v1.ToTensor()], v1.Normalize((0.5,), STD), "one number or three"),
@@ -147,23 +147,23 @@ LEFT: list[tuple[list[Any], Any, str]] = [
 
 @pytest.mark.parametrize(("before", "transform", "reason"), LEFT)
 def test_what_is_left_as_it_is(before: list[Any], transform: Any, reason: str) -> None:
-    """What penstock would not do exactly alike ends the list, with the reason, and stays the very same object."""
+    """A transform that penstock would compute differently ends the list, with a reason, and is not changed."""
     last = v1.RandomHorizontalFlip()
 
     found = recognise(v1.Compose([*before, transform, last]))
 
-    assert found.rest == (transform, last)
-    assert len(found.taken) == len(before)
+    assert found.remaining == (transform, last)
+    assert len(found.names) == len(before)
     assert reason in found.reason
     assert reason in str(found)
 
 
 def test_the_rest_is_given_what_torchvision_would_have_given() -> None:
-    """Behind the last recognised transform stands the type and dtype that it returns in torchvision."""
+    """The image type after the last recognised transform is torchvision's."""
     unknown = v1.Lambda(lambda value: value)
 
     found = {
-        len(steps): recognise(v1.Compose([*steps, unknown])).value
+        len(steps): recognise(v1.Compose([*steps, unknown])).image_type
         for steps in (
             [v1.CenterCrop(3)],
             [v1.CenterCrop(3), v1.ToTensor()],
@@ -171,11 +171,11 @@ def test_the_rest_is_given_what_torchvision_would_have_given() -> None:
         )
     }
 
-    assert found == {1: Value("pil", "uint8"), 2: Value("tensor", "float32"), 3: Value("image", "uint8")}
+    assert found == {1: ImageType("pil", "uint8"), 2: ImageType("tensor", "float32"), 3: ImageType("image", "uint8")}
 
 
 def test_another_default_dtype_is_left() -> None:
-    """ToTensor gives torch's default dtype: where that is not float32, it is left as it is."""
+    """ToTensor returns torch's default dtype, so it is not translated for another default dtype than float32."""
     torch.set_default_dtype(torch.float64)
     try:
         found = recognise(v1.ToTensor())
@@ -183,4 +183,4 @@ def test_another_default_dtype_is_left() -> None:
         torch.set_default_dtype(torch.float32)
 
     assert "float64" in found.reason
-    assert found.taken == ()
+    assert found.names == ()

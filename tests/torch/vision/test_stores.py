@@ -1,4 +1,4 @@
-"""torchvision transforms on stores: ImageFolder's pixels, from a pack or a folder, filled where they can be."""
+"""torchvision transforms on stores: ImageFolder's pixels, from a pack or a folder, filled if possible."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KEYS = SampleKeys(7, 2, np.arange(12, dtype=np.int64))
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve pictures of two classes, and a pack of them."""
+    """Twelve images of two classes, and a pack of them."""
     folder = tmp_path_factory.mktemp("photos")
     make_photos(folder / "photos")
     ps.pack(folder / "photos", folder / "photos.lmdb")
@@ -55,7 +55,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def same(found: Any, expected: Any) -> None:
-    """Type, dtype and every pixel."""
+    """Type, dtype and all pixels are equal."""
     assert type(found) is type(expected)
     if isinstance(found, Image.Image):
         found, expected = np.asarray(found), np.asarray(expected)
@@ -66,7 +66,7 @@ def same(found: Any, expected: Any) -> None:
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("kind", ["pack", "folder"])
 def test_samples_are_those_of_imagefolder(photos: Path, name: str, kind: str) -> None:
-    """Under the same key: type and pixels of the image; the label beside it is left as it is."""
+    """Type and pixels of the image are equal for the same key; the label is unchanged."""
     folder = pt.ImageFolder(photos / "photos", EVERY[name])
     store = ps.open(photos / ("photos.lmdb" if kind == "pack" else "photos"))
     dataset = ps.StoreDataset(store, ("image", "label"), EVERY[name])
@@ -85,7 +85,7 @@ def test_samples_are_those_of_imagefolder(photos: Path, name: str, kind: str) ->
 @pytest.mark.parametrize("name", FILLED)
 @pytest.mark.parametrize("fields", ["image", ("image", "label"), {"x": "image", "n": "index", "y": "label"}])
 def test_filling_is_getting(photos: Path, name: str, fields: Any) -> None:
-    """Recognised to the end, rows are filled, and are what samples are."""
+    """If all transforms are recognised, rows are filled, and equal samples."""
     dataset = ps.StoreDataset(photos / "photos.lmdb", fields, EVERY[name])
     indices = np.array([3, 0, 11, -1])
     out = tree_map(lambda leaf: np.zeros((4, *leaf.shape), leaf.dtype), dataset.spec())
@@ -97,13 +97,13 @@ def test_filling_is_getting(photos: Path, name: str, fields: Any) -> None:
 
 
 def _alike(out: Any, expected: Any) -> tuple[Any, Any]:
-    """Both as lists, where collation makes lists of tuples."""
+    """Convert tuples and lists to lists, because collation turns tuples into lists."""
     return (list(out), list(expected)) if isinstance(out, tuple) else (out, expected)
 
 
 @pytest.mark.parametrize("name", ["partly", "unknown", "single"])
 def test_what_is_not_recognised_is_called_as_it_is(photos: Path, name: str) -> None:
-    """Sample by sample, and not filled."""
+    """Samples are collated, not filled."""
     dataset = ps.StoreDataset(photos / "photos.lmdb", ("image", "label"), EVERY[name])
 
     assert spec_of(dataset) is None
@@ -113,7 +113,7 @@ def test_what_is_not_recognised_is_called_as_it_is(photos: Path, name: str) -> N
 @pytest.mark.parametrize("name", ["train", "partly"])
 @pytest.mark.parametrize("module", [ps, pt])
 def test_any_workers_give_the_same(photos: Path, name: str, module: Any) -> None:
-    """Threads that fill, processes that collate, and none: NumPy arrays or tensors by the loader."""
+    """With threads, processes or no workers, as NumPy arrays or tensors."""
     dataset = ps.StoreDataset(photos / "photos.lmdb", ("image", "label"), EVERY[name])
     given: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 3, "seed_per_sample": True}
 
@@ -127,11 +127,11 @@ def test_any_workers_give_the_same(photos: Path, name: str, module: Any) -> None
 
 
 def test_the_log_says_what_is_native(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As for folders."""
+    """The log has the same line as for folders."""
     with caplog.at_level(logging.INFO, "penstock.torch.vision"):
         ps.StoreDataset(photos / "photos.lmdb", "image", PARTLY)
 
-    assert "native: RandomResizedCrop; as they are: RandAugment, PILToTensor" in caplog.text
+    assert "native: RandomResizedCrop; called as usual: RandAugment, PILToTensor" in caplog.text
 
 
 def test_it_pickles(photos: Path) -> None:
@@ -144,7 +144,7 @@ def test_it_pickles(photos: Path) -> None:
 
 
 def test_another_transform_counts_at_once(photos: Path) -> None:
-    """Exchanged on the dataset, as people do for evaluation."""
+    """A new transform of the dataset is used from then on, for example for evaluation."""
     dataset = ps.StoreDataset(photos / "photos.lmdb", ("image", "label"), TRAIN)
 
     dataset.transform = EVAL
@@ -154,7 +154,7 @@ def test_another_transform_counts_at_once(photos: Path) -> None:
 
 
 def test_errors_name_the_record() -> None:
-    """Store, key and index, sample by sample and filled."""
+    """They state store, key and index, for samples and for filled rows."""
     dataset = ps.StoreDataset(MemoryStore(broken=7), ("image", "label"), EVAL)
     out = tree_map(lambda leaf: np.zeros((2, *leaf.shape), leaf.dtype), dataset.spec())
 
@@ -171,14 +171,14 @@ def test_errors_name_the_record() -> None:
     ids=["looks like", "is"],
 )
 def test_targets_beside_the_image_are_refused(store: Any, field: str) -> None:
-    """A torchvision transform is given the image alone; None says that they are to stay."""
+    """A torchvision transform is called with the image only; the kind None leaves the field unchanged."""
     with pytest.raises(ArgumentError, match=rf"'{field}'.*Pipeline.*kinds={{'{field}': None}}"):
         ps.StoreDataset(store, ("image", field), EVAL)
     assert ps.StoreDataset(store, ("image", field), EVAL, kinds={field: None})[0][0].shape == (3, 32, 32)
 
 
 def test_a_target_transform_beside_it(photos: Path) -> None:
-    """Rows stay filled."""
+    """Rows are still filled."""
     dataset = ps.StoreDataset(photos / "photos.lmdb", ("image", "label"), EVAL, lambda label: 10 + label)
 
     images, labels = next(iter(pt.DataLoader(dataset, 12)))
@@ -193,7 +193,7 @@ def test_a_target_transform_beside_it(photos: Path) -> None:
 
 @pytest.mark.parametrize("transform", [TRAIN, T.Pipeline([T.Decode(), T.CenterCrop(8), T.ToLayout()])])
 def test_compile_gives_back_what_fills_already(photos: Path, transform: Any) -> None:
-    """A StoreDataset is native as it is, alone and in torch's wrappers."""
+    """A StoreDataset is native already, alone and in torch's wrappers."""
     dataset = ps.StoreDataset(photos / "photos.lmdb", ("image", "label"), transform)
     part: Any = torch.utils.data.Subset(dataset, [1, 3])
 
@@ -212,7 +212,7 @@ def test_compile_gives_back_what_fills_already(photos: Path, transform: Any) -> 
     ],
 )
 def test_compile_says_why_it_cannot(photos: Path, transform: Any, fields: Any, words: str) -> None:
-    """A dataset that would be collated sample by sample is not returned as if it were compiled."""
+    """A dataset that would be collated is an error, because it is not compiled."""
     with pytest.raises(ArgumentError, match=words):
         pt.compile(ps.StoreDataset(photos / "photos.lmdb", fields, transform))
 
@@ -221,19 +221,19 @@ def test_compile_says_why_it_cannot(photos: Path, transform: Any, fields: Any, w
 
 
 def of_random(label: int) -> int:
-    """A target transform that draws."""
+    """A target transform that draws from the global generator."""
     return 100 * label + random.randrange(100)
 
 
 def of_rng(label: int) -> int:
-    """Another."""
+    """A target transform that draws from penstock.rng()."""
     return 100 * label + int(ps.rng().integers(100))
 
 
 @pytest.mark.parametrize("target_transform", [of_random, of_rng])
 @pytest.mark.parametrize("kind", ["folder", "store"])
 def test_targets_that_draw_are_the_same_for_any_workers(photos: Path, target_transform: Any, kind: str) -> None:
-    """Seeded by sample, filled by threads or collated in processes; what draws from the sample's own is collated."""
+    """They are seeded by sample, filled by threads or collated in processes; with penstock.rng() they are collated."""
     if kind == "folder":
         dataset: Any = pt.ImageFolder(photos / "photos", EVAL, target_transform)
     else:
@@ -250,7 +250,7 @@ def test_targets_that_draw_are_the_same_for_any_workers(photos: Path, target_tra
 
 
 def test_looking_at_a_target_transform_draws_nothing(photos: Path) -> None:
-    """It is called once to see what it gives; the generators stand where they stood."""
+    """It is called once to find its result type; the global generators are restored."""
 
     def drawing(label: int) -> int:
         return label + random.randrange(2) + int(torch.randint(2, ())) + int(np.random.randint(2))  # noqa: NPY002  # what users do

@@ -1,4 +1,4 @@
-//! One large image on several threads: bands of rows, each decoded from where its index says that it begins.
+//! One large image on several threads: bands of rows, each decoded from where its table says that it begins.
 //!
 //! Every band is made as a picture of its own would be, with what its taps need from above and below: the pixels do not
 //! depend on how many there are, nor on how many threads the system starts. Where anything goes wrong nothing is said here:
@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use super::{Filler, Geometry, Recipe, Rgb, Timed, begin, strip_rows};
-use crate::jpeg::{Found, Guide, Header, Index, Region};
+use super::{FillOptions, Filler, Geometry, RgbSink, TimedResampler, begin_resize, strip_rows};
+use crate::jpeg::{DecodeHints, Header, Region, SeekReport, SeekTable};
 use crate::resample::Picture;
 
 /// Bands per thread: some take longer than others.
@@ -21,48 +21,48 @@ impl Filler {
     pub(super) fn fill_bands(
         &mut self,
         header: &Header<'_>,
-        guide: Guide<'_>,
+        hints: DecodeHints<'_>,
         geometry: &Geometry,
-        recipe: &Recipe,
+        options: &FillOptions,
         region: Region,
-    ) -> Option<(Vec<Picture>, Duration, Found)> {
-        let (index, found) = self.index_for(header, guide, region)?;
-        let bands = split(geometry.seen()[1], guide.threads, |rows| rows);
-        let (made, threads) = self.side_by_side(guide.threads, bands, |filler, rows| {
+    ) -> Option<(Vec<Picture>, Duration, SeekReport)> {
+        let (table, report) = self.seek_table_for(header, hints, region)?;
+        let bands = split_rows(geometry.visible()[1], hints.threads, |rows| rows);
+        let (made, threads) = self.run_on_threads(hints.threads, bands, |filler, rows| {
             let geometry = geometry.band(&rows);
             let open_rows = strip_rows(header, region.scale);
-            let needed = begin(&mut filler.resampler, &geometry, region.scale, recipe, 3, open_rows).ok()?;
-            let mut sink = Timed {
+            let region = begin_resize(&mut filler.resampler, &geometry, region.scale, options, 3, open_rows).ok()?;
+            let mut sink = TimedResampler {
                 resampler: &mut filler.resampler,
                 spent: Duration::ZERO,
             };
             filler
                 .decoder
-                .decode_by(header, needed, Some(&mut index.clone()), &mut sink)
+                .decode_with_table(header, region, Some(&mut table.clone()), &mut sink)
                 .ok()?;
             let spent = sink.spent;
             Some((filler.resampler.take_picture(), spent))
         })?;
         let spent = made.iter().map(|(_, spent)| *spent).sum::<Duration>() / threads;
-        Some((made.into_iter().map(|(picture, _)| picture).collect(), spent, found))
+        Some((made.into_iter().map(|(picture, _)| picture).collect(), spent, report))
     }
 
     /// A region as interleaved RGB.
     pub(super) fn decode_bands(
         &mut self,
         header: &Header<'_>,
-        guide: Guide<'_>,
+        hints: DecodeHints<'_>,
         region: Region,
         out: &mut [u8],
-    ) -> Option<Found> {
-        let (index, found) = self.index_for(header, guide, region)?;
+    ) -> Option<SeekReport> {
+        let (table, report) = self.seek_table_for(header, hints, region)?;
         let mut rest = out;
-        let bands = split(region.height, guide.threads, |rows| {
+        let bands = split_rows(region.height, hints.threads, |rows| {
             let (band, after) = std::mem::take(&mut rest).split_at_mut(3 * region.width * rows.len());
             rest = after;
             (rows, band)
         });
-        self.side_by_side(guide.threads, bands, |filler, (rows, out)| {
+        self.run_on_threads(hints.threads, bands, |filler, (rows, out)| {
             let width = region.width;
             let band = Region {
                 y: region.y + rows.start,
@@ -71,30 +71,35 @@ impl Filler {
             };
             filler
                 .decoder
-                .decode_by(header, band, Some(&mut index.clone()), &mut Rgb { out, width })
+                .decode_with_table(header, band, Some(&mut table.clone()), &mut RgbSink { out, width })
                 .ok()
         })?;
-        Some(found)
+        Some(report)
     }
 
-    /// An index that knows where the last row of a region begins, if threads are wanted and there is one.
-    fn index_for(&mut self, header: &Header<'_>, guide: Guide<'_>, region: Region) -> Option<(Index, Found)> {
-        if !guide.shares(header, region) {
+    /// An table that knows where the last row of a region begins, if threads are wanted and there is one.
+    fn seek_table_for(
+        &mut self,
+        header: &Header<'_>,
+        hints: DecodeHints<'_>,
+        region: Region,
+    ) -> Option<(SeekTable, SeekReport)> {
+        if !hints.uses_threads(header, region) {
             return None;
         }
-        let (given, mut found) = guide.start(header);
-        if let Some(index) = given.filter(|index| index.reaches(header, region)) {
-            return Some((index, found));
+        let (given, mut report) = hints.open_table(header);
+        if let Some(table) = given.filter(|table| table.reaches(header, region)) {
+            return Some((table, report));
         }
-        let index = self.decoder.index_by_markers(header, region)?;
-        if guide.learn == Some(index.kind()) {
-            found.learned = Some(index.to_bytes(header));
+        let table = self.decoder.seek_table_from_markers(header, region)?;
+        if hints.learn == Some(table.kind()) {
+            report.learned = Some(table.to_bytes(header));
         }
-        Some((index, found))
+        Some((table, report))
     }
 
     /// `work` on all bands, in any order: the results, and how many threads there were. None: on one band it failed.
-    fn side_by_side<B: Send, R: Send>(
+    fn run_on_threads<B: Send, R: Send>(
         &mut self,
         threads: usize,
         bands: Vec<B>,
@@ -129,7 +134,7 @@ impl Filler {
 }
 
 /// `rows` rows in bands of about the same size, in order.
-fn split<B>(rows: usize, threads: usize, make: impl FnMut(Range<usize>) -> B) -> Vec<B> {
+fn split_rows<B>(rows: usize, threads: usize, make: impl FnMut(Range<usize>) -> B) -> Vec<B> {
     let count = (PER_THREAD * threads).min(rows);
     (0..count)
         .map(|i| rows * i / count..rows * (i + 1) / count)

@@ -11,8 +11,8 @@ pub struct Geometry {
     region: [usize; 4],
     size: [usize; 2],
     origin: [usize; 2],
-    seen: [usize; 2],
-    frame: [usize; 2],
+    visible: [usize; 2],
+    margin: [usize; 2],
     /// Mirror left and right, after everything else.
     pub flip_x: bool,
     /// Mirror top and bottom, after everything else.
@@ -25,11 +25,11 @@ impl Geometry {
 
     /// From x0, y0, x1, y1 (region of the source), width, height (what it is resized to), left, top (origin of the
     /// window within that), flip (bit 0: horizontal, bit 1: vertical), for a window of `width` x `height`. Only a window
-    /// that is `framed` may leave the picture, and not altogether.
+    /// that is `may_leave_picture` may leave the picture, and not altogether.
     ///
     /// # Errors
     /// A sentence, where these contradict each other.
-    pub fn new(columns: [i32; Self::COLUMNS], window: [usize; 2], framed: bool) -> Result<Self, String> {
+    pub fn new(columns: [i32; Self::COLUMNS], window: [usize; 2], may_leave_picture: bool) -> Result<Self, String> {
         let [x0, y0, x1, y1, width, height, left, top, flip] = columns;
         if x0 < 0 || y0 < 0 || x1 <= x0 || y1 <= y0 {
             return Err(format!(
@@ -40,8 +40,8 @@ impl Geometry {
             return Err(format!("size {width} x {height} is not at least 1 x 1"));
         }
         let [w, h] = window;
-        let (x, y) = (Seen::new(left, w, width), Seen::new(top, h, height));
-        if x.len == 0 || y.len == 0 || !framed && (x.len < w || y.len < h) {
+        let (x, y) = (VisibleSpan::new(left, w, width), VisibleSpan::new(top, h, height));
+        if x.len == 0 || y.len == 0 || !may_leave_picture && (x.len < w || y.len < h) {
             return Err(format!(
                 "window of {w} x {h} at ({left}, {top}) is not inside the size {width} x {height}"
             ));
@@ -53,8 +53,8 @@ impl Geometry {
             region: [x0, y0, x1, y1].map(|v| v as usize),
             size: [width as usize, height as usize],
             origin: [x.origin, y.origin],
-            seen: [x.len, y.len],
-            frame: [x.before, y.before],
+            visible: [x.len, y.len],
+            margin: [x.before, y.before],
             flip_x: flip & 1 != 0,
             flip_y: flip & 2 != 0,
         })
@@ -66,31 +66,31 @@ impl Geometry {
             region,
             size: [width, height],
             origin: [0, 0],
-            seen: [width, height],
-            frame: [0, 0],
+            visible: [width, height],
+            margin: [0, 0],
             flip_x: false,
             flip_y: false,
         }
     }
 
-    /// Of these rows of what is seen.
+    /// Of these rows of what is visible.
     pub(super) fn band(&self, rows: &Range<usize>) -> Self {
-        let ([left, top], [width, _]) = (self.origin, self.seen);
+        let ([left, top], [width, _]) = (self.origin, self.visible);
         Self {
             origin: [left, top + rows.start],
-            seen: [width, rows.len()],
+            visible: [width, rows.len()],
             ..*self
         }
     }
 
     /// Columns and rows of the window that show the picture.
-    pub(super) fn seen(&self) -> [usize; 2] {
-        self.seen
+    pub(super) fn visible(&self) -> [usize; 2] {
+        self.visible
     }
 
     /// Columns and rows of the window before those.
-    pub(super) fn frame(&self) -> [usize; 2] {
-        self.frame
+    pub(super) fn margin(&self) -> [usize; 2] {
+        self.margin
     }
 
     /// # Errors
@@ -121,12 +121,12 @@ impl Geometry {
     /// The scale that leaves at least `quality` samples for each pixel of the size, across and down.
     pub fn scale(&self, quality: f64) -> Scale {
         let [x0, y0, x1, y1] = self.region;
-        Scale::enough_for([x1 - x0, y1 - y0], self.size, quality)
+        Scale::smallest_sufficient([x1 - x0, y1 - y0], self.size, quality)
     }
 
-    /// Both axes of what is seen, for a source at `scale`.
+    /// Both axes of what is visible, for a source at `scale`.
     pub fn axes(&self, scale: Scale) -> [Axis; 2] {
-        let ([x0, y0, x1, y1], [width, height]) = (self.region, self.seen);
+        let ([x0, y0, x1, y1], [width, height]) = (self.region, self.visible);
         let step = scale.denominator();
         [
             Axis {
@@ -150,16 +150,16 @@ impl Geometry {
 }
 
 /// How a window of some columns (or rows) meets a picture.
-struct Seen {
-    /// First column of the picture that is seen.
+struct VisibleSpan {
+    /// First column of the picture that is visible.
     origin: usize,
-    /// Columns that are seen.
+    /// Columns that are visible.
     len: usize,
     /// Columns of the window before them.
     before: usize,
 }
 
-impl Seen {
+impl VisibleSpan {
     fn new(start: i32, window: usize, size: i32) -> Self {
         let (start, size) = (i64::from(start), i64::from(size));
         let end = (start + window as i64).min(size);

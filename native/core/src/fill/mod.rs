@@ -11,20 +11,20 @@
 
 mod bands;
 mod geometry;
-mod lines;
+pub mod lines;
 mod row;
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::jpeg::{Decoder, Found, Guide, Header, Index, Kind, Limits, Region, Scale};
+use crate::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTable, SeekTableKind};
 use crate::resample::{Filter, Resampler};
 use crate::rows::RowSink;
-use crate::simd::Level;
+use crate::simd::Available;
 pub use geometry::Geometry;
-pub use lines::{Affine, Lines};
-use row::Writer;
+pub use lines::Affine;
+use row::RowWriter;
 pub use row::{Layout, Row};
 
 /// Memory for pixels that a filler keeps between images: enough for a picture of 2000 x 2000.
@@ -32,7 +32,7 @@ const KEPT_BYTES: usize = 16 << 20;
 
 /// How every image of a chunk is treated.
 #[derive(Clone, Copy, Debug)]
-pub struct Recipe {
+pub struct FillOptions {
     /// Filter of the resize.
     pub filter: Filter,
     /// Layout of the row.
@@ -40,7 +40,7 @@ pub struct Recipe {
     /// Width and height of the window.
     pub window: [usize; 2],
     /// Colour of what a window shows beside the picture.
-    pub beside: [u8; 3],
+    pub background: [u8; 3],
     /// Encoded images are decoded at the smallest scale that still has so many samples across and down for each pixel of
     /// the size they are resized to; infinite: always in full.
     pub quality: f64,
@@ -50,7 +50,7 @@ pub struct Recipe {
 
 /// Where the time went.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spent {
+pub struct FillTimes {
     /// Header, entropy decoding, IDCT, upsampling and colour.
     pub decode: Duration,
     /// Resizing and writing the row.
@@ -59,16 +59,16 @@ pub struct Spent {
 
 /// Why an image did not become a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum FillError {
     /// The bytes were refused.
     Image(Error),
     /// The geometry does not fit the image.
     Geometry(String),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for FillError {
     fn from(error: Error) -> Self {
-        Failure::Image(error)
+        FillError::Image(error)
     }
 }
 
@@ -87,37 +87,37 @@ pub struct Interleaved<'a> {
 
 /// Fills rows, one image after another.
 pub struct Filler {
-    level: Level,
+    level: Available,
     decoder: Decoder,
     resampler: Resampler,
-    writer: Writer,
+    writer: RowWriter,
 }
 
 impl Filler {
     /// Kernels of the given level, or the best below it that this processor has.
-    pub fn with_level(level: Level) -> Self {
+    pub fn with_level(level: Available) -> Self {
         Self {
             level,
             decoder: Decoder::with_level(level),
             resampler: Resampler::with_level(level),
-            writer: Writer::new(level),
+            writer: RowWriter::new(level),
         }
     }
 
-    /// Decodes a JPEG into a row, and adds to `spent`.
+    /// Decodes a JPEG into a row, and adds to `times`.
     ///
     /// # Errors
     /// The row is untouched.
     pub fn fill(
         &mut self,
         jpeg: &[u8],
-        guide: Guide<'_>,
+        hints: DecodeHints<'_>,
         geometry: &Geometry,
-        recipe: &Recipe,
+        options: &FillOptions,
         row: Row<'_>,
-        spent: &mut Spent,
-    ) -> Result<Found, Failure> {
-        let filled = self.fill_row(jpeg, guide, geometry, recipe, row, spent);
+        times: &mut FillTimes,
+    ) -> Result<SeekReport, FillError> {
+        let filled = self.fill_row(jpeg, hints, geometry, options, row, times);
         self.resampler.shrink(KEPT_BYTES);
         filled
     }
@@ -125,44 +125,44 @@ impl Filler {
     fn fill_row(
         &mut self,
         jpeg: &[u8],
-        guide: Guide<'_>,
+        hints: DecodeHints<'_>,
         geometry: &Geometry,
-        recipe: &Recipe,
+        options: &FillOptions,
         row: Row<'_>,
-        spent: &mut Spent,
-    ) -> Result<Found, Failure> {
+        times: &mut FillTimes,
+    ) -> Result<SeekReport, FillError> {
         let begun = Instant::now();
-        let header = Header::parse(jpeg, &recipe.limits)?;
+        let header = Header::parse(jpeg, &options.limits)?;
         geometry
             .check_inside(header.width(), header.height())
-            .map_err(Failure::Geometry)?;
-        let scale = geometry.scale(recipe.quality);
+            .map_err(FillError::Geometry)?;
+        let scale = geometry.scale(options.quality);
         let open_rows = strip_rows(&header, scale);
-        let region = begin(&mut self.resampler, geometry, scale, recipe, 3, open_rows)?;
-        if let Some((pictures, resized, found)) = self.fill_bands(&header, guide, geometry, recipe, region) {
-            spent.resize += resized;
-            spent.decode += begun.elapsed().saturating_sub(resized);
+        let region = begin_resize(&mut self.resampler, geometry, scale, options, 3, open_rows)?;
+        if let Some((pictures, resized, report)) = self.fill_bands(&header, hints, geometry, options, region) {
+            times.resize += resized;
+            times.decode += begun.elapsed().saturating_sub(resized);
             let begun = Instant::now();
-            self.writer.write(&pictures, geometry, recipe, row);
-            spent.resize += begun.elapsed();
-            return Ok(found);
+            self.writer.write(&pictures, geometry, options, row);
+            times.resize += begun.elapsed();
+            return Ok(report);
         }
-        let region = begin(&mut self.resampler, geometry, scale, recipe, 3, open_rows)?;
-        let mut sink = Timed {
+        let region = begin_resize(&mut self.resampler, geometry, scale, options, 3, open_rows)?;
+        let mut sink = TimedResampler {
             resampler: &mut self.resampler,
             spent: Duration::ZERO,
         };
         let decoded = self
             .decoder
-            .decode_guided(&header, region, guide, &mut sink, |sink| sink.resampler.restart());
+            .decode_with_hints(&header, region, hints, &mut sink, |sink| sink.resampler.restart());
         let resized = sink.spent;
-        spent.resize += resized;
-        spent.decode += begun.elapsed().saturating_sub(resized);
-        let found = decoded?;
+        times.resize += resized;
+        times.decode += begun.elapsed().saturating_sub(resized);
+        let report = decoded?;
         let begun = Instant::now();
-        self.finish(geometry, recipe, row);
-        spent.resize += begun.elapsed();
-        Ok(found)
+        self.finish(geometry, options, row);
+        times.resize += begun.elapsed();
+        Ok(report)
     }
 
     /// The same from pixels; 1 channel gives a row of 1.
@@ -173,25 +173,25 @@ impl Filler {
         &mut self,
         image: Interleaved<'_>,
         geometry: &Geometry,
-        recipe: &Recipe,
+        options: &FillOptions,
         row: Row<'_>,
-    ) -> Result<(), Failure> {
-        let filled = self.fill_row_of_pixels(image, geometry, recipe, row);
+    ) -> Result<(), FillError> {
+        let filled = self.fill_row_from_pixels(image, geometry, options, row);
         self.resampler.shrink(KEPT_BYTES);
         filled
     }
 
-    fn fill_row_of_pixels(
+    fn fill_row_from_pixels(
         &mut self,
         image: Interleaved<'_>,
         geometry: &Geometry,
-        recipe: &Recipe,
+        options: &FillOptions,
         row: Row<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), FillError> {
         geometry
             .check_inside(image.width, image.height)
-            .map_err(Failure::Geometry)?;
-        let needed = begin(&mut self.resampler, geometry, Scale::Full, recipe, image.channels, 1)?;
+            .map_err(FillError::Geometry)?;
+        let needed = begin_resize(&mut self.resampler, geometry, Scale::Full, options, image.channels, 1)?;
         for y in 0..needed.height {
             let start = ((needed.y + y) * image.width + needed.x) * image.channels;
             let line = &image.bytes[start..][..needed.width * image.channels];
@@ -199,11 +199,11 @@ impl Filler {
             if image.channels == 1 {
                 r[..line.len()].copy_from_slice(line);
             } else {
-                self.writer.lines().deinterleave(line, [r, g, b]);
+                lines::deinterleave(self.level, line, [r, g, b]);
             }
             self.resampler.done(y + 1);
         }
-        self.finish(geometry, recipe, row);
+        self.finish(geometry, options, row);
         Ok(())
     }
 
@@ -214,29 +214,29 @@ impl Filler {
     pub fn decode(
         &mut self,
         header: &Header<'_>,
-        guide: Guide<'_>,
+        hints: DecodeHints<'_>,
         region: Region,
         out: &mut [u8],
-    ) -> Result<Found, Error> {
-        if let Some(found) = self.decode_bands(header, guide, region, out) {
-            return Ok(found);
+    ) -> Result<SeekReport, Error> {
+        if let Some(report) = self.decode_bands(header, hints, region, out) {
+            return Ok(report);
         }
         let width = region.width;
         self.decoder
-            .decode_guided(header, region, guide, &mut Rgb { out, width }, |_| ())
+            .decode_with_hints(header, region, hints, &mut RgbSink { out, width }, |_| ())
     }
 
     /// Goes through a scan once and makes its index.
     ///
     /// # Errors
     /// Where the image is damaged.
-    pub fn index(&mut self, header: &Header<'_>, kind: Kind) -> Result<Index, Error> {
-        self.decoder.index(header, kind)
+    pub fn build_seek_table(&mut self, header: &Header<'_>, kind: SeekTableKind) -> Result<SeekTable, Error> {
+        self.decoder.build_seek_table(header, kind)
     }
 
-    fn finish(&mut self, geometry: &Geometry, recipe: &Recipe, row: Row<'_>) {
+    fn finish(&mut self, geometry: &Geometry, options: &FillOptions, row: Row<'_>) {
         let picture = std::slice::from_ref(self.resampler.picture());
-        self.writer.write(picture, geometry, recipe, row);
+        self.writer.write(picture, geometry, options, row);
     }
 }
 
@@ -246,17 +246,17 @@ fn strip_rows(header: &Header<'_>, scale: Scale) -> usize {
 }
 
 /// Starts a picture; tells what is needed of the image at `scale`.
-fn begin(
+fn begin_resize(
     resampler: &mut Resampler,
     geometry: &Geometry,
     scale: Scale,
-    recipe: &Recipe,
+    options: &FillOptions,
     planes: usize,
     open_rows: usize,
 ) -> Result<Region, Error> {
     let [x, y] = geometry.axes(scale);
     let around = geometry.scaled_region(scale);
-    let needed = resampler.begin(recipe.filter, x, y, planes, open_rows)?;
+    let needed = resampler.begin(options.filter, x, y, planes, open_rows)?;
     Ok(Region {
         x: around.x + needed.x,
         y: around.y + needed.y,
@@ -270,9 +270,9 @@ fn begin(
 ///
 /// # Panics
 /// If `f` calls this function again.
-pub fn with_filler<R>(level: Level, f: impl FnOnce(&mut Filler) -> R) -> R {
+pub fn with_filler<R>(level: Available, f: impl FnOnce(&mut Filler) -> R) -> R {
     thread_local! {
-        static FILLER: RefCell<Option<(Level, Filler)>> = const { RefCell::new(None) };
+        static FILLER: RefCell<Option<(Available, Filler)>> = const { RefCell::new(None) };
     }
     FILLER.with_borrow_mut(|kept| match kept {
         Some((made_for, filler)) if *made_for == level => f(filler),
@@ -281,12 +281,12 @@ pub fn with_filler<R>(level: Level, f: impl FnOnce(&mut Filler) -> R) -> R {
 }
 
 /// Hands rows on to the resampler and measures how long it takes.
-struct Timed<'a> {
+struct TimedResampler<'a> {
     resampler: &'a mut Resampler,
     spent: Duration,
 }
 
-impl RowSink for Timed<'_> {
+impl RowSink for TimedResampler<'_> {
     const PLANAR: bool = true;
 
     fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
@@ -301,12 +301,12 @@ impl RowSink for Timed<'_> {
 }
 
 /// Interleaved RGB without gaps.
-struct Rgb<'a> {
+struct RgbSink<'a> {
     out: &'a mut [u8],
     width: usize,
 }
 
-impl RowSink for Rgb<'_> {
+impl RowSink for RgbSink<'_> {
     const PLANAR: bool = false;
 
     fn row(&mut self, y: usize) -> [&mut [u8]; 3] {

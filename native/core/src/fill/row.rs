@@ -6,9 +6,9 @@
 //!
 //! The picture is whole and has its size: nothing is decoded or resized here, and nothing fails.
 
-use super::{Affine, Geometry, Lines, Recipe};
+use super::{Affine, FillOptions, Geometry, lines};
 use crate::resample::Picture;
-use crate::simd::Level;
+use crate::simd::Available;
 
 /// How a row's three axes are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,51 +47,50 @@ impl Row<'_> {
 }
 
 /// Writes pictures as rows of a batch.
-pub(super) struct Writer {
-    lines: Lines,
+pub(super) struct RowWriter {
+    level: Available,
     framed: [Vec<u8>; 3],
     mirrored: [Vec<u8>; 3],
     interleaved: Vec<u8>,
 }
 
-impl Writer {
+impl RowWriter {
     /// With lines of the given level.
-    pub(super) fn new(level: Level) -> Self {
+    pub(super) fn new(level: Available) -> Self {
         Self {
-            lines: Lines::new(level),
+            level,
             framed: [const { Vec::new() }; 3],
             mirrored: [const { Vec::new() }; 3],
             interleaved: Vec::new(),
         }
     }
 
-    /// The kernels it writes with.
-    pub(super) fn lines(&self) -> Lines {
-        self.lines
-    }
-
     /// Writes a picture that lies in bands, from top to bottom.
-    pub(super) fn write(&mut self, bands: &[Picture], geometry: &Geometry, recipe: &Recipe, mut row: Row<'_>) {
+    pub(super) fn write(&mut self, bands: &[Picture], geometry: &Geometry, options: &FillOptions, mut row: Row<'_>) {
         let [first, ..] = bands else { return };
-        let (planes, [width, height]) = (first.planes, recipe.window);
-        let seen = [first.width, bands.iter().map(|band| band.height).sum()];
-        assert_eq!(seen, geometry.seen(), "the part of the window that shows the picture");
+        let (planes, [width, height]) = (first.planes, options.window);
+        let visible = [first.width, bands.iter().map(|band| band.height).sum()];
+        assert_eq!(
+            visible,
+            geometry.visible(),
+            "the part of the window that shows the picture"
+        );
         assert_eq!(row.len(), planes * width * height, "a row as large as the window");
-        let frame = Frame {
-            before: geometry.frame(),
-            seen,
-            window: recipe.window,
-            colour: recipe.beside,
+        let frame = WindowFrame {
+            before: geometry.margin(),
+            visible,
+            window: options.window,
+            colour: options.background,
         };
         let source = |y| if geometry.flip_y { height - 1 - y } else { y };
         let [fr, fg, fb] = &mut self.framed;
-        if recipe.layout == Layout::Chw || planes == 1 {
+        if options.layout == Layout::Chw || planes == 1 {
             for (plane, y) in (0..planes).flat_map(|plane| (0..height).map(move |y| (plane, y))) {
                 let mut line = frame.line(bands, plane, source(y), fr);
                 if geometry.flip_x {
-                    line = mirror(self.lines, line, &mut self.mirrored[0]);
+                    line = mirror(self.level, line, &mut self.mirrored[0]);
                 }
-                put(self.lines, line, (plane * height + y) * width, Some(plane), &mut row);
+                write_line(self.level, line, (plane * height + y) * width, Some(plane), &mut row);
             }
             return;
         }
@@ -103,34 +102,34 @@ impl Writer {
             let mut b = frame.line(bands, 2, from, fb);
             if geometry.flip_x {
                 let [mr, mg, mb] = &mut self.mirrored;
-                r = mirror(self.lines, r, mr);
-                g = mirror(self.lines, g, mg);
-                b = mirror(self.lines, b, mb);
+                r = mirror(self.level, r, mr);
+                g = mirror(self.level, g, mg);
+                b = mirror(self.level, b, mb);
             }
             if let Row::U8(out) = &mut row {
-                self.lines.interleave([r, g, b], &mut out[3 * y * width..][..3 * width]);
+                lines::interleave(self.level, [r, g, b], &mut out[3 * y * width..][..3 * width]);
             } else {
-                self.lines.interleave([r, g, b], &mut self.interleaved);
-                put(self.lines, &self.interleaved, 3 * y * width, None, &mut row);
+                lines::interleave(self.level, [r, g, b], &mut self.interleaved);
+                write_line(self.level, &self.interleaved, 3 * y * width, None, &mut row);
             }
         }
     }
 }
 
 /// A picture in a window that may be larger, and shows a colour beside it.
-struct Frame {
+struct WindowFrame {
     before: [usize; 2],
-    seen: [usize; 2],
+    visible: [usize; 2],
     window: [usize; 2],
     colour: [u8; 3],
 }
 
-impl Frame {
-    /// Line `y` of the window, of one plane; composed in `framed` if there is something beside the picture.
+impl WindowFrame {
+    /// Line `y` of the window, of one plane; composed in `may_leave_picture` if there is something beside the picture.
     fn line<'a>(&self, bands: &'a [Picture], plane: usize, y: usize, framed: &'a mut Vec<u8>) -> &'a [u8] {
-        let content = y.checked_sub(self.before[1]).filter(|y| *y < self.seen[1]);
-        let content = content.map_or(&[][..], |y| banded(bands, plane, y));
-        if self.seen[0] == self.window[0] && !content.is_empty() {
+        let content = y.checked_sub(self.before[1]).filter(|y| *y < self.visible[1]);
+        let content = content.map_or(&[][..], |y| row_of_bands(bands, plane, y));
+        if self.visible[0] == self.window[0] && !content.is_empty() {
             return content;
         }
         framed.clear();
@@ -144,7 +143,7 @@ impl Frame {
 }
 
 /// Line `y` of a picture in bands.
-fn banded(bands: &[Picture], plane: usize, mut y: usize) -> &[u8] {
+fn row_of_bands(bands: &[Picture], plane: usize, mut y: usize) -> &[u8] {
     for band in bands {
         if y < band.height {
             return band.row(plane, y);
@@ -154,18 +153,18 @@ fn banded(bands: &[Picture], plane: usize, mut y: usize) -> &[u8] {
     &[]
 }
 
-fn mirror<'a>(lines: Lines, line: &[u8], mirrored: &'a mut Vec<u8>) -> &'a [u8] {
+fn mirror<'a>(level: Available, line: &[u8], mirrored: &'a mut Vec<u8>) -> &'a [u8] {
     mirrored.resize(line.len(), 0);
-    lines.reverse(line, mirrored);
+    lines::reverse(level, line, mirrored);
     mirrored
 }
 
 /// Writes a line from element `at` on, of one channel or of all in turn.
-fn put(lines: Lines, line: &[u8], at: usize, channel: Option<usize>, row: &mut Row<'_>) {
+fn write_line(level: Available, line: &[u8], at: usize, channel: Option<usize>, row: &mut Row<'_>) {
     let of = |affine: &Affine| channel.map_or(*affine, |c| affine.channel(c));
     match row {
         Row::U8(out) => out[at..][..line.len()].copy_from_slice(line),
-        Row::F16(out, affine) => lines.normalise_f16(line, &of(affine), &mut out[at..][..line.len()]),
-        Row::F32(out, affine) => lines.normalise_f32(line, &of(affine), &mut out[at..][..line.len()]),
+        Row::F16(out, affine) => lines::normalise_f16(level, line, &of(affine), &mut out[at..][..line.len()]),
+        Row::F32(out, affine) => lines::normalise_f32(level, line, &of(affine), &mut out[at..][..line.len()]),
     }
 }

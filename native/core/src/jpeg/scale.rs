@@ -1,8 +1,8 @@
 //! Reductions that the inverse DCT gives for nothing, and what becomes of a component at each: libjpeg's rules
 //! (`jpeg_calc_output_dimensions`, `jinit_upsampler`).
 
-use super::header::{Component, Header};
-use super::upsample::Upsample;
+use crate::jpeg::format::header::{Component, Header};
+use crate::jpeg::kernels::upsample::Upsample;
 
 /// Size of a decoded picture: each sample is the average of so many pixels across and down.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ impl Scale {
     pub const ALL: [Self; 4] = [Self::Full, Self::Half, Self::Quarter, Self::Eighth];
 
     /// 1 / `denominator`, if it is 1, 2, 4 or 8.
-    pub fn of(denominator: usize) -> Option<Self> {
+    pub fn from_denominator(denominator: usize) -> Option<Self> {
         Self::ALL.into_iter().find(|scale| scale.denominator() == denominator)
     }
 
@@ -39,7 +39,7 @@ impl Scale {
 
     /// The smallest size at which `source` pixels are still at least `quality` samples for each one of `target`, across
     /// and down. A `quality` below 1 counts as 1.
-    pub fn enough_for(source: [usize; 2], target: [usize; 2], quality: f64) -> Self {
+    pub fn smallest_sufficient(source: [usize; 2], target: [usize; 2], quality: f64) -> Self {
         let enough = |scale: &Self| {
             let each = quality.max(1.0) * scale.denominator() as f64;
             source.iter().zip(target).all(|(&s, t)| s as f64 >= each * t as f64)
@@ -55,7 +55,7 @@ impl Scale {
 
 /// A component at a scale.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scaled {
+pub(crate) struct ScaledComponent {
     /// Samples per side of a block.
     pub block: usize,
     /// Pixels of the scaled picture per sample.
@@ -67,7 +67,7 @@ pub(crate) struct Scaled {
     pub height: usize,
 }
 
-impl Scaled {
+impl ScaledComponent {
     /// Blocks of subsampled components are reduced less, as far as that makes upsampling needless.
     pub fn new(component: &Component, header: &Header<'_>, scale: Scale) -> Self {
         let pixels = (header.hmax * scale.block(), header.vmax * scale.block()); // of an MCU
@@ -82,7 +82,7 @@ impl Scaled {
         let width = (header.width * component.h * block).div_ceil(8 * header.hmax);
         // libjpeg keeps no rows of context where a block is one sample
         let upsample = Upsample::of(across, down, width, scale != Scale::Eighth);
-        Scaled {
+        ScaledComponent {
             block,
             across,
             down,

@@ -8,9 +8,9 @@
 //! Steps that look up each level alone are merged into one table a channel. Between steps everything is rounded to
 //! levels, as if each were applied to a whole picture: so that merging and blocks change nothing.
 
-use super::levels::{Levels, STEP, Table, scalar::blended};
-use crate::fill::Lines;
-use crate::simd::Level;
+use super::values::{self, LookupTable, STEP, scalar::blended};
+use crate::fill::lines;
+use crate::simd::Available;
 
 /// A step, with what it is called in `penstock.transforms`. Factors are finite.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,7 +41,7 @@ pub enum Step {
 const BLOCK: usize = 1024;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Wanted {
+enum Statistic {
     Nothing,
     Luma,
     Limits,
@@ -49,7 +49,7 @@ enum Wanted {
 }
 
 enum Stage {
-    Lookup(Box<[Table; 3]>),
+    Lookup(Box<[LookupTable; 3]>),
     Saturation(f32),
     Hue(u8),
     Gray,
@@ -67,22 +67,21 @@ struct Statistics {
 ///
 /// # Panics
 /// If lengths differ or are not whole pixels.
-pub fn adjust(image: &[u8], channels: usize, steps: &[Step], out: &mut [u8], level: Level) {
+pub fn adjust(image: &[u8], channels: usize, steps: &[Step], out: &mut [u8], level: Available) {
     assert!(image.len() == out.len() && (channels == 1 || channels == 3) && image.len().is_multiple_of(channels));
-    let kernels = (Levels::new(level), Lines::new(level));
     let (mut stages, mut rest, mut fresh) = (Vec::new(), steps, true);
     loop {
         let ready = rest
             .iter()
-            .position(|step| step.wants() != Wanted::Nothing)
+            .position(|step| step.needed_statistic() != Statistic::Nothing)
             .unwrap_or(rest.len());
         for step in &rest[..ready] {
-            add(&mut stages, *step, channels);
+            push_stage(&mut stages, *step, channels);
         }
         let next = rest.get(ready);
-        let wanted = next.map_or(Wanted::Nothing, |step| step.wants());
+        let wanted = next.map_or(Statistic::Nothing, |step| step.needed_statistic());
         let written = next.is_none() || !stages.is_empty();
-        let statistics = Pass::new(channels, &stages, wanted, kernels).run(fresh.then_some(image), out, written);
+        let statistics = Pass::new(channels, &stages, wanted, level).run(fresh.then_some(image), out, written);
         fresh &= !written;
         let Some(next) = next else { return };
         stages.clear();
@@ -93,58 +92,58 @@ pub fn adjust(image: &[u8], channels: usize, steps: &[Step], out: &mut [u8], lev
 }
 
 impl Step {
-    fn wants(self) -> Wanted {
+    fn needed_statistic(self) -> Statistic {
         match self {
-            Self::Contrast(_) => Wanted::Luma,
-            Self::AutoContrast => Wanted::Limits,
-            Self::Equalize => Wanted::Counts,
-            _ => Wanted::Nothing,
+            Self::Contrast(_) => Statistic::Luma,
+            Self::AutoContrast => Statistic::Limits,
+            Self::Equalize => Statistic::Counts,
+            _ => Statistic::Nothing,
         }
     }
 
     /// What the step does to a level, if that is all that matters.
-    fn level(self, level: u8) -> Option<u8> {
+    fn map_value(self, value: u8) -> Option<u8> {
         match self {
-            Self::Brightness(factor) => Some(blended(0, level, factor)),
-            Self::Posterize(bits) => Some(level & bits),
-            Self::Solarize(threshold) if threshold <= f64::from(level) => Some(!level),
-            Self::Solarize(_) => Some(level),
-            Self::Invert => Some(!level),
+            Self::Brightness(factor) => Some(blended(0, value, factor)),
+            Self::Posterize(bits) => Some(value & bits),
+            Self::Solarize(threshold) if threshold <= f64::from(value) => Some(!value),
+            Self::Solarize(_) => Some(value),
+            Self::Invert => Some(!value),
             _ => None,
         }
     }
 
     /// Of steps that must have seen the picture.
-    fn tables(self, statistics: &Statistics, pixels: usize, channels: usize) -> [Table; 3] {
+    fn tables(self, statistics: &Statistics, pixels: usize, channels: usize) -> [LookupTable; 3] {
         if let Self::Contrast(factor) = self {
             let mean = (statistics.luma as f64 / pixels as f64 + 0.5) as u8;
             return [std::array::from_fn(|level| blended(mean, level as u8, factor)); 3];
         }
         std::array::from_fn(|channel| {
             if channel >= channels {
-                return identity();
+                return identity_table();
             }
             if self == Self::AutoContrast {
-                return stretching(statistics.limits[channel]);
+                return stretch_table(statistics.limits[channel]);
             }
             let parts = &statistics.counts[channel];
-            equalizing(&std::array::from_fn(|level| {
+            equalize_table(&std::array::from_fn(|level| {
                 parts.iter().map(|part| u64::from(part[level])).sum()
             }))
         })
     }
 }
 
-fn identity() -> Table {
+fn identity_table() -> LookupTable {
     std::array::from_fn(|level| level as u8)
 }
 
 /// Each level to its rank, in steps of 1/255 of the pixels that are not of the brightest level there is.
-fn equalizing(counts: &[u64; 256]) -> Table {
+fn equalize_table(counts: &[u64; 256]) -> LookupTable {
     let brightest = counts.iter().rposition(|count| *count > 0).unwrap_or(0);
     let step = (counts.iter().sum::<u64>() - counts[brightest]) / 255;
     if step == 0 {
-        return identity();
+        return identity_table();
     }
     let mut below = 0;
     counts.map(|count| {
@@ -155,9 +154,9 @@ fn equalizing(counts: &[u64; 256]) -> Table {
 }
 
 /// The darkest level there is to 0, the brightest to 255. In double precision with two roundings, as Pillow's.
-fn stretching([low, high]: [u8; 2]) -> Table {
+fn stretch_table([low, high]: [u8; 2]) -> LookupTable {
     if low >= high {
-        return identity();
+        return identity_table();
     }
     let scale = 255.0 / f64::from(high - low);
     let offset = -f64::from(low) * scale;
@@ -165,19 +164,19 @@ fn stretching([low, high]: [u8; 2]) -> Table {
 }
 
 /// Appends a step; a look-up behind another becomes one with it. A gray picture has no saturation and no hue.
-fn add(stages: &mut Vec<Stage>, step: Step, channels: usize) {
+fn push_stage(stages: &mut Vec<Stage>, step: Step, channels: usize) {
     match step {
         Step::Saturation(factor) if channels == 3 => stages.push(Stage::Saturation(factor)),
         Step::Hue(turn) if channels == 3 => stages.push(Stage::Hue(turn)),
         Step::Gray if channels == 3 => stages.push(Stage::Gray),
-        _ if step.level(0).is_none() => {}
+        _ if step.map_value(0).is_none() => {}
         _ => {
             if !matches!(stages.last(), Some(Stage::Lookup(_))) {
-                stages.push(Stage::Lookup(Box::new([identity(); 3])));
+                stages.push(Stage::Lookup(Box::new([identity_table(); 3])));
             }
             if let Some(Stage::Lookup(tables)) = stages.last_mut() {
                 for level in tables.iter_mut().flatten() {
-                    *level = step.level(*level).unwrap_or(*level);
+                    *level = step.map_value(*level).unwrap_or(*level);
                 }
             }
         }
@@ -188,25 +187,23 @@ fn add(stages: &mut Vec<Stage>, step: Step, channels: usize) {
 struct Pass<'a> {
     channels: usize,
     stages: &'a [Stage],
-    wanted: Wanted,
-    levels: Levels,
-    lines: Lines,
+    wanted: Statistic,
+    level: Available,
     statistics: Statistics,
     planes: [[u8; BLOCK]; 3],
     luma: [u8; BLOCK],
 }
 
 impl<'a> Pass<'a> {
-    fn new(channels: usize, stages: &'a [Stage], wanted: Wanted, (levels, lines): (Levels, Lines)) -> Self {
+    fn new(channels: usize, stages: &'a [Stage], wanted: Statistic, level: Available) -> Self {
         // one table for all channels: which is which does not matter
         let alike = |stage: &Stage| matches!(stage, Stage::Lookup(t) if t[0] == t[1] && t[0] == t[2]);
-        let flat = wanted == Wanted::Nothing && stages.iter().all(alike);
+        let flat = wanted == Statistic::Nothing && stages.iter().all(alike);
         Self {
             channels: if flat { 1 } else { channels },
             stages,
             wanted,
-            levels,
-            lines,
+            level,
             statistics: Statistics {
                 luma: 0,
                 limits: [[u8::MAX, u8::MIN]; 3],
@@ -225,18 +222,18 @@ impl<'a> Pass<'a> {
             let [r, g, b] = self.planes.each_mut().map(|plane| &mut plane[..count]);
             let line = image.map_or(&*out, |image| &image[i * bytes..][..out.len()]);
             if self.channels == 3 {
-                self.lines.deinterleave(line, [r, g, b]);
+                lines::deinterleave(self.level, line, [r, g, b]);
             } else {
                 r.copy_from_slice(line);
             }
             self.apply(count.next_multiple_of(STEP));
-            self.gather(count);
+            self.collect_statistics(count);
             if !written {
                 continue;
             }
             let [r, g, b] = self.planes.each_ref().map(|plane| &plane[..count]);
             if self.channels == 3 {
-                self.lines.interleave([r, g, b], out);
+                lines::interleave(self.level, [r, g, b], out);
             } else {
                 out.copy_from_slice(r);
             }
@@ -252,20 +249,18 @@ impl<'a> Pass<'a> {
             match stage {
                 Stage::Lookup(tables) => {
                     for (plane, table) in planes.iter_mut().zip(tables.iter()).take(self.channels) {
-                        self.levels.lookup(plane, table);
+                        values::lookup(self.level, plane, table);
                     }
                 }
                 Stage::Saturation(factor) => {
-                    self.levels.luma(planes.each_ref().map(|plane| &**plane), luma);
+                    values::luma(self.level, planes.each_ref().map(|plane| &**plane), luma);
                     for plane in &mut planes {
-                        self.levels.blend(luma, plane, *factor);
+                        values::blend(self.level, luma, plane, *factor);
                     }
                 }
-                Stage::Hue(turn) => self
-                    .levels
-                    .rotate_hue(planes.each_mut().map(|plane| &mut **plane), *turn),
+                Stage::Hue(turn) => values::rotate_hue(self.level, planes.each_mut().map(|plane| &mut **plane), *turn),
                 Stage::Gray => {
-                    self.levels.luma(planes.each_ref().map(|plane| &**plane), luma);
+                    values::luma(self.level, planes.each_ref().map(|plane| &**plane), luma);
                     for plane in &mut planes {
                         plane.copy_from_slice(luma);
                     }
@@ -274,26 +269,26 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn gather(&mut self, count: usize) {
+    fn collect_statistics(&mut self, count: usize) {
         match self.wanted {
-            Wanted::Nothing => {}
-            Wanted::Luma => {
+            Statistic::Nothing => {}
+            Statistic::Luma => {
                 let mut luma = &self.planes[0][..count];
                 if self.channels == 3 {
                     let padded = count.next_multiple_of(STEP);
                     let planes = self.planes.each_ref().map(|plane| &plane[..padded]);
-                    self.levels.luma(planes, &mut self.luma[..padded]);
+                    values::luma(self.level, planes, &mut self.luma[..padded]);
                     luma = &self.luma[..count];
                 }
                 self.statistics.luma += luma.iter().map(|level| u64::from(*level)).sum::<u64>();
             }
-            Wanted::Limits => {
+            Statistic::Limits => {
                 for (plane, [least, most]) in self.planes.iter().zip(&mut self.statistics.limits) {
                     *least = plane[..count].iter().fold(*least, |least, level| least.min(*level));
                     *most = plane[..count].iter().fold(*most, |most, level| most.max(*level));
                 }
             }
-            Wanted::Counts => {
+            Statistic::Counts => {
                 for (plane, counts) in self.planes[..self.channels]
                     .iter()
                     .zip(self.statistics.counts.iter_mut())

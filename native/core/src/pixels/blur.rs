@@ -7,8 +7,8 @@
 //! Single precision; each product and each sum is rounded by itself, in the order in which they are written here, so that
 //! any number of them at once give the same. Every level compiles the same source.
 
-use super::levels::{Levels, scalar};
-use crate::simd::Level;
+use super::values;
+use crate::simd::{Available, compile_versions, dispatch};
 
 /// A value of a picture: a byte, or a float.
 pub trait Value: Copy + 'static {
@@ -74,7 +74,7 @@ pub fn gaussian<T: Value>(
     across: &[f32],
     down: &[f32],
     out: &mut [T],
-    level: Level,
+    level: Available,
 ) {
     assert!(image.len() == height * width * channels && out.len() == image.len());
     assert!(across.len() % 2 == 1 && down.len() % 2 == 1);
@@ -94,11 +94,13 @@ pub fn gaussian<T: Value>(
     for (y, out) in out.chunks_exact_mut(row_len).enumerate() {
         rows.clear();
         rows.extend((0..down.len()).map(|i| &image[mirrored(y + i, down.len() / 2, height) * row_len..][..row_len]));
-        vertical(level, &rows, down, &mut line[margin..][..row_len]);
+        let (rows, middle) = (&rows[..], &mut line[margin..][..row_len]);
+        dispatch!(level, [Avx2], blur_down(rows, down, middle));
         for (to, from) in &beyond {
             line.copy_within(*from..from + channels, *to);
         }
-        horizontal(level, &line, across, channels, out);
+        let line = &line[..];
+        dispatch!(level, [Avx2], blur_across(line, across, channels, out));
     }
 }
 
@@ -112,37 +114,16 @@ fn mirrored(place: usize, before: usize, length: usize) -> usize {
     place.min(period - place)
 }
 
-macro_rules! levels {
-    ($(#[$doc:meta] $name:ident $(<$t:ident: $bound:path>)? ($($arg:ident: $type:ty),*) $body:ident;)*) => {
-        $(#[$doc] fn $name$(<$t: $bound>)?(level: Level, $($arg: $type),*) {
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2")]
-            fn avx2$(<$t: $bound>)?($($arg: $type),*) {
-                $body($($arg),*);
-            }
-            match level.available() {
-                // SAFETY: this level is available
-                #[cfg(target_arch = "x86_64")]
-                Level::Avx2 | Level::Avx512 => unsafe { avx2($($arg),*) },
-                _ => $body($($arg),*),
-            }
-        })*
-    };
+compile_versions! {
+    fn blur_down<T: Value>(rows: &[&[T]], weights: &[f32], out: &mut [f32]) = blur_down_portable;
+    fn blur_across<T: Value>(line: &[f32], weights: &[f32], channels: usize, out: &mut [T]) = blur_across_portable;
+    fn sum_columns(rows: [&[u8]; 3], out: &mut [u16]) = sum_columns_portable;
+    fn smooth_row(columns: &[u16], own: &[u8], channels: usize, out: &mut [u8]) = smooth_row_portable;
 }
 
-levels! {
-    /// `out[i]` from the i-th values of the rows.
-    vertical<T: Value>(rows: &[&[T]], weights: &[f32], out: &mut [f32]) vertical_body;
-    /// `out[i]` from `line[i]`, `line[i + channels]` ...
-    horizontal<T: Value>(line: &[f32], weights: &[f32], channels: usize, out: &mut [T]) horizontal_body;
-    /// Of three rows.
-    column_sums(rows: [&[u8]; 3], out: &mut [u16]) column_sums_body;
-    /// Of three rows, summed up column by column, the blur of the middle one; without its first and last pixel.
-    smoothed(columns: &[u16], own: &[u8], channels: usize, out: &mut [u8]) smoothed_body;
-}
-
+/// Computes `out[i]` from the i-th values of the rows.
 #[inline(always)]
-fn vertical_body<T: Value>(rows: &[&[T]], weights: &[f32], out: &mut [f32]) {
+fn blur_down_portable<T: Value>(rows: &[&[T]], weights: &[f32], out: &mut [f32]) {
     let half = weights.len() / 2;
     if half == 0 {
         for (out, value) in out.iter_mut().zip(rows[0]) {
@@ -172,8 +153,9 @@ fn vertical_body<T: Value>(rows: &[&[T]], weights: &[f32], out: &mut [f32]) {
     }
 }
 
+/// Computes `out[i]` from `line[i]`, `line[i + channels]`, ...
 #[inline(always)]
-fn horizontal_body<T: Value>(line: &[f32], weights: &[f32], channels: usize, out: &mut [T]) {
+fn blur_across_portable<T: Value>(line: &[f32], weights: &[f32], channels: usize, out: &mut [T]) {
     let half = weights.len() / 2;
     if half == 0 {
         for (out, value) in out.iter_mut().zip(line) {
@@ -213,7 +195,7 @@ fn horizontal_body<T: Value>(line: &[f32], weights: &[f32], channels: usize, out
 ///
 /// # Panics
 /// If lengths do not fit.
-pub fn sharpen(image: &[u8], [height, width, channels]: [usize; 3], factor: f32, out: &mut [u8], level: Level) {
+pub fn sharpen(image: &[u8], [height, width, channels]: [usize; 3], factor: f32, out: &mut [u8], level: Available) {
     assert!(image.len() == height * width * channels && out.len() == image.len());
     out.copy_from_slice(image);
     if height < 3 || width < 3 {
@@ -222,28 +204,30 @@ pub fn sharpen(image: &[u8], [height, width, channels]: [usize; 3], factor: f32,
     let row_len = width * channels;
     let inner = row_len - 2 * channels;
     let (mut columns, mut smooth) = (vec![0; row_len], vec![0; inner]);
-    let levels = Levels::new(level);
     for y in 1..height - 1 {
         let rows = [y - 1, y, y + 1].map(|y| &image[y * row_len..][..row_len]);
-        column_sums(level, rows, &mut columns);
-        smoothed(level, &columns, rows[1], channels, &mut smooth);
+        let (sums, own, smoothed) = (&mut columns[..], rows[1], &mut smooth[..]);
+        dispatch!(level, [Avx2], sum_columns(rows, sums));
+        dispatch!(level, [Avx2], smooth_row(sums, own, channels, smoothed));
         let out = &mut out[y * row_len + channels..][..inner];
         let whole = inner - inner % STEP;
-        levels.blend(&smooth[..whole], &mut out[..whole], factor);
-        scalar::blend(&smooth[whole..], &mut out[whole..], factor);
+        values::blend(level, &smooth[..whole], &mut out[..whole], factor);
+        values::scalar::blend(&smooth[whole..], &mut out[whole..], factor);
     }
 }
 
+/// Sums three rows.
 #[inline(always)]
-fn column_sums_body(rows: [&[u8]; 3], out: &mut [u16]) {
+fn sum_columns_portable(rows: [&[u8]; 3], out: &mut [u16]) {
     let [above, own, below] = rows;
     for (((out, a), b), c) in out.iter_mut().zip(above).zip(own).zip(below) {
         *out = u16::from(*a) + u16::from(*b) + u16::from(*c);
     }
 }
 
+/// Computes the middle one of three rows blurred, from their sums by column, without its first and last pixel.
 #[inline(always)]
-fn smoothed_body(columns: &[u16], own: &[u8], channels: usize, out: &mut [u8]) {
+fn smooth_row_portable(columns: &[u16], own: &[u8], channels: usize, out: &mut [u8]) {
     let [left, middle, right] = [0, channels, 2 * channels].map(|start| &columns[start..][..out.len()]);
     let own = &own[channels..][..out.len()];
     for ((((out, a), b), c), value) in out.iter_mut().zip(left).zip(middle).zip(right).zip(own) {

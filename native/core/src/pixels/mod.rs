@@ -6,12 +6,6 @@
 
 pub mod adjust;
 pub mod blur;
-mod levels;
-#[cfg(target_arch = "x86_64")]
-mod levels_avx2;
-#[cfg(target_arch = "x86_64")]
-mod levels_avx512;
 pub mod mix;
+mod values;
 pub mod warp;
-#[cfg(target_arch = "x86_64")]
-mod warp_avx2;

@@ -1,7 +1,8 @@
 //! The kernels of [`super::scalar`] for x86-64 with AVX2. Same integers: sums of products have no order.
 
-use super::near::{self, Aligned, GROUP_SPARE, LOW_BITS, LobedGroup};
+use super::arranged_taps::{self, Aligned, GROUP_SPARE, LOW_BITS, LobedGroup};
 use super::taps::Taps;
+use crate::simd::avx2::{load_words, load32, store_words};
 use core::arch::x86_64::*;
 
 /// Panics unless `rows` holds `n` readable bytes behind each offset (our own invariant: the caller pads rows).
@@ -45,12 +46,11 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
         let (c, d) = (_mm256_sra_epi32(c, drop), _mm256_sra_epi32(d, drop));
         // pixels 0..8 | 16..24 and 8..16 | 24..32
         let (even, odd) = (_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
-        // SAFETY: `out` is 32 values long
-        unsafe {
-            let at: *mut __m256i = out.as_mut_ptr().cast();
-            _mm256_storeu_si256(at, _mm256_permute2x128_si256::<0x20>(even, odd));
-            _mm256_storeu_si256(at.add(1), _mm256_permute2x128_si256::<0x31>(even, odd));
-        }
+        let [first, second] = out.as_chunks_mut().0 else {
+            unreachable!("two halves")
+        };
+        store_words(first, _mm256_permute2x128_si256::<0x20>(even, odd));
+        store_words(second, _mm256_permute2x128_si256::<0x31>(even, odd));
     }
 }
 
@@ -59,7 +59,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
 pub fn horizontal_convex(
     line: &[i16],
     line_stride: usize,
-    horizontal: &near::Convex,
+    horizontal: &arranged_taps::ConvexTaps,
     drop: u32,
     out: &mut [u8],
     out_stride: usize,
@@ -69,7 +69,7 @@ pub fn horizontal_convex(
     let n = taps.starts.len();
     assert!(planes > 0 && taps.reach() + GROUP_SPARE <= line_stride && planes * line_stride <= line.len());
     assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len() && n * taps.stride == taps.weights.len());
-    let lines = Lines {
+    let lines = LinePointers {
         line: line.as_ptr(),
         line_stride,
         out: out.as_mut_ptr(),
@@ -90,7 +90,7 @@ pub fn horizontal_convex(
 
 /// A line of each plane, and where what is made of it goes.
 #[derive(Clone, Copy)]
-pub(super) struct Lines {
+pub(super) struct LinePointers {
     pub line: *const i16,
     pub line_stride: usize,
     pub out: *mut u8,
@@ -98,9 +98,9 @@ pub(super) struct Lines {
     pub planes: usize,
 }
 
-impl Lines {
+impl LinePointers {
     /// # Safety
-    /// Lines and outputs lie so far apart, and there is a plane of that number.
+    /// LinePointers and outputs lie so far apart, and there is a plane of that number.
     #[inline]
     pub unsafe fn plane(self, plane: usize) -> (*const i16, *mut u8) {
         // SAFETY: the caller's promise
@@ -118,14 +118,14 @@ impl Lines {
 /// # Safety
 /// 10 values are readable in every line from each group's base on; there is room for all outputs.
 #[target_feature(enable = "avx2")]
-unsafe fn near_lines(lines: Lines, horizontal: &near::Convex, drop: u32) {
+unsafe fn near_lines(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps, drop: u32) {
     let half = _mm256_set1_epi32(1 << (drop - 1));
     let drop = _mm_cvtsi32_si128(drop as i32);
     for (block, group) in horizontal.groups.iter().enumerate() {
-        // SAFETY: arrays of 32 bytes, and the caller's promise: eight values from tap 0 or 2 on
+        let shuffle = load32(&group.shuffle);
+        let weights = [load_words(&group.weights[0]), load_words(&group.weights[1])];
+        // SAFETY: the caller's promise: eight values from tap 0 or 2 on
         unsafe {
-            let shuffle = _mm256_loadu_si256(group.shuffle.as_ptr().cast());
-            let weights = group.weights.map(|weights| _mm256_loadu_si256(weights.as_ptr().cast()));
             for plane in 0..lines.planes {
                 let (line, out) = lines.plane(plane);
                 let products = |pair: usize| {
@@ -145,7 +145,7 @@ unsafe fn near_lines(lines: Lines, horizontal: &near::Convex, drop: u32) {
 /// # Safety
 /// Each start has so many readable values in every line; there is room for all outputs.
 #[target_feature(enable = "avx2")]
-unsafe fn far_lines<const EIGHTS: usize>(lines: Lines, horizontal: &near::Convex, drop: u32) {
+unsafe fn far_lines<const EIGHTS: usize>(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps, drop: u32) {
     let eights = if EIGHTS == 0 {
         horizontal.taps.stride / 8
     } else {
@@ -161,15 +161,12 @@ unsafe fn far_lines<const EIGHTS: usize>(lines: Lines, horizontal: &near::Convex
             let mut sums = [_mm256_setzero_si256(); 4];
             for (eight, Aligned(weights)) in pairs.iter().enumerate() {
                 for (i, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: the caller's promise; an array of 32 bytes
-                    let products = unsafe {
+                    // SAFETY: the caller's promise
+                    let values = unsafe {
                         let at = |i: usize| _mm_loadu_si128(line.add(starts[i] as usize + 8 * eight).cast());
-                        _mm256_madd_epi16(
-                            _mm256_set_m128i(at(i + 4), at(i)),
-                            _mm256_loadu_si256(weights[i].as_ptr().cast()),
-                        )
+                        _mm256_set_m128i(at(i + 4), at(i))
                     };
-                    *sum = _mm256_add_epi32(*sum, products);
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(values, load_words(&weights[i])));
                 }
             }
             let [a, b, c, d] = sums;
@@ -214,7 +211,7 @@ pub fn vertical_lobed(rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut
 
 /// See [`super::scalar::horizontal_lobed`].
 #[target_feature(enable = "avx2")]
-pub fn horizontal_lobed(line: &[u8], horizontal: &near::Lobed, out: &mut [u8]) {
+pub fn horizontal_lobed(line: &[u8], horizontal: &arranged_taps::LobedTaps, out: &mut [u8]) {
     let (taps, pairs) = (&horizontal.taps, horizontal.pairs);
     let n = taps.starts.len();
     assert!(taps.reach() + GROUP_SPARE <= line.len() && n <= out.len() && n * taps.stride == taps.weights.len());
@@ -240,17 +237,16 @@ pub fn horizontal_lobed(line: &[u8], horizontal: &near::Lobed, out: &mut [u8]) {
 #[target_feature(enable = "avx2")]
 unsafe fn lobed_sums(line: *const u8, group: &LobedGroup, weights: &[[[i16; 16]; 2]]) -> __m256i {
     let (mut high, mut low) = (_mm256_setzero_si256(), _mm256_setzero_si256());
-    // SAFETY: arrays of 32 bytes, and the caller's promise
-    unsafe {
-        let shuffle = _mm256_loadu_si256(group.shuffle.as_ptr().cast());
-        for (pair, [high_weights, low_weights]) in weights.iter().enumerate() {
+    let shuffle = load32(&group.shuffle);
+    for (pair, [high_weights, low_weights]) in weights.iter().enumerate() {
+        // SAFETY: the caller's promise
+        let values = unsafe {
             let at = |base: usize| _mm_loadu_si128(line.add(base + 2 * pair).cast());
-            let values = _mm256_shuffle_epi8(_mm256_set_m128i(at(group.bases[1]), at(group.bases[0])), shuffle);
-            let high_weights = _mm256_loadu_si256(high_weights.as_ptr().cast());
-            let low_weights = _mm256_loadu_si256(low_weights.as_ptr().cast());
-            high = _mm256_add_epi32(high, _mm256_madd_epi16(values, high_weights));
-            low = _mm256_add_epi32(low, _mm256_madd_epi16(values, low_weights));
-        }
+            _mm256_set_m128i(at(group.bases[1]), at(group.bases[0]))
+        };
+        let values = _mm256_shuffle_epi8(values, shuffle);
+        high = _mm256_add_epi32(high, _mm256_madd_epi16(values, load_words(high_weights)));
+        low = _mm256_add_epi32(low, _mm256_madd_epi16(values, load_words(low_weights)));
     }
     // modulo 2^32, as all of it: only the total need fit
     _mm256_add_epi32(_mm256_slli_epi32::<{ LOW_BITS as i32 }>(high), low)

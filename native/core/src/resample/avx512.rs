@@ -1,8 +1,9 @@
 //! The kernels of [`super::scalar`] that are quicker with AVX-512 than with AVX2, whose ways they follow: products are
 //! added to sums as they are made.
 
+use super::arranged_taps::{self, Aligned, WINDOW};
 use super::avx2;
-use super::near::{self, Aligned, WINDOW};
+use crate::simd::avx512::{alternate_quarters, load_words, store_words};
 use core::arch::x86_64::*;
 
 /// See [`super::scalar::vertical_convex`]; `out.len()` is a multiple of 32, the number of taps even.
@@ -13,8 +14,6 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
     assert_eq!(offsets.len(), 2 * pairs.len());
     let (half, low) = (_mm512_set1_epi32(1 << (drop - 1)), _mm512_set1_epi16(0xff));
     let shift = _mm_cvtsi32_si128(drop as i32);
-    let first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-    let second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
     let (wide, rest) = out.as_chunks_mut::<64>();
     let done = 64 * wide.len();
     for (block, out) in wide.iter_mut().enumerate() {
@@ -46,12 +45,12 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
         // no weight is negative: nothing exceeds 15 bits
         let left = _mm512_or_si512(a, _mm512_slli_epi32::<16>(b));
         let right = _mm512_or_si512(c, _mm512_slli_epi32::<16>(d));
-        // SAFETY: `out` is 64 values long
-        unsafe {
-            let out: *mut __m512i = out.as_mut_ptr().cast();
-            _mm512_storeu_si512(out, _mm512_permutex2var_epi64(left, first, right));
-            _mm512_storeu_si512(out.add(1), _mm512_permutex2var_epi64(left, second, right));
-        }
+        let [first, second] = out.as_chunks_mut().0 else {
+            unreachable!("two halves")
+        };
+        let values = alternate_quarters(left, right);
+        store_words(first, values[0]);
+        store_words(second, values[1]);
     }
     if !rest.is_empty() {
         avx2::vertical_convex(&rows[done..], offsets, weights, drop, rest);
@@ -63,7 +62,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
 pub fn horizontal_convex(
     line: &[i16],
     line_stride: usize,
-    horizontal: &near::Convex,
+    horizontal: &arranged_taps::ConvexTaps,
     drop: u32,
     out: &mut [u8],
     out_stride: usize,
@@ -76,7 +75,7 @@ pub fn horizontal_convex(
     assert!(planes > 0 && horizontal.taps.reach() + WINDOW <= line_stride && planes * line_stride <= line.len());
     assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len());
     assert!(windows.places.len() == starts && windows.weights.len() == starts * windows.steps);
-    let lines = avx2::Lines {
+    let lines = avx2::LinePointers {
         line: line.as_ptr(),
         line_stride,
         out: out.as_mut_ptr(),
@@ -101,8 +100,8 @@ pub fn horizontal_convex(
 /// From each base on a window is readable in every line, and again after every step; there is room for all outputs.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 unsafe fn window_lines<const OUTPUTS: usize, const STEPS: usize>(
-    lines: avx2::Lines,
-    windows: &near::Windows,
+    lines: avx2::LinePointers,
+    windows: &arranged_taps::Windows,
     drop: u32,
 ) {
     let steps = if STEPS == 0 { windows.steps } else { STEPS };
@@ -121,17 +120,16 @@ unsafe fn window_lines<const OUTPUTS: usize, const STEPS: usize>(
         .zip(&windows.places)
         .zip(windows.weights.chunks_exact(steps));
     for (window, ((base, Aligned(places)), weights)) in each.enumerate() {
-        // SAFETY: an array of 64 bytes
-        let places = unsafe { _mm512_loadu_si512(places.as_ptr().cast()) };
+        let places = load_words(places);
         for plane in 0..lines.planes {
-            // SAFETY: the caller's promise, and arrays of 64 bytes
+            // SAFETY: the caller's promise
             unsafe {
                 let (line, out) = lines.plane(plane);
                 let mut sums = half;
                 for (step, Aligned(weights)) in weights.iter().enumerate() {
                     let values = _mm512_loadu_si512(line.add(base + WINDOW / OUTPUTS * step).cast());
                     let values = _mm512_permutexvar_epi16(places, values);
-                    sums = _mm512_dpwssd_epi32(sums, values, _mm512_loadu_si512(weights.as_ptr().cast()));
+                    sums = _mm512_dpwssd_epi32(sums, values, load_words(weights));
                 }
                 let out = out.add(window * OUTPUTS);
                 if OUTPUTS == 16 {

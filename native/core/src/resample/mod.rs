@@ -20,12 +20,12 @@
 //! version 13 (drawn above, or vertical first): the result is Pillow's, bit for bit. Nothing outside the rows and
 //! columns that the wanted window needs is asked for.
 
+mod arranged_taps;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod kernels;
-mod near;
 mod planar;
 mod scalar;
 mod taps;
@@ -33,10 +33,9 @@ mod taps;
 use crate::error::Error;
 use crate::memory::{grow, reserve};
 use crate::rows::{ROW_SPARE, planar_row_len};
-use crate::simd::Level;
-use kernels::Kernels;
+use crate::simd::Available;
 pub use planar::Picture;
-use planar::Ring;
+use planar::RowRing;
 pub use taps::{Axis, Filter};
 use taps::{Taps, Weight};
 
@@ -97,14 +96,14 @@ impl Mode {
 /// [`done`](Self::done) once it is complete; then [`picture`](Self::picture).
 #[derive(Debug)]
 pub struct Resampler {
-    kernels: Kernels,
+    level: Available,
     mode: Mode,
     /// Taps of the two axes.
-    convex: (near::Convex, Taps<i16>),
-    lobed: (near::Lobed, Taps<i32>),
+    convex: (arranged_taps::ConvexTaps, Taps<i16>),
+    lobed: (arranged_taps::LobedTaps, Taps<i32>),
     /// Source rows, and rows after a horizontal pass that comes first.
-    source: Ring,
-    narrowed: Ring,
+    source: RowRing,
+    narrowed: RowRing,
     /// What a vertical pass that comes first makes: a line per plane, `line_stride` apart.
     line: Vec<i16>,
     clipped_line: Vec<u8>,
@@ -120,14 +119,14 @@ pub struct Resampler {
 
 impl Resampler {
     /// Kernels of the given level, or the best below it that this processor has; all give the same pixels.
-    pub fn with_level(level: Level) -> Self {
+    pub fn with_level(level: Available) -> Self {
         Self {
-            kernels: Kernels::new(level),
+            level,
             mode: Mode::Copy,
             convex: Default::default(),
             lobed: Default::default(),
-            source: Ring::default(),
-            narrowed: Ring::default(),
+            source: RowRing::default(),
+            narrowed: RowRing::default(),
             line: Vec::new(),
             clipped_line: Vec::new(),
             line_stride: 0,
@@ -167,7 +166,7 @@ impl Resampler {
             },
             Mode::Convex => {
                 let (h, v) = &mut self.convex;
-                h.prepare(filter, x, self.kernels.level())?;
+                h.prepare(filter, x, self.level)?;
                 v.prepare(filter, y)?;
                 reserve(&mut self.offsets, v.stride)?;
                 let h = &h.taps;
@@ -257,18 +256,25 @@ impl Resampler {
         // up to 7 fractional bits between the passes; fewer where fine weights need the room in 32 bits
         let fraction = 7.min(23 - h.taps.shift);
         while let Some(weights) = v.complete(self.made, y) {
-            gather_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
+            collect_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for plane in 0..self.picture.planes {
                 let rows = &self.source.bytes[plane * self.source.stride..];
                 let line = &mut self.line[plane * self.line_stride..][..self.source.stride - ROW_SPARE];
-                self.kernels
-                    .vertical_convex(rows, &self.offsets, weights, v.shift - fraction, line);
+                kernels::vertical_convex(self.level, rows, &self.offsets, weights, v.shift - fraction, line);
             }
             let (planes, plane_stride) = (self.picture.planes, self.picture.stride * self.picture.height);
             let out = &mut self.picture.pixels[self.made * self.picture.stride..];
             let drop = h.taps.shift + fraction;
-            self.kernels
-                .horizontal_convex(&self.line, self.line_stride, h, drop, out, plane_stride, planes);
+            kernels::horizontal_convex(
+                self.level,
+                &self.line,
+                self.line_stride,
+                h,
+                drop,
+                out,
+                plane_stride,
+                planes,
+            );
             self.made += 1;
         }
     }
@@ -277,15 +283,14 @@ impl Resampler {
         let ((h, v), planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
         for (plane, out) in self.narrowed.rows_mut(y).into_iter().take(planes).enumerate() {
             let line = &self.source.bytes[self.source.offset(y) + plane * stride..][..stride];
-            self.kernels.horizontal_lobed(line, h, out);
+            kernels::horizontal_lobed(self.level, line, h, out);
         }
         while let Some(weights) = v.complete(self.made, y) {
-            gather_offsets(&self.narrowed, v.starts[self.made], y, weights.len(), &mut self.offsets);
+            collect_offsets(&self.narrowed, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
                 let rows = &self.narrowed.bytes[plane * self.narrowed.stride..];
                 let blocks = out.len() - ROW_SPARE;
-                self.kernels
-                    .vertical_lobed(rows, &self.offsets, weights, &mut out[..blocks]);
+                kernels::vertical_lobed(self.level, rows, &self.offsets, weights, &mut out[..blocks]);
             }
             self.made += 1;
         }
@@ -294,13 +299,18 @@ impl Resampler {
     fn push_lobed_vertical_first(&mut self, y: usize) {
         let ((h, v), planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
         while let Some(weights) = v.complete(self.made, y) {
-            gather_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
+            collect_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
                 let line = &mut self.clipped_line[..stride];
                 let rows = &self.source.bytes[plane * stride..];
-                self.kernels
-                    .vertical_lobed(rows, &self.offsets, weights, &mut line[..stride - ROW_SPARE]);
-                self.kernels.horizontal_lobed(line, h, out);
+                kernels::vertical_lobed(
+                    self.level,
+                    rows,
+                    &self.offsets,
+                    weights,
+                    &mut line[..stride - ROW_SPARE],
+                );
+                kernels::horizontal_lobed(self.level, line, h, out);
             }
             self.made += 1;
         }
@@ -308,7 +318,7 @@ impl Resampler {
 }
 
 /// Where rows `start..start + count` lie; those after `last`, whose weights are zero, are read from `last`.
-fn gather_offsets(ring: &Ring, start: u32, last: usize, count: usize, offsets: &mut Vec<usize>) {
+fn collect_offsets(ring: &RowRing, start: u32, last: usize, count: usize, offsets: &mut Vec<usize>) {
     let start = start as usize;
     offsets.clear();
     offsets.extend((start..start + count).map(|y| ring.offset(y.min(last))));

@@ -50,7 +50,7 @@ impl Picture {
 
 /// The most recent rows of a planar image.
 #[derive(Debug, Default)]
-pub(super) struct Ring {
+pub(super) struct RowRing {
     planes: usize,
     /// Bytes per row of one plane.
     pub(super) stride: usize,
@@ -58,7 +58,7 @@ pub(super) struct Ring {
     pub(super) bytes: Vec<u8>,
 }
 
-impl Ring {
+impl RowRing {
     pub(super) fn resize(&mut self, planes: usize, width: usize, capacity: usize) -> Result<(), Error> {
         *self = Self {
             planes,

@@ -1,6 +1,6 @@
 //! The kernels' specification. Every other implementation gives the same integers.
 
-use super::taps::Taps;
+use super::arranged_taps;
 
 /// `out[i] = (Σ weights[t] · rows[offsets[t] + i]) >> drop`, rounded half up. Weights are non-negative.
 pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [i16]) {
@@ -14,16 +14,27 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
     }
 }
 
-/// `out[i] = (Σ weights of i · line[start of i ..]) >> drop`, rounded half up. Weights are non-negative.
-pub fn horizontal_convex(line: &[i16], taps: &Taps<i16>, drop: u32, out: &mut [u8]) {
-    let weights = taps.weights.chunks_exact(taps.stride);
-    for ((out, &start), weights) in out.iter_mut().zip(&taps.starts).zip(weights) {
-        let sum: i32 = line[start as usize..]
-            .iter()
-            .zip(weights)
-            .map(|(x, w)| i32::from(*x) * i32::from(*w))
-            .sum();
-        *out = ((sum + (1 << (drop - 1))) >> drop) as u8;
+/// `out[i] = (Σ weights of i · line[start of i ..]) >> drop`, rounded half up, for each plane. Lines of planes are
+/// `line_stride` apart, rows `out_stride`. Weights are non-negative.
+pub fn horizontal_convex(
+    line: &[i16],
+    line_stride: usize,
+    horizontal: &arranged_taps::ConvexTaps,
+    drop: u32,
+    out: &mut [u8],
+    out_stride: usize,
+    planes: usize,
+) {
+    let taps = &horizontal.taps;
+    for plane in 0..planes {
+        let line = &line[plane * line_stride..];
+        let out = &mut out[plane * out_stride..][..taps.starts.len()];
+        let weights = taps.weights.chunks_exact(taps.stride);
+        for ((out, &start), weights) in out.iter_mut().zip(&taps.starts).zip(weights) {
+            let values = line[start as usize..].iter().zip(weights);
+            let sum: i32 = values.map(|(x, w)| i32::from(*x) * i32::from(*w)).sum();
+            *out = ((sum + (1 << (drop - 1))) >> drop) as u8;
+        }
     }
 }
 
@@ -41,7 +52,8 @@ pub fn vertical_lobed(rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut
 }
 
 /// `out[i] = (Σ weights of i · line[start of i ..]) >> 22`, rounded half up, clipped to 0..=255.
-pub fn horizontal_lobed(line: &[u8], taps: &Taps<i32>, out: &mut [u8]) {
+pub fn horizontal_lobed(line: &[u8], horizontal: &arranged_taps::LobedTaps, out: &mut [u8]) {
+    let taps = &horizontal.taps;
     let weights = taps.weights.chunks_exact(taps.stride);
     for ((out, &start), weights) in out.iter_mut().zip(&taps.starts).zip(weights) {
         *out = clip(

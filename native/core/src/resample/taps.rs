@@ -31,7 +31,7 @@ pub enum Filter {
 
 impl Filter {
     /// The filter of that name (`"box"`, `"bilinear"`, `"bicubic"`, `"lanczos"`).
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "box" => Some(Self::Box),
             "bilinear" => Some(Self::Bilinear),
@@ -227,7 +227,7 @@ impl<W: Weight> Taps<W> {
             let start = contributions(filter, axis, scale, stretch, output, &mut exact);
             let from = packed.len();
             W::quantise(&exact, exact.iter().sum(), self.shift, &mut packed);
-            let start = gather(&mut packed, from, start, axis);
+            let start = sum_averages(&mut packed, from, start, axis);
             let skipped = trim(&mut packed, from);
             self.starts.push((start + skipped) as u32);
             self.counts.push((packed.len() - from) as u32);
@@ -333,7 +333,7 @@ fn contributions(filter: Filter, axis: Axis, scale: f64, stretch: f64, output: u
 }
 
 /// Sums `packed[from..]`, weights of pixels from `start` on, to those of averages; gives the first one.
-fn gather<W: Weight>(packed: &mut Vec<W>, from: usize, start: usize, axis: Axis) -> usize {
+fn sum_averages<W: Weight>(packed: &mut Vec<W>, from: usize, start: usize, axis: Axis) -> usize {
     let Axis { step, phase, .. } = axis;
     if step == 1 {
         return start;

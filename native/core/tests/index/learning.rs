@@ -1,9 +1,9 @@
 //! Learning where decoding may begin: what is noted is what a built index has, and no damage elsewhere disturbs it.
 
-use penstock_core::jpeg::{Found, Guide, Header, Kind, Region, Scale};
+use penstock_core::jpeg::{DecodeHints, Header, Region, Scale, SeekReport, SeekTableKind};
 
 use crate::writer::{Make, Numbers, jpeg};
-use crate::{KINDS, LIMITS, NO_GUIDE, built, decode, images, random_region};
+use crate::{KINDS, LIMITS, NO_HINTS, built, decode, images, random_region};
 
 #[test]
 fn learned_entries_are_the_built_ones() {
@@ -15,24 +15,24 @@ fn learned_entries_are_the_built_ones() {
             let mut learned: Option<Vec<u8>> = None;
             for _ in 0..6 {
                 let region = random_region(&header, &mut numbers);
-                let (expected, _) = decode(&header, region, NO_GUIDE).expect("a good image");
-                let guide = Guide {
-                    index: learned.as_deref(),
+                let (expected, _) = decode(&header, region, NO_HINTS).expect("a good image");
+                let hints = DecodeHints {
+                    seek_table: learned.as_deref(),
                     learn: Some(kind),
-                    ..NO_GUIDE
+                    ..NO_HINTS
                 };
 
-                let (found, told) = decode(&header, region, guide).expect("a good image");
+                let (found, report) = decode(&header, region, hints).expect("a good image");
 
-                assert!(found == expected && !told.damaged, "{kind:?} {region:?}");
-                learned = told.learned.or(learned);
+                assert!(found == expected && !report.damaged, "{kind:?} {region:?}");
+                learned = report.learned.or(learned);
             }
-            let guide = Guide {
-                index: learned.as_deref(),
+            let hints = DecodeHints {
+                seek_table: learned.as_deref(),
                 learn: Some(kind),
-                ..NO_GUIDE
+                ..NO_HINTS
             };
-            let whole = decode(&header, Region::whole(&header), guide).expect("a good image");
+            let whole = decode(&header, Region::whole(&header), hints).expect("a good image");
 
             assert_eq!(whole.1.learned.or(learned), Some(complete), "{kind:?}");
         }
@@ -58,16 +58,16 @@ fn damage_after_the_region_does_not_disturb_learning() {
         height: 16,
         scale: Scale::Full,
     };
-    let guide = Guide {
-        index: None,
-        learn: Some(Kind::Rows),
-        ..NO_GUIDE
+    let hints = DecodeHints {
+        seek_table: None,
+        learn: Some(SeekTableKind::Rows),
+        ..NO_HINTS
     };
-    let (expected, _) = decode(&header, region, NO_GUIDE).expect("damage below");
+    let (expected, _) = decode(&header, region, NO_HINTS).expect("damage below");
 
-    let (found, told) = decode(&header, region, guide).expect("damage below");
+    let (found, report) = decode(&header, region, hints).expect("damage below");
 
-    assert!(found == expected && told.learned.is_some());
+    assert!(found == expected && report.learned.is_some());
 }
 
 #[test]
@@ -89,18 +89,18 @@ fn damage_in_an_interval_above_the_region_does_not_disturb_learning() {
         height: 24,
         scale: Scale::Full,
     };
-    let (expected, _) = decode(&header, region, NO_GUIDE).expect("damage above");
+    let (expected, _) = decode(&header, region, NO_HINTS).expect("damage above");
     let above = Region { y: 24, ..region };
     assert!(
-        decode(&header, above, NO_GUIDE).is_err(),
+        decode(&header, above, NO_HINTS).is_err(),
         "the damage is seen where it is"
     );
 
-    let guide = Guide {
-        learn: Some(Kind::Rows),
-        ..NO_GUIDE
+    let hints = DecodeHints {
+        learn: Some(SeekTableKind::Rows),
+        ..NO_HINTS
     };
-    let (found, told) = decode(&header, region, guide).expect("damage above");
+    let (found, report) = decode(&header, region, hints).expect("damage above");
 
-    assert!(found == expected && told == Found::default());
+    assert!(found == expected && report == SeekReport::default());
 }

@@ -1,7 +1,7 @@
 //! Decoding by an index gives the pixels of decoding without, whatever the index bytes are; learning changes nothing.
 
 use penstock_core::error::Error;
-use penstock_core::jpeg::{Decoder, Found, Guide, Header, Kind, Limits, Region, Scale};
+use penstock_core::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTableKind};
 use penstock_core::rows::RowSink;
 
 mod learning;
@@ -12,9 +12,9 @@ mod writer;
 use writer::{Make, Numbers, jpeg};
 
 const LIMITS: Limits = Limits::pixels(1 << 24);
-const KINDS: [Kind; 2] = [Kind::Rows, Kind::Tiles];
-const NO_GUIDE: Guide<'_> = Guide {
-    index: None,
+const KINDS: [SeekTableKind; 2] = [SeekTableKind::Rows, SeekTableKind::Tiles];
+const NO_HINTS: DecodeHints<'_> = DecodeHints {
+    seek_table: None,
     learn: None,
     threads: 1,
 };
@@ -63,24 +63,24 @@ impl RowSink for Pixels {
     fn done(&mut self, _end: usize) {}
 }
 
-fn decode(header: &Header<'_>, region: Region, guide: Guide<'_>) -> Result<(Vec<u8>, Found), Error> {
+fn decode(header: &Header<'_>, region: Region, hints: DecodeHints<'_>) -> Result<(Vec<u8>, SeekReport), Error> {
     let mut sink = Pixels {
         width: region.width,
         bytes: vec![0; 3 * region.width * region.height],
     };
-    let found = Decoder::new().decode_guided(header, region, guide, &mut sink, |sink| sink.bytes.fill(0))?;
+    let found = Decoder::new().decode_with_hints(header, region, hints, &mut sink, |sink| sink.bytes.fill(0))?;
     Ok((sink.bytes, found))
 }
 
-fn by(index: &[u8]) -> Guide<'_> {
-    Guide {
-        index: Some(index),
-        ..NO_GUIDE
+fn by(index: &[u8]) -> DecodeHints<'_> {
+    DecodeHints {
+        seek_table: Some(index),
+        ..NO_HINTS
     }
 }
 
-fn built(header: &Header<'_>, kind: Kind) -> Vec<u8> {
-    let index = Decoder::new().index(header, kind).expect("a good image");
+fn built(header: &Header<'_>, kind: SeekTableKind) -> Vec<u8> {
+    let index = Decoder::new().build_seek_table(header, kind).expect("a good image");
     assert_eq!(index.known(), index.total());
     index.to_bytes(header)
 }
@@ -112,10 +112,10 @@ fn pixels_by_an_index_are_those_without() {
             for _ in 0..12 {
                 let region = random_region(&header, &mut numbers);
 
-                let (expected, _) = decode(&header, region, NO_GUIDE).expect("a good image");
-                let (found, told) = decode(&header, region, by(&index)).expect("a good image");
+                let (expected, _) = decode(&header, region, NO_HINTS).expect("a good image");
+                let (found, report) = decode(&header, region, by(&index)).expect("a good image");
 
-                assert_eq!(told, Found::default(), "{kind:?} {region:?}");
+                assert_eq!(report, SeekReport::default(), "{kind:?} {region:?}");
                 assert!(found == expected, "{kind:?} {region:?}");
             }
         }
@@ -139,7 +139,7 @@ fn bytes_above_and_below_a_region_are_not_read() {
         height: 30,
         scale: Scale::Full,
     };
-    let (expected, _) = decode(&header, region, NO_GUIDE).expect("a good image");
+    let (expected, _) = decode(&header, region, NO_HINTS).expect("a good image");
     let scan = file.len() - 2 - scan_len(&file);
     let mut damaged = file.clone();
     // the ends of the scan tell which image this is
@@ -150,9 +150,9 @@ fn bytes_above_and_below_a_region_are_not_read() {
     for kind in KINDS {
         let index = built(&Header::parse(&file, &LIMITS).expect("ours"), kind);
 
-        let (found, told) = decode(&header, region, by(&index)).expect("damage elsewhere");
+        let (found, report) = decode(&header, region, by(&index)).expect("damage elsewhere");
 
-        assert_eq!((found == expected, told), (true, Found::default()), "{kind:?}");
+        assert_eq!((found == expected, report), (true, SeekReport::default()), "{kind:?}");
     }
 }
 

@@ -1,20 +1,20 @@
 //! One image on several threads: the pixels of one thread, and its errors.
 
-use penstock_core::fill::{Filler, Geometry, Layout, Recipe, Row, Spent};
-use penstock_core::jpeg::{Found, Guide, Header, Kind, Region};
+use penstock_core::fill::{FillOptions, FillTimes, Filler, Geometry, Layout, Row};
+use penstock_core::jpeg::{DecodeHints, Header, Region, SeekReport, SeekTableKind};
 use penstock_core::resample::Filter;
-use penstock_core::simd::detect;
+use penstock_core::simd::Available;
 
 use crate::writer::{Make, jpeg};
-use crate::{LIMITS, NO_GUIDE, built, decode};
+use crate::{LIMITS, NO_HINTS, built, decode};
 
 #[test]
 fn threads_change_no_pixel() {
-    let recipe = |window, filter, quality| Recipe {
+    let recipe = |window, filter, quality| FillOptions {
         filter,
         layout: Layout::Hwc,
         window,
-        beside: [0; 3],
+        background: [0; 3],
         quality,
         limits: LIMITS,
     };
@@ -27,8 +27,8 @@ fn threads_change_no_pixel() {
             seed: 21,
         });
         let header = Header::parse(&file, &LIMITS).expect("ours");
-        let index = built(&header, Kind::Rows);
-        let mut filler = Filler::with_level(detect());
+        let index = built(&header, SeekTableKind::Rows);
+        let mut filler = Filler::with_level(Available::best());
         for (region, window, filter, flip, quality) in [
             ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 2, f64::INFINITY),
             ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 0, 2.0),
@@ -42,41 +42,41 @@ fn threads_change_no_pixel() {
                 false,
             );
             let geometry = geometry.expect("consistent");
-            let mut filled = |guide| {
+            let mut filled = |hints| {
                 let mut row = vec![0; 3 * window[0] * window[1]];
-                let told = filler.fill(
+                let report = filler.fill(
                     &file,
-                    guide,
+                    hints,
                     &geometry,
                     &recipe(window, filter, quality),
                     Row::U8(&mut row),
-                    &mut Spent::default(),
+                    &mut FillTimes::default(),
                 );
-                (row, told.expect("a good image"))
+                (row, report.expect("a good image"))
             };
-            let (expected, _) = filled(NO_GUIDE);
+            let (expected, _) = filled(NO_HINTS);
             for threads in [2, 3, 5] {
                 for index in [None, Some(&*index)] {
-                    let (found, told) = filled(Guide {
-                        index,
+                    let (found, report) = filled(DecodeHints {
+                        seek_table: index,
                         learn: None,
                         threads,
                     });
 
-                    assert_eq!(told, Found::default());
+                    assert_eq!(report, SeekReport::default());
                     assert!(
                         found == expected,
                         "{sampling:?} {restart} {region:?} {threads} {}",
                         index.is_some()
                     );
                 }
-                let (found, told) = filled(Guide {
-                    index: Some(b"wrong"),
-                    learn: Some(Kind::Rows),
+                let (found, report) = filled(DecodeHints {
+                    seek_table: Some(b"wrong"),
+                    learn: Some(SeekTableKind::Rows),
                     threads,
                 });
 
-                assert!(told.damaged && told.learned.is_some());
+                assert!(report.damaged && report.learned.is_some());
                 assert!(found == expected, "{sampling:?} {restart} {region:?} {threads}");
             }
         }
@@ -93,18 +93,18 @@ fn threads_find_the_damage_that_one_does() {
         seed: 22,
     };
     let whole = jpeg(make);
-    let index = built(&Header::parse(&whole, &LIMITS).expect("ours"), Kind::Rows);
+    let index = built(&Header::parse(&whole, &LIMITS).expect("ours"), SeekTableKind::Rows);
     let mut cut = whole.clone();
     let middle = cut.len() / 2;
     cut[middle..middle + 3000].fill(0xff);
     let header = Header::parse(&cut, &LIMITS).expect("its header is whole");
     let region = Region::whole(&header);
-    let plain = decode(&header, region, NO_GUIDE);
+    let plain = decode(&header, region, NO_HINTS);
 
     assert!(plain.is_err());
     for index in [None, Some(&*index)] {
-        let shared = Guide {
-            index,
+        let shared = DecodeHints {
+            seek_table: index,
             learn: None,
             threads: 3,
         };

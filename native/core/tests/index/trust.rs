@@ -1,9 +1,9 @@
-//! Index bytes are not trusted: damaged, forged or another image's, they are noticed, and the pixels stay the same.
+//! SeekTable bytes are not trusted: damaged, forged or another image's, they are noticed, and the pixels stay the same.
 
-use penstock_core::jpeg::{Guide, Header, Index, Kind, Region};
+use penstock_core::jpeg::{DecodeHints, Header, Region, SeekTable, SeekTableKind};
 
 use crate::writer::{Make, jpeg};
-use crate::{KINDS, LIMITS, NO_GUIDE, built, by, decode, images, scan_len};
+use crate::{KINDS, LIMITS, NO_HINTS, built, by, decode, images, scan_len};
 
 #[test]
 fn every_flipped_bit_and_every_cut_is_noticed() {
@@ -16,7 +16,7 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     });
     let header = Header::parse(&file, &LIMITS).expect("ours");
     let whole = Region::whole(&header);
-    let (expected, _) = decode(&header, whole, NO_GUIDE).expect("a good image");
+    let (expected, _) = decode(&header, whole, NO_HINTS).expect("a good image");
     for kind in KINDS {
         let index = built(&header, kind);
         let mut bad: Vec<Vec<u8>> = (0..index.len()).map(|len| index[..len].to_vec()).collect();
@@ -26,9 +26,9 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
             flipped
         }));
         for bad in bad {
-            let (found, told) = decode(&header, whole, by(&bad)).expect("a good image");
+            let (found, report) = decode(&header, whole, by(&bad)).expect("a good image");
 
-            assert!(told.damaged && found == expected, "{kind:?}");
+            assert!(report.damaged && found == expected, "{kind:?}");
         }
     }
 }
@@ -42,11 +42,11 @@ fn an_index_of_another_image_is_noticed() {
         .collect();
     for pair in headers.windows(2) {
         let whole = Region::whole(&pair[0]);
-        let (expected, _) = decode(&pair[0], whole, NO_GUIDE).expect("a good image");
+        let (expected, _) = decode(&pair[0], whole, NO_HINTS).expect("a good image");
 
-        let (found, told) = decode(&pair[0], whole, by(&built(&pair[1], Kind::Rows))).expect("a good image");
+        let (found, report) = decode(&pair[0], whole, by(&built(&pair[1], SeekTableKind::Rows))).expect("a good image");
 
-        assert!(told.damaged && found == expected);
+        assert!(report.damaged && found == expected);
     }
 }
 
@@ -61,7 +61,7 @@ fn an_edit_that_keeps_length_and_ends_is_noticed_where_it_is_met() {
     };
     let file = jpeg(make);
     let header = Header::parse(&file, &LIMITS).expect("ours");
-    let index = built(&header, Kind::Rows);
+    let index = built(&header, SeekTableKind::Rows);
     // bits moved on by one: the same length, other entries
     let (from, to) = (file.len() - 2 - scan_len(&file) + 200, file.len() - 200);
     let mut noticed = 0;
@@ -71,13 +71,13 @@ fn an_edit_that_keeps_length_and_ends_is_noticed_where_it_is_met() {
         let header = Header::parse(&edited, &LIMITS).expect("its header is whole");
         let whole = Region::whole(&header);
 
-        let plain = decode(&header, whole, NO_GUIDE);
+        let plain = decode(&header, whole, NO_HINTS);
         let indexed = decode(&header, whole, by(&index));
 
         match (plain, indexed) {
-            (Ok((expected, _)), Ok((found, told))) => {
+            (Ok((expected, _)), Ok((found, report))) => {
                 assert!(found == expected);
-                noticed += usize::from(told.damaged);
+                noticed += usize::from(report.damaged);
             }
             (plain, indexed) => assert_eq!(plain.is_err(), indexed.is_err()),
         }
@@ -95,17 +95,17 @@ fn a_forged_entry_that_learning_overtakes_is_noticed() {
         seed: 9,
     });
     let header = Header::parse(&file, &LIMITS).expect("ours");
-    let (expected, _) = decode(&header, Region::whole(&header), NO_GUIDE).expect("a good image");
+    let (expected, _) = decode(&header, Region::whole(&header), NO_HINTS).expect("a good image");
     // tiles, two entries, the second 16,000 bits from the first
-    let forged = Index::seal(&header, vec![1, 1, 2, 0x80, 0x7d, 0, 0]);
-    assert!(Index::parse(&header, &forged).is_some());
-    let guide = Guide {
-        index: Some(&forged),
-        learn: Some(Kind::Tiles),
+    let forged = SeekTable::with_check(&header, vec![1, 1, 2, 0x80, 0x7d, 0, 0]);
+    assert!(SeekTable::parse(&header, &forged).is_some());
+    let hints = DecodeHints {
+        seek_table: Some(&forged),
+        learn: Some(SeekTableKind::Tiles),
         threads: 1,
     };
 
-    let (found, told) = decode(&header, Region::whole(&header), guide).expect("a good image");
+    let (found, report) = decode(&header, Region::whole(&header), hints).expect("a good image");
 
-    assert!(found == expected && told.damaged);
+    assert!(found == expected && report.damaged);
 }

@@ -1,0 +1,52 @@
+//! Lines of bytes: interleave, reverse, normalise.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod scalar;
+
+use crate::simd::{Available, dispatch};
+
+/// `value * scale[c] + offset[c]`, in single precision with two roundings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Affine {
+    /// Factor per channel.
+    pub scale: [f32; 3],
+    /// Summand per channel.
+    pub offset: [f32; 3],
+}
+
+impl Affine {
+    /// The same for channel `c` in all three places.
+    pub fn channel(self, c: usize) -> Self {
+        Self {
+            scale: [self.scale[c]; 3],
+            offset: [self.offset[c]; 3],
+        }
+    }
+}
+
+/// Writes `line` to `out` from its end to its start.
+pub fn reverse(level: Available, line: &[u8], out: &mut [u8]) {
+    dispatch!(level, [Avx2], reverse(line, out));
+}
+
+/// Writes three planes as r, g, b, r, g, b, ...
+pub fn interleave(level: Available, planes: [&[u8]; 3], out: &mut [u8]) {
+    dispatch!(level, [Avx2], interleave(planes, out));
+}
+
+/// Writes r, g, b, r, g, b, ... as three planes.
+pub fn deinterleave(level: Available, line: &[u8], planes: [&mut [u8]; 3]) {
+    dispatch!(level, [Avx2], deinterleave(line, planes));
+}
+
+/// Writes normalised values. Channels alternate with period 3.
+pub fn normalise_f32(level: Available, line: &[u8], affine: &Affine, out: &mut [f32]) {
+    dispatch!(level, [Avx2], normalise_f32(line, affine, out));
+}
+
+/// Writes normalised values as the bits of half-precision floats, rounded to nearest, ties to even. Channels alternate
+/// with period 3.
+pub fn normalise_f16(level: Available, line: &[u8], affine: &Affine, out: &mut [u16]) {
+    dispatch!(level, [Avx2], normalise_f16(line, affine, out));
+}

@@ -1,0 +1,57 @@
+//! One byte or number at a time: the specification.
+
+use super::Affine;
+
+pub fn reverse(line: &[u8], out: &mut [u8]) {
+    out.iter_mut().zip(line.iter().rev()).for_each(|(out, x)| *out = *x);
+}
+
+pub fn interleave(planes: [&[u8]; 3], out: &mut [u8]) {
+    for (i, out) in out.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+        *out = planes.map(|plane| plane[i]);
+    }
+}
+
+pub fn deinterleave(line: &[u8], planes: [&mut [u8]; 3]) {
+    let [r, g, b] = planes;
+    for (((rgb, r), g), b) in line.as_chunks::<3>().0.iter().zip(r).zip(g).zip(b) {
+        [*r, *g, *b] = *rgb;
+    }
+}
+
+pub fn normalise_f32(line: &[u8], affine: &Affine, out: &mut [f32]) {
+    for (i, (x, out)) in line.iter().zip(out).enumerate() {
+        *out = f32::from(*x) * affine.scale[i % 3] + affine.offset[i % 3];
+    }
+}
+
+pub fn normalise_f16(line: &[u8], affine: &Affine, out: &mut [u16]) {
+    for (i, (x, out)) in line.iter().zip(out).enumerate() {
+        *out = half_bits(f32::from(*x) * affine.scale[i % 3] + affine.offset[i % 3]);
+    }
+}
+
+/// The bits of the nearest IEEE 754 half, ties to even; too great becomes infinite, NaN stays a (quiet) NaN.
+pub fn half_bits(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let sign = (bits >> 16 & 0x8000) as u16;
+    let magnitude = bits & 0x7fff_ffff;
+    if magnitude >= 0x7f80_0000 {
+        let payload = if magnitude > 0x7f80_0000 {
+            0x200 | (magnitude >> 13 & 0x3ff) as u16
+        } else {
+            0
+        };
+        return sign | 0x7c00 | payload;
+    }
+    // Normal halves begin at 2^-14: drop 13 bits. Below, the unit is 2^-24: the further below, the more bits go.
+    let exponent = magnitude >> 23;
+    let (significand, drop) = if exponent >= 113 {
+        (magnitude - (112 << 23), 13)
+    } else {
+        (magnitude & 0x7f_ffff | 0x80_0000, (126 - exponent).min(31))
+    };
+    let half = 1u32 << (drop - 1);
+    let odd = significand >> drop & 1;
+    sign | ((significand + (half - 1) + odd) >> drop).min(0x7c00) as u16
+}

@@ -1,0 +1,341 @@
+//! Huffman decoding tables: one lookup gives a whole symbol with its value, or two short ones.
+
+/// Entries of a DC table. Small, because it shares the first-level cache with the AC tables.
+const DC_SIZE: usize = 1 << 8;
+/// Entries of an AC table. Measured: 10 bits find fewer pairs and are slower.
+const AC_SIZE: usize = 1 << 11;
+/// Entries of the AC table of a progressive scan, which is built for that scan alone and has to pay in it.
+const BAND_SIZE: usize = 1 << 10;
+
+/// [`LookupEntry::advance`] of the symbol that ends a block; of the one that ends a run of blocks, plus the bits of its length.
+pub(crate) const END_OF_BLOCK: u8 = 128;
+/// Added to what [`HuffmanTable::look_up`] tells of a symbol that ends a block, or two of which the second does: known one load
+/// earlier than by the entry. Shifts and counts of bits, which are modulo 64, do not see it.
+pub(crate) const ENDS_BLOCK: u8 = 128;
+/// [`LookupEntry::advance`] of a DC symbol.
+pub(crate) const DC: u8 = 129;
+/// [`LookupEntry::advance`] of what is no symbol: takes any position to 192 or more.
+const INVALID: u8 = 192;
+
+/// What a lookup finds. Fields are bytes in memory, not bits of a word: loads are cheaper here than shifts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub(crate) struct LookupEntry {
+    /// Bits to consume; 0: the code is longer than a lookup, or invalid.
+    pub total: u8,
+    /// Zigzag positions to move: run + 1, or from [`END_OF_BLOCK`] on.
+    pub advance: u8,
+    /// The same of a second symbol; 0: there is none.
+    pub advance2: u8,
+    /// The second symbol's coefficient.
+    pub base2: i8,
+    /// The first symbol's coefficient, less those of its bits that the lookup did not see.
+    pub base: i16,
+    /// Which of the last consumed bits are to be added to `base`.
+    pub mask: u16,
+}
+
+impl LookupEntry {
+    const NONE: LookupEntry = LookupEntry {
+        total: 0,
+        advance: 0,
+        advance2: 0,
+        base2: 0,
+        base: 0,
+        mask: 0,
+    };
+    const BAD: LookupEntry = LookupEntry {
+        total: 1,
+        advance: INVALID,
+        ..Self::NONE
+    };
+
+    /// A symbol that the lookup sees whole.
+    fn is_whole(&self) -> bool {
+        (self.total > 0) & (self.mask == 0) & (self.advance != INVALID)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SymbolClass {
+    Dc,
+    Ac,
+    /// AC of a progressive scan, where blocks end in runs.
+    Band,
+}
+
+impl SymbolClass {
+    fn value_bits(self, symbol: u8) -> u32 {
+        u32::from(if self == SymbolClass::Dc { symbol } else { symbol & 15 })
+    }
+}
+
+/// One table of `SIZE` entries, ready for decoding.
+#[derive(Debug)]
+pub(crate) struct HuffmanTable<const SIZE: usize> {
+    lookup: [LookupEntry; SIZE],
+    /// `total` of every entry, apart: what one lookup tells the next is in a quarter of a page, and is always in cache.
+    total: [u8; SIZE],
+    /// Bits of the first of two symbols.
+    first: [u8; SIZE],
+    /// Codes as long as a lookup or longer: per length, the end of its codes (left-aligned to 16 bits) and what to add
+    /// to a code to get its place in `long`.
+    limit: [u32; 17],
+    shift: [i32; 17],
+    /// Per symbol, for either sign bit.
+    long: Vec<[LookupEntry; 2]>,
+}
+
+pub(crate) type DcTable = HuffmanTable<DC_SIZE>;
+pub(crate) type AcTable = HuffmanTable<AC_SIZE>;
+pub(crate) type BandTable = HuffmanTable<BAND_SIZE>;
+
+impl<const SIZE: usize> HuffmanTable<SIZE> {
+    /// Bits of a lookup.
+    const BITS: u32 = SIZE.ilog2();
+
+    const fn new() -> Self {
+        HuffmanTable {
+            lookup: [LookupEntry::NONE; SIZE],
+            total: [0; SIZE],
+            first: [0; SIZE],
+            limit: [0; 17],
+            shift: [0; 17],
+            long: Vec::new(),
+        }
+    }
+
+    /// The entry for what is at the front of `bits` (left-aligned), and how many of them to consume, modulo 64: see [`ENDS_BLOCK`].
+    #[inline(always)]
+    pub fn look_up(&self, bits: u64) -> (u64, &LookupEntry) {
+        let place = (bits >> (64 - Self::BITS)) as usize;
+        // widened at once: later would be in the way from one lookup to the next
+        let total = u64::from(self.total[place]);
+        if total == 0 {
+            return self.look_up_long(bits);
+        }
+        (total, &self.lookup[place])
+    }
+
+    /// Bits of the first symbol alone.
+    #[inline(always)]
+    pub fn first_total(&self, bits: u64, entry: &LookupEntry) -> u64 {
+        u64::from(if entry.advance2 == 0 {
+            entry.total
+        } else {
+            self.first[(bits >> (64 - Self::BITS)) as usize]
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up_long(&self, bits: u64) -> (u64, &LookupEntry) {
+        let code = (bits >> 48) as u32;
+        let mut entry = &LookupEntry::BAD;
+        for length in Self::BITS..=16 {
+            if code < self.limit[length as usize] {
+                let place = (code >> (16 - length)) as i32 + self.shift[length as usize];
+                if let Some(both) = self.long.get(place as usize) {
+                    entry = &both[(bits << length >> 63) as usize];
+                }
+                break;
+            }
+        }
+        (entry.total.into(), entry)
+    }
+
+    /// `raw`: 16 counts, then the symbols (the body of a DHT segment). False: they make no valid code.
+    fn build(&mut self, class: SymbolClass, raw: &[u8]) -> bool {
+        let Some((counts, mut symbols)) = raw.split_first_chunk::<16>() else {
+            return false;
+        };
+        self.long.clear();
+        let (mut code, mut fill) = (0u32, 0usize);
+        for (length, &count) in (1u32..).zip(counts) {
+            let Some((here, rest)) = symbols.split_at_checked(count as usize) else {
+                return false;
+            };
+            symbols = rest;
+            // as in libjpeg, no code is all ones
+            if count > 0 && code + u32::from(count) >= 1 << length {
+                return false;
+            }
+            self.shift[length as usize] = self.long.len() as i32 - code as i32;
+            for &symbol in here {
+                if class == SymbolClass::Dc && symbol > 15 {
+                    return false;
+                }
+                if length >= Self::BITS {
+                    self.long
+                        .push([0, 0x8000].map(|sign| entry(class, symbol, length, sign, 1)));
+                }
+                if length <= Self::BITS {
+                    // runs of equal entries, one per value of those value bits that the lookup sees
+                    let seen = class.value_bits(symbol).min(Self::BITS - length);
+                    let run = 1usize << (Self::BITS - length - seen);
+                    for value in 0..1u32 << seen {
+                        self.lookup[fill..fill + run].fill(entry(class, symbol, length, value << (16 - seen), seen));
+                        fill += run;
+                    }
+                }
+            }
+            code += u32::from(count);
+            self.limit[length as usize] = code << (16 - length);
+            code <<= 1;
+        }
+        self.lookup[fill..].fill(LookupEntry::NONE);
+        for (total, entry) in self.total.iter_mut().zip(&self.lookup) {
+            *total = entry.total | if entry.advance == END_OF_BLOCK { ENDS_BLOCK } else { 0 };
+        }
+        true
+    }
+
+    /// Joins every symbol with its successor where the lookup sees both whole.
+    fn pair_up(&mut self, singles: &mut [LookupEntry; SIZE]) {
+        singles.copy_from_slice(&self.lookup);
+        self.first = self.total;
+        for (i, (entry, total)) in self.lookup.iter_mut().zip(&mut self.total).enumerate() {
+            let second = singles[(i << (entry.total & 31)) & (SIZE - 1)];
+            if entry.is_whole()
+                & (entry.advance <= 16)
+                & second.is_whole()
+                & (u32::from(entry.total + second.total) <= Self::BITS)
+                & (second.base as i8 as i16 == second.base)
+            {
+                entry.total += second.total;
+                *total = entry.total | if second.advance == END_OF_BLOCK { ENDS_BLOCK } else { 0 };
+                entry.advance2 = second.advance;
+                entry.base2 = second.base as i8;
+            }
+        }
+    }
+}
+
+/// `value`: the 16 bits after the code, left-aligned, of which the first `seen` are known.
+fn entry(class: SymbolClass, symbol: u8, length: u32, value: u32, seen: u32) -> LookupEntry {
+    let bits = class.value_bits(symbol);
+    // larger values do not occur in 8-bit files
+    if bits > (if class == SymbolClass::Dc { 11 } else { 10 }) {
+        return LookupEntry::BAD;
+    }
+    let advance = match (class, bits, symbol >> 4) {
+        (SymbolClass::Dc, ..) => DC,
+        (_, 0, 15) => 16,
+        (SymbolClass::Band, 0, bits) => END_OF_BLOCK + bits,
+        (_, 0, _) => END_OF_BLOCK, // libjpeg: a run without a value ends the block, whatever its length
+        (_, _, run) => run + 1,
+    };
+    let whole = LookupEntry {
+        total: (length + bits) as u8,
+        advance,
+        ..LookupEntry::NONE
+    };
+    if bits == 0 {
+        return whole;
+    }
+    if seen == 0 {
+        return LookupEntry::NONE; // the sign is unknown
+    }
+    let low = if value >> 15 & 1 == 0 { 1 - (1i32 << bits) } else { 0 };
+    if seen >= bits {
+        return LookupEntry {
+            base: (low + (value >> (16 - bits)) as i32) as i16,
+            ..whole
+        };
+    }
+    LookupEntry {
+        base: low as i16,
+        mask: (1 << bits) - 1,
+        ..whole
+    }
+}
+
+/// All tables of a file, kept from one image to the next: equal tables are not built again.
+#[derive(Debug)]
+pub(crate) struct HuffmanTables {
+    dc: Box<[DcTable; 4]>,
+    ac: Box<[AcTable; 4]>,
+    /// What each table was built from.
+    dc_raw: [Vec<u8>; 4],
+    ac_raw: [Vec<u8>; 4],
+    scratch: Box<[LookupEntry; AC_SIZE]>,
+}
+
+impl HuffmanTables {
+    pub fn new() -> Self {
+        HuffmanTables {
+            dc: Box::new([const { HuffmanTable::new() }; 4]),
+            ac: Box::new([const { HuffmanTable::new() }; 4]),
+            dc_raw: Default::default(),
+            ac_raw: Default::default(),
+            scratch: Box::new([LookupEntry::NONE; AC_SIZE]),
+        }
+    }
+
+    /// Makes DC table `id` the one that `raw` declares; false: it declares no valid one.
+    #[must_use]
+    pub fn set_dc(&mut self, id: usize, raw: &[u8]) -> bool {
+        let table = &mut self.dc[id];
+        rebuild(&mut self.dc_raw[id], raw, || table.build(SymbolClass::Dc, raw))
+    }
+
+    /// Makes AC table `id` the one that `raw` declares; false: it declares no valid one.
+    #[must_use]
+    pub fn set_ac(&mut self, id: usize, raw: &[u8]) -> bool {
+        let (table, scratch) = (&mut self.ac[id], &mut self.scratch);
+        rebuild(&mut self.ac_raw[id], raw, || {
+            let good = table.build(SymbolClass::Ac, raw);
+            table.pair_up(scratch);
+            good
+        })
+    }
+
+    pub fn dc(&self, id: usize) -> &DcTable {
+        &self.dc[id]
+    }
+
+    pub fn ac(&self, id: usize) -> &AcTable {
+        &self.ac[id]
+    }
+}
+
+/// Builds a table unless it was built from the same bytes before.
+fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> bool {
+    if built == raw {
+        return true;
+    }
+    built.clear();
+    let good = build();
+    if good {
+        built.extend_from_slice(raw);
+    }
+    good
+}
+
+/// The AC table of one progressive scan: such files have a table of its own for nearly every scan.
+#[derive(Debug)]
+pub(crate) struct BandTableBuilder {
+    table: Box<BandTable>,
+    scratch: Box<[LookupEntry; BAND_SIZE]>,
+}
+
+impl BandTableBuilder {
+    pub fn new() -> Self {
+        BandTableBuilder {
+            table: Box::new(HuffmanTable::new()),
+            scratch: Box::new([LookupEntry::NONE; BAND_SIZE]),
+        }
+    }
+
+    /// The table that `raw` declares; None: it declares no valid one. `pairs`: two symbols may be joined, as no other
+    /// bits stand between them.
+    pub fn build(&mut self, raw: &[u8], pairs: bool) -> Option<&BandTable> {
+        if !self.table.build(SymbolClass::Band, raw) {
+            return None;
+        }
+        if pairs {
+            self.table.pair_up(&mut self.scratch);
+        }
+        Some(&self.table)
+    }
+}

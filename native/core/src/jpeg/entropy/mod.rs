@@ -1,0 +1,10 @@
+//! From entropy-coded bytes to coefficients.
+
+pub(crate) mod bit_reader;
+pub(crate) mod huffman;
+pub(crate) mod progressive;
+pub(crate) mod refinement;
+pub(crate) mod sequential;
+#[cfg(test)]
+mod tests;
+pub(crate) mod unstuff;

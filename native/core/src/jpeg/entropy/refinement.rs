@@ -1,0 +1,224 @@
+//! Entropy decoding of refining scans: one more bit of the coefficients that are not zero, and new coefficients.
+//!
+//! Every block has a word that tells which of its coefficients are not zero. A refining scan has a bit for each of those
+//! and counts its runs in the others: both are found by counting bits of that word. A block with nothing to refine costs
+//! one load of it.
+
+use super::bit_reader::BitReader;
+use super::huffman::{BandTable, END_OF_BLOCK};
+use super::progressive::{PAST_RUNS, SpectralBand};
+use crate::jpeg::format::markers::ZIGZAG;
+use crate::simd::{Available, dispatch};
+
+/// Refines a band likewise.
+pub(crate) fn refine_band(
+    level: Available,
+    bits: &mut BitReader<&[u8]>,
+    table: &BandTable,
+    band: &SpectralBand,
+    run: &mut u32,
+    blocks: (&mut [[i16; 64]], &mut [u64]),
+) -> bool {
+    dispatch!(level, [Avx2], refine_band(bits, table, band, run, blocks))
+}
+
+mod scalar {
+    use super::{BandTable, BitReader, SpectralBand, deposit, refine_by};
+
+    pub(super) fn refine_band(
+        bits: &mut BitReader<&[u8]>,
+        table: &BandTable,
+        band: &SpectralBand,
+        run: &mut u32,
+        blocks: (&mut [[i16; 64]], &mut [u64]),
+    ) -> bool {
+        refine_by(deposit, bits, table, band, run, blocks)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use core::arch::x86_64::_pdep_u64;
+
+    use super::{BandTable, BitReader, SpectralBand, deposit, refine_by};
+    use crate::simd::has_fast_pdep;
+
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
+    pub(super) fn refine_band(
+        bits: &mut BitReader<&[u8]>,
+        table: &BandTable,
+        band: &SpectralBand,
+        run: &mut u32,
+        blocks: (&mut [[i16; 64]], &mut [u64]),
+    ) -> bool {
+        if has_fast_pdep() {
+            refine_with_pdep(bits, table, band, run, blocks)
+        } else {
+            refine_without_pdep(bits, table, band, run, blocks)
+        }
+    }
+
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
+    fn refine_with_pdep(
+        bits: &mut BitReader<&[u8]>,
+        table: &BandTable,
+        band: &SpectralBand,
+        run: &mut u32,
+        blocks: (&mut [[i16; 64]], &mut [u64]),
+    ) -> bool {
+        refine_by(|number, mask| _pdep_u64(number, mask), bits, table, band, run, blocks)
+    }
+
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,movbe")]
+    fn refine_without_pdep(
+        bits: &mut BitReader<&[u8]>,
+        table: &BandTable,
+        band: &SpectralBand,
+        run: &mut u32,
+        blocks: (&mut [[i16; 64]], &mut [u64]),
+    ) -> bool {
+        refine_by(deposit, bits, table, band, run, blocks)
+    }
+}
+
+/// `deposit`: the low bits of a number, at the positions of a mask's bits.
+#[inline(always)]
+fn refine_by(
+    deposit: impl Fn(u64, u64) -> u64,
+    bits: &mut BitReader<&[u8]>,
+    table: &BandTable,
+    band: &SpectralBand,
+    run: &mut u32,
+    (blocks, nonzero): (&mut [[i16; 64]], &mut [u64]),
+) -> bool {
+    let mask = band.mask();
+    let (mut at, mut left) = (*bits, *run);
+    for (block, nonzero) in blocks.iter_mut().zip(nonzero) {
+        let before = *nonzero & mask;
+        let (mut corrections, mut rest) = (0, mask);
+        if left == 0 {
+            let Some(new) = new_coefficients(&deposit, &mut at, (table, band.shift), (before, mask), block) else {
+                return false;
+            };
+            *nonzero |= new.positions;
+            (corrections, rest, left) = (new.corrections, new.rest, new.run);
+        }
+        if left > 0 {
+            at.refill();
+            corrections = at.append(corrections, rest & before);
+            left -= 1;
+        }
+        if corrections != 0 {
+            let in_order = corrections.reverse_bits() >> (64 - before.count_ones());
+            correct(block, deposit(in_order, before), band.shift);
+        }
+    }
+    (*bits, *run) = (at, left);
+    true
+}
+
+/// What a block's symbols told in a refining scan.
+struct NewCoefficients {
+    /// Positions that are not zero any more.
+    positions: u64,
+    /// BitReader for the coefficients that were not zero before, in order, up to the first of `rest`.
+    corrections: u64,
+    /// Positions that the symbols did not reach.
+    rest: u64,
+    /// Blocks of the run that begins with this one.
+    run: u32,
+}
+
+/// Symbols of a block in a refining scan, where of the positions `mask` those of `before` are not zero; None: invalid.
+#[inline(always)]
+fn new_coefficients(
+    deposit: impl Fn(u64, u64) -> u64,
+    bits: &mut BitReader<&[u8]>,
+    (table, shift): (&BandTable, u8),
+    (before, mask): (u64, u64),
+    block: &mut [i16; 64],
+) -> Option<NewCoefficients> {
+    let mut at = *bits;
+    let mut refined = NewCoefficients {
+        positions: 0,
+        corrections: 0,
+        rest: mask,
+        run: 0,
+    };
+    while refined.rest != 0 {
+        at.refill();
+        let (total, entry) = table.look_up(at.bits());
+        let value = at.value(total, entry);
+        at.take(total);
+        if (END_OF_BLOCK..PAST_RUNS).contains(&entry.advance) {
+            refined.run = at.run_length(entry.advance);
+            break;
+        }
+        if entry.advance > 16 || !(-1..=1).contains(&value) {
+            return None;
+        }
+        // where the run of zeros ends
+        let target = deposit(1 << (entry.advance - 1), refined.rest & !before);
+        if target == 0 {
+            return None;
+        }
+        let passed = target | (target - 1);
+        refined.corrections = at.append(refined.corrections, refined.rest & passed & before);
+        refined.rest &= !passed;
+        if value != 0 {
+            block[usize::from(ZIGZAG[target.trailing_zeros() as usize & 63] & 63)] = value << shift;
+            refined.positions |= target;
+        }
+    }
+    *bits = at;
+    Some(refined)
+}
+
+/// Takes the coefficients at the zigzag positions `which` a step away from zero.
+#[inline(always)]
+fn correct(block: &mut [i16; 64], mut which: u64, shift: u8) {
+    while which != 0 {
+        let coefficient = &mut block[usize::from(ZIGZAG[which.trailing_zeros() as usize & 63] & 63)];
+        *coefficient = coefficient.wrapping_add((*coefficient >> 15 | 1) << shift);
+        which &= which - 1;
+    }
+}
+
+/// The specification of `pdep`, the instruction. Takes as long as the number has bits, which are few here.
+#[inline(always)]
+fn deposit(mut number: u64, mut mask: u64) -> u64 {
+    let mut deposited = 0;
+    while number != 0 && mask != 0 {
+        if number & 1 != 0 {
+            deposited |= mask & mask.wrapping_neg();
+        }
+        mask &= mask - 1;
+        number >>= 1;
+    }
+    deposited
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use core::arch::x86_64::_pdep_u64;
+
+    use super::*;
+
+    #[test]
+    fn deposits_are_those_of_the_instruction() {
+        if !is_x86_feature_detected!("bmi2") {
+            return;
+        }
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state ^ state >> 29
+        };
+        for round in 0..100_000 {
+            let (number, mask) = (next() >> (round % 64), next() & next() >> (round % 37));
+            // SAFETY: looked up above.
+            let expected = unsafe { _pdep_u64(number, mask) };
+            assert_eq!(deposit(number, mask), expected, "{number:x} {mask:x}");
+        }
+    }
+}

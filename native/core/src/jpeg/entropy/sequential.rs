@@ -1,0 +1,335 @@
+//! Entropy decoding of unstuffed bytes: a run of whole MCUs, from a bit position and DC predictors, into coefficients
+//! (or past them). Knows nothing of markers, rows or regions; portable and safe.
+
+use crate::jpeg::entropy::bit_reader::{BitPosition, BitReader, ByteSource, LOAD};
+use crate::jpeg::entropy::huffman::{self, AcTable, DcTable, HuffmanTables, LookupEntry};
+use crate::jpeg::format::header::Header;
+use crate::jpeg::format::markers::ZIGZAG;
+use crate::simd::{Available, compile_versions, dispatch};
+
+/// Unstuffed bytes at hand. A power of two, so that a mask replaces the bounds check of every load; valid data never reach
+/// the mask, others end up past the end of the data and are found out by their position.
+pub(crate) const WINDOW: usize = 8 * 1024;
+/// Bytes that must follow the data in a window, zeros at the end of an interval.
+pub(crate) const PADDING: usize = 32;
+/// i16s that must follow the last block of a coefficient buffer: blocks are written through a window of 256, so that an
+/// 8-bit index needs no bounds check.
+pub(crate) const SLACK: usize = 192;
+
+/// Bytes that a block may take, and those loaded ahead: a DC symbol of 27 bits and 63 AC symbols of 26.
+const MAX_BLOCK_BYTES: usize = (27 + 63 * 26usize).div_ceil(8) + LOAD;
+
+/// Natural position by zigzag position plus one (the position *after* the coefficient is at hand when it is stored).
+/// Past 64 (end of block, invalid symbols) 63, where nothing is stored but the 0 that a valid block has there then.
+static NATURAL_BEFORE: [u8; 1024] = {
+    let mut table = [63u8; 1024];
+    let mut k = 0;
+    while k < 64 {
+        table[k + 1] = ZIGZAG[k];
+        k += 1;
+    }
+    table
+};
+
+impl ByteSource for &[u8; WINDOW + PADDING] {
+    /// A mask of the offset replaces the check of bounds.
+    #[inline(always)]
+    fn load(self, at: usize) -> u64 {
+        let bytes = self[at & (WINDOW - 1)..].first_chunk();
+        bytes.map_or(0, |bytes| u64::from_be_bytes(*bytes))
+    }
+}
+
+/// The bytes that entropy decoding reads.
+pub(crate) struct Window {
+    pub bytes: Box<[u8; WINDOW + PADDING]>,
+    /// Bytes of image data, from the start.
+    pub filled: usize,
+    /// The interval's data end with them.
+    pub ended: bool,
+}
+
+/// HuffmanTables and component of each block of an MCU.
+pub(crate) struct McuLayout<'t> {
+    blocks: Vec<BlockTables<'t>>,
+}
+
+#[derive(Clone, Copy)]
+struct BlockTables<'t> {
+    dc: &'t DcTable,
+    ac: &'t AcTable,
+    component: usize,
+}
+
+impl<'t> McuLayout<'t> {
+    pub fn new(header: &Header<'_>, tables: &'t HuffmanTables) -> Self {
+        let mut blocks = Vec::with_capacity(header.blocks_per_mcu);
+        for (component, c) in header.components().iter().enumerate() {
+            let tables = BlockTables {
+                dc: tables.dc(c.dc),
+                ac: tables.ac(c.ac),
+                component,
+            };
+            blocks.extend(core::iter::repeat_n(tables, c.h * c.v));
+        }
+        McuLayout { blocks }
+    }
+
+    pub fn blocks_per_mcu(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// How far reading may have come for another MCU to be in the window for certain. Where the data end in it: for
+    /// another MCU to begin before their end, so that blocks that are declared but not there cost nothing.
+    fn limit(&self, window: &Window) -> usize {
+        if window.ended {
+            window.filled + LOAD
+        } else {
+            window.filled.saturating_sub(MAX_BLOCK_BYTES * self.blocks.len())
+        }
+    }
+}
+
+/// Where entropy decoding stands: a position in the data, and what it has to remember.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cursor {
+    position: BitPosition,
+    /// DC predictor of each component.
+    pub predictors: [i32; 3],
+}
+
+impl Cursor {
+    /// Offset of the next bit in the window.
+    pub fn next_bit(&self) -> isize {
+        self.position.next_bit()
+    }
+
+    /// Bytes at the front of the data that are not needed any more.
+    pub fn spent(&self) -> usize {
+        self.position.next_byte()
+    }
+
+    /// Tells that `bytes` were dropped from the front of the data.
+    pub fn rebase(&mut self, bytes: usize) {
+        self.position = self.position.moved_back(bytes);
+    }
+
+    /// Passes over up to 7 bits of the first byte.
+    pub fn drop_bits(&mut self, window: &Window, bits: u8) {
+        let mut reader = BitReader::new(&*window.bytes, self.position);
+        reader.refill();
+        reader.take(bits.into());
+        self.position = reader.position();
+    }
+}
+
+/// What reading a block takes beside bits.
+impl BitReader<&[u8; WINDOW + PADDING]> {
+    /// A block's DC symbol, added to its predictor; false: invalid.
+    #[inline(always)]
+    fn dc(&mut self, tables: &BlockTables<'_>, predictor: &mut i32) -> bool {
+        let (total, entry) = tables.dc.look_up(self.bits());
+        *predictor = predictor.wrapping_add(i32::from(self.value(total, entry)));
+        self.take(total);
+        entry.advance == huffman::DC
+    }
+
+    /// Consumes the last AC symbols of a block, found at `first` and `second`; gives the position after the block.
+    #[inline(always)]
+    fn end_block(&mut self, table: &AcTable, entry: &LookupEntry, first: usize, second: usize) -> usize {
+        if !(64..128).contains(&first) {
+            self.take(entry.total.into());
+            return second;
+        }
+        // the first symbol filled the block: the second belongs to the next one
+        self.take(table.first_total(self.bits(), entry));
+        first
+    }
+}
+
+/// Decodes up to `used.len()` blocks (whole MCUs), as long as the window certainly holds what another MCU may take; tells
+/// how many. Where the data end in the window, it stops behind the MCU in which they do: the cursor is past them then.
+/// `coefficients` gets 64 each, in natural order, and is [`SLACK`] longer; `used` the number of zigzag positions in use.
+/// None: the data are corrupt.
+pub(crate) fn decode_blocks(
+    level: Available,
+    window: &Window,
+    layout: &McuLayout<'_>,
+    cursor: &mut Cursor,
+    coefficients: &mut [i16],
+    used: &mut [u8],
+) -> Option<usize> {
+    dispatch!(level, [Avx2], decode_blocks(window, layout, cursor, coefficients, used))
+}
+
+/// Passes over up to `count` blocks (whole MCUs), likewise: only the predictors change.
+pub(crate) fn skip_blocks(
+    level: Available,
+    window: &Window,
+    layout: &McuLayout<'_>,
+    cursor: &mut Cursor,
+    count: usize,
+) -> Option<usize> {
+    dispatch!(level, [Avx2], skip_blocks(window, layout, cursor, count))
+}
+
+compile_versions! {
+    fn decode_blocks(
+        window: &Window,
+        layout: &McuLayout<'_>,
+        cursor: &mut Cursor,
+        coefficients: &mut [i16],
+        used: &mut [u8],
+    ) -> Option<usize> = decode_blocks_portable;
+    fn skip_blocks(window: &Window, layout: &McuLayout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize>
+        = skip_blocks_portable;
+}
+
+/// Symbols that take a block to position `second` end it. Most ends are known by what a look-up tells first.
+#[inline(always)]
+fn ends_block(total: u64, second: usize) -> bool {
+    total & u64::from(huffman::ENDS_BLOCK) != 0 || second >= 64
+}
+
+/// Zigzag position after a block: 64 (full) or 129 to 191 (ended by a symbol); all else is corrupt.
+#[inline(always)]
+fn is_valid_end(k: usize) -> bool {
+    k == 64 || (129..192).contains(&k)
+}
+
+/// `$block!(tables, mcu, number)` for each block of one MCU after the other, as `$next` gives them. Written out for the usual
+/// samplings: branches of their own let the processor learn how the blocks of each component end.
+macro_rules! for_blocks {
+    (@ $next:expr, $block:ident, $($tables:ident $number:literal),+) => {
+        while let Some(mcu) = $next {
+            $($block!($tables, mcu, $number);)+
+        }
+    };
+    ($blocks:expr, $next:expr, $block:ident) => {
+        match $blocks {
+            [a] => for_blocks!(@ $next, $block, a 0),
+            [a, b, c] => for_blocks!(@ $next, $block, a 0, b 1, c 2),
+            [a, b, c, d] => for_blocks!(@ $next, $block, a 0, b 1, c 2, d 3),
+            [a, b, c, d, e, f] => for_blocks!(@ $next, $block, a 0, b 1, c 2, d 3, e 4, f 5),
+            blocks => {
+                while let Some(mcu) = $next {
+                    for (number, tables) in blocks.iter().enumerate() {
+                        $block!(tables, mcu, number);
+                    }
+                }
+            }
+        }
+    };
+}
+
+#[inline(always)]
+fn decode_blocks_portable(
+    window: &Window,
+    layout: &McuLayout<'_>,
+    cursor: &mut Cursor,
+    coefficients: &mut [i16],
+    used: &mut [u8],
+) -> Option<usize> {
+    let limit = layout.limit(window);
+    let (mut at, mut predictors) = (BitReader::new(&*window.bytes, cursor.position), cursor.predictors);
+    let mut good = true;
+    let mut done = 0;
+    let mut mcus = used.chunks_exact_mut(layout.blocks.len());
+    macro_rules! block {
+        ($tables:ident, $used:ident, $number:expr) => {
+            let block = coefficients.get_mut(64 * done..)?.first_chunk_mut::<256>()?;
+            done += 1;
+            block[..64].fill(0);
+            at.refill();
+            let predictor = &mut predictors[$tables.component];
+            good &= at.dc($tables, predictor);
+            block[0] = *predictor as i16;
+            let k = ac_block::<true>($tables.ac, block, &mut at);
+            good &= is_valid_end(k);
+            $used[$number] = if k >= 128 { k as u8 & 127 } else { 64 };
+        };
+    }
+    for_blocks!(
+        &layout.blocks[..],
+        if at.position().next_byte() <= limit {
+            mcus.next()
+        } else {
+            None
+        },
+        block
+    );
+    *cursor = Cursor {
+        position: at.position(),
+        predictors,
+    };
+    good.then_some(done)
+}
+
+/// A block's AC symbols, after its DC symbol, into `block` if they are to be kept; gives the position after the block.
+#[inline(always)]
+fn ac_block<const KEPT: bool>(
+    table: &AcTable,
+    block: &mut [i16; 256],
+    reader: &mut BitReader<&[u8; WINDOW + PADDING]>,
+) -> usize {
+    let mut at = *reader;
+    let mut k = 1;
+    macro_rules! symbols {
+        () => {
+            let (total, entry) = table.look_up(at.bits());
+            let first = k + usize::from(entry.advance);
+            let second = first + usize::from(entry.advance2);
+            if KEPT {
+                let value = at.value(total, entry);
+                block[NATURAL_BEFORE[second] as usize] = i16::from(entry.base2);
+                // stored last: it wins where there is no second symbol
+                block[NATURAL_BEFORE[first] as usize] = value;
+            }
+            if ends_block(total, second) {
+                k = at.end_block(table, entry, first, second);
+                break;
+            }
+            k = second;
+            at.take(total);
+        };
+    }
+    // 56 bits are enough for DC (27) and one lookup (26), or for two lookups
+    loop {
+        symbols!();
+        at.refill();
+        symbols!();
+        symbols!();
+        at.refill();
+        symbols!();
+    }
+    *reader = at;
+    k
+}
+
+#[inline(always)]
+fn skip_blocks_portable(window: &Window, layout: &McuLayout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
+    let limit = layout.limit(window);
+    let (mut at, mut predictors) = (BitReader::new(&*window.bytes, cursor.position), cursor.predictors);
+    let mut good = true;
+    let mut done = 0;
+    let mut nowhere = [0; 256];
+    macro_rules! block {
+        ($tables:ident, $mcu:ident, $number:expr) => {
+            let ((), _) = ($mcu, $number);
+            at.refill();
+            good &= at.dc($tables, &mut predictors[$tables.component]);
+            good &= is_valid_end(ac_block::<false>($tables.ac, &mut nowhere, &mut at));
+            done += 1;
+        };
+    }
+    for_blocks!(
+        &layout.blocks[..],
+        (done < count && at.position().next_byte() <= limit).then_some(()),
+        block
+    );
+    *cursor = Cursor {
+        position: at.position(),
+        predictors,
+    };
+    good.then_some(done)
+}

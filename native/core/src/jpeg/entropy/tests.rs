@@ -1,0 +1,151 @@
+//! Entropy decoding stops where the data do, however many blocks a header declares.
+
+use crate::jpeg::entropy::huffman::HuffmanTables;
+use crate::jpeg::entropy::sequential::{self, Cursor, McuLayout, PADDING, SLACK, WINDOW, Window};
+use crate::jpeg::format::header::{Header, Limits};
+use crate::jpeg::kernels::tests::Numbers;
+use crate::simd::Available;
+
+/// Bytes of image data in the tests' files.
+const DATA: usize = 10;
+
+/// A gray JPEG of 11,000 x 11,000 pixels with [`DATA`] zero bytes of image data. Both tables have one symbol, 0, whose
+/// code is `length` zeros: a block takes `2 * length` bits.
+fn bomb(length: usize) -> Vec<u8> {
+    let mut bytes = vec![0xff, 0xd8, 0xff, 0xdb, 0, 67, 0];
+    bytes.extend([8; 64]);
+    bytes.extend([0xff, 0xc0, 0, 11, 8]);
+    bytes.extend([11_000u16; 2].into_iter().flat_map(u16::to_be_bytes));
+    bytes.extend([1, 1, 0x11, 0]);
+    for class in [0x00, 0x10] {
+        let mut counts = [0; 16];
+        counts[length - 1] = 1;
+        bytes.extend([0xff, 0xc4, 0, 20, class]);
+        bytes.extend(counts);
+        bytes.push(0);
+    }
+    bytes.extend([0xff, 0xda, 0, 8, 1, 1, 0, 0, 63, 0]);
+    bytes.extend([0; DATA]);
+    bytes.extend([0xff, 0xd9]);
+    bytes
+}
+
+/// A window that holds all data of a [`bomb`].
+fn window() -> Window {
+    Window {
+        bytes: Box::new([0; WINDOW + PADDING]),
+        filled: DATA,
+        ended: true,
+    }
+}
+
+#[test]
+fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
+    const BLOCKS: usize = 5000;
+    for length in [1, 2, 8, 15, 16] {
+        let file = bomb(length);
+        let header = Header::parse(&file, &Limits::NONE).unwrap();
+        let mut tables = HuffmanTables::new();
+        assert!(tables.set_dc(0, header.huffman[0][0].unwrap()));
+        assert!(tables.set_ac(0, header.huffman[1][0].unwrap()));
+        let layout = McuLayout::new(&header, &tables);
+        // those that the data hold, and those that begin in the bytes that are loaded at once
+        let most = 8 * (DATA + 9) / (2 * length) + 1;
+        for &level in Available::all() {
+            let mut cursor = Cursor::default();
+            let skipped = sequential::skip_blocks(level, &window(), &layout, &mut cursor, BLOCKS).unwrap();
+
+            assert!(skipped <= most, "{skipped} blocks of {length} bits at {level:?}");
+            assert!(cursor.next_bit() > 8 * DATA as isize, "the end is noticed");
+
+            let mut cursor = Cursor::default();
+            let (mut blocks, mut used) = (vec![0; 64 * BLOCKS + SLACK], vec![0; BLOCKS]);
+            let decoded =
+                sequential::decode_blocks(level, &window(), &layout, &mut cursor, &mut blocks, &mut used).unwrap();
+
+            assert!(decoded <= most, "{decoded} blocks of {length} bits at {level:?}");
+            assert!(cursor.next_bit() > 8 * DATA as isize, "the end is noticed");
+        }
+    }
+}
+
+/// Reads one symbol of a table bit by bit: symbol and code length.
+fn symbol_plainly(raw: &[u8], bits: u64) -> Option<(u8, u32)> {
+    let (mut code, mut place) = (0u64, 0usize);
+    for length in 1..=16u32 {
+        let count = raw[length as usize - 1] as usize;
+        let found = bits >> (64 - length);
+        if found < code + count as u64 {
+            return Some((raw[16 + place + (found - code) as usize], length));
+        }
+        (code, place) = ((code + count as u64) << 1, place + count);
+    }
+    None
+}
+
+#[test]
+fn lookups_find_what_codes_spell() {
+    let mut numbers = Numbers(5);
+    let mut tables = HuffmanTables::new();
+    for round in 0..60 {
+        let mut raw = vec![0u8; 16];
+        let (mut room, mut codes) = (1u32, 0usize);
+        for (length, counted) in raw.iter_mut().enumerate() {
+            room *= 2;
+            let count = numbers
+                .below(room.min(if length < 6 { 3 } else { 30 }) as usize)
+                .min(160 - codes) as u32;
+            *counted = count as u8;
+            room -= count;
+            codes += count as usize;
+        }
+        raw.extend((0..codes).map(|_| (numbers.below(16) << 4 | numbers.below(11)) as u8));
+        assert!(tables.set_ac(0, &raw), "a valid code");
+        let table = tables.ac(0);
+
+        for _ in 0..5000 {
+            let bits = numbers.next();
+            let (total, entry) = table.look_up(bits);
+
+            let Some((symbol, length)) = symbol_plainly(&raw, bits) else {
+                assert!(entry.advance >= 192, "round {round}: an invalid code");
+                continue;
+            };
+            let size = u32::from(symbol & 15);
+            let value = bits << length >> (63 - size) >> 1;
+            let low = if size > 0 && value >> (size - 1) == 0 {
+                1 - (1i64 << size)
+            } else {
+                0
+            };
+            let advance = if size > 0 || symbol == 0xf0 {
+                (symbol >> 4) + 1
+            } else {
+                128
+            };
+            assert_eq!(entry.advance, advance, "round {round}, symbol {symbol:02x}");
+            let first = if entry.advance2 > 0 {
+                table.first_total(bits, entry)
+            } else {
+                total & 63
+            };
+            assert_eq!(first, u64::from(length + size));
+            let extra = bits.rotate_left(total as u32) as u16 & entry.mask;
+            assert_eq!(i64::from(entry.base) + i64::from(extra), value as i64 + low);
+        }
+    }
+}
+
+#[test]
+fn codes_of_ones_and_too_many_codes_are_refused() {
+    let mut tables = HuffmanTables::new();
+    let mut all_ones = vec![2u8];
+    all_ones.extend([0; 15]);
+    all_ones.extend([1, 2]);
+    let mut too_many = vec![3u8];
+    too_many.extend([0; 15]);
+    too_many.extend([1, 2, 3]);
+
+    assert!(!tables.set_ac(0, &all_ones));
+    assert!(!tables.set_ac(0, &too_many));
+}

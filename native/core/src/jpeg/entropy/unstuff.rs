@@ -1,0 +1,141 @@
+//! Byte stuffing: in entropy-coded data FF00 stands for FF, and FF with anything else is a marker.
+
+use crate::simd::{Available, dispatch};
+
+/// Bytes looked at in one step.
+const STEP: usize = 32;
+
+/// How far [`unstuff`] came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unstuffed {
+    pub read: usize,
+    pub written: usize,
+    /// `source[read..]` starts with a marker, or is empty.
+    pub ended: bool,
+}
+
+/// Copies entropy-coded data from `source` to `target` without the stuffing, up to a marker, the end of `source`, or until
+/// `target` is full but for a few bytes.
+pub(crate) fn unstuff(level: Available, source: &[u8], target: &mut [u8]) -> Unstuffed {
+    dispatch!(level, [Avx2], unstuff(source, target))
+}
+
+mod scalar {
+    use super::{Unstuffed, find_ff, unstuff_by};
+
+    pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
+        unstuff_by(find_ff, source, target)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use core::arch::x86_64::*;
+
+    use super::{STEP, Unstuffed, unstuff_by};
+    use crate::simd::avx2::load32;
+
+    #[target_feature(enable = "avx2,bmi1")]
+    pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
+        let find_ff = |chunk: &[u8; STEP]| {
+            let equal = _mm256_cmpeq_epi8(load32(chunk), _mm256_set1_epi8(-1));
+            let mask = _mm256_movemask_epi8(equal) as u32;
+            (mask != 0).then(|| mask.trailing_zeros() as usize)
+        };
+        unstuff_by(find_ff, source, target)
+    }
+}
+
+/// `find_ff`: the place of the first FF in a chunk.
+#[inline(always)]
+fn unstuff_by(find_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], target: &mut [u8]) -> Unstuffed {
+    let (mut read, mut written) = (0, 0);
+    while let Some(room) = target.get_mut(written..).and_then(|t| t.first_chunk_mut::<STEP>()) {
+        let Some(chunk) = source.get(read..).and_then(|s| s.first_chunk::<STEP>()) else {
+            return unstuff_tail(source, target, read, written);
+        };
+        *room = *chunk;
+        let Some(plain) = find_ff(chunk) else {
+            read += STEP;
+            written += STEP;
+            continue;
+        };
+        read += plain;
+        written += plain;
+        if source.get(read + 1) != Some(&0) {
+            return Unstuffed {
+                read: skip_fill_bytes(source, read),
+                written,
+                ended: true,
+            };
+        }
+        // the FF is in place already
+        written += 1;
+        read += 2;
+    }
+    Unstuffed {
+        read,
+        written,
+        ended: false,
+    }
+}
+
+/// The last bytes, one by one.
+fn unstuff_tail(source: &[u8], target: &mut [u8], mut read: usize, mut written: usize) -> Unstuffed {
+    while let Some(&byte) = source.get(read) {
+        if byte == 0xff && source.get(read + 1) != Some(&0) {
+            read = skip_fill_bytes(source, read);
+            break;
+        }
+        target[written] = byte;
+        written += 1;
+        read += if byte == 0xff { 2 } else { 1 };
+    }
+    Unstuffed {
+        read,
+        written,
+        ended: true,
+    }
+}
+
+/// How many bytes are FF: in unstuffed data, those that were stuffed.
+pub(crate) fn count_ff(bytes: &[u8]) -> usize {
+    let (chunks, rest) = bytes.as_chunks::<STEP>();
+    let count = |bytes: &[u8]| bytes.iter().map(|&byte| u8::from(byte == 0xff)).sum::<u8>();
+    chunks.iter().map(|chunk| usize::from(count(chunk))).sum::<usize>() + usize::from(count(rest))
+}
+
+/// Offset of the marker that ends the entropy-coded data at the start of `source`; its length if there is none.
+pub(crate) fn find_marker(source: &[u8]) -> usize {
+    let mut at = 0;
+    while at < source.len() {
+        if let Some(None) = source[at..].first_chunk::<STEP>().map(find_ff) {
+            at += STEP;
+            continue;
+        }
+        match (source[at], source.get(at + 1)) {
+            (0xff, Some(0)) => at += 2,
+            (0xff, _) => return skip_fill_bytes(source, at),
+            _ => at += 1,
+        }
+    }
+    at
+}
+
+/// From the FF at `at` to the last of the FFs before a marker. Where none follows (libjpeg reads FFFF00 in two ways), `at`
+/// itself, which nobody takes for a marker.
+fn skip_fill_bytes(source: &[u8], at: usize) -> usize {
+    let fill = source[at..].iter().take_while(|&&byte| byte == 0xff).count();
+    match source.get(at + fill) {
+        Some(0) | None => at,
+        Some(_) => at + fill - 1,
+    }
+}
+
+#[inline(always)]
+fn find_ff(chunk: &[u8; STEP]) -> Option<usize> {
+    if chunk.iter().fold(0, |any, &byte| any | u8::from(byte == 0xff)) == 0 {
+        return None;
+    }
+    chunk.iter().position(|&byte| byte == 0xff)
+}

@@ -1,0 +1,275 @@
+//! Everything before the entropy-coded bytes: markers, tables, geometry, colour. Cheap, and allocates nothing.
+//!
+//! The rules are libjpeg's (`jdmarker.c`, `jdinput.c`, `default_decompress_parms`), stricter where libjpeg merely warns.
+
+use crate::error::Error;
+use crate::jpeg::format::markers::{self, FrameHeader, Markers, Process};
+use crate::jpeg::scans::coefficients::BLOCK_BYTES;
+
+pub use crate::jpeg::format::markers::Color;
+
+/// Limits on what a header may declare.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Largest `width * height` accepted.
+    pub max_pixels: u64,
+    /// Most bytes that the coefficients of the whole picture may take, where it has several scans; one scan keeps none.
+    pub max_nbytes: u64,
+}
+
+impl Limits {
+    /// What is good for reading a header only.
+    pub const NONE: Self = Self::pixels(u64::MAX);
+
+    /// A limit on pixels alone.
+    pub const fn pixels(max_pixels: u64) -> Self {
+        Limits {
+            max_pixels,
+            max_nbytes: u64::MAX,
+        }
+    }
+}
+
+/// A component's share of the picture.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Component {
+    pub id: u8,
+    /// Blocks per MCU, across and down.
+    pub h: usize,
+    pub v: usize,
+    pub quant: usize,
+    pub dc: usize,
+    pub ac: usize,
+    /// Size in samples, without the padding of the last blocks.
+    pub width: usize,
+    pub height: usize,
+}
+
+/// A JPEG that this decoder reads.
+#[derive(Debug, Clone)]
+pub struct Header<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) color: Color,
+    components: [Component; 3],
+    count: usize,
+    /// Largest sampling factors: an MCU is `8 * hmax` by `8 * vmax` pixels.
+    pub(crate) hmax: usize,
+    pub(crate) vmax: usize,
+    pub(crate) mcus_x: usize,
+    pub(crate) mcus_y: usize,
+    pub(crate) blocks_per_mcu: usize,
+    pub(crate) restart_interval: usize,
+    /// Several scans, each with tables of its own; what is here is as it was before the first. So are progressive files,
+    /// whatever they hold, and sequential ones whose first scan lacks a component.
+    pub(crate) has_several_scans: bool,
+    pub(crate) process: Process,
+    /// Offset of the first entropy-coded byte; of the first scan header's body if there are several scans.
+    pub(crate) scan: usize,
+    pub(crate) quant: [[i16; 64]; 4],
+    /// Raw DHT bodies (16 counts, then symbols) by class (DC, AC) and id.
+    pub(crate) huffman: [[Option<&'a [u8]>; 4]; 2],
+}
+
+impl<'a> Header<'a> {
+    /// Reads up to the start of the scan.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`]: arithmetic, lossless, 12-bit, other than 1 or 3 components, fractional sampling, height
+    /// given later (DNL). [`Error::TooLarge`], [`Error::TooManyBytes`]: over `limits`. [`Error::Corrupt`]: the rest.
+    pub fn parse(bytes: &'a [u8], limits: &Limits) -> Result<Self, Error> {
+        let markers = Markers::read(bytes)?;
+        let frame = &markers.frame;
+        check_frame(frame, limits)?;
+        let count = frame.count;
+        let mut components = [Component::default(); 3];
+        for (component, declared) in components.iter_mut().zip(frame.components()) {
+            *component = Component {
+                id: declared.id,
+                h: if count == 1 { 1 } else { declared.h as usize },
+                v: if count == 1 { 1 } else { declared.v as usize },
+                quant: declared.quant as usize,
+                ..Component::default()
+            };
+        }
+        let used = &mut components[..count];
+        let hmax = used.iter().map(|c| c.h).max().unwrap_or(1);
+        let vmax = used.iter().map(|c| c.v).max().unwrap_or(1);
+        let blocks_per_mcu = used.iter().map(|c| c.h * c.v).sum();
+        if used.iter().any(|c| hmax % c.h != 0 || vmax % c.v != 0) {
+            return Err(Error::Unsupported("fractional chroma sampling"));
+        }
+        if blocks_per_mcu > markers::MAX_BLOCKS_PER_MCU {
+            return Err(Error::Unsupported("more than 10 blocks per MCU"));
+        }
+        for component in &mut *used {
+            component.width = (frame.width * component.h).div_ceil(hmax);
+            component.height = (frame.height * component.v).div_ceil(vmax);
+            if markers.quant_seen & 1 << component.quant == 0 {
+                return Err(Error::Corrupt {
+                    what: "missing quantisation table",
+                    offset: markers.sos_offset,
+                });
+            }
+        }
+        let has_several_scans = frame.process == Process::Progressive || markers.first_scan()? != count;
+        let scan = if has_several_scans {
+            markers.sos_offset // the scans are read by [`crate::jpeg::scans::script::Script`]
+        } else {
+            single_scan(&markers, used)?
+        };
+        let (mcus_x, mcus_y) = (frame.width.div_ceil(8 * hmax), frame.height.div_ceil(8 * vmax));
+        if has_several_scans {
+            check_coefficients((mcus_x * mcus_y * blocks_per_mcu) as u64, limits)?;
+        }
+        Ok(Header {
+            bytes,
+            width: frame.width,
+            height: frame.height,
+            color: markers.color(),
+            components,
+            count,
+            hmax,
+            vmax,
+            mcus_x,
+            mcus_y,
+            blocks_per_mcu,
+            restart_interval: markers.restart_interval,
+            has_several_scans,
+            process: frame.process,
+            scan,
+            quant: markers.quant,
+            huffman: markers.huffman,
+        })
+    }
+
+    /// Width in pixels.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Height in pixels.
+    pub fn height(&self) -> usize {
+        self.height
+    }
+
+    /// MCUs between restart markers; 0: none.
+    pub fn restart_interval(&self) -> usize {
+        self.restart_interval
+    }
+
+    /// Coded in several scans: decoding passes over all of them before it gives the first pixel.
+    pub fn has_several_scans(&self) -> bool {
+        self.has_several_scans
+    }
+
+    /// Colour space of the stored components.
+    pub fn color(&self) -> Color {
+        self.color
+    }
+
+    pub(crate) fn components(&self) -> &[Component] {
+        &self.components[..self.count]
+    }
+
+    /// The header of a picture that consists of one sequential scan of this one: components by their place in the frame,
+    /// each with its tables, which have the numbers of their components in the scan.
+    pub(crate) fn for_single_scan(
+        &self,
+        places: impl Iterator<Item = usize>,
+        tables: [[&'a [u8]; 3]; 2],
+        restart_interval: usize,
+        start: usize,
+    ) -> Self {
+        let mut components = [Component::default(); 3];
+        let mut count = 0;
+        for (i, (component, place)) in components.iter_mut().zip(places).enumerate() {
+            *component = Component {
+                dc: i,
+                ac: i,
+                ..self.components[place]
+            };
+            count = i + 1;
+        }
+        if count == 1 {
+            (components[0].h, components[0].v) = (1, 1);
+        }
+        let used = &components[..count];
+        Header {
+            blocks_per_mcu: used.iter().map(|c| c.h * c.v).sum(),
+            mcus_x: if count == 1 {
+                used[0].width.div_ceil(8)
+            } else {
+                self.mcus_x
+            },
+            mcus_y: if count == 1 {
+                used[0].height.div_ceil(8)
+            } else {
+                self.mcus_y
+            },
+            huffman: tables.map(|[first, second, third]| [Some(first), Some(second), Some(third), None]),
+            components,
+            count,
+            restart_interval,
+            has_several_scans: false,
+            scan: start,
+            ..self.clone()
+        }
+    }
+}
+
+/// Gives the components their tables in the only scan, and tells where its data start.
+fn single_scan(markers: &Markers<'_>, components: &mut [Component]) -> Result<usize, Error> {
+    let scan = markers.scan(&markers.frame)?;
+    for (component, (dc, ac)) in components.iter_mut().zip(scan.tables) {
+        (component.dc, component.ac) = (dc, ac);
+        if markers.huffman[0][dc].is_none() || markers.huffman[1][ac].is_none() {
+            return Err(Error::Unsupported("no Huffman table of its own"));
+        }
+    }
+    Ok(scan.start)
+}
+
+fn check_coefficients(blocks: u64, limits: &Limits) -> Result<(), Error> {
+    let (nbytes, max_nbytes) = (blocks * BLOCK_BYTES, limits.max_nbytes);
+    if nbytes > max_nbytes {
+        return Err(Error::TooManyBytes { nbytes, max_nbytes });
+    }
+    Ok(())
+}
+
+fn check_frame(frame: &FrameHeader, limits: &Limits) -> Result<(), Error> {
+    match frame.process {
+        Process::Sequential | Process::Progressive => {}
+        Process::Lossless => return Err(Error::Unsupported("lossless")),
+        Process::Arithmetic => return Err(Error::Unsupported("arithmetic coding")),
+        Process::Hierarchical => return Err(Error::Unsupported("hierarchical")),
+    }
+    if frame.precision != 8 {
+        return Err(Error::Unsupported("other than 8 bits per sample"));
+    }
+    if frame.count != 1 && frame.count != 3 {
+        return Err(Error::Unsupported("other than 1 or 3 components"));
+    }
+    if frame.height == 0 {
+        return Err(Error::Unsupported("height not in the header (DNL)"));
+    }
+    if frame.width == 0 {
+        return Err(Error::Corrupt {
+            what: "width of 0",
+            offset: frame.offset,
+        });
+    }
+    if frame.width > markers::MAX_SIDE || frame.height > markers::MAX_SIDE {
+        return Err(Error::Unsupported("a side of more than 65500 pixels"));
+    }
+    if frame.width as u64 * frame.height as u64 > limits.max_pixels {
+        return Err(Error::TooLarge {
+            width: frame.width as u32,
+            height: frame.height as u32,
+            max_pixels: limits.max_pixels,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! Markers and headers.
+
+pub(crate) mod header;
+pub(crate) mod markers;
+pub(crate) mod summary;

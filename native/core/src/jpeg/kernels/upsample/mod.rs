@@ -1,0 +1,79 @@
+//! Chroma upsampling by libjpeg's rules (`jdsample.c`): triangle filters ("fancy") for a factor of two, repetition for
+//! the rest and for components of at most two columns. The scalar specification, and the dispatch.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod scalar;
+
+use crate::simd::{Available, dispatch};
+
+/// How the rows of a component become rows of the picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Upsample {
+    /// Full size already.
+    None,
+    /// Each sample `across` times; each row `down` times.
+    Repeat { across: usize, down: usize },
+    /// Triangle filter across.
+    H2V1,
+    /// Triangle filter down.
+    H1V2,
+    /// Triangle filter both ways.
+    H2V2,
+}
+
+impl Upsample {
+    /// libjpeg's choice, for a component `width` samples wide; `fancy`: triangle filters are not ruled out.
+    pub fn of(across: usize, down: usize, width: usize, fancy: bool) -> Self {
+        match (across, down) {
+            (1, 1) => Upsample::None,
+            (1, 2) if fancy => Upsample::H1V2,
+            (2, 1) if fancy && width > 2 => Upsample::H2V1,
+            (2, 2) if fancy && width > 2 => Upsample::H2V2,
+            _ => Upsample::Repeat { across, down },
+        }
+    }
+
+    /// A sample's neighbours left and right count.
+    pub fn uses_neighbour_columns(self) -> bool {
+        matches!(self, Upsample::H2V1 | Upsample::H2V2)
+    }
+
+    /// A sample's neighbours above and below count.
+    pub fn uses_neighbour_rows(self) -> bool {
+        matches!(self, Upsample::H1V2 | Upsample::H2V2)
+    }
+}
+
+/// Bytes past its end that kernels may read of a row.
+pub(crate) const SPARE: usize = 64;
+/// Bytes past its end that they may write of their output.
+pub(crate) const SPARE_OUT: usize = 128;
+
+/// Upsamples `count` samples. `near`, `far`: the rows nearest and next nearest to the wanted one, starting one sample
+/// before the first; `lower`: the wanted row is below the near row's middle. `out` has the result, then [`SPARE_OUT`].
+pub(crate) fn row(
+    level: Available,
+    kind: Upsample,
+    near: &[u8],
+    far: &[u8],
+    lower: bool,
+    count: usize,
+    out: &mut [u8],
+) {
+    match kind {
+        Upsample::None => out[..count].copy_from_slice(&near[1..=count]),
+        Upsample::Repeat { across, .. } => repeat(&near[1..=count], across, out),
+        Upsample::H2V1 => dispatch!(level, [Avx2], h2v1(near, count, out)),
+        Upsample::H2V2 => dispatch!(level, [Avx512, Avx2], h2v2(near, far, count, out)),
+        Upsample::H1V2 => dispatch!(level, [Avx2], h1v2(near, far, lower, count, out)),
+    }
+}
+
+fn repeat(samples: &[u8], across: usize, out: &mut [u8]) {
+    for (pixels, &sample) in out.chunks_exact_mut(across).zip(samples) {
+        pixels.fill(sample);
+    }
+}

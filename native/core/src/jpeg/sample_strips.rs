@@ -1,0 +1,197 @@
+//! Where a region's samples come from and where they are kept: per component, the blocks that matter, and one strip of
+//! samples with a row of context above.
+
+use core::ops::Range;
+
+use crate::error::Error;
+use crate::jpeg::decoder::Region;
+use crate::jpeg::format::header::{Component, Header};
+use crate::jpeg::kernels::color;
+use crate::jpeg::kernels::idct;
+use crate::jpeg::kernels::upsample::{self, Upsample};
+use crate::jpeg::scale::ScaledComponent;
+use crate::memory::grow;
+
+/// Samples before the first of each row: room for its left neighbour, and alignment.
+const ORIGIN: usize = 32;
+/// Rows kept from the strip before.
+const CONTEXT: usize = 1;
+
+/// The part of a component that a region needs.
+#[derive(Debug, Clone)]
+pub(crate) struct NeededBlocks {
+    pub scaled: ScaledComponent,
+    /// Block columns and rows.
+    pub columns: Range<usize>,
+    pub rows: Range<usize>,
+}
+
+impl NeededBlocks {
+    fn new(component: &Component, header: &Header<'_>, region: Region) -> Self {
+        let scaled = ScaledComponent::new(component, header, region.scale);
+        let upsample = scaled.upsample;
+        let blocks = |from: usize, length: usize, factor: usize, neighbours: bool, size: usize| {
+            let margin = usize::from(neighbours);
+            let first = (from / factor).saturating_sub(margin);
+            let end = ((from + length - 1) / factor + 1 + margin).min(size);
+            first / scaled.block..end.div_ceil(scaled.block)
+        };
+        NeededBlocks {
+            columns: blocks(
+                region.x,
+                region.width,
+                scaled.across,
+                upsample.uses_neighbour_columns(),
+                scaled.width,
+            ),
+            rows: blocks(
+                region.y,
+                region.height,
+                scaled.down,
+                upsample.uses_neighbour_rows(),
+                scaled.height,
+            ),
+            scaled,
+        }
+    }
+}
+
+/// The MCUs that hold all needed_blocks.
+#[derive(Debug, Clone)]
+pub(crate) struct NeededMcus {
+    pub needed_blocks: [Option<NeededBlocks>; 3],
+    pub columns: Range<usize>,
+    pub rows: Range<usize>,
+}
+
+impl NeededMcus {
+    pub fn new(header: &Header<'_>, region: Region) -> Self {
+        let mut needed = NeededMcus {
+            needed_blocks: [const { None }; 3],
+            columns: 0..0,
+            rows: 0..0,
+        };
+        let join = |all: &mut Range<usize>, blocks: &Range<usize>, per_mcu: usize| {
+            let (start, end) = (blocks.start / per_mcu, blocks.end.div_ceil(per_mcu));
+            *all = if Range::is_empty(all) {
+                start..end
+            } else {
+                all.start.min(start)..all.end.max(end)
+            };
+        };
+        for (component, slot) in header.components().iter().zip(&mut needed.needed_blocks) {
+            let part = NeededBlocks::new(component, header, region);
+            join(&mut needed.columns, &part.columns, component.h);
+            join(&mut needed.rows, &part.rows, component.v);
+            *slot = Some(part);
+        }
+        needed
+    }
+
+    /// Any part needs the row of samples above or below.
+    pub fn uses_neighbour_rows(&self) -> bool {
+        self.needed_blocks
+            .iter()
+            .flatten()
+            .any(|part| part.scaled.upsample.uses_neighbour_rows())
+    }
+}
+
+/// One strip of a component's samples.
+#[derive(Debug, Default)]
+pub(crate) struct SampleStrip {
+    samples: Vec<u8>,
+    pub pitch: usize,
+    /// Rows of a strip.
+    strip: usize,
+    /// Sample row at the start of the strip, and column at the start of each row.
+    top: usize,
+    left: usize,
+    upsampled: Vec<u8>,
+}
+
+impl SampleStrip {
+    /// Gets ready for strips of `strip` rows of a part, from sample row `top` on.
+    pub fn begin(&mut self, part: &NeededBlocks, strip: usize, top: usize) -> Result<(), Error> {
+        let ScaledComponent {
+            block,
+            across,
+            upsample,
+            ..
+        } = part.scaled;
+        let width = block * part.columns.len();
+        self.pitch = (ORIGIN + width + upsample::SPARE.max(color::SPARE).max(idct::SPARE)).next_multiple_of(32);
+        self.strip = strip;
+        self.top = top;
+        self.left = block * part.columns.start;
+        grow(&mut self.samples, (CONTEXT + strip) * self.pitch + upsample::SPARE)?;
+        if upsample != Upsample::None {
+            grow(&mut self.upsampled, width * across + upsample::SPARE_OUT + color::SPARE)?;
+        }
+        Ok(())
+    }
+
+    /// The strip's row `row` from the component's column `x` on, and the rows below.
+    pub fn strip_from(&mut self, row: usize, x: usize) -> &mut [u8] {
+        &mut self.samples[(CONTEXT + row) * self.pitch + ORIGIN + x - self.left..]
+    }
+
+    /// Repeats the component's first and last column beyond its edges, which is how the triangle filters see them.
+    pub fn extend_edges(&mut self, part: &NeededBlocks) {
+        let ScaledComponent {
+            block, width, upsample, ..
+        } = part.scaled;
+        if !upsample.uses_neighbour_columns() {
+            return;
+        }
+        let end = width.min(block * part.columns.end) - self.left;
+        for row in self.samples.chunks_exact_mut(self.pitch).skip(CONTEXT).take(self.strip) {
+            row[ORIGIN - 1] = row[ORIGIN];
+            row[ORIGIN + end] = row[ORIGIN + end - 1];
+        }
+    }
+
+    /// Moves on by a strip, keeping its last row as context.
+    pub fn advance(&mut self) {
+        self.samples
+            .copy_within(self.strip * self.pitch..(self.strip + CONTEXT) * self.pitch, 0);
+        self.top += self.strip;
+    }
+
+    /// Samples of row `y` of the component, from the sample before `x` on. The row is in the strip or its context.
+    fn row_before(&self, x: usize, y: usize) -> &[u8] {
+        let start = (y + CONTEXT - self.top) * self.pitch + ORIGIN + x - self.left - 1;
+        &self.samples[start..start + self.pitch - (x - self.left)]
+    }
+
+    /// Row `y` of the picture at the component's samples, from pixel `x` on, `width` pixels at full size.
+    pub fn pixels(
+        &mut self,
+        level: crate::simd::Available,
+        part: &NeededBlocks,
+        x: usize,
+        y: usize,
+        width: usize,
+    ) -> &[u8] {
+        let ScaledComponent {
+            across, down, upsample, ..
+        } = part.scaled;
+        let row = y / down;
+        if upsample == Upsample::None {
+            return &self.row_before(x, row)[1..];
+        }
+        let lower = y % down * 2 >= down;
+        let other = match (upsample.uses_neighbour_rows(), lower) {
+            (false, _) => row,
+            (true, false) => row.saturating_sub(1),
+            (true, true) => (row + 1).min(part.scaled.height - 1),
+        };
+        let first = x / across;
+        let count = (x + width - 1) / across + 1 - first;
+        let mut upsampled = core::mem::take(&mut self.upsampled);
+        let (near, far) = (self.row_before(first, row), self.row_before(first, other));
+        upsample::row(level, upsample, near, far, lower, count, &mut upsampled);
+        self.upsampled = upsampled;
+        &self.upsampled[x - first * across..]
+    }
+}

@@ -1,0 +1,254 @@
+//! The scan as a sequence of MCUs: restart intervals, their markers, and a small window of unstuffed bytes that moves along.
+
+use crate::error::Error;
+use crate::jpeg::entropy::bit_reader::LOAD;
+use crate::jpeg::entropy::sequential::{self, Cursor, McuLayout, PADDING, WINDOW, Window};
+use crate::jpeg::entropy::unstuff::{self, find_marker};
+use crate::jpeg::format::header::Header;
+use crate::jpeg::seek::table::SeekPoint;
+use crate::simd::Available;
+
+/// Reads MCUs in order.
+pub(crate) struct ScanReader<'a> {
+    level: Available,
+    file: &'a [u8],
+    /// Where the scan starts, the next byte to be unstuffed, and the end of those that may be.
+    start: usize,
+    source: usize,
+    end: usize,
+    window: &'a mut Window,
+    cursor: Cursor,
+    layout: McuLayout<'a>,
+    interval: usize,
+    /// MCUs left in the current interval.
+    left: usize,
+    /// Number of the restart marker that comes next.
+    next_restart: u8,
+    /// A byte of the window and its offset in the file, kept behind the cursor if places are asked for.
+    known_offset: Option<(usize, usize)>,
+}
+
+impl<'a> ScanReader<'a> {
+    pub fn new(level: Available, header: &Header<'a>, layout: McuLayout<'a>, window: &'a mut Window) -> Self {
+        window.filled = 0;
+        window.ended = false;
+        ScanReader {
+            level,
+            file: header.bytes,
+            start: header.scan,
+            source: header.scan,
+            end: header.bytes.len(),
+            window,
+            cursor: Cursor::default(),
+            layout,
+            interval: header.restart_interval,
+            left: if header.restart_interval == 0 {
+                usize::MAX
+            } else {
+                header.restart_interval
+            },
+            next_restart: 0,
+            known_offset: None,
+        }
+    }
+
+    /// Makes ready for [`Self::seek_point`], before anything is read.
+    pub fn track_offsets(&mut self, kept: bool) {
+        self.known_offset = kept.then_some((0, self.source));
+    }
+
+    /// Where the next MCU begins; places are kept.
+    pub fn seek_point(&mut self) -> Result<SeekPoint, Error> {
+        if self.left == 0 {
+            self.start_next_interval()?;
+        }
+        let bits = self.cursor.next_bit().max(0) as usize;
+        let offset = self.file_offset(bits / 8);
+        Ok(SeekPoint {
+            bits: (8 * (offset - self.start) + bits % 8) as u64,
+            predictors: self.cursor.predictors,
+        })
+    }
+
+    /// Moves to MCU `mcu`, which begins at `point`. Of the bytes from `end` on none is read.
+    pub fn seek(&mut self, mcu: usize, point: SeekPoint, end: Option<SeekPoint>) {
+        let len = self.file.len();
+        let offset = |bits: u64| self.start.saturating_add((bits / 8) as usize).min(len);
+        self.source = offset(point.bits);
+        // a byte begun, which may be FF00
+        self.end = end.map_or(len, |end| {
+            (offset(end.bits) + 2 * usize::from(end.bits % 8 > 0)).min(len)
+        });
+        self.end = self.end.max(self.source);
+        if self.interval > 0 {
+            self.left = self.interval - mcu % self.interval;
+            self.next_restart = ((mcu / self.interval) & 7) as u8;
+        }
+        self.restart_at(self.source);
+        self.fill_window();
+        self.cursor.predictors = point.predictors;
+        self.cursor.drop_bits(self.window, (point.bits % 8) as u8);
+    }
+
+    /// Decodes the next MCUs: see [`sequential::decode_blocks`].
+    pub fn decode(&mut self, coefficients: &mut [i16], used: &mut [u8]) -> Result<(), Error> {
+        let mut done = 0;
+        while done < used.len() {
+            let most = self.prepare(used.len() - done)?;
+            let decoded = sequential::decode_blocks(
+                self.level,
+                self.window,
+                &self.layout,
+                &mut self.cursor,
+                &mut coefficients[64 * done..],
+                &mut used[done..done + most],
+            );
+            done += self.record_decoded(decoded)?;
+        }
+        Ok(())
+    }
+
+    /// Passes over the next `mcus` MCUs. Whole restart intervals are not even looked into.
+    pub fn skip(&mut self, mcus: usize) -> Result<(), Error> {
+        let mut blocks = mcus * self.layout.blocks_per_mcu();
+        while blocks > 0 {
+            if self.left == 0 {
+                self.start_next_interval()?;
+            }
+            let rest = self.left.saturating_mul(self.layout.blocks_per_mcu());
+            if blocks >= rest {
+                if !self.window.ended {
+                    self.source += find_marker(&self.file[self.source..]);
+                }
+                self.skip_rest_of_interval();
+                blocks -= rest;
+                continue;
+            }
+            let most = self.prepare(blocks)?;
+            let skipped = sequential::skip_blocks(self.level, self.window, &self.layout, &mut self.cursor, most);
+            blocks -= self.record_decoded(skipped)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the scan ends where the last MCU does, with the marker that ends the image.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        let end = self.finish_data()?;
+        match self.file.get(end..end + 2) {
+            Some([0xff, 0xd9]) => Ok(()),
+            Some(_) => self.corrupt("another marker where the image should end"),
+            None => self.corrupt("no end of image"),
+        }
+    }
+
+    /// Checks that the data end where the last MCU does; tells where that is.
+    pub fn finish_data(&mut self) -> Result<usize, Error> {
+        self.check_interval_end()?;
+        Ok(self.source)
+    }
+
+    /// Gets ready to read up to `blocks` blocks; tells how many of them the current interval has.
+    fn prepare(&mut self, blocks: usize) -> Result<usize, Error> {
+        if self.left == 0 {
+            self.start_next_interval()?;
+        }
+        if !self.window.ended {
+            self.fill_window();
+        }
+        Ok(blocks.min(self.left.saturating_mul(self.layout.blocks_per_mcu())))
+    }
+
+    /// Takes note of what the entropy decoder did.
+    fn record_decoded(&mut self, blocks: Option<usize>) -> Result<usize, Error> {
+        let Some(blocks) = blocks else {
+            return self.corrupt("invalid Huffman code or coefficient");
+        };
+        if self.cursor.next_bit() > 8 * self.window.filled as isize {
+            return self.corrupt("image data end too early");
+        }
+        if self.interval > 0 {
+            self.left -= blocks / self.layout.blocks_per_mcu();
+        }
+        Ok(blocks)
+    }
+
+    /// Fills the window, unless it is more than half full.
+    fn fill_window(&mut self) {
+        // bits of the bytes just loaded may still be wanted: their place is
+        let spent = self.cursor.spent().min(self.window.filled).saturating_sub(LOAD);
+        if self.window.filled - spent > WINDOW / 2 {
+            return;
+        }
+        if self.known_offset.is_some() {
+            self.file_offset(self.cursor.next_bit().max(0) as usize / 8);
+            self.known_offset = self.known_offset.map(|(byte, offset)| (byte - spent, offset));
+        }
+        let window = &mut *self.window;
+        window.bytes.copy_within(spent..window.filled, 0);
+        self.cursor.rebase(spent);
+        window.filled -= spent;
+        let room = &mut window.bytes[window.filled..WINDOW];
+        let progress = unstuff::unstuff(self.level, &self.file[self.source..self.end.max(self.source)], room);
+        self.source += progress.read;
+        window.filled += progress.written;
+        window.ended = progress.ended;
+        window.bytes[window.filled..][..PADDING].fill(0);
+    }
+
+    /// Less than a byte may be left of the current interval.
+    fn check_interval_end(&mut self) -> Result<(), Error> {
+        if !self.window.ended {
+            self.fill_window();
+        }
+        if !self.window.ended || 8 * self.window.filled as isize - self.cursor.next_bit() >= 8 {
+            return self.corrupt("image data longer than the image");
+        }
+        Ok(())
+    }
+
+    /// Forgets what is left of the current interval; `source` is at its marker.
+    fn skip_rest_of_interval(&mut self) {
+        self.left = 0;
+        self.window.filled = 0;
+        self.window.ended = true;
+        self.cursor = Cursor::default();
+    }
+
+    /// Moves to the next restart interval.
+    fn start_next_interval(&mut self) -> Result<(), Error> {
+        self.check_interval_end()?;
+        if self.file.get(self.source..self.source + 2) != Some(&[0xff, 0xd0 | self.next_restart]) {
+            return self.corrupt("restart marker missing or out of order");
+        }
+        self.next_restart = (self.next_restart + 1) & 7;
+        self.restart_at(self.source + 2);
+        self.left = self.interval;
+        Ok(())
+    }
+
+    /// Forgets what was read, and reads on at a byte of the file.
+    fn restart_at(&mut self, source: usize) {
+        self.source = source;
+        self.window.filled = 0;
+        self.window.ended = false;
+        self.cursor = Cursor::default();
+        self.known_offset = self.known_offset.map(|_| (0, source));
+    }
+
+    /// Offset in the file of a byte of the window, which is not before the last one asked for.
+    fn file_offset(&mut self, byte: usize) -> usize {
+        let (from, offset) = self.known_offset.unwrap_or_default();
+        let passed = self.window.bytes.get(from..byte).unwrap_or_default();
+        let offset = offset + passed.len() + unstuff::count_ff(passed);
+        self.known_offset = Some((from + passed.len(), offset));
+        offset
+    }
+
+    #[cold]
+    pub fn corrupt<T>(&self, what: &'static str) -> Result<T, Error> {
+        Err(Error::Corrupt {
+            what,
+            offset: self.source,
+        })
+    }
+}

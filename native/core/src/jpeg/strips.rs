@@ -1,0 +1,171 @@
+//! Strips: one MCU row of the picture at a time, from coefficients to rows of the sink.
+
+use core::ops::Range;
+
+use crate::error::Error;
+use crate::jpeg::decoder::Region;
+use crate::jpeg::format::header::Header;
+use crate::jpeg::format::markers::Color;
+use crate::jpeg::kernels::idct::BlockRow;
+use crate::jpeg::kernels::{color, idct_scaled};
+use crate::jpeg::sample_strips::{NeededBlocks, NeededMcus, SampleStrip};
+use crate::jpeg::scans::coefficients::Coefficients;
+use crate::rows::RowSink;
+use crate::simd::Available;
+
+/// From coefficients to rows of the sink, one MCU row at a time.
+pub(super) struct StripEmitter<'a> {
+    pub level: Available,
+    pub header: &'a Header<'a>,
+    pub region: Region,
+    pub needed: &'a NeededMcus,
+    pub planes: &'a mut [SampleStrip; 3],
+    /// Next row of the picture to be handed over.
+    pub next: usize,
+}
+
+impl StripEmitter<'_> {
+    pub fn begin(&mut self) -> Result<(), Error> {
+        for ((component, part), plane) in self
+            .header
+            .components()
+            .iter()
+            .zip(needed_blocks(self.needed))
+            .zip(&mut *self.planes)
+        {
+            let strip = part.scaled.block * component.v;
+            plane.begin(part, strip, self.needed.rows.start * strip)?;
+        }
+        Ok(())
+    }
+
+    /// The coefficients of some MCUs of row `row` to samples.
+    pub(super) fn transform(&mut self, row: usize, mcus: Range<usize>, blocks: &[[i16; 64]], used: &[u8]) {
+        let mut first = 0;
+        for ((component, part), plane) in self
+            .header
+            .components()
+            .iter()
+            .zip(needed_blocks(self.needed))
+            .zip(&mut *self.planes)
+        {
+            let (start, end) = (mcus.start * component.h, mcus.end * component.h);
+            let columns = part.columns.start.max(start)..part.columns.end.min(end);
+            for v in 0..component.v {
+                let order = BlockRow {
+                    from: columns.start - start,
+                    to: columns.end.saturating_sub(start),
+                    first: first + v * component.h,
+                    per_mcu: component.h,
+                    stride: self.header.blocks_per_mcu,
+                };
+                if part.rows.contains(&(row * component.v + v)) {
+                    let pitch = plane.pitch;
+                    let quant = &self.header.quant[component.quant];
+                    let size = part.scaled.block;
+                    let out = plane.strip_from(size * v, size * columns.start);
+                    idct_scaled::block_row(self.level, size, blocks, used, order, quant, out, pitch);
+                }
+            }
+            first += component.h * component.v;
+        }
+    }
+
+    /// The coefficients of row `row` of MCUs to samples.
+    pub fn transform_planes(&mut self, row: usize, coefficients: &Coefficients, used: &mut Vec<u8>) {
+        for (((component, part), plane), coefficients) in self
+            .header
+            .components()
+            .iter()
+            .zip(needed_blocks(self.needed))
+            .zip(&mut *self.planes)
+            .zip(&coefficients.planes)
+        {
+            for v in 0..component.v {
+                let row = row * component.v + v;
+                if !part.rows.contains(&row) {
+                    continue;
+                }
+                let (blocks, nonzero) = coefficients.row(row);
+                let columns = part.columns.clone();
+                used.clear();
+                used.extend(
+                    nonzero[columns.clone()]
+                        .iter()
+                        .map(|n| 64 - (n | 1).leading_zeros() as u8),
+                );
+                let order = BlockRow {
+                    from: 0,
+                    to: columns.len(),
+                    first: 0,
+                    per_mcu: 1,
+                    stride: 1,
+                };
+                let (size, pitch, quant) = (part.scaled.block, plane.pitch, &self.header.quant[component.quant]);
+                let out = plane.strip_from(size * v, size * columns.start);
+                idct_scaled::block_row(self.level, size, &blocks[columns], used, order, quant, out, pitch);
+            }
+        }
+    }
+
+    pub fn finish_row(&mut self) {
+        for (plane, part) in self.planes.iter_mut().zip(needed_blocks(self.needed)) {
+            plane.extend_edges(part);
+        }
+    }
+
+    /// Hands over all rows that are complete after MCU row `row`.
+    pub fn emit<S: RowSink>(&mut self, row: usize, sink: &mut S) {
+        let end = self.region.y + self.region.height;
+        let ready = if row + 1 == self.needed.rows.end {
+            end
+        } else {
+            // the last row needs the chroma below it
+            end.min(
+                (row + 1) * self.region.scale.block() * self.header.vmax
+                    - usize::from(self.needed.uses_neighbour_rows()),
+            )
+        };
+        if ready <= self.next {
+            return;
+        }
+        while self.next < ready {
+            self.emit_row(self.next, sink);
+            self.next += 1;
+        }
+        sink.done(ready - self.region.y);
+    }
+
+    fn emit_row<S: RowSink>(&mut self, y: usize, sink: &mut S) {
+        let Region { x, width, .. } = self.region;
+        let level = self.level;
+        let mut needed_blocks = needed_blocks(self.needed);
+        let mut sources = self.planes.iter_mut().map(|plane| {
+            needed_blocks
+                .next()
+                .map_or(&[][..], |part| plane.pixels(level, part, x, y, width))
+        });
+        let mut sources: [&[u8]; 3] = core::array::from_fn(|_| sources.next().unwrap_or_default());
+        let color = self.header.color;
+        if color == Color::Gray {
+            sources = [sources[0]; 3];
+        }
+        let out = sink.row(y - self.region.y);
+        if S::PLANAR {
+            color::planar(level, color, sources, width, out);
+        } else {
+            let [pixels, ..] = out;
+            color::interleaved(level, color, sources, width, pixels);
+        }
+    }
+
+    pub fn advance(&mut self) {
+        for (plane, _) in self.planes.iter_mut().zip(needed_blocks(self.needed)) {
+            plane.advance();
+        }
+    }
+}
+
+pub(super) fn needed_blocks(needed: &NeededMcus) -> impl Iterator<Item = &NeededBlocks> {
+    needed.needed_blocks.iter().flatten()
+}

@@ -1,0 +1,36 @@
+//! Kernels on the planes of a block of pixels: look-up, luma, blend, hue. All planes have one length, a multiple of
+//! [`STEP`].
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+pub mod scalar;
+
+use crate::simd::{Available, dispatch};
+
+/// The new value of each value.
+pub type LookupTable = [u8; 256];
+
+/// Lengths of planes are multiples of this.
+pub const STEP: usize = 32;
+
+/// Replaces each value by the table's.
+pub fn lookup(level: Available, plane: &mut [u8], table: &LookupTable) {
+    dispatch!(level, [Avx512, Avx2], lookup(plane, table));
+}
+
+/// Computes ITU-R BT.601 luma in 16 fractional bits, rounded, as Pillow does.
+pub fn luma(level: Available, planes: [&[u8]; 3], out: &mut [u8]) {
+    dispatch!(level, [Avx2], luma(planes, out));
+}
+
+/// Computes `base + factor * (plane - base)`, clipped, as Pillow's `Image.blend` does.
+pub fn blend(level: Available, base: &[u8], plane: &mut [u8], factor: f32) {
+    dispatch!(level, [Avx2], blend(base, plane, factor));
+}
+
+/// Converts to Pillow's 8-bit HSV, adds `turn` to the hue modulo 256, and converts back.
+pub fn rotate_hue(level: Available, planes: [&mut [u8]; 3], turn: u8) {
+    dispatch!(level, [Avx2], rotate_hue(planes, turn));
+}

@@ -1,0 +1,83 @@
+//! A picture mapped onto itself: where each pixel of the result lies in the source, and what is there.
+//!
+//! `PIL.Image.transform`, whose arithmetic this follows: affine maps to the nearest pixel in 16.16 fixed point as far as
+//! that reaches, everything else in double precision, levels between pixels cut off. The functions below named after
+//! what they compute are the specification; vectors only take several pixels at once.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod scalar;
+
+use crate::simd::{Available, dispatch};
+
+/// From the result to the source, on continuous coordinates: pixel (0, 0) has its centre at (0.5, 0.5).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Map {
+    /// x and y: `m[0] x + m[1] y + m[2]`, `m[3] x + m[4] y + m[5]`.
+    Affine([f64; 6]),
+    /// Both divided by `m[6] x + m[7] y + 1`.
+    Projective([f64; 8]),
+}
+
+/// Of the pixels around a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// The one it lies in.
+    Nearest,
+    /// The four nearest, by distance.
+    Bilinear,
+}
+
+/// A source of `N` channels.
+#[derive(Clone, Copy, Debug)]
+pub struct SourceImage<'a, const N: usize> {
+    /// Row by row.
+    pub pixels: &'a [[u8; N]],
+    /// Pixels a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+}
+
+/// Writes the mapped picture, of the source's size; what comes from outside the source is `fill`.
+///
+/// # Panics
+/// If the lengths do not fit the size, or it is 2^31 pixels or more: positions are counted in 32 bits.
+pub fn warp<const N: usize>(
+    source: SourceImage<'_, N>,
+    map: &Map,
+    sampling: Sampling,
+    fill: [u8; N],
+    out: &mut [[u8; N]],
+    level: Available,
+) {
+    assert!(source.pixels.len() == source.width * source.height && out.len() == source.pixels.len());
+    assert!(i32::try_from(out.len()).is_ok(), "{} pixels", out.len());
+    if out.is_empty() {
+        return;
+    }
+    match (sampling, map) {
+        (Sampling::Nearest, Map::Affine(m)) => scalar::affine_nearest(source, m, fill, out),
+        (Sampling::Nearest, Map::Projective(_)) => dispatch!(level, [Avx2], nearest(source, map, fill, out)),
+        (Sampling::Bilinear, _) if N == 3 => {
+            let (source, out) = (as_rgb_source(source), as_rgb_mut(out));
+            let fill = *fill.first_chunk().expect("three channels");
+            dispatch!(level, [Avx2], bilinear(source, map, fill, out));
+        }
+        (Sampling::Bilinear, _) => scalar::bilinear(source, map, fill, out),
+    }
+}
+
+/// The same image, whose pixels have three channels.
+fn as_rgb_source<const N: usize>(source: SourceImage<'_, N>) -> SourceImage<'_, 3> {
+    SourceImage {
+        pixels: source.pixels.as_flattened().as_chunks().0,
+        width: source.width,
+        height: source.height,
+    }
+}
+
+/// The same pixels, which have three channels.
+fn as_rgb_mut<const N: usize>(pixels: &mut [[u8; N]]) -> &mut [[u8; 3]] {
+    pixels.as_flattened_mut().as_chunks_mut().0
+}

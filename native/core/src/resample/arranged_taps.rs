@@ -1,0 +1,288 @@
+//! Horizontal taps rearranged for kernels that fetch several pixels' taps at once.
+//!
+//! While an axis does not shrink much, the first taps of four neighbouring outputs lie within 16 bytes: one load and one
+//! shuffle bring the first two taps of all four side by side, as one multiply-add wants them; the same shuffle two
+//! values further brings the next two.
+
+// Only kernels that shuffle read the groups.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+
+use super::taps::{Axis, Filter, Taps};
+use crate::error::Error;
+use crate::memory::reserve;
+use crate::simd::Available;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::Level;
+
+/// Values that a kernel may read from a group's base on, beyond those of its taps.
+pub const GROUP_SPARE: usize = 16;
+
+/// What vectors are loaded from: none lies across two lines of the cache.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub struct Aligned<T>(pub T);
+
+/// Eight neighbouring outputs of a convex filter over 16-bit values: twice four.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+pub struct ConvexGroup {
+    /// First value of the first load of each four.
+    pub bases: [usize; 2],
+    /// Which bytes of eight values are taps 0 and 1 of each output.
+    pub shuffle: [u8; 32],
+    /// Weights of taps 0 and 1 of each output, then of 2 and 3.
+    pub weights: [[i16; 16]; 2],
+}
+
+/// The horizontal taps of a convex filter.
+#[derive(Debug, Default)]
+pub struct ConvexTaps {
+    pub taps: Taps<i16>,
+    /// One for every eight outputs, if `taps.stride` is 4; else none.
+    pub groups: Vec<ConvexGroup>,
+    /// Else for every eight outputs and every eight taps: the weights of outputs `i` and `i + 4`.
+    pub pairs: Vec<Aligned<[[i16; 16]; 4]>>,
+    /// For kernels with AVX-512, instead of both: where neighbours lie close enough together.
+    pub windows: Option<Windows>,
+}
+
+/// Values in a window.
+pub const WINDOW: usize = 32;
+
+/// Eight or sixteen neighbouring outputs of a convex filter, whose taps a permutation of [`WINDOW`] values brings side by
+/// side: two pairs of taps of eight outputs, or one pair of sixteen. The next pairs lie as far further for all of them.
+#[derive(Debug)]
+pub struct Windows {
+    /// Outputs of a window, and steps from pairs to pairs.
+    pub outputs: usize,
+    pub steps: usize,
+    /// First value of each window.
+    pub bases: Vec<usize>,
+    /// Where its values go.
+    pub places: Vec<Aligned<[i16; WINDOW]>>,
+    /// Their weights in every step.
+    pub weights: Vec<Aligned<[i16; WINDOW]>>,
+}
+
+impl Windows {
+    /// None if neighbours lie too far apart.
+    fn of(taps: &Taps<i16>) -> Result<Option<Self>, Error> {
+        Ok(match Self::with_outputs::<16>(taps)? {
+            Some(windows) => Some(windows),
+            None => Self::with_outputs::<8>(taps)?,
+        })
+    }
+
+    fn with_outputs<const OUTPUTS: usize>(taps: &Taps<i16>) -> Result<Option<Self>, Error> {
+        let values = WINDOW / OUTPUTS;
+        let Some(most) = taps.counts.iter().max().map(|most| *most as usize) else {
+            return Ok(None);
+        };
+        let mut windows = Self {
+            outputs: OUTPUTS,
+            steps: most.div_ceil(values),
+            bases: Vec::new(),
+            places: Vec::new(),
+            weights: Vec::new(),
+        };
+        let count = taps.starts.len().div_ceil(OUTPUTS);
+        reserve(&mut windows.bases, count)?;
+        reserve(&mut windows.places, count)?;
+        let weights = taps.weights.chunks(OUTPUTS * taps.stride);
+        for (starts, weights) in taps.starts.chunks(OUTPUTS).zip(weights) {
+            let base = starts.iter().copied().min().unwrap_or(0);
+            let mut offsets = [0; OUTPUTS];
+            for (offset, start) in offsets.iter_mut().zip(starts) {
+                *offset = (start - base) as usize;
+                if *offset + values > WINDOW {
+                    return Ok(None);
+                }
+            }
+            // value `i` of a window is tap `tap(i)` of output `output(i)`
+            let (output, tap) = (|i: usize| i / 2 % OUTPUTS, |i: usize| i / 2 / OUTPUTS * 2 + i % 2);
+            windows.bases.push(base as usize);
+            let place = |i: usize| (offsets[output(i)] + tap(i)) as i16;
+            windows.places.push(Aligned(std::array::from_fn(place)));
+            reserve(&mut windows.weights, windows.steps)?;
+            for step in 0..windows.steps {
+                let mut these = [0; WINDOW];
+                for (i, weight) in these.iter_mut().enumerate().filter(|(i, _)| output(*i) < starts.len()) {
+                    let tap = values * step + tap(i);
+                    *weight = if tap < taps.stride {
+                        weights[output(i) * taps.stride + tap]
+                    } else {
+                        0
+                    };
+                }
+                windows.weights.push(Aligned(these));
+            }
+        }
+        Ok(Some(windows))
+    }
+}
+
+impl ConvexTaps {
+    /// `level`: of the kernels.
+    pub fn prepare(&mut self, filter: Filter, axis: Axis, level: Available) -> Result<(), Error> {
+        if !self.taps.prepare(filter, axis)? {
+            return Ok(());
+        }
+        let arranged = self.arrange(level);
+        if arranged.is_err() {
+            self.taps.forget();
+        }
+        arranged
+    }
+
+    fn arrange(&mut self, level: Available) -> Result<(), Error> {
+        self.groups.clear();
+        self.pairs.clear();
+        self.windows = None;
+        match level.level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                self.windows = Windows::of(&self.taps)?;
+                match self.windows {
+                    Some(_) => Ok(()),
+                    None => self.arrange_groups(),
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => self.arrange_groups(),
+            _ => Ok(()),
+        }
+    }
+
+    fn arrange_groups(&mut self) -> Result<(), Error> {
+        let (starts, weights) = (self.taps.starts.as_chunks().0, self.taps.weights.as_chunks().0);
+        let stride = self.taps.stride;
+        if stride == 4 {
+            reserve(&mut self.groups, starts.len())?;
+            let groups = starts.iter().zip(weights);
+            self.groups
+                .extend(groups.map(|(starts, weights)| convex_group(starts, weights)));
+            return Ok(());
+        }
+        reserve(&mut self.pairs, self.taps.weights.len() / 64)?;
+        for eight in self.taps.weights.chunks_exact(8 * stride) {
+            let taps = (0..stride).step_by(8);
+            self.pairs.extend(taps.map(|tap| convex_pairs(eight, stride, tap)));
+        }
+        Ok(())
+    }
+}
+
+/// Eight taps, from `tap` on, of eight outputs with `stride` weights each.
+fn convex_pairs(weights: &[i16], stride: usize, tap: usize) -> Aligned<[[i16; 16]; 4]> {
+    let mut pairs = [[0; 16]; 4];
+    for (i, pair) in pairs.iter_mut().enumerate() {
+        pair[..8].copy_from_slice(&weights[i * stride + tap..][..8]);
+        pair[8..].copy_from_slice(&weights[(i + 4) * stride + tap..][..8]);
+    }
+    Aligned(pairs)
+}
+
+fn convex_group(starts: &[u32; 8], weights: &[i16; 32]) -> ConvexGroup {
+    let mut group = ConvexGroup {
+        bases: [0; 2],
+        shuffle: [0; 32],
+        weights: [[0; 16]; 2],
+    };
+    for (four, starts) in starts.as_chunks::<4>().0.iter().enumerate() {
+        let base = starts[0].min(starts[1]).min(starts[2]).min(starts[3]);
+        group.bases[four] = base as usize;
+        for (output, start) in starts.iter().enumerate() {
+            let at = 16 * four + 4 * output;
+            for byte in 0..4 {
+                group.shuffle[at + byte] = 2 * (start - base) as u8 + byte as u8;
+            }
+            for tap in 0..4 {
+                group.weights[tap / 2][at / 2 + tap % 2] = weights[at + tap];
+            }
+        }
+    }
+    group
+}
+
+/// Bits of a lobed weight's lower part.
+pub const LOW_BITS: u32 = 11;
+
+/// Eight neighbouring outputs of a lobed filter over bytes: twice four.
+#[derive(Clone, Copy, Debug)]
+pub struct LobedGroup {
+    /// First byte of the first load of each four.
+    pub bases: [usize; 2],
+    /// Which bytes of 16 are taps 0 and 1 of each output; between them zeros (128), which widens to 16 bits.
+    pub shuffle: [u8; 32],
+}
+
+/// The horizontal taps of a lobed filter.
+#[derive(Debug, Default)]
+pub struct LobedTaps {
+    pub taps: Taps<i32>,
+    /// A group for every eight outputs; none where neighbours lie too far apart.
+    pub groups: Vec<LobedGroup>,
+    /// Pairs of taps per output.
+    pub pairs: usize,
+    /// For each group and pair the eight outputs' weights in two parts, `high << LOW_BITS` and `low`.
+    pub weights: Vec<[[i16; 16]; 2]>,
+}
+
+impl LobedTaps {
+    pub fn prepare(&mut self, filter: Filter, axis: Axis) -> Result<(), Error> {
+        if !self.taps.prepare(filter, axis)? {
+            return Ok(());
+        }
+        let arranged = self.arrange();
+        if arranged.is_err() {
+            self.taps.forget();
+        }
+        arranged
+    }
+
+    fn arrange(&mut self) -> Result<(), Error> {
+        let starts = self.taps.starts.as_chunks().0;
+        self.groups.clear();
+        reserve(&mut self.groups, starts.len())?;
+        self.groups.extend(starts.iter().map_while(lobed_group));
+        self.weights.clear();
+        self.pairs = self
+            .taps
+            .counts
+            .iter()
+            .max()
+            .map_or(0, |most| most.div_ceil(2) as usize);
+        if self.groups.len() < starts.len() {
+            self.groups.clear();
+            return Ok(());
+        }
+        reserve(&mut self.weights, self.groups.len() * self.pairs)?;
+        for weights in self.taps.weights.chunks_exact(8 * self.taps.stride) {
+            for pair in 0..self.pairs {
+                let weight = |i: usize| weights[i / 2 * self.taps.stride + 2 * pair + i % 2];
+                let high = std::array::from_fn(|i| (weight(i) >> LOW_BITS) as i16);
+                let low = std::array::from_fn(|i| (weight(i) & ((1 << LOW_BITS) - 1)) as i16);
+                self.weights.push([high, low]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `None` if the outputs lie too far apart.
+fn lobed_group(starts: &[u32; 8]) -> Option<LobedGroup> {
+    let mut group = LobedGroup {
+        bases: [0; 2],
+        shuffle: [128; 32],
+    };
+    for (four, starts) in starts.as_chunks::<4>().0.iter().enumerate() {
+        let base = starts[0].min(starts[1]).min(starts[2]).min(starts[3]);
+        group.bases[four] = base as usize;
+        for (output, start) in starts.iter().enumerate() {
+            let first = u8::try_from(start - base).ok().filter(|first| *first <= 14)?;
+            group.shuffle[16 * four + 4 * output] = first;
+            group.shuffle[16 * four + 4 * output + 2] = first + 1;
+        }
+    }
+    Some(group)
+}

@@ -1,0 +1,12 @@
+"""The command ``penstock``: one function for each command, which calls the package and prints the result.
+
+Exit codes: 0 success, 1 failure or problems found by ``verify``, 2 wrong usage, 130 interrupted. Results are printed to
+standard output. Progress and errors are printed to standard error; an error is a message without a traceback.
+"""
+
+from __future__ import annotations
+
+from penstock.cli import packing, showing  # registers the commands
+from penstock.cli.app import app, main
+
+__all__ = ["app", "main", "packing", "showing"]

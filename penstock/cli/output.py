@@ -1,0 +1,71 @@
+"""Prints lines, lists and numbers for the commands. Text from a store is escaped before it reaches the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, TextIO
+
+from penstock.escapes import escape_unprintable
+from penstock.plurals import counted
+
+if TYPE_CHECKING:
+    from penstock.stores.base import Skipped
+
+__all__ = ["format_bytes", "print_error", "print_json", "print_line", "print_list", "print_skipped"]
+
+_LINES_SHOWN: Final = 50
+_NAMES_SHOWN: Final = 10
+
+
+def print_line(line: str, file: TextIO | None = None) -> None:
+    """Print one line, escaped."""
+    print(escape_unprintable(line), file=file)
+
+
+def print_error(message: str) -> None:
+    """Print a message to standard error."""
+    for line in f"penstock: {message}".split("\n"):
+        print_line(line, file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON. If it contains characters that a terminal would interpret, the JSON is ASCII."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    if not text.replace("\n", "").isprintable():
+        text = json.dumps(value, indent=2).replace("\x7f", "\\u007f")
+    print(text)
+
+
+def print_list(lines: Iterable[str], count: int) -> None:
+    """Print the first of ``count`` lines, indented, and how many more there are."""
+    for _, line in zip(range(_LINES_SHOWN), lines, strict=False):
+        print_line(f"  {line}")
+    if count > _LINES_SHOWN:
+        print_line(f"  ... and {count - _LINES_SHOWN:,} more")
+
+
+def print_skipped(entries: Iterable[Skipped]) -> None:
+    """Print one line for each reason, with the name of the entry, or how many there are and the first names."""
+    from penstock.stores.names import quote_names
+
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in entries:
+        by_reason.setdefault(reason, []).append(key)
+    lines = (
+        f"{keys[0]}: {reason}"
+        if len(keys) == 1
+        else f"{reason} ({counted(len(keys), 'entry')}: {quote_names(keys, _NAMES_SHOWN)})"
+        for reason, keys in by_reason.items()
+    )
+    print_list(lines, len(by_reason))
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes with its unit."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return counted(round(count), "byte") if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

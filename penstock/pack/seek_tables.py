@@ -1,0 +1,218 @@
+"""``index``: makes the seek tables of the images of a store, in a file beside it. No image is changed.
+
+::
+
+    records without a table ──> thread: read, scan the JPEG once ──table──> file
+                            ──> thread: ...
+
+An interrupted run is resumed: existing tables are not made again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from penstock import _native, stores
+from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatError
+from penstock.pack.check import MAX_PIXELS
+from penstock.pack.progress import show_progress
+from penstock.stores.base import Skipped, Store
+from penstock.stores.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
+from penstock.transforms import fallback
+
+__all__ = ["IndexReport", "find_image_field", "index"]
+
+_TASK_RECORDS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """The result of :func:`index`.
+
+    Parameters
+    ----------
+    store, path : str
+        URL of the store, and the file of decode indices.
+    kind : {"rows", "tiles"}
+        Of the indices.
+    indexed, nbytes : int
+        Number of images that have an index now, and the size of the file.
+    resumed : int
+        Number of images that had one before.
+    left_out : tuple of Skipped
+        (key, reason) of images without an index: they are decoded from their beginning.
+    elapsed_s : float
+        Duration.
+    """
+
+    store: str
+    path: str
+    kind: str
+    indexed: int
+    nbytes: int
+    resumed: int
+    left_out: tuple[Skipped, ...]
+    elapsed_s: float
+
+
+def index(
+    store: str | os.PathLike[str] | Store,
+    *,
+    kind: str = "rows",
+    field: str | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: bool | Callable[[int, int], None] | None = None,
+) -> IndexReport:
+    """Make the decode indices of the images of a store: decoding of a crop then begins inside the JPEG.
+
+    Parameters
+    ----------
+    store : str, path or Store
+        A pack, or a folder of images.
+    kind : {"rows", "tiles"}
+        Where decoding may begin: at each row of 8 or 16 pixels (about 0.25 % of the size of the images), or at each 64
+        pixels of a row (2 %).
+    field : str, optional
+        The field of images; needed if there are several.
+    workers : int, optional
+        Number of threads; by default one for each core.
+    overwrite : bool
+        Whether to make existing indices again. By default only images without an index get one.
+    progress : bool or callable, optional
+        True: a bar on the terminal. A callable gets the number of images done and of all images.
+
+    Returns
+    -------
+    IndexReport
+        Counts, and the images without an index: other formats, and JPEGs that are not baseline.
+
+    Raises
+    ------
+    ArgumentError
+        If ``kind`` is unknown, or there is no such field.
+    StoreFormatError
+        If there are indices of another kind or of other records, and ``overwrite`` is not given.
+    StoreError
+        If the store cannot be read, or the file beside it cannot be written.
+    """
+    if kind not in SEEK_TABLE_KINDS:
+        raise ArgumentError(f"kind must be one of {', '.join(SEEK_TABLE_KINDS)}, got {kind!r}")
+    start = time.monotonic()
+    with ExitStack() as stack:
+        opened = store if isinstance(store, Store) else stack.enter_context(stores.open(store))
+        name = find_image_field(opened, field)
+        path = seek_table_path(opened.location, name)
+        if overwrite:
+            _remove(path)
+        file = stack.enter_context(_open_file(path, opened, kind))
+        report = _make_reporter(progress, stack)
+        resumed = len(file)
+        left_out = _make_tables(opened, name, file, workers or len(os.sched_getaffinity(0)), report)
+        return IndexReport(
+            store=opened.url,
+            path=str(path),
+            kind=kind,
+            indexed=len(file),
+            nbytes=path.stat().st_size,
+            resumed=resumed,
+            left_out=tuple(Skipped(opened.keys()[index], reason) for index, reason in sorted(left_out)),
+            elapsed_s=time.monotonic() - start,
+        )
+
+
+def find_image_field(store: Store, field: str | None = None) -> str:
+    """The name of the field of images; ArgumentError if there is none, or several and ``field`` is not given."""
+    images = [name for name in store.schema.blobs if store.schema[name].kind == "image"]
+    if field is None and len(images) == 1:
+        return images[0]
+    if field not in images:
+        raise ArgumentError(
+            f"field must be one of the fields of images ({', '.join(images) or 'there are none'}), got {field!r}"
+        )
+    return field
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"its decode indices cannot be removed: {error.strerror}", store=str(path)) from error
+
+
+def _open_file(path: Path, store: Store, kind: str) -> SeekTableFile:
+    if not store.location.is_local:
+        path.parent.mkdir(parents=True, exist_ok=True)  # in the cache folder
+    try:
+        return SeekTableFile(path, store.fingerprint(), len(store), kind)
+    except StoreFormatError as error:
+        raise StoreFormatError(f"{error.message}; overwrite=True (--overwrite) replaces them", **error.where) from error
+
+
+def _make_tables(
+    store: Store, field: str, file: SeekTableFile, workers: int, report: Callable[[int, int, int], None]
+) -> list[tuple[int, str]]:
+    """Make the missing seek tables; return the records that can have none, with the reason."""
+    missing = file.missing()
+    left_out: list[tuple[int, str]] = []
+
+    def make_some(indices: Sequence[int]) -> tuple[int, int]:
+        images = store.blobs(field, indices)
+        for index, image in zip(indices, images, strict=True):
+            try:
+                if bytes(image[:2]) != b"\xff\xd8":
+                    left_out.append((index, _describe_format(image)))
+                    continue
+                file.put(index, _native.build_index(image, file.kind, MAX_PIXELS))
+            except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError) as error:
+                left_out.append((index, str(error)))
+        return len(indices), sum(map(len, images))
+
+    done, nbytes = len(store) - len(missing), 0
+    tasks = np.array_split(missing, max(1, -(-len(missing) // _TASK_RECORDS)))
+    with ThreadPoolExecutor(workers, thread_name_prefix="penstock-index") as pool:
+        pending: set[Future[tuple[int, int]]] = set()
+        try:
+            for indices in tasks:
+                pending.add(pool.submit(make_some, indices.tolist()))
+                if len(pending) >= 2 * workers:
+                    ready, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    for future in ready:
+                        count, size = future.result()
+                        done, nbytes = done + count, nbytes + size
+                    report(done, len(store), nbytes)
+            for future in pending:
+                count, size = future.result()
+                done, nbytes = done + count, nbytes + size
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # each would wait for the lock of the file
+            raise
+        report(done, len(store), nbytes)
+    return left_out
+
+
+def _describe_format(image: bytes | memoryview) -> str:
+    """Why an image that is no JPEG has no seek table."""
+    try:
+        return f"{fallback.sniff(bytes(image[:32]))}, not JPEG: only JPEGs have a decode index"
+    except DecodeError as error:
+        return error.message
+
+
+def _make_reporter(
+    progress: bool | Callable[[int, int], None] | None, stack: ExitStack
+) -> Callable[[int, int, int], None]:
+    if callable(progress):
+        return lambda done, total, _nbytes: progress(done, total)
+    if not progress:
+        return lambda *_: None
+    return stack.enter_context(show_progress("indexing"))
