@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from penstock.collate import Untorched, allocated, rebuilt_mapping, rebuilt_sequence
+from penstock.collate import Untorched, allocated, rebuild_mapping, rebuild_sequence
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.ragged import join_rows
 from penstock.sample import Array, Batch, Sample, Tree, tree_leaves
@@ -69,9 +69,9 @@ def map_ragged(function: Callable[[object], object], forms: Tree, batch: Batch) 
         return function(batch)
     if isinstance(forms, Mapping):
         changed = {name: map_ragged(function, form, batch[name]) for name, form in forms.items()}
-        return rebuilt_mapping(batch, {**batch, **changed})
+        return rebuild_mapping(batch, {**batch, **changed})
     values = [map_ragged(function, form, value) for form, value in zip(forms, batch, strict=True)]
-    return type(batch)(*values) if hasattr(batch, "_fields") else rebuilt_sequence(batch, values)
+    return type(batch)(*values) if hasattr(batch, "_fields") else rebuild_sequence(batch, values)
 
 
 def _without_ragged(forms: Tree, sample: Sample, arrays: list[Array]) -> Sample:
