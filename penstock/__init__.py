@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from penstock.loader import DataLoader
     from penstock.pack import index, pack, verify
+    from penstock.ragged import Padded, Ragged
     from penstock.rng import generator as rng
     from penstock.sample import Field, Record, Schema
     from penstock.samplers import (
@@ -95,7 +96,9 @@ __all__ = [
     "IterableDataset",
     "OptionalPackageError",
     "PackError",
+    "Padded",
     "PenstockError",
+    "Ragged",
     "RandomSampler",
     "Record",
     "RecordIndexError",
@@ -138,6 +141,7 @@ _MODULES: Final = {
     "StateError StoreError StoreFormatError StoreNotFoundError UnsupportedImageError WorkerError",
     "penstock.loader": "DataLoader",
     "penstock.pack": "index pack verify",
+    "penstock.ragged": "Padded Ragged",
     "penstock.sample": "Field Record Schema",
     "penstock.samplers": "BatchSampler BucketBatchSampler ClassBalancedSampler DistributedSampler "
     "DistributedWeightedSampler RandomSampler RepeatFactorSampler Sampler SequentialSampler SubsetRandomSampler "

@@ -1,10 +1,10 @@
-"""Many samples as one batch of NumPy arrays: the general path, with torch's rules.
+"""Collation of samples to a batch of NumPy arrays, by torch's rules: the general path.
 
-The first sample decides the structure. Arrays are stacked; bools, ints and floats become bool, int64 and float64
+The first sample determines the structure. Arrays are stacked; bools, ints and floats become bool, int64 and float64
 arrays; NumPy scalars keep their dtype; strings and bytes stay lists; mappings and named tuples keep their type,
-other tuples become lists, as in torch. Numbers of several types become an array of the dtype that torch would choose
-(:mod:`penstock.scalars`); what torch refuses to mix is refused. A dataset that fills rows never comes here, and gives
-the same batches.
+other tuples become lists, as in torch. Numbers of several types become an array of the dtype that torch chooses
+(:mod:`penstock.scalars`), or are refused if torch refuses them. Datasets that fill rows give the same batches without
+this module.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from penstock import _native
 from penstock.frameworks import FRAMEWORKS, is_imported
-from penstock.sample import Batch
+from penstock.sample import Array, Batch, Index, Sample, Tree
 from penstock.scalars import CollateError, CollateTypeError, as_array, as_doubles, as_dtype, common_dtype, stack_scalars
 
 __all__ = [
@@ -32,28 +32,28 @@ __all__ = [
     "allocated",
     "default_collate",
     "default_convert",
-    "rebuilt_mapping",
-    "rebuilt_sequence",
+    "rebuild_mapping",
+    "rebuild_sequence",
     "stack_into",
 ]
 
 _logger = logging.getLogger(__name__)
 
-_allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty
+_allocate: Callable[[tuple[int, ...], DTypeLike], Array] = np.empty
 
 
-def allocate_by(allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]]) -> None:
-    """Have batches of this process stacked into arrays from ``allocate(shape, dtype)`` instead of ``numpy.empty``."""
-    global _allocate  # noqa: PLW0603  # a worker process collates for one loader
+def allocate_by(allocate: Callable[[tuple[int, ...], DTypeLike], Array]) -> None:
+    """Let collation in this process allocate arrays by ``allocate(shape, dtype)`` instead of ``numpy.empty``."""
+    global _allocate  # noqa: PLW0603  # one setting for the process: a worker process has one loader
     _allocate = allocate
 
 
-def allocated(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """An array with arbitrary content from where this process's batches are to lie."""
+def allocated(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    """A new array with arbitrary content, in the memory of the batches of this process."""
     return _allocate(shape, dtype)
 
 
-def stack_into(rows: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:
+def stack_into(rows: Sequence[Array], out: Array) -> None:
     """Copy ``rows``, arrays of one shape and dtype, to the rows of ``out``: as ``numpy.stack(rows, out=out)``."""
     if (
         out.ndim > 1
@@ -66,7 +66,7 @@ def stack_into(rows: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:
         np.stack(rows, out=out)
 
 
-def default_collate(batch: Sequence[Any]) -> Any:
+def default_collate(batch: Sequence[Sample]) -> Batch:
     """Stack samples along a new first dimension, field by field.
 
     Parameters
@@ -92,16 +92,16 @@ def default_collate(batch: Sequence[Any]) -> Any:
     return _collate(batch, "", _LEAVES)
 
 
-def default_convert(sample: Any) -> Any:
-    """What a loader without batches yields for ``sample``: the same leaves, tuples as lists."""
+def default_convert(sample: Sample) -> Sample:
+    """The result of a loader without batches for ``sample``: the same leaves, with tuples as lists."""
     if isinstance(sample, tuple) and hasattr(sample, "_fields"):
         return type(sample)(*(default_convert(value) for value in sample))
     if isinstance(sample, tuple):
         return [default_convert(value) for value in sample]
     if isinstance(sample, Mapping):
-        return rebuilt_mapping(sample, {name: default_convert(value) for name, value in sample.items()})
+        return rebuild_mapping(sample, {name: default_convert(value) for name, value in sample.items()})
     if isinstance(sample, Sequence) and not isinstance(sample, (str, bytes)):
-        return rebuilt_sequence(sample, [default_convert(value) for value in sample])
+        return rebuild_sequence(sample, [default_convert(value) for value in sample])
     return sample
 
 
@@ -130,7 +130,7 @@ class FrameworkCollate:
     def __init__(self, framework: str, *, batched: bool = True) -> None:
         self.framework, self.batched = framework, batched
 
-    def __call__(self, samples: Any) -> ArrayBatch | Batch:
+    def __call__(self, samples: Sample) -> ArrayBatch | Batch:
         """The batch of ``samples``, a list; without batches, of one sample."""
         if not is_imported(self.framework):
             if not self.batched:
@@ -143,7 +143,7 @@ class FrameworkCollate:
         return framework.collate(samples) if self.batched else framework.convert(samples)
 
 
-def rebuilt_mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+def rebuild_mapping(like: Mapping[Index, Tree], values: dict[Index, Tree]) -> Tree:
     """``values`` in a mapping of the type of ``like``; a dict where that type cannot be built."""
     try:
         if isinstance(like, MutableMapping):
@@ -155,7 +155,7 @@ def rebuilt_mapping(like: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
         return values
 
 
-def rebuilt_sequence(like: Sequence[Any], values: list[Any]) -> Any:
+def rebuild_sequence(like: Sequence[Tree], values: list[Tree]) -> Tree:
     """``values`` in a sequence of the type of ``like``; a list where that type cannot be built."""
     try:
         if isinstance(like, MutableSequence):
@@ -168,23 +168,23 @@ def rebuilt_sequence(like: Sequence[Any], values: list[Any]) -> Any:
         return values
 
 
-_Leaves = tuple[tuple[Any, Callable[[Sequence[Any], str], Any]], ...]
+_Leaves = tuple[tuple[type | tuple[type, ...], Callable[[Sequence[Sample], str], Batch]], ...]
 
 
-def _collate(batch: Sequence[Any], at: str, leaves: _Leaves) -> Any:
+def _collate(batch: Sequence[Sample], at: str, leaves: _Leaves) -> Batch:
     first = batch[0]
     for kinds, collate in leaves:
         if isinstance(first, kinds):
             return collate(batch, at)
     if isinstance(first, Mapping):
-        values = {name: _collate(_items(batch, name, at), f"{at}[{name!r}]", leaves) for name in first}
-        return rebuilt_mapping(first, values)
+        values = {name: _collate(_get_items(batch, name, at), f"{at}[{name!r}]", leaves) for name in first}
+        return rebuild_mapping(first, values)
     if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*_named_columns(batch, at, leaves))
+        return type(first)(*_collate_named_columns(batch, at, leaves))
     if isinstance(first, tuple):
-        return _columns(batch, at, leaves)
+        return _collate_columns(batch, at, leaves)
     if isinstance(first, Sequence):
-        return rebuilt_sequence(first, _columns(batch, at, leaves))
+        return rebuild_sequence(first, _collate_columns(batch, at, leaves))
     if hasattr(first, "__array__"):
         return _stack([_as_foreign(sample, first, i, at) for i, sample in enumerate(batch)], at)
     raise TypeError(
@@ -193,7 +193,7 @@ def _collate(batch: Sequence[Any], at: str, leaves: _Leaves) -> Any:
     )
 
 
-def _items(batch: Sequence[Any], name: Any, at: str) -> list[Any]:
+def _get_items(batch: Sequence[Sample], name: Index, at: str) -> list[Batch]:
     try:
         return [sample[name] for sample in batch]
     except (KeyError, IndexError, TypeError) as error:
@@ -201,7 +201,7 @@ def _items(batch: Sequence[Any], name: Any, at: str) -> list[Any]:
         raise
 
 
-def _columns(batch: Sequence[Sequence[Any]], at: str, leaves: _Leaves) -> list[Any]:
+def _collate_columns(batch: Sequence[Sequence[Sample]], at: str, leaves: _Leaves) -> list[Batch]:
     length = len(batch[0])
     for i, sample in enumerate(batch):
         if not hasattr(sample, "__len__"):
@@ -216,8 +216,8 @@ def _columns(batch: Sequence[Sequence[Any]], at: str, leaves: _Leaves) -> list[A
     return [_collate(column, f"{at}[{i}]", leaves) for i, column in enumerate(zip(*batch, strict=True))]
 
 
-def _named_columns(batch: Sequence[Any], at: str, leaves: _Leaves) -> list[Any]:
-    """As torch does it: what a later sample has beyond the first one's parts is left out."""
+def _collate_named_columns(batch: Sequence[Sample], at: str, leaves: _Leaves) -> list[Batch]:
+    """Collate named tuples; as in torch, parts that only later samples have are left out."""
     length = len(batch[0])
     for i, sample in enumerate(batch):
         if not isinstance(sample, Iterable) or (isinstance(sample, Sized) and len(sample) < length):
@@ -229,8 +229,8 @@ def _named_columns(batch: Sequence[Any], at: str, leaves: _Leaves) -> list[Any]:
     return [_collate(column, f"{at}[{i}]", leaves) for i, column in zip(range(length), columns, strict=False)]
 
 
-def _arrays(batch: Sequence[Any], at: str) -> NDArray[Any]:
-    """Stack what began with an array; other entries become arrays as torch's ``as_tensor`` would make them."""
+def _stack_arrays(batch: Sequence[Sample], at: str) -> Array:
+    """Stack entries of which the first is an array; others are converted as by ``torch.as_tensor``."""
     _refuse_text(batch[0], at)
     if not set(map(type, batch)) <= {np.ndarray}:
         batch = [
@@ -239,8 +239,8 @@ def _arrays(batch: Sequence[Any], at: str) -> NDArray[Any]:
     return _stack(batch, at)
 
 
-def _as_foreign(sample: Any, first: Any, position: int, at: str) -> NDArray[Any]:
-    """An array of another library; like torch, those stack with their like alone."""
+def _as_foreign(sample: Sample, first: Sample, position: int, at: str) -> Array:
+    """An array of another library; as in torch, these are not mixed with other arrays."""
     if isinstance(sample, (np.ndarray, np.generic)) or not hasattr(sample, "__array__"):
         raise CollateTypeError(
             f"default_collate: entry 0 is {type(first).__name__}, entry {position} is {type(sample).__name__}"
@@ -249,7 +249,7 @@ def _as_foreign(sample: Any, first: Any, position: int, at: str) -> NDArray[Any]
     return np.asarray(sample)
 
 
-def _stack(batch: Sequence[NDArray[Any]], at: str) -> NDArray[Any]:
+def _stack(batch: Sequence[Array], at: str) -> Array:
     _refuse_text(batch[0], at)
     shape, dtype = batch[0].shape, batch[0].dtype
     if any(array.dtype != dtype for array in batch):
@@ -266,7 +266,7 @@ def _stack(batch: Sequence[NDArray[Any]], at: str) -> NDArray[Any]:
     return out
 
 
-def _refuse_text(first: NDArray[Any], at: str) -> None:
+def _refuse_text(first: Array, at: str) -> None:
     if first.dtype.kind in "OSUV":
         raise TypeError(
             f"default_collate: batch must contain arrays of numbers; found dtype {first.dtype}{_field(at)}; "
@@ -278,10 +278,10 @@ def _field(at: str) -> str:
     return f" in sample{at}" if at else ""
 
 
-def _integers(batch: Sequence[Any], at: str) -> NDArray[Any]:
-    """Ints and bools.
+def _stack_integers(batch: Sequence[Sample], at: str) -> Array:
+    """Stack ints and bools.
 
-    One pass, their sum, tells whether all are: any other number, NumPy's too, makes it one of its own type.
+    Their sum tells in one pass whether all are ints: with any other number, also one of NumPy, it has another type.
     """
     if type(batch[0]) is bool and operator.countOf(map(type, batch), bool) == len(batch):
         return np.fromiter(batch, np.bool_, len(batch))
@@ -289,12 +289,12 @@ def _integers(batch: Sequence[Any], at: str) -> NDArray[Any]:
         if type(sum(batch)) is int:
             return np.fromiter(batch, np.int64, len(batch))
     except (TypeError, ValueError, OverflowError, RuntimeError):
-        pass  # said better in the general way
+        pass  # the general way below has the better error
     return stack_scalars(batch, _field(at))
 
 
-def _floats(batch: Sequence[Any], at: str) -> NDArray[Any]:
-    """What begins with a float is float64; NumPy finds another dtype where there is anything but numbers."""
+def _stack_floats(batch: Sequence[Sample], at: str) -> Array:
+    """Stack entries of which the first is a float, as float64; NumPy finds another dtype if some are not numbers."""
     try:
         array = np.array(batch)
     except (TypeError, ValueError, OverflowError):
@@ -304,30 +304,30 @@ def _floats(batch: Sequence[Any], at: str) -> NDArray[Any]:
     return as_doubles(batch, _field(at))
 
 
-def _scalars(batch: Sequence[Any], at: str) -> NDArray[Any]:
+def _stack_numpy_scalars(batch: Sequence[Sample], at: str) -> Array:
     if len(set(map(type, batch))) > 1:
         return stack_scalars(batch, _field(at))
     return _stack(batch, at)
 
 
-def _strings(batch: Sequence[Any], at: str) -> list[Any]:  # noqa: ARG001  # the signature of all leaves
+def _list_strings(batch: Sequence[Sample], at: str) -> list[Batch]:  # noqa: ARG001  # the signature of all leaves
     return list(batch)
 
 
-def _same(batch: Sequence[Any], at: str) -> Sequence[Any]:  # noqa: ARG001  # the signature of all leaves
+def _keep_strings(batch: Sequence[Sample], at: str) -> Sequence[Sample]:  # noqa: ARG001  # the signature of all leaves
     return batch
 
 
 _TEXTS: Final = (str, bytes)
 
 _LEAVES: Final[_Leaves] = (
-    (np.ndarray, _arrays),
-    (_TEXTS, _strings),  # before NumPy's scalars: numpy.str_ and numpy.bytes_ are both
-    (np.generic, _scalars),
-    (int, _integers),
-    (float, _floats),
+    (np.ndarray, _stack_arrays),
+    (_TEXTS, _list_strings),  # before NumPy's scalars: numpy.str_ and numpy.bytes_ are both
+    (np.generic, _stack_numpy_scalars),
+    (int, _stack_integers),
+    (float, _stack_floats),
 )
-"""Types of leaves, and what stacks them."""
+"""Types of leaves, and the functions that stack them."""
 
-_TORCH_LEAVES: Final = tuple((kinds, _same if kinds is _TEXTS else collate) for kinds, collate in _LEAVES)
-"""torch leaves a column of strings the tuple that it is among tuples."""
+_TORCH_LEAVES: Final = tuple((kinds, _keep_strings if kinds is _TEXTS else collate) for kinds, collate in _LEAVES)
+"""As in torch, strings of tuples stay a tuple."""

@@ -1,7 +1,7 @@
-"""The words every layer shares: record, schema, array spec, tree, ragged rows, sample keys, watch.
+"""The types that all layers share: record, schema, array spec, tree, sample keys, watch.
 
-Plain frozen dataclasses over NumPy; no behaviour beyond checking and walking. Everything above this
-module speaks of samples in these terms; this module knows no store, dataset or loader.
+Frozen dataclasses over NumPy, which check their values, and functions over trees. Nothing here depends on stores,
+datasets or loaders.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = [
     "ArrayKind",
     "ArraySpec",
     "Batch",
+    "DType",
     "DatasetLike",
     "Field",
     "Index",
@@ -65,10 +66,13 @@ _MAX_FIELDS: Final = 0xFFFF  # a record's header counts them in 16 bits
 _NOT_IN_NAMES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, surrogates, line separators
 
 Tree = Any
-"""A nesting of tuples, lists and dicts (str keys) with leaves of one type. No Python type says so."""
+"""Nested tuples, lists and dicts (str keys) with leaves of one type; Python has no type for it."""
 
 Array = NDArray[Any]
 """A NumPy array of any dtype."""
+
+DType = np.dtype[Any]
+"""A dtype of any scalar type."""
 
 Sample = Any
 """What ``dataset[index]`` returns: any object of the user's."""
@@ -106,7 +110,7 @@ class Field:
     Raises
     ------
     ArgumentError
-        If there is no such kind, or a small array has more than 31 axes or 4 GiB.
+        If the kind is unknown, or a small array has more than 31 axes or 4 GiB.
     """
 
     kind: str
@@ -118,12 +122,12 @@ class Field:
         array = _array_kind(self.kind) if type(self.kind) is str else None
         if array is None:
             raise ArgumentError(
-                f"field kind {self.kind!r:.200} is not one of {', '.join(KINDS)}, nor a small array such as "
-                "'float32[*,4]'"
+                f"kind must be one of {', '.join(KINDS)}, or a small array such as 'float32[*,4]', got "
+                f"{self.kind!r:.200}"
             )
         if len(array.axes) > _MAX_AXES or array.least_nbytes > _MAX_ARRAY_NBYTES:
             raise ArgumentError(
-                f"a small array has at most {_MAX_AXES} axes and {_MAX_ARRAY_NBYTES} bytes, got {self.kind:.200}"
+                f"a small array must have at most {_MAX_AXES} axes and {_MAX_ARRAY_NBYTES} bytes, got {self.kind:.200}"
             )
 
     @property
@@ -133,33 +137,33 @@ class Field:
 
     @property
     def array(self) -> ArrayKind | None:
-        """What the values of a small array may be; None if the field is of another kind."""
+        """Dtype and shapes of a small array; None for other kinds."""
         return _array_kind(self.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayKind:
-    """The dtype of a small array, and the lengths that each of its axes may have; None for an axis of any length."""
+    """Dtype of a small array, and the allowed lengths of each axis; None for an axis of any length."""
 
-    dtype: np.dtype[Any]
+    dtype: DType
     axes: tuple[tuple[int, ...] | None, ...]
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape, if there is only one that is allowed."""
+        """The shape, if only one is allowed."""
         shape = tuple(lengths[0] for lengths in self.axes if lengths is not None and len(lengths) == 1)
         return shape if len(shape) == len(self.axes) else None
 
     @property
     def empty_shape(self) -> tuple[int, ...] | None:
-        """The shape that stands for an empty list, if the first axis may have no length."""
+        """The shape of an empty list, if the first axis may have any length."""
         if self.axes[0] is not None:
             return None
         return tuple(0 if lengths is None else lengths[0] for lengths in self.axes)
 
     @property
     def least_nbytes(self) -> int:
-        """Bytes of a value whose axes of any length have length 1."""
+        """Bytes of a value, if axes of any length have length 1."""
         return math.prod(lengths[0] for lengths in self.axes if lengths is not None) * self.dtype.itemsize
 
     def allows(self, shape: Sequence[int]) -> bool:
@@ -185,7 +189,7 @@ def _array_kind(kind: str) -> ArrayKind | None:
 
 
 def refuse_field_name(name: object) -> None:
-    """Raise :class:`ArgumentError` unless ``name`` may be the name of a field.
+    """Raise :class:`ArgumentError` unless ``name`` is a valid name of a field.
 
     A name is 1 to :data:`MAX_NAME_NBYTES` bytes of UTF-8 in any script. Spaces, dots and punctuation are allowed; path
     separators, control characters, ``.`` and ``..`` are not, since a field's name becomes a part of file names.
@@ -209,16 +213,16 @@ class Schema:
     Raises
     ------
     ArgumentError
-        If there is no field, or more than 65535, or a name is not allowed (:func:`refuse_field_name`).
+        If there is no field, or more than 65535, or a name is not valid (:func:`refuse_field_name`).
     """
 
     fields: Mapping[str, Field]
 
     def __post_init__(self) -> None:
         if not self.fields:
-            raise ArgumentError("a schema needs at least one field")
+            raise ArgumentError("a schema must have at least one field")
         if len(self.fields) > _MAX_FIELDS:
-            raise ArgumentError(f"a schema has at most {_MAX_FIELDS} fields, got {len(self.fields)}")
+            raise ArgumentError(f"a schema must have at most {_MAX_FIELDS} fields, got {len(self.fields)}")
         for name in self.fields:
             refuse_field_name(name)
 
@@ -226,7 +230,7 @@ class Schema:
         try:
             return self.fields[name]
         except KeyError:
-            raise ArgumentError(f"no field {name!r}; this store has: {', '.join(self.fields)}") from None
+            raise ArgumentError(f"field must be one of {', '.join(self.fields)}, got {name!r}") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self.fields
@@ -242,27 +246,27 @@ class Schema:
         return tuple(name for name, f in self.fields.items() if not f.is_blob)
 
     def refuse_small(self, name: str) -> None:
-        """Raise :class:`ArgumentError` unless field ``name`` is there and stored as encoded bytes."""
+        """Raise :class:`ArgumentError` unless field ``name`` exists and is stored as encoded bytes."""
         if not self[name].is_blob:
-            raise ArgumentError(f"field {name!r} is {self[name].kind}, not encoded bytes")
+            raise ArgumentError(f"field {name!r} must hold encoded bytes, got kind {self[name].kind}")
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-able form; :meth:`from_json` is its inverse."""
+    def to_json(self) -> dict[str, object]:
+        """The schema as JSON-able values; see :meth:`from_json`."""
         return {
             name: {"kind": f.kind, **({"classes": list(f.classes)} if f.classes else {})}
             for name, f in self.fields.items()
         }
 
     @classmethod
-    def from_json(cls, value: Any) -> Schema:
-        """Rebuild a schema from :meth:`to_json`'s form; anything else is an :class:`ArgumentError`."""
+    def from_json(cls, value: State) -> Schema:
+        """The schema from the result of :meth:`to_json`; other values raise :class:`ArgumentError`."""
         try:
             return cls({name: Field(field["kind"], _class_names(field)) for name, field in value.items()})
         except (AttributeError, KeyError, TypeError) as error:
-            raise ArgumentError(f"not a schema: {value!r:.200}") from error
+            raise ArgumentError(f"a schema must be a mapping of names to kinds, got {value!r:.200}") from error
 
 
-def _class_names(field: Mapping[str, Any]) -> tuple[str, ...]:
+def _class_names(field: Mapping[str, object]) -> tuple[str, ...]:
     names = field.get("classes", [])
     if type(names) is not list or not all(type(name) is str for name in names):
         raise ArgumentError(f"the classes of a field must be a list of texts, got {names!r:.200}")
@@ -275,14 +279,14 @@ def _class_names(field: Mapping[str, Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One stored example: encoded bytes and small fields.
+    """A stored example: encoded bytes and small fields.
 
     Parameters
     ----------
     index : int
         Position in the store.
     key : str
-        Its name in the source; ``str(index)`` where the source has none.
+        Name in the source; ``str(index)`` if it has none.
     fields : mapping of str to object
         Blobs are ``bytes`` or read-only ``memoryview`` (valid while the store is open); small fields are
         ``int``, ``float``, ``str`` or NumPy arrays.
@@ -290,7 +294,7 @@ class Record:
 
     index: int
     key: str
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Sample]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +302,7 @@ class ArraySpec:
     """Shape and dtype of one sample's array (without the batch dimension)."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
 
     @property
     def nbytes(self) -> int:
@@ -308,10 +312,10 @@ class ArraySpec:
 
 @dataclass(frozen=True, slots=True)
 class SampleKeys:
-    """What a chunk's randomness hangs on: (seed, epoch, index) and nothing else.
+    """The keys of all random numbers of some samples: (seed, epoch, index).
 
-    ``indices`` are those the sampler drew (the outermost dataset's), so that a sample looks the same
-    whichever worker, rank or chunk builds it.
+    ``indices`` are those of the sampler, for the outermost dataset. So a sample is the same whichever worker, rank or
+    chunk builds it.
     """
 
     seed: int
@@ -321,30 +325,29 @@ class SampleKeys:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, rows: slice | Sequence[int] | NDArray[Any]) -> SampleKeys:
-        """The keys of some rows."""
+    def __getitem__(self, rows: slice | Sequence[int] | Array) -> SampleKeys:
+        """The keys of the samples at some positions."""
         return SampleKeys(self.seed, self.epoch, self.indices[rows])
 
 
 class Watch(Protocol):
-    """Called in a worker before each call of user code that builds samples; see :class:`~penstock.workers.base.Job`."""
+    """Called in a worker before each call of user code that builds samples: see :class:`~penstock.workers.base.Job`."""
 
     def __call__(self, place: int, count: int = 1) -> None:
-        """From now on the call for samples ``place`` to ``place + count - 1`` runs.
+        """Report that the call for samples ``place`` to ``place + count - 1`` begins.
 
         Parameters
         ----------
         place : int
-            Position among the samples that are being built together, a batch or a chunk of its rows; -1: the call is
-            not for samples of their own (a collation).
+            Position in the batch or chunk that is being built; -1 if the call builds no samples (a collation).
         count : int
-            Samples that the call asks for. It may take as long as that many calls for one sample.
+            Number of samples; the call may take as long as this number of calls for one sample.
         """
         ...
 
 
-def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
-    """Apply ``function`` leaf by leaf over trees of one structure; containers keep their types, named tuples too."""
+def tree_map(function: Callable[..., object], tree: Tree, *rest: Tree) -> Tree:
+    """Apply ``function`` to the leaves of trees of one structure; tuples, lists and named tuples keep their types."""
     if isinstance(tree, Mapping):
         return {name: tree_map(function, value, *(r[name] for r in rest)) for name, value in tree.items()}
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
@@ -354,7 +357,7 @@ def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     return function(tree, *rest)
 
 
-def tree_leaves(tree: Tree) -> list[Any]:
+def tree_leaves(tree: Tree) -> list[Tree]:
     """The leaves of a tree, in order."""
     if isinstance(tree, Mapping):
         return [leaf for value in tree.values() for leaf in tree_leaves(value)]

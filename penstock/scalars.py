@@ -1,14 +1,14 @@
-"""Numbers of several types as one array, of the dtype and the values that torch gives them.
+"""Arrays of numbers of several types, with the dtype and values of torch.
 
 ::
 
-    [1, 2.5]             float32: a Python float among others has torch's default dtype
-    [1.5, 2]             float64: where a float comes first, all become doubles
+    [1, 2.5]             float32: torch's default dtype, for a Python float among ints
+    [1.5, 2]             float64: if a float is first, all become doubles
     [True, 2]            int64, [1, 2]
-    [1, None], [1, "2"]  refused, as by torch; NumPy would give nan and 2.0
+    [1, None], [1, "2"]  refused as by torch (NumPy gives nan and 2.0)
 
-Called by :mod:`penstock.collate` for what is not of one type; a batch of one type needs none of it. The rules are
-those of ``torch.tensor`` (torch/csrc/utils/tensor_new.cpp) and of torch's type promotion (c10/core/ScalarType.cpp).
+Called by :mod:`penstock.collate` for numbers of several types. The rules are those of ``torch.tensor``
+(torch/csrc/utils/tensor_new.cpp) and of torch's type promotion (c10/core/ScalarType.cpp).
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ import operator
 from array import array
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import SampleError
+from penstock.sample import Array, DType, Sample
 
 __all__ = ["CollateError", "CollateTypeError", "as_array", "as_doubles", "as_dtype", "common_dtype", "stack_scalars"]
 
 
 class CollateError(SampleError):
-    """Samples that cannot be stacked, where torch raises a RuntimeError."""
+    """Samples cannot be stacked; torch raises a RuntimeError."""
 
 
 class CollateTypeError(CollateError, TypeError):
-    """Where torch raises a TypeError."""
+    """Samples cannot be stacked; torch raises a TypeError."""
 
 
 class CollateValueError(CollateError, ValueError):
-    """Where torch raises a ValueError; before version 2.14 it was a RuntimeError, which this is as well."""
+    """Samples cannot be stacked; torch raises a ValueError (before version 2.14 a RuntimeError)."""
 
 
 class CollateOverflowError(CollateError, OverflowError):
-    """Where torch raises an OverflowError."""
+    """Samples cannot be stacked; torch raises an OverflowError."""
 
 
 _CLASSES: Final = (
@@ -50,78 +51,80 @@ _CLASSES: Final = (
 )
 
 
+T = TypeVar("T")
+
 _BOOL, _INT64, _FLOAT32, _COMPLEX64 = (np.dtype(name) for name in ("bool", "int64", "float32", "complex64"))
 _DTYPES: Final = frozenset(np.dtype(code) for code in "?BHILbhilefdFD")
-"""What torch has a dtype for."""
+"""Dtypes that torch has."""
 _UNPROMOTED: Final = frozenset(map(np.dtype, ("uint16", "uint32", "uint64")))
 _ORDER: Final = "biufc"
 
 
-def stack_scalars(batch: Sequence[Any], field: str) -> NDArray[Any]:
-    """An array of numbers that need not be of one type, as ``torch.tensor(batch)``.
+def stack_scalars(batch: Sequence[object], field: str) -> Array:
+    """An array of numbers of several types, as ``torch.tensor(batch)``.
 
     Parameters
     ----------
     batch : sequence
-        Numbers: Python's, NumPy's, and arrays of no dimension.
+        Numbers of Python and NumPy, and 0-dimensional arrays.
     field : str
-        Where in the sample, for errors.
+        Position in the sample, for errors.
 
     Raises
     ------
     CollateError
-        If an entry is no number, does not fit the common dtype, or there is none.
+        If an entry is not a number or does not fit the common dtype, or there is no common dtype.
     """
     dtype = _BOOL
     for position, value in enumerate(batch):
-        refused, own = _inferred(value, field)
+        refused, own = _infer_dtype(value, field)
         if own is None:
-            raise _class_for(refused)(
-                f"default_collate: not all entries are numbers{field}: entry 0 is {_name(batch[0])}, entry {position} "
-                f"is {_name(value)}; give the loader a collate_fn for other types"
+            raise _error_class_for(refused)(
+                f"default_collate: not all entries are numbers{field}: entry 0 is {_type_name(batch[0])}, entry "
+                f"{position} is {_type_name(value)}; give the loader a collate_fn for other types"
             )
         dtype = common_dtype([dtype, own] if position else [own], field)
         if dtype == np.complex128:
-            break  # as in torch, nothing changes it; what follows must only be convertible
+            break  # as in torch, later entries do not change it, and need only be convertible
     if dtype.kind == "f":
         return as_dtype(as_doubles(batch, field), dtype)
     if dtype.kind == "c":
-        return np.array(_converted(batch, _complex, field), dtype)
+        return np.array(_convert_all(batch, _complex, field), dtype)
     if dtype == _BOOL:
-        return np.array(_converted(batch, _bool, field), dtype)
-    numbers = _converted(batch, _int64, field)
+        return np.array(_convert_all(batch, _bool, field), dtype)
+    numbers = _convert_all(batch, _int64, field)
     if dtype == np.uint64:
         raise CollateTypeError(f"default_collate: uint64 scalars do not mix{field}; make them int64, or arrays")
     return np.array(numbers, dtype)
 
 
-def as_doubles(batch: Sequence[Any], field: str) -> NDArray[np.float64]:
+def as_doubles(batch: Sequence[Sample], field: str) -> NDArray[np.float64]:
     """An array of float64, as ``torch.tensor(batch, dtype=torch.float64)``; CollateError if an entry is no number."""
     try:
         return np.array(array("d", batch))
     except (TypeError, ValueError, OverflowError, RuntimeError):
-        return np.array(_converted(batch, lambda value: array("d", (value,))[0], field))
+        return np.array(_convert_all(batch, lambda value: array("d", (value,))[0], field))
 
 
-def common_dtype(dtypes: Sequence[np.dtype[Any]], field: str) -> np.dtype[Any]:
-    """The dtype that torch promotes these to; CollateError if there is none."""
+def common_dtype(dtypes: Sequence[DType], field: str) -> DType:
+    """The dtype to which torch promotes these; raises CollateError if there is none."""
     try:
-        return reduce(_promoted, dtypes)
+        return reduce(_promote, dtypes)
     except (TypeError, RuntimeError) as error:
         given = ", ".join(sorted({str(dtype) for dtype in dtypes}))
-        raise _like(error)(f"default_collate: {given} have no common dtype{field}") from error
+        raise _error_class_like(error)(f"default_collate: {given} have no common dtype{field}") from error
 
 
-def as_dtype(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """``values`` in a dtype that they were promoted to; what is too large for it becomes infinite."""
+def as_dtype(values: Array, dtype: DType) -> Array:
+    """``values`` converted to the common dtype; values that are too large become infinite."""
     with np.errstate(over="ignore"):
         if dtype == np.float16 and values.dtype != dtype:
-            values = values.astype(np.float32)  # as torch: to half precision by way of single
+            values = values.astype(np.float32)  # as torch: to half precision through single
         return values.astype(dtype, copy=False)
 
 
-def as_array(value: Any, position: int, field: str) -> NDArray[Any]:
-    """An entry beside arrays, as ``torch.as_tensor(value)``: a number, or nested sequences of numbers and arrays."""
+def as_array(value: object, position: int, field: str) -> Array:
+    """An entry as an array, as ``torch.as_tensor(value)``: a number, or nested sequences of numbers and arrays."""
     if isinstance(value, (list, tuple)):
         if not value:
             return np.zeros(0, np.float32)
@@ -135,16 +138,16 @@ def as_array(value: Any, position: int, field: str) -> NDArray[Any]:
         return stack_scalars([value], f" of entry {position}{field}")[0:1].reshape(())
     elif hasattr(value, "__array__") and not isinstance(value, np.generic):
         return np.asarray(value)
-    refused, own = _inferred(value, field)
-    raise (_class_for(refused) if own is None else CollateValueError)(
-        f"default_collate: entry 0 is an array, entry {position} is {_name(value)}, of which none can be made{field}"
+    refused, own = _infer_dtype(value, field)
+    raise (_error_class_for(refused) if own is None else CollateValueError)(
+        f"default_collate: entry 0 is an array, entry {position} is {_type_name(value)}, which cannot become one{field}"
     )
 
 
-def _inferred(value: Any, field: str) -> tuple[Any, np.dtype[Any] | None]:
-    """The dtype of a number, or of what a sequence or an array holds, which is refused later, when it is converted.
+def _infer_dtype(value: object, field: str) -> tuple[object, DType | None]:
+    """The value and the dtype of a number, or of the values of a sequence or array, which are refused when converted.
 
-    None, and what is no number, where torch can tell no dtype.
+    The value that is not a number, and None, if torch finds no dtype.
     """
     if isinstance(value, np.ndarray) and value.dtype in _DTYPES:
         return value, value.dtype
@@ -152,24 +155,24 @@ def _inferred(value: Any, field: str) -> tuple[Any, np.dtype[Any] | None]:
         return value, _scalar_dtype(value)
     dtype = _FLOAT32
     for position, each in enumerate(value):
-        refused, own = _inferred(each, field)
+        refused, own = _infer_dtype(each, field)
         if own is None:
             return refused, None
         dtype = common_dtype([dtype, own], field) if position else own
     return value, dtype
 
 
-def _class_for(value: Any) -> type[CollateError]:
-    """What torch raises for what is no number: a RuntimeError where it knows no dtype for it at all."""
+def _error_class_for(value: object) -> type[CollateError]:
+    """The class of torch's error for a value that is not a number; a RuntimeError if torch has no dtype for it."""
     return CollateTypeError if isinstance(value, (str, bytes)) or hasattr(value, "__array__") else CollateError
 
 
-def _like(error: Exception) -> type[CollateError]:
+def _error_class_like(error: Exception) -> type[CollateError]:
     return next((mine for builtin, mine in _CLASSES if isinstance(error, builtin)), CollateError)
 
 
-def _scalar_dtype(value: Any) -> np.dtype[Any] | None:
-    """The dtype that torch gives a number; None if it is none."""
+def _scalar_dtype(value: object) -> DType | None:
+    """The dtype that torch gives a number; None for other values."""
     if isinstance(value, (np.generic, np.ndarray)) or (
         hasattr(value, "__array__") and not isinstance(value, (int, float, complex))
     ):
@@ -181,7 +184,7 @@ def _scalar_dtype(value: Any) -> np.dtype[Any] | None:
     return None
 
 
-def _promoted(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any]:
+def _promote(one: DType, other: DType) -> DType:
     one, other = one.newbyteorder("="), other.newbyteorder("=")
     if one == other:
         return one
@@ -197,44 +200,44 @@ def _promoted(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any]:
     return high
 
 
-def _converted(batch: Sequence[Any], convert: Callable[[Any], Any], field: str) -> list[Any]:
+def _convert_all(batch: Sequence[object], convert: Callable[[Sample], T], field: str) -> list[T]:
     converted = []
     for position, value in enumerate(batch):
         try:
             converted.append(convert(value))
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-            raise _like(error)(
-                f"default_collate: not all entries are numbers that fit{field}: entry 0 is {_name(batch[0])}, entry "
-                f"{position} is {_name(value)}: {error}"
+            raise _error_class_like(error)(
+                f"default_collate: not all entries are numbers that fit{field}: entry 0 is {_type_name(batch[0])}, "
+                f"entry {position} is {_type_name(value)}: {error}"
             ) from error
     return converted
 
 
-def _bool(value: Any) -> bool:
+def _bool(value: object) -> bool:
     return bool(value if isinstance(value, (bool, np.bool_)) else _index(value))
 
 
-def _index(value: Any) -> int:
+def _index(value: Sample) -> int:
     return operator.index(np.asarray(value).item() if _is_foreign(value) else value)
 
 
-def _int64(value: Any) -> int:
+def _int64(value: object) -> int:
     number = _index(value)
     if not -(2**63) <= number < 2**63:
         raise ValueError(f"Overflow when unpacking long: {number:#x} does not fit int64"[:200])
     return number
 
 
-def _is_foreign(value: Any) -> bool:
-    """Whether it is another library's array: torch's tensor of one bool has an integer's value, NumPy's has none."""
+def _is_foreign(value: object) -> bool:
+    """Whether ``value`` is an array of another library; a tensor of one bool converts to int, NumPy's does not."""
     return hasattr(value, "__array__") and not isinstance(value, (np.ndarray, np.generic))
 
 
-def _complex(value: Any) -> complex:
+def _complex(value: Sample) -> complex:
     if isinstance(value, str):
         raise TypeError("must be a number, not str")
     return complex(value)
 
 
-def _name(value: Any) -> str:
+def _type_name(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

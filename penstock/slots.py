@@ -1,24 +1,23 @@
-"""A batch's memory: allocated once, used again as soon as nobody looks at it any more.
+"""Memory of batches, which is used again as soon as no array views it.
 
 ::
 
-    SlotPool --take()--> Lease --arrays()--> views, which the user slices, keeps, hands to torch
+    SlotPool --take()--> Lease --arrays()--> views, which the user slices, keeps, or gives to torch
         ^                                      |
-        '------ the last view dies: __del__ ---'
+        '--- __del__, after the last view ----'
 
-A lease is the ``base`` of every array made from it, so it lives exactly as long as the longest-lived view (slices
-and torch tensors included) and gives its slot back when it dies. A pool never waits: it allocates another slot if
-every one is in use, and lets go of what it holds beyond ``keep`` free ones. Slots that a device copies from are
-page-locked by a hook, and wait in quarantine until the device has read them too. This module knows no loader, no
-device and no thread; giving back and taking are atomic, so any thread may do either, also the garbage collector in the
-middle of ``take``.
+A lease is the ``base`` of all arrays made from it. It exists as long as any view (also slices and torch tensors), and
+then returns its slot to the pool. A pool does not block: it allocates a new slot if all are in use, and keeps at most
+``keep`` free ones. A hook page-locks slots that a device copies from; these wait in quarantine until the device has
+read them. Returning and taking are atomic: any thread may do both, also the garbage collector during ``take``.
 
-A forked process shares the pages, but not the slots: there a pool begins anew. In the parent, a slot that was leased
-during a fork is not used again, since the child may hold its batch.
+A forked process does not use the slots of its parent: its pool is empty. In the parent, a slot that was leased during a
+fork is not used again, because the child may use its batch.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import sys
@@ -30,22 +29,25 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import ArraySpec, Tree, tree_leaves, tree_map
+from penstock.ragged import RaggedRows, RaggedSpec
+from penstock.sample import Array, ArraySpec, Tree, tree_leaves, tree_map
 
-__all__ = ["Layout", "Lease", "PageLock", "Quarantine", "SlotPool"]
+__all__ = ["BatchLayout", "Lease", "PageLock", "Quarantine", "SlotPool", "SpareMemory"]
 
 _ALIGNMENT = 4096
-"""Every array begins on a page: whole pages can be page-locked, and no two fields share a cache line."""
+"""Each array begins on a page, so that whole pages are page-locked and fields do not share cache lines."""
+
+_CACHE_LINE: Final = 64
 
 _LATER_DEATHS: Final = 2
-"""How many more leases die before a page-locked slot is used again; see :class:`Quarantine`."""
+"""Number of later slots that must come back before a page-locked slot is used again; see :class:`Quarantine`."""
 
 
 _forks = 0
-"""Forks of this process so far, counted before and after each: a lease that saw another number lived during one."""
+"""Number of forks of this process, counted before and after each; a lease compares it to detect a fork."""
 
 
 def _count_fork() -> None:
@@ -58,24 +60,24 @@ if hasattr(os, "register_at_fork"):
 
 
 class PageLock(Protocol):
-    """Makes memory fit for a device's asynchronous copies, and says when the device is done with it."""
+    """Page-locks memory for asynchronous copies to a device, and reports when they have ended."""
 
     def __call__(self, address: int, nbytes: int) -> Callable[[], None]:
-        """Lock the pages, from ``address`` on; the undo is called once, before they are unmapped."""
+        """Lock the pages from ``address`` on; the result unlocks them, and is called once before they are unmapped."""
         ...
 
     def fence(self) -> Callable[[], bool]:
-        """A question: has the device done all that it was told up to now? Asked by any thread; must not raise."""
+        """A function that returns whether the device has done all work submitted so far; any thread calls it."""
         ...
 
 
 class Quarantine:
-    """Slots that no tensor views any more, but that a device may still be reading.
+    """Slots that no tensor views, but that a device may still read.
 
-    A consumer writes ``batch.to(device, non_blocking=True)`` and drops the batch at once: the copy is queued, and not
-    done. So a slot that comes back gets a fence, and is used again only when its fence and those of the next two that
-    come back are open. The two more are for who copies on a side stream one or two batches ahead, and joins it later
-    than dropping the batch: the fence knows only what the thread's current streams had been told.
+    After ``batch.to(device, non_blocking=True)`` a consumer may delete the batch before the copy has ended. So each
+    slot that comes back gets a fence, and is used again only when its fence and those of the next two slots are open.
+    The two are for consumers that copy one or two batches ahead on another stream, because a fence covers only the
+    current streams of the thread.
 
     Parameters
     ----------
@@ -92,12 +94,14 @@ class Quarantine:
         return len(self._waiting)
 
     def put(self, slot: Any) -> None:
-        """Fence a slot in; from any thread, also out of ``__del__``."""
+        """Add a slot with a new fence; may be called by any thread, also in ``__del__``."""
         self._waiting.append((slot, self._fence()))
 
     def get(self) -> Any:
-        """The slot that waited longest, if the device is done with it; else None."""
-        if not self._one_at_a_time.acquire(blocking=False):  # or the collector, inside get(), would wait for itself
+        """The oldest slot, if the device no longer reads it; else None."""
+        if not self._one_at_a_time.acquire(
+            blocking=False
+        ):  # else the garbage collector, during get(), would wait for itself
             return None
         try:
             if len(self._waiting) <= _LATER_DEATHS or not all(self._waiting[i][1]() for i in range(_LATER_DEATHS + 1)):
@@ -108,17 +112,22 @@ class Quarantine:
 
 
 class SlotPool:
-    """Slots that are free, and the counting of all.
+    """Free slots, and the number of allocated ones.
 
     Parameters
     ----------
     keep : int
-        Free slots to hold on to; surplus ones are unmapped.
+        Most free slots; others are unmapped.
     huge_pages : bool
-        Advise the kernel to back slots by huge pages, where it can.
+        Advise the kernel to use huge pages.
     page_lock : PageLock, optional
-        Called once for each slot that is allocated; what it returns, when the slot is let go (not at exit: the system
-        unlocks what is left). Slots come back through a :class:`Quarantine`.
+        Called once for each slot; its result is called when the slot is unmapped (not at exit, where the system unlocks
+        the pages). Slots come back through a :class:`Quarantine`.
+
+    Raises
+    ------
+    ArgumentError
+        If ``keep`` is negative.
     """
 
     def __init__(self, keep: int = 4, *, huge_pages: bool = False, page_lock: PageLock | None = None) -> None:
@@ -133,21 +142,21 @@ class SlotPool:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._quarantine = Quarantine(self._page_lock.fence) if self._page_lock is not None else None
-        self._free: deque[NDArray[np.uint8]] = deque()  # append and pop are atomic: no lock that __del__ could meet
+        self._free: deque[NDArray[np.uint8]] = deque()  # append and pop are atomic, so that __del__ needs no lock
 
     @property
     def free(self) -> int:
-        """Slots that wait for use; the others are leased, or in quarantine."""
+        """Number of free slots; others are leased or in quarantine."""
         return len(self._free)
 
     def take(self, nbytes: int) -> Lease:
         """A lease on a slot of at least ``nbytes``; its content is arbitrary."""
         if self._pid != os.getpid():
-            self._begin()  # the slots that were free at the fork are the parent's
+            self._begin()  # free slots belong to the parent process
         self._release()
         while True:
             try:
-                memory = self._free.pop()  # the one used last: its pages are warm
+                memory = self._free.pop()  # the one used last, whose pages are in the caches
             except IndexError:
                 memory = self._allocate(nbytes)
                 break
@@ -175,7 +184,7 @@ class SlotPool:
             self._release()
 
     def _discard(self, memory: NDArray[np.uint8]) -> None:
-        """Do not use a slot again; it is unmapped when its lease, which holds it, is gone."""
+        """Do not use a slot again; it is unmapped with its lease."""
 
     def _release(self) -> None:
         while self._quarantine is not None and (memory := self._quarantine.get()) is not None:
@@ -187,7 +196,7 @@ class SlotPool:
 
 
 class Lease:
-    """The right to one slot; made by :meth:`SlotPool.take`, ended by its own death."""
+    """The use of one slot, from :meth:`SlotPool.take` until the lease is deleted."""
 
     __slots__ = ("__array_interface__", "__weakref__", "_forks", "_memory", "_pid", "_pool")
 
@@ -201,54 +210,109 @@ class Lease:
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing() or self._pid != os.getpid():
-            return  # a fork's copy of a lease has nothing to give back
+            return  # the slot belongs to the parent process
         if self._forks == _forks:
-            self._pool._give_back(self._memory)  # noqa: SLF001  # a lease is its pool's other half
+            self._pool._give_back(self._memory)  # noqa: SLF001  # a pool and its leases are one unit
         else:
             self._pool._discard(self._memory)  # noqa: SLF001  # as above
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Extent:
     start: int
     row_nbytes: int
     spec: ArraySpec
 
 
-class Layout:
+class BatchLayout:
     """Where the arrays of a batch of ``rows`` samples lie in a slot.
+
+    Arrays of fixed shape come first, each from a page on. Behind them lies spare memory for ragged arrays, whose size
+    is known when the batch is filled.
 
     Parameters
     ----------
-    spec : tree of ArraySpec
-        One sample.
+    spec : tree of ArraySpec or RaggedSpec
+        Of one sample.
     rows : int
         Samples of a full batch.
+
+    Attributes
+    ----------
+    nbytes : int
+        Of the arrays of fixed shape.
+    is_ragged : bool
+        Whether the spec has ragged leaves.
+
+    Raises
+    ------
+    ArgumentError
+        If a dtype holds Python objects.
     """
 
     def __init__(self, spec: Tree, rows: int) -> None:
         self.rows, self.spec = rows, spec
         self.nbytes = 0
-        for leaf in tree_leaves(spec):
+        leaves = tree_leaves(spec)
+        for leaf in leaves:
             if leaf.dtype.hasobject:
-                raise ArgumentError(f"a slot holds plain numbers, not dtype {leaf.dtype}")
-        self._places = tree_map(self._reserve, spec)
+                raise ArgumentError(
+                    f"dtype must be a dtype of numbers, got {leaf.dtype}, because a slot holds no Python objects"
+                )
+        self.is_ragged = any(isinstance(leaf, RaggedSpec) for leaf in leaves)
+        self._extents: Tree = tree_map(self._reserve, spec)
 
-    def _reserve(self, spec: ArraySpec) -> _Place:
+    def _reserve(self, spec: ArraySpec | RaggedSpec) -> _Extent | RaggedSpec:
+        if isinstance(spec, RaggedSpec):
+            return spec
         start = self.nbytes
         self.nbytes += -(-spec.nbytes * self.rows // _ALIGNMENT) * _ALIGNMENT
-        return _Place(start, spec.nbytes, spec)
+        return _Extent(start, spec.nbytes, spec)
 
-    def resized(self, rows: int) -> Layout:
-        """The same for batches of ``rows`` samples."""
-        return Layout(self.spec, rows)
+    def resized(self, rows: int) -> BatchLayout:
+        """The layout of batches of ``rows`` samples."""
+        return BatchLayout(self.spec, rows)
 
     def arrays(self, lease: Lease, rows: int | None = None) -> Tree:
-        """The batch's arrays as views of ``lease``, of ``rows`` samples (all by default); content is arbitrary."""
+        """What a dataset fills, in the spec's structure, for ``rows`` samples (all by default).
+
+        Views of ``lease`` with arbitrary content; a :class:`~penstock.ragged.RaggedRows` for each ragged leaf.
+        """
         memory, count = lease.bytes(), self.rows if rows is None else rows
 
-        def carve(place: _Place) -> NDArray[Any]:
-            part = memory[place.start : place.start + place.row_nbytes * count]
-            return part.view(place.spec.dtype).reshape(count, *place.spec.shape)
+        def view(extent: _Extent | RaggedSpec) -> Array | RaggedRows:
+            if isinstance(extent, RaggedSpec):
+                return RaggedRows(extent, count)
+            part = memory[extent.start : extent.start + extent.row_nbytes * count]
+            return part.view(extent.spec.dtype).reshape(count, *extent.spec.shape)
 
-        return tree_map(carve, self._places)
+        return tree_map(view, self._extents)
+
+
+class SpareMemory:
+    """The end of a slot, from which ragged arrays are allocated; what does not fit is allocated elsewhere.
+
+    Parameters
+    ----------
+    memory : ndarray of uint8
+        The bytes of the slot behind the arrays of fixed shape.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes that were asked for, whether they fitted or not.
+    """
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self._memory = memory
+        self.nbytes = 0
+
+    def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """An array with arbitrary content; it begins at a multiple of 64 bytes."""
+        wanted = np.dtype(dtype)
+        start = self.nbytes
+        end = start + math.prod(shape) * wanted.itemsize
+        self.nbytes = -(-end // _CACHE_LINE) * _CACHE_LINE
+        if end > self._memory.nbytes:
+            return np.empty(shape, wanted)
+        return self._memory[start:end].view(wanted).reshape(shape)

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import ArgumentError
 from penstock.sample import ArraySpec
-from penstock.slots import Layout, Quarantine, SlotPool
+from penstock.slots import BatchLayout, Quarantine, SlotPool
 
 SPEC = (ArraySpec((3, 5), np.dtype(np.float32)), {"label": ArraySpec((), np.dtype(np.int64))})
 
@@ -144,7 +144,7 @@ def test_a_slot_that_is_too_small_is_replaced() -> None:
 
 def test_layout_carves_aligned_arrays_that_do_not_overlap() -> None:
     """Each array has its dtype and shape, begins on a page, and is its own."""
-    pool, layout = SlotPool(), Layout(SPEC, 7)
+    pool, layout = SlotPool(), BatchLayout(SPEC, 7)
     images, rest = layout.arrays(pool.take(layout.nbytes))
 
     images[:] = 1.5
@@ -160,7 +160,7 @@ def test_layout_carves_aligned_arrays_that_do_not_overlap() -> None:
 
 def test_a_short_batch_is_a_shorter_view() -> None:
     """The last batch of an epoch has only its own rows."""
-    pool, layout = SlotPool(), Layout(SPEC, 7)
+    pool, layout = SlotPool(), BatchLayout(SPEC, 7)
 
     images, rest = layout.arrays(pool.take(layout.nbytes), 2)
 
@@ -170,7 +170,7 @@ def test_a_short_batch_is_a_shorter_view() -> None:
 
 def test_arrays_of_one_layout_share_one_lease() -> None:
     """While one field of a batch is kept, the slot is."""
-    pool, layout = SlotPool(), Layout(SPEC, 7)
+    pool, layout = SlotPool(), BatchLayout(SPEC, 7)
     images, rest = layout.arrays(pool.take(layout.nbytes))
     del images
     held = pool.free
@@ -182,8 +182,8 @@ def test_arrays_of_one_layout_share_one_lease() -> None:
 
 def test_objects_have_no_place_in_a_slot() -> None:
     """Python objects cannot live in raw memory."""
-    with pytest.raises(ArgumentError, match="plain numbers"):
-        Layout(ArraySpec((), np.dtype(object)), 2)
+    with pytest.raises(ArgumentError, match="dtype of numbers"):
+        BatchLayout(ArraySpec((), np.dtype(object)), 2)
 
 
 def test_threads_never_share_a_slot() -> None:

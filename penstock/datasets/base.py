@@ -18,7 +18,7 @@ the order of calls: ``load_samples`` may group reads, but samples are built in o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import PenstockError, SampleError
@@ -52,6 +52,7 @@ __all__ = [
     "loads_many",
     "location_of",
     "prefetch",
+    "register_sum",
     "spec_of",
     "takes_many",
 ]
@@ -86,9 +87,8 @@ class Dataset(Generic[T_co]):
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
     def __add__(self, other: Dataset[Any]) -> ConcatDataset[Any]:
-        from penstock.datasets.concat import ConcatDataset  # which itself is a Dataset
-
-        return ConcatDataset([self, other])
+        joined: ConcatDataset[Any] = _sum_types["samples"]([self, other])
+        return joined
 
 
 class IterableDataset(Dataset[T_co], Iterable[T_co]):
@@ -102,9 +102,20 @@ class IterableDataset(Dataset[T_co], Iterable[T_co]):
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
 
     def __add__(self, other: Dataset[Any]) -> ChainDataset[Any]:  # type: ignore[override]  # as torch's: streams chain
-        from penstock.datasets.chain import ChainDataset  # which itself is an IterableDataset
+        joined: ChainDataset[Any] = _sum_types["streams"]([self, other])
+        return joined
 
-        return ChainDataset([self, other])
+
+_sum_types: dict[str, Callable[[list[Any]], Any]] = {}
+"""What ``+`` of datasets and of streams gives; see :func:`register_sum`."""
+
+
+def register_sum(operands: str, join: Callable[[list[Any]], Any]) -> None:
+    """Let ``+`` of "samples" (map-style datasets) or "streams" give ``join([left, right])``.
+
+    Called by the modules of these classes, which import this one.
+    """
+    _sum_types[operands] = join
 
 
 class IndexBatch(list[Index]):
@@ -154,7 +165,10 @@ class Filler(Protocol):
     """A dataset that writes samples into the rows of a batch instead of returning them."""
 
     def spec(self) -> Tree | None:
-        """Tree of :class:`~penstock.sample.ArraySpec` of one sample; None if samples have no fixed shape."""
+        """Tree of :class:`~penstock.sample.ArraySpec` of one sample; None if samples have no fixed shape.
+
+        An array whose first length varies has a :class:`~penstock.ragged.RaggedSpec`.
+        """
         ...
 
     def fill(
@@ -162,6 +176,7 @@ class Filler(Protocol):
     ) -> None:
         """Write sample ``indices[j]`` into row ``rows[j]`` (``j`` if None) of each array of ``out``.
 
+        Rows of an array whose first length varies go to :meth:`penstock.ragged.RaggedRows.write`, which takes lengths.
         Thread-safe. ``keys.indices[j]`` is the index that the sampler drew: a wrapper translates ``indices``, but not
         ``keys``.
         """

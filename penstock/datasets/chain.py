@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from penstock.datasets.base import IterableDataset, is_iterable
+from penstock.datasets.base import IterableDataset, is_iterable, register_sum
 from penstock.errors import ArgumentError
+from penstock.sample import Sample
 
 __all__ = ["ChainDataset"]
 
@@ -25,7 +26,7 @@ class ChainDataset(IterableDataset[T_co]):
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = datasets
 
-    def _checked(self) -> Iterator[Any]:
+    def _checked(self) -> Iterator[Sample]:
         for dataset in self.datasets:
             if not is_iterable(dataset):
                 raise ArgumentError(f"ChainDataset only supports IterableDataset, but got {type(dataset).__name__}")
@@ -37,3 +38,6 @@ class ChainDataset(IterableDataset[T_co]):
 
     def __len__(self) -> int:
         return sum(len(dataset) for dataset in self._checked())
+
+
+register_sum("streams", ChainDataset)

@@ -18,10 +18,12 @@ from penstock.datasets.base import (
     iter_samples,
     loads_many,
     prefetch,
+    register_sum,
     spec_of,
 )
+from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError, SampleError
-from penstock.sample import SampleKeys, Tree, Watch
+from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
 
 __all__ = ["ConcatDataset", "iter_concatenated", "prefetch_concatenated"]
 
@@ -50,7 +52,7 @@ class ConcatDataset(Dataset[T_co], Wrapper):
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Sample:
         self._check(index)
         child, inner = _place(self.cumulative_sizes, index + len(self) if index < 0 else index)
         return self.datasets[child][inner]
@@ -87,6 +89,11 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         first, *others = [spec_of(dataset) for dataset in self.datasets]
         return first if all(other == first for other in others) else None
 
+    def ragged_forms(self) -> Tree | None:
+        """The forms that all datasets share; None if they differ."""
+        first, *others = [ragged_forms(dataset) for dataset in self.datasets]
+        return first if all(other == first for other in others) else None
+
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
@@ -104,6 +111,9 @@ class ConcatDataset(Dataset[T_co], Wrapper):
             self.datasets[child].fill(inner[mine], out, keys[mine], mine if rows is None else rows[mine])
 
 
+register_sum("samples", ConcatDataset)
+
+
 def prefetch_concatenated(datasets: Sequence[Any], sizes: Sequence[int], indices: Sequence[int]) -> None:
     """Call ``prefetch`` of each dataset that holds some of ``indices``, with its own; ``sizes`` are cumulative."""
     inner: dict[int, list[int]] = {}
@@ -118,10 +128,10 @@ def iter_concatenated(
     whole: Any,
     part: Callable[[int], Any],
     sizes: Sequence[int],
-    indices: Sequence[Any],
+    indices: Sequence[Index],
     keys: SampleKeys,
     watch: Watch | None = None,
-) -> Iterator[Any]:
+) -> Iterator[Sample]:
     """Samples ``indices`` of ``whole``, in this order, each built when it is asked for.
 
     Parameters
@@ -151,10 +161,10 @@ def iter_concatenated(
 def _load_together(
     part: Callable[[int], Any],
     sizes: Sequence[int],
-    indices: Sequence[Any],
+    indices: Sequence[Index],
     keys: SampleKeys,
     watch: Watch | None,
-) -> dict[int, Iterator[Any]]:
+) -> dict[int, Iterator[Sample]]:
     """By row of ``indices``, the iterator that its sample comes from, where its dataset loads many at once."""
     rows: dict[int, list[int]] = {}
     inner: dict[int, list[int]] = {}
@@ -164,7 +174,7 @@ def _load_together(
             child, place = _place(sizes, at)
             rows.setdefault(child, []).append(row)
             inner.setdefault(child, []).append(place)
-    found: dict[int, Iterator[Any]] = {}
+    found: dict[int, Iterator[Sample]] = {}
     for child, mine in rows.items():
         dataset = part(child)
         if loads_many(dataset):

@@ -1,14 +1,14 @@
-"""Libraries with random generators of their own, and how their objects are found in a dataset and seeded.
+"""Libraries whose objects have random generators of their own: how they are found in a dataset and seeded.
 
-Seeding ``random``, ``numpy.random``, torch and cv2 does not reach them. For a loader with ``seed_per_sample`` the
-objects of those that are known (:data:`LIBRARIES`, one entry each) are looked for once in each worker, and seeded with
-every sample, besides the global generators::
+Seeds of ``random``, ``numpy.random``, torch and cv2 do not affect them. For a loader with ``seed_per_sample``, each
+worker searches once for objects of known libraries (:data:`LIBRARIES`), and seeds them for each sample, in addition to
+the global generators::
 
-    dataset, collate_fn ──walk──> Compose, ... ──seeders──> called with a seed of its own at each sample's beginning
+    dataset, collate_fn ──find_objects──> Compose, ... ──seeders──> called with a new seed before each sample
 
-Found is what the dataset's attributes, containers, closures and the global variables of the user's functions hold,
-within the bounds of :mod:`penstock.datasets.walk`. A library is never imported. Nothing that a library's object holds
-is seeded besides: it seeds what is in it. ``penstock.torch.check`` names the generators that are left.
+The search covers attributes, containers, closures and global variables of the user's functions, within the limits of
+:mod:`penstock.datasets.walk`. No library is imported. An object of a library seeds the objects inside it, so that these
+are not searched. ``penstock.torch.check`` names generators that are not seeded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.datasets.walk import walk
+from penstock.datasets.walk import find_objects
 
 __all__ = ["LIBRARIES", "Library", "find_seeders", "known_types"]
 
@@ -34,9 +34,9 @@ class Library:
     Parameters
     ----------
     types : callable
-        From the library's module to the classes of its outermost objects.
+        From the module of the library to the classes of its outermost objects.
     seed : callable
-        ``seed(object, number)``, with 63 random bits: seeds it, and what is in it.
+        ``seed(object, number)``, with 63 random bits: seeds the object and those inside it.
     """
 
     types: Callable[[Any], tuple[type, ...]]
@@ -45,11 +45,11 @@ class Library:
 
 def _albumentations_types(module: Any) -> tuple[type, ...]:
     kinds = (module.BaseCompose, module.BasicTransform)
-    return tuple(kind for kind in kinds if hasattr(kind, "set_random_state"))  # 1.x draws from the global generators
+    return tuple(kind for kind in kinds if hasattr(kind, "set_random_state"))  # 1.x uses the global generators
 
 
 def _seed_albumentations(transform: Any, number: int) -> None:
-    # set_random_seed would give each transform in it a generator of the same seed: two flips would always agree
+    # set_random_seed would give all transforms inside the same seed: two flips would always agree
     transform.set_random_state(np.random.default_rng(number), random.Random(number))
 
 
@@ -66,7 +66,7 @@ LIBRARIES: Final[dict[str, Library]] = {
     "imgaug": Library(lambda module: (module.augmenters.Augmenter,), _seed_imgaug),
     "monai": Library(lambda module: (module.transforms.Randomizable,), _seed_monai),
 }
-"""By the name of the package that is imported."""
+"""Libraries by the name of their package."""
 
 
 def known_types() -> dict[type, Library]:
@@ -76,21 +76,21 @@ def known_types() -> dict[type, Library]:
         if (module := sys.modules.get(name)) is not None:
             try:
                 known |= dict.fromkeys(library.types(module), library)
-            except AttributeError:  # imported in part, or of a version that has no such class
+            except AttributeError:  # partly imported, or a version without this class
                 continue
     return known
 
 
 def find_seeders(roots: Iterable[tuple[str, Any]]) -> tuple[Callable[[int], None], ...]:
-    """What seeds each object of a known library that ``roots`` (path, object) hold, in an order that they fix."""
+    """A function for each object of a known library in ``roots`` (path, object), in a fixed order, that seeds it."""
     known = known_types()
     if not known:
         return ()
     types = tuple(known)
-    graph = walk(roots, code=True, enter=lambda place: place.depth == 0 or not issubclass(place.kind, types))
+    graph = find_objects(roots, code=True, enter=lambda held: held.depth == 0 or not issubclass(held.kind, types))
     seeders = []
-    for place in graph.places:
-        if issubclass(place.kind, types):
-            library = next(library for kind, library in known.items() if issubclass(place.kind, kind))
-            seeders.append(functools.partial(library.seed, place.value))
+    for held in graph.objects:
+        if issubclass(held.kind, types):
+            library = next(library for kind, library in known.items() if issubclass(held.kind, kind))
+            seeders.append(functools.partial(library.seed, held.value))
     return tuple(seeders)

@@ -11,22 +11,27 @@ threads. Nothing here reads a store's images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.datasets.converting import ImageTransform, as_image_transform, as_pipeline
+from penstock.datasets.ragged_fields import choose_forms, ragged_array, ragged_spec
+from penstock.datasets.record_arrays import get_array
 from penstock.datasets.selection import Selection
 from penstock.errors import ArgumentError, SampleError
+from penstock.ragged import RaggedRows, RaggedSpec
 from penstock.rng import globals_put_back
-from penstock.sample import KINDS, ArraySpec, Record, Tree
+from penstock.sample import KINDS, Array, ArraySpec, Index, Record, Sample, Tree
 from penstock.stores.base import LazyColumn, Store
 
 if TYPE_CHECKING:
-    from penstock.transforms.program import Program
+    from penstock.transforms.followers import Step
+    from penstock.transforms.program import Failure, Program
 
-__all__ = ["SamplePlan"]
+__all__ = ["SamplePlan", "fill_arrays"]
 
 _NUMBERS: Final = {"label": np.dtype(np.int64), "int": np.dtype(np.int64), "float": np.dtype(np.float64)}
 """Kinds whose column is copied row by row, and the dtype that collation would give them."""
@@ -42,14 +47,14 @@ class SamplePlan:
     ----------
     store : Store
         Whose records.
-    fields, transform, target_transform, kinds
+    fields, transform, target_transform, kinds, ragged
         As :class:`~penstock.datasets.StoreDataset` is given them.
 
     Attributes
     ----------
     selection : Selection
         Fields, names and kinds.
-    spec : tree of ArraySpec, or None
+    spec : tree of ArraySpec or RaggedSpec, or None
         Of one sample; None: samples have no fixed shape, and are built one by one.
     reason : str
         Why there is no spec; empty if there is one.
@@ -60,7 +65,11 @@ class SamplePlan:
     columns : dict
         By name, numbers of all records, read when first used.
     arrays : dict
-        By name, fields of small arrays, which are copied from records.
+        By name, fields of small arrays, which are copied from records, or moved with the image.
+    forms : dict
+        By name, the form in which a batch holds a field of varying length.
+    moved : dict
+        By name, kinds of the arrays that follow the image; known if there is a spec.
     numbers : list
         Names of the record's own number.
     target : object, or None
@@ -72,11 +81,14 @@ class SamplePlan:
         store: Store,
         fields: Any,
         transform: Any,
-        target_transform: Callable[[Any], Any] | None,
+        target_transform: Callable[[Sample], Sample] | None,
         kinds: Mapping[str, str | None] | None,
+        ragged: str | Mapping[str, str] | None = None,
     ) -> None:
-        self.transform, self.target_transform = transform, target_transform
+        self.transform, self.target_transform, self.ragged = transform, target_transform, ragged
         self.selection = Selection(store, fields)
+        self.forms = choose_forms(self.selection.stored, self.selection.names, ragged)
+        self._url = store.url
         self._pipeline = as_pipeline(transform)
         self._images: ImageTransform | None = None if self._pipeline is not None else as_image_transform(transform)
         self.target = self._find_target()
@@ -86,18 +98,21 @@ class SamplePlan:
         self.spec: Tree | None = None
         self.reason = ""
         self.program: Program | None = None
-        self.image: Any = None
+        self.image: Index = None
         self.image_field = ""
-        self.columns: dict[Any, LazyColumn] = {}
-        self.arrays: dict[Any, str] = {}
-        self.numbers: list[Any] = []
+        self.columns: dict[Index, LazyColumn] = {}
+        self.arrays: dict[Index, str] = {}
+        self.moved: dict[Index, str] = {}
+        self.numbers: list[Index] = []
         self._target_type: type | None = None
         self._plan_filling(store)
 
-    def sample(self, record: Record) -> Any:
+    def sample(self, record: Record) -> Sample:
         """The sample of a record, under the current sample's key."""
         selection = self.selection
         transforms_images = self._pipeline is not None or self._images is not None
+        for name in self.forms:
+            ragged_array(record, selection.names[name], selection.stored[name], self._url)
         values = selection.get_values(record, views=transforms_images)
         if self.target is not None:
             values[self.target] = self.target_transform(values[self.target])  # type: ignore[misc]  # there, with a target
@@ -110,27 +125,45 @@ class SamplePlan:
             return self._pipeline(sample, kinds=self._kinds)
         return sample if self._images is not None or self.transform is None else self.transform(sample)
 
-    def filled_target(self, label: Any) -> Any:
+    def array(self, name: Index, record: Record, steps: Sequence[Step]) -> Array:
+        """A small array of a record for a row of a batch; moved by ``steps``, if it follows the image."""
+        selection, field = self.selection, self.arrays[name]
+        if name in self.forms:
+            array = ragged_array(record, field, selection.stored[name], self._url)
+        else:
+            array = get_array(record, field, selection.arrays[name], self._url)
+        if name not in self.moved:
+            return array
+        from penstock.transforms.followers import move  # there, with the pipeline
+
+        return move(self.moved[name], array, steps)
+
+    def ragged_forms(self) -> Tree | None:
+        """The form of each ragged field in the sample's structure, None for other fields; None if there are none."""
+        if not self.forms:
+            return None
+        return self.selection.to_tree({name: self.forms.get(name) for name in self.selection.names})
+
+    def filled_target(self, label: Sample) -> Sample:
         """A label for a row: transformed, and of the type that the first one had."""
         assert self.target_transform is not None, "asked for where there is a target"
         found = self.target_transform(label)
         if type(found) is not self._target_type:
             raise SampleError(
-                f"target_transform gives {found!r:.80}, and gave a value of type "
-                f"{getattr(self._target_type, '__name__', None)} for the first record; give the loader a collate_fn, "
-                "and batches are collated from samples"
+                f"target_transform must return {getattr(self._target_type, '__name__', None)}, as for the first "
+                f"record, got {found!r:.80}; give the loader a collate_fn, and batches are collated from samples"
             )
         return found
 
-    def _find_target(self) -> Any:
+    def _find_target(self) -> Index:
         """The name of the label, where a target transform asks for it."""
         if self.target_transform is None:
             return None
         labels = [name for name, kind in self.selection.stored.items() if kind == "label"]
         if len(labels) != 1:
             raise ArgumentError(
-                f"target_transform is called with the label; of the fields {', '.join(self.selection.names.values())} "
-                f"{f'{len(labels)} are labels' if labels else 'none is one'}. transform= gets the whole sample"
+                f"target_transform needs one label among the fields {', '.join(self.selection.names.values())}, got "
+                f"{len(labels)}; transform= gets the whole sample"
             )
         return labels[0]
 
@@ -150,10 +183,10 @@ class SamplePlan:
             self._refuse_followers(given or {})
 
     def _refuse_left_behind(self, given: Mapping[str, str | None], mover: object) -> None:
-        from penstock.transforms.kinds import refused_target  # there, with the pipeline
+        from penstock.transforms.kinds import unknown_kind_error  # there, with the pipeline
 
         for called, field, looks in self._unknown_targets(given):
-            raise refused_target((called,), mover, {field: looks}, {field: None})
+            raise unknown_kind_error((called,), mover, {field: looks}, {field: None})
 
     def _refuse_followers(self, given: Mapping[str, str | None]) -> None:
         """torchvision's transforms are given the image alone."""
@@ -171,13 +204,13 @@ class SamplePlan:
 
     def _unknown_targets(self, given: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
         """Fields that look like targets by their names and whose kind does not say so: name, field, what it looks."""
-        from penstock.transforms.kinds import suggested_kind
+        from penstock.transforms.kinds import guess_kind
 
         found = []
         for name, field in self.selection.names.items():
             stored = self.selection.stored[name]
             for called in (field, name):
-                looks = suggested_kind(called)
+                looks = guess_kind(called)
                 is_array = stored not in KINDS or (stored == "bytes" and looks == "mask")
                 if looks and is_array and self.selection.kind_of[name] == stored and field not in given:
                     found.append((called, field, looks))
@@ -190,7 +223,7 @@ class SamplePlan:
             first = pipeline.ops[0]
             if first.takes_pixels:
                 raise ArgumentError(
-                    f"{first!r} works on pixels, and a store's images are encoded; put T.Decode() first in the pipeline"
+                    f"{first!r} needs pixels, got a store's encoded images; put T.Decode() first in the pipeline"
                 )
 
     def _plan_filling(self, store: Store) -> None:
@@ -200,8 +233,9 @@ class SamplePlan:
         if not transforms_images and self.transform is not None:
             self.reason = f"its transform, {self.transform!r}, is called with whole samples"
             return
-        leaves: dict[Any, ArraySpec] = {}
+        leaves: dict[Index, ArraySpec | RaggedSpec] = {}
         for name, field in selection.names.items():
+            spec: ArraySpec | RaggedSpec | None
             if selection.kind_of[name] == "image" and transforms_images:
                 spec = self._plan_image(name, field)
             else:
@@ -217,7 +251,7 @@ class SamplePlan:
             return
         self.spec = selection.to_tree(leaves)
 
-    def _plan_value(self, store: Store, name: Any, field: str) -> ArraySpec | None:
+    def _plan_value(self, store: Store, name: Index, field: str) -> ArraySpec | RaggedSpec | None:
         kind = self.selection.stored[name]
         if self.selection.is_number(name):
             self.numbers.append(name)
@@ -225,14 +259,26 @@ class SamplePlan:
         if kind in _NUMBERS:
             self.columns[name] = LazyColumn(store, field)
             return ArraySpec((), _NUMBERS[kind]) if name != self.target else self._plan_target(name)
-        if name in self.selection.arrays:
-            self.arrays[name] = field
-            return self.selection.arrays[name]
+        if name in self.selection.arrays or name in self.forms:
+            return self._plan_array(name, field)
         if kind == "image":
             self.reason = "it has no transform, and its images stay encoded"
         return None
 
-    def _plan_image(self, name: Any, field: str) -> ArraySpec | None:
+    def _plan_array(self, name: Index, field: str) -> ArraySpec | RaggedSpec | None:
+        self.arrays[name] = field
+        kind = self.selection.kind_of[name]
+        if kind in {"boxes", "keypoints", "mask"} and self._pipeline is not None and self._pipeline.ops:
+            if kind == "mask":
+                self.reason = f"the field {field!r} is a mask, which follows the image sample by sample"
+                return None
+            self.moved[name] = kind
+        if name in self.forms:
+            return ragged_spec(self.selection.stored[name], self.forms[name], moved=name in self.moved)
+        spec = self.selection.arrays[name]
+        return ArraySpec(spec.shape, np.dtype(np.float32)) if name in self.moved else spec
+
+    def _plan_image(self, name: Index, field: str) -> ArraySpec | None:
         self.image, self.image_field = name, field
         kinds = list(self.selection.kind_of.values())
         if self._images is not None:
@@ -246,10 +292,10 @@ class SamplePlan:
             self.reason = "its target_transform, and a callable of its pipeline, may draw from one generator"
             return None
         self.reason = "its pipeline transforms more than one image, or does not end in images of one shape and dtype"
-        self.program = self._pipeline.compile(self._kinds)
+        self.program = self._pipeline.compile(self._kinds, followers=bool(self.forms))
         return self.program.spec()
 
-    def _plan_target(self, name: Any) -> ArraySpec | None:
+    def _plan_target(self, name: Index) -> ArraySpec | None:
         """Of a transformed label, as the first record's comes out."""
         self.reason = "its target_transform gives neither ints nor floats"
         first = self.columns[name][:1].tolist()
@@ -263,3 +309,50 @@ class SamplePlan:
             return None
         found = _TARGETS.get(self._target_type)
         return None if found is None else ArraySpec((), found)
+
+
+def fill_arrays(
+    plan: SamplePlan,
+    name: Index,
+    out: Array | RaggedRows,
+    records: Sequence[Record],
+    rows: NDArray[np.int64],
+    steps: Sequence[Sequence[Step]],
+    failures: list[Failure],
+) -> None:
+    """Write a small array of each record to its row of a batch.
+
+    Parameters
+    ----------
+    plan : SamplePlan
+        With this name in :attr:`~SamplePlan.arrays`.
+    name : object
+        Of the array in the sample.
+    out : ndarray or RaggedRows
+        The batch.
+    records : sequence of Record
+        The records.
+    rows : ndarray of int64
+        Where each of them goes.
+    steps : sequence of sequence of Step
+        What moved each image; empty where nothing follows.
+    failures : list of Failure
+        Records that have failed, which are left out; those that fail here are added.
+    """
+    failed = {failure.position for failure in failures}
+    arrays: list[Array] = []
+    for position, record in enumerate(records):
+        if position in failed:
+            continue
+        try:
+            array = plan.array(name, record, steps[position] if steps else ())
+            if isinstance(out, RaggedRows):
+                arrays.append(array)
+            else:
+                out[rows[position]] = array
+        except Exception as error:  # noqa: BLE001  # raised by the caller: the first one of all fields
+            from penstock.transforms.program import Failure
+
+            failures.append(Failure(position, error))
+    if isinstance(out, RaggedRows) and arrays and not failures:
+        out.write(rows, np.concatenate(arrays), np.array([len(array) for array in arrays], np.int64))

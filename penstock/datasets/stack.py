@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys, Tree, Watch
+from penstock.sample import Sample, SampleKeys, Tree, Watch
 
 __all__ = ["StackDataset"]
 
 
-class StackDataset(Dataset[Any], Wrapper):
+class StackDataset(Dataset[Sample], Wrapper):
     """Map-style datasets of one length, side by side; fills if all do.
 
     Parameters
@@ -47,21 +48,21 @@ class StackDataset(Dataset[Any], Wrapper):
         """The datasets side by side."""
         return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
 
-    def _stacked(self, values: Sequence[Any]) -> Any:
+    def _stacked(self, values: Sequence[Sample]) -> Sample:
         return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else tuple(values)
 
     def __len__(self) -> int:
         return len(self.wrapped_datasets()[0])
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Sample:
         return self._stacked([child[index] for child in self.wrapped_datasets()])
 
-    def fetch_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None) -> list[Any]:
+    def fetch_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None) -> list[Sample]:
         """A batch of each inner dataset, one after the other, under the same keys."""
         columns = [fetch(child, indices, keys, watch) for child in self.wrapped_datasets()]
         return [self._stacked(values) for values in zip(*columns, strict=True)]
 
-    def iter_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
+    def iter_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
         """Sample after sample, each of all inner datasets, under the same keys."""
         columns = [iter_samples(child, indices, keys, watch) for child in self.wrapped_datasets()]
         return map(self._stacked, zip(*columns, strict=True))
@@ -79,6 +80,11 @@ class StackDataset(Dataset[Any], Wrapper):
         """A tuple or dict of the datasets' specs; None if one of them does not fill."""
         specs = [spec_of(child) for child in self.wrapped_datasets()]
         return None if any(spec is None for spec in specs) else self._stacked(specs)
+
+    def ragged_forms(self) -> Tree | None:
+        """A tuple or dict of the datasets' forms; None if none of them has any."""
+        forms = [ragged_forms(child) for child in self.wrapped_datasets()]
+        return None if all(form is None for form in forms) else self._stacked(forms)
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None

@@ -20,22 +20,23 @@ from numpy.typing import NDArray
 
 from penstock import stores
 from penstock.datasets.base import Dataset, add_location
-from penstock.datasets.record_arrays import get_array
-from penstock.datasets.sample_plan import SamplePlan
+from penstock.datasets.sample_plan import SamplePlan, fill_arrays
 from penstock.datasets.seek_tables import MEMORY_NBYTES, SeekTables
 from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
-from penstock.sample import Record, SampleKeys, Tree
+from penstock.sample import Array, Record, Sample, SampleKeys, Tree
 from penstock.stores.base import Indices, Store, check_index
 from penstock.trace import stage
 
 if TYPE_CHECKING:
     from penstock.transforms.base import Op
+    from penstock.transforms.followers import Step
+    from penstock.transforms.program import Failure
 
 __all__ = ["StoreDataset"]
 
 
-class StoreDataset(Dataset[Any]):
+class StoreDataset(Dataset[Sample]):
     """Samples made of a store's fields.
 
     Parameters
@@ -64,11 +65,17 @@ class StoreDataset(Dataset[Any]):
     kinds : mapping of str to str, optional
         What fields of the store are to a pipeline, where that is not what the schema says: ``{"bbox": "boxes"}`` moves
         an array with the image, ``{"bbox": None}`` leaves it as it is. Default: the pipeline's own, else the schema's.
+    ragged : {"list", "padded", "flat"} or mapping of str to str, optional
+        What a batch holds of arrays whose first length varies (``boxes``, ``"float32[*,4]"``, ``"int64[*]"``), or
+        of some of them, by the store's names. "list": a list of arrays; "padded": a :class:`penstock.Padded`, one array
+        with zeros behind the shorter ones, and their lengths; "flat": a :class:`penstock.Ragged`, all rows in one
+        array, and where each sample's begin. Default: they are stacked, as torch does, which needs equal lengths.
 
     Raises
     ------
     ArgumentError
-        If a field is not there, or looks like a target (``bbox``, ``masks``) that the transform would leave in place.
+        If a field is not there, or looks like a target (``bbox``, ``masks``) that the transform would leave in place;
+        if ``ragged`` is unknown, or names a field of fixed shape.
     StoreError
         If a path cannot be opened.
 
@@ -82,31 +89,32 @@ class StoreDataset(Dataset[Any]):
         self,
         store: Store | str | os.PathLike[str],
         fields: str | Sequence[str] | Mapping[str, str] | None = None,
-        transform: Callable[[Any], Any] | Op | Sequence[Any] | None = None,
-        target_transform: Callable[[Any], Any] | None = None,
+        transform: Callable[[Sample], Sample] | Op | Sequence[Any] | None = None,
+        target_transform: Callable[[Sample], Sample] | None = None,
         *,
         index: str | os.PathLike[str] | None = "auto",
         index_memory: int = MEMORY_NBYTES,
         kinds: Mapping[str, str | None] | None = None,
+        ragged: str | Mapping[str, str] | None = None,
     ) -> None:
         self.store = store if isinstance(store, Store) else stores.open(store)
         self.fields = fields
         self.transform, self.target_transform = transform, target_transform
         self.index, self.index_memory = index, index_memory
-        self._kinds = kinds
+        self._kinds, self._ragged = kinds, ragged
         self._plan = self._new_plan()
         self._seek_tables = self._open_seek_tables()
 
     def __len__(self) -> int:
         return len(self.store)
 
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+    def __getitem__(self, index: SupportsIndex | slice) -> Sample:
         """A sample; a slice gives a list of samples."""
         if isinstance(index, slice):
             return [self._sample(record) for record in self._read(range(*index.indices(len(self))))]
         return self._sample(self._read([check_index(index, "a StoreDataset")])[0])
 
-    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Any]:
+    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Sample]:
         """Samples ``indices``, read at once; each is transformed under its own key when it is asked for."""
         for record, drawn in zip(self._read(indices), keys.indices.tolist(), strict=True):
             with sample_scope(keys.seed, keys.epoch, drawn):
@@ -126,8 +134,12 @@ class StoreDataset(Dataset[Any]):
         return self.store.fingerprint()
 
     def spec(self) -> Tree | None:
-        """Shapes and dtypes of a sample; None where one of its fields has no fixed shape."""
+        """Shapes and dtypes of a sample; None where one of its fields has no fixed shape, and is not ragged."""
         return self._current().spec
+
+    def ragged_forms(self) -> Tree | None:
+        """What batches hold of fields whose length varies: the argument ``ragged``, in the structure of a sample."""
+        return self._current().ragged_forms()
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
@@ -135,7 +147,9 @@ class StoreDataset(Dataset[Any]):
         """Decode and augment straight into ``out``; see :class:`~penstock.datasets.base.Filler`."""
         plan = self._current()
         if plan.spec is None:
-            raise ArgumentError("samples of this dataset have no fixed shape: there are no rows to fill")
+            raise ArgumentError(
+                "fill needs a spec, and samples of this dataset have no fixed shape; see why_not_filled()"
+            )
         if rows is None:
             rows = np.arange(len(indices), dtype=np.int64)
         if (indices < 0).any():
@@ -157,32 +171,30 @@ class StoreDataset(Dataset[Any]):
         keys: SampleKeys,
         rows: NDArray[np.int64],
     ) -> None:
-        images: list[Any]
-        if plan.arrays:
-            with stage("read", len(indices)):
+        failures: list[Failure] = []
+        steps: list[list[Step]] = [[] for _ in range(len(indices))] if plan.moved else []
+        records: list[Record] = []
+        with stage("read", len(indices)):
+            if plan.arrays:
                 records = self.store.read(indices)
-            for name, field in plan.arrays.items():
-                target, spec = parts[name], plan.selection.arrays[name]
-                for record, row in zip(records, rows.tolist(), strict=True):
-                    target[row] = get_array(record, field, spec, self.store.url)
-            images = [record.fields[plan.image_field] for record in records] if plan.program else []
-        else:
-            with stage("read", len(indices)):
+                images = [record.fields[plan.image_field] for record in records] if plan.program else []
+            else:
                 images = self.store.blobs(plan.image_field, indices)
         if plan.program is not None:
-            failures: list[Any] = []
             indexed = None if self._seek_tables is None else self._seek_tables.get(indices)
-            plan.program.fill(images, parts[plan.image], keys, rows, failures=failures, indexed=indexed)
+            plan.program.fill(
+                images, parts[plan.image], keys, rows, failures=failures, indexed=indexed, steps=steps or None
+            )
             if indexed is not None and indexed.found:
                 assert self._seek_tables is not None, "they gave it"
                 self._seek_tables.keep(indices, indexed)
-            if failures:
-                first = min(failures, key=lambda failure: failure.position)
-                raise self._placed(first.error, *self._read([int(indices[first.position])]))
+        for name in plan.arrays:
+            fill_arrays(plan, name, parts[name], records, rows, steps, failures)
+        if failures:
+            first = min(failures, key=lambda failure: failure.position)
+            raise self._placed(first.error, *self._read([int(indices[first.position])]))
 
-    def _targets(
-        self, plan: SamplePlan, labels: NDArray[Any], indices: NDArray[np.int64], keys: SampleKeys
-    ) -> list[Any]:
+    def _targets(self, plan: SamplePlan, labels: Array, indices: NDArray[np.int64], keys: SampleKeys) -> list[Sample]:
         """The labels transformed, each under its sample's key."""
         targets = []
         for label, index, drawn in zip(labels.tolist(), indices.tolist(), keys.indices.tolist(), strict=True):
@@ -198,14 +210,14 @@ class StoreDataset(Dataset[Any]):
         with stage("read", len(indices)):
             return self.store.read([index + count if -count <= index < 0 else index for index in indices])
 
-    def _sample(self, record: Record) -> Any:
+    def _sample(self, record: Record) -> Sample:
         try:
             return self._current().sample(record)
         except BaseException as error:  # noqa: BLE001  # raised again, with its place
             raise self._placed(error, record)  # noqa: B904  # the same object, or one that is chained
 
     def _new_plan(self) -> SamplePlan:
-        return SamplePlan(self.store, self.fields, self.transform, self.target_transform, self._kinds)
+        return SamplePlan(self.store, self.fields, self.transform, self.target_transform, self._kinds, self._ragged)
 
     def _current(self) -> SamplePlan:
         """The plan for the present transforms, which may have been exchanged."""

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys, Tree, Watch
+from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
 from penstock.samplers.base import checked_seed
-from penstock.samplers.permutation import permuted
+from penstock.samplers.permutation import permute
 
 __all__ = ["Subset", "random_split"]
 
@@ -40,7 +41,7 @@ class Subset(Dataset[T_co], Wrapper):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Index) -> Sample:
         if isinstance(index, list):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
@@ -49,11 +50,11 @@ class Subset(Dataset[T_co], Wrapper):
         """The dataset that this is a part of."""
         return [self.dataset]
 
-    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> Any:
+    def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
         """A batch of the inner dataset, under the same keys."""
         return fetch(self.dataset, [self.indices[i] for i in indices], keys, watch, as_given=True)
 
-    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
+    def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
         """Samples of the inner dataset, under the same keys."""
         return iter_samples(self.dataset, [self.indices[i] for i in indices], keys, watch)
 
@@ -71,6 +72,10 @@ class Subset(Dataset[T_co], Wrapper):
         """The inner dataset's."""
         return None if self._indices is None else spec_of(self.dataset)
 
+    def ragged_forms(self) -> Tree | None:
+        """The inner dataset's."""
+        return ragged_forms(self.dataset)
+
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
@@ -83,7 +88,7 @@ def _all_ints(indices: Any) -> bool:
     return np.asarray(indices).dtype.kind in "iu" or not len(indices)
 
 
-def random_split(dataset: Any, lengths: Sequence[int | float], seed: int = 0) -> list[Subset[Any]]:
+def random_split(dataset: Any, lengths: Sequence[int | float], seed: int = 0) -> list[Subset[Sample]]:
     """Split ``dataset`` at random into parts that do not overlap.
 
     Parameters
@@ -107,7 +112,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], seed: int = 0) ->
         raise ArgumentError(
             f"Sum of input lengths does not equal the length of the input dataset! {list(lengths)} for {total} samples"
         )
-    order = permuted(np.arange(total, dtype=np.int64), total, (checked_seed(seed),)).tolist() if total else []
+    order = permute(np.arange(total, dtype=np.int64), total, (checked_seed(seed),)).tolist() if total else []
     stops = np.cumsum(counts).tolist()
     return [Subset(dataset, order[stop - count : stop]) for count, stop in zip(counts, stops, strict=True)]
 

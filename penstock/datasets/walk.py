@@ -1,8 +1,8 @@
-"""The objects that a dataset holds, each with its attribute path, visited breadth first and within bounds.
+"""The objects that a dataset holds, each with its attribute path, found breadth first within limits.
 
-Nothing of the visited classes runs: instances are read by their ``__dict__`` and slots, containers by the built-in's
-own methods. Of a large container :data:`SAMPLED` elements stand for all. Numbers, text, arrays of numbers, tensors,
-modules and classes are not entered; nor are loggers and penstock's stores, which know how to come into another process.
+No code of their classes runs: instances are read by their ``__dict__`` and slots, containers by methods of the
+built-in types. Of a large container, :data:`SAMPLED` elements are visited. Numbers, text, arrays of numbers, tensors,
+modules and classes are not entered; nor are loggers and penstock's stores, which can be pickled.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock.datasets.user_code import is_user_code, unwrap_function
 from penstock.frameworks import array_types
+from penstock.sample import Index, Sample
 from penstock.stores.base import Store
 
-__all__ = ["ATOMS", "SAMPLED", "Graph", "Place", "sampled", "walk"]
+__all__ = ["ATOMS", "SAMPLED", "Graph", "HeldObject", "find_objects", "sampled"]
 
 SAMPLED: Final = 64
-"""Elements of a container that are looked at."""
+"""Most elements of a container that are visited."""
 
 _MOST_PLACES: Final = 20_000
 _DEEPEST: Final = 40
@@ -37,78 +38,78 @@ _LEAVES: Final = (types.ModuleType, type, types.BuiltinFunctionType, logging.Log
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An object, how it is reached, and the instance that it belongs to (None: a root; containers do not count)."""
+class HeldObject:
+    """An object, its attribute path, and the instance that holds it, also through containers (None for a root)."""
 
     path: str
-    value: Any
-    owner: Any
+    value: Sample
+    owner: object
     depth: int = 0
 
     @property
     def kind(self) -> type:
-        """Its class, as the interpreter sees it: a proxy is not asked what it would like to be."""
+        """Its type; unlike ``__class__``, a proxy cannot change it."""
         return type(self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What was visited; ``complete`` unless a bound was reached (elements left out by sampling do not count)."""
+    """The objects found; ``complete`` unless a limit was reached (other than that of :data:`SAMPLED`)."""
 
-    places: Sequence[Place]
+    objects: Sequence[HeldObject]
     complete: bool
 
-    def path_of(self, value: Any) -> str | None:
-        """The path of this very object, or of the first of its instances if it is a class."""
-        found = next((place.path for place in self.places if place.value is value), None)
+    def path_of(self, value: object) -> str | None:
+        """The path of this object; of a class, also that of its first instance."""
+        found = next((held.path for held in self.objects if held.value is value), None)
         if found is None and isinstance(value, type):
-            found = next((place.path for place in self.places if place.kind is value), None)
+            found = next((held.path for held in self.objects if held.kind is value), None)
         return found
 
 
-def walk(
-    roots: Iterable[tuple[str, Any]],
+def find_objects(
+    roots: Iterable[tuple[str, Sample]],
     most: int = _MOST_PLACES,
     *,
     code: bool = False,
-    enter: Callable[[Place], bool] | None = None,
+    enter: Callable[[HeldObject], bool] | None = None,
 ) -> Graph:
-    """Visit what ``roots`` (path, object) hold, ``most`` objects at most, each once.
+    """The objects that ``roots`` (path, object) hold, at most ``most`` of them, each once.
 
     Parameters
     ----------
     roots : iterable of (str, object)
-        Where to begin.
+        Where the search begins.
     most : int
-        Objects to visit.
+        Most objects to find.
     code : bool
-        Whether the user's functions, and methods of the user's classes, hold the global variables that they name.
+        Whether functions of the user, and methods of the user's classes, hold the global variables in their code.
     enter : callable, optional
-        Whether to look inside of a place; by default inside of every one.
+        Whether to search inside an object; by default always.
     """
-    waiting = deque(Place(path, value, None) for path, value in roots)
+    waiting = deque(HeldObject(path, value, None) for path, value in roots)
     seen: set[int] = set()
-    places: list[Place] = []
+    found: list[HeldObject] = []
     complete = True
-    while waiting and len(places) < most:
-        place = waiting.popleft()
-        if id(place.value) in seen or issubclass(place.kind, ATOMS):
+    while waiting and len(found) < most:
+        held = waiting.popleft()
+        if id(held.value) in seen or issubclass(held.kind, ATOMS):
             continue
-        seen.add(id(place.value))
-        places.append(place)
-        if enter is not None and not enter(place):
+        seen.add(id(held.value))
+        found.append(held)
+        if enter is not None and not enter(held):
             continue
-        owner = place.owner if issubclass(place.kind, _CONTAINERS) else place.value
+        owner = held.owner if issubclass(held.kind, _CONTAINERS) else held.value
         inner = [
-            Place(place.path + step, child, owner, place.depth + 1)
-            for step, child in chain(_children(place.value), _named_in_code(place.value) if code else ())
+            HeldObject(held.path + step, child, owner, held.depth + 1)
+            for step, child in chain(_find_children(held.value), _find_globals(held.value) if code else ())
             if not issubclass(type(child), ATOMS)
         ]
-        if place.depth < _DEEPEST:
+        if held.depth < _DEEPEST:
             waiting.extend(inner)
         elif inner:
             complete = False
-    return Graph(places, complete=complete and not waiting)
+    return Graph(found, complete=complete and not waiting)
 
 
 def sampled(count: int) -> Iterator[int]:
@@ -117,7 +118,7 @@ def sampled(count: int) -> Iterator[int]:
     return iter(range(0, count, step))
 
 
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
+def _find_children(value: Sample) -> Iterator[tuple[str, Sample]]:
     kind = type(value)
     if issubclass(kind, _LEAVES) or _is_tensor(kind):
         return
@@ -126,7 +127,7 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
             yield from ((f".flat[{i}]", value.flat[i]) for i in sampled(value.size))
         return
     if issubclass(kind, types.FunctionType):
-        yield from _captured(value)
+        yield from _find_captured(value)
     elif issubclass(kind, types.MethodType):
         yield ".__self__", value.__self__
         yield ".__func__", value.__func__
@@ -135,11 +136,11 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
     elif _is_frame(value):
         yield from ((f"[{name!r}]", value[name].to_numpy()) for name in _object_columns(value))
         return
-    yield from _elements(value)
-    yield from _attributes(value)
+    yield from _find_elements(value)
+    yield from _find_attributes(value)
 
 
-def _elements(value: Any) -> Iterator[tuple[str, Any]]:
+def _find_elements(value: Sample) -> Iterator[tuple[str, Sample]]:
     kind = type(value)
     if issubclass(kind, dict):
         yield from ((f"[{_shown(key)}]", child) for key, child in islice(dict.items(value), SAMPLED))
@@ -151,7 +152,7 @@ def _elements(value: Any) -> Iterator[tuple[str, Any]]:
         yield from (("{...}", child) for child in islice(builtins.__iter__(value), SAMPLED))
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def _find_attributes(value: Sample) -> Iterator[tuple[str, Sample]]:
     if not issubclass(type(value), types.FunctionType):
         try:
             attributes = object.__getattribute__(value, "__dict__")
@@ -159,32 +160,32 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
             attributes = {}
         yield from ((f".{name}", child) for name, child in islice(dict.items(attributes), 256))
     for cls in type(value).__mro__:
-        for name in _slots(cls):
+        for name in _get_slots(cls):
             slot = cls.__dict__.get(name)
             if isinstance(slot, types.MemberDescriptorType):
                 try:
                     yield f".{name}", slot.__get__(value)
-                except AttributeError:  # a slot that nothing was put into
+                except AttributeError:  # an empty slot
                     continue
 
 
-def _slots(cls: type) -> tuple[str, ...]:
+def _get_slots(cls: type) -> tuple[str, ...]:
     slots = cls.__dict__.get("__slots__", ())
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _captured(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function takes along: variables of the functions around it, and defaults."""
+def _find_captured(function: types.FunctionType) -> Iterator[tuple[str, Sample]]:
+    """Variables that a function captures from enclosing functions, and its defaults."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield f".__closure__[{name!r}]", cell.cell_contents
-        except ValueError:  # a variable that was never set
+        except ValueError:  # an unset variable
             continue
     yield from ((f".__defaults__[{i}]", value) for i, value in enumerate(function.__defaults__ or ()))
 
 
-def _named_in_code(value: Any) -> Iterator[tuple[str, Any]]:
-    """Global variables that a function of the user's names; the methods of an object whose class is the user's."""
+def _find_globals(value: Sample) -> Iterator[tuple[str, Sample]]:
+    """Global variables in the code of a user's function; of an object of a user's class, its methods."""
     kind = type(value)
     if issubclass(kind, types.FunctionType):
         if is_user_code(value):
@@ -200,7 +201,7 @@ def _named_in_code(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """Names that a function's code looks up, and the code of functions inside of it."""
+    """Names in the code of a function and of the functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -211,16 +212,16 @@ def _is_tensor(kind: type) -> bool:
     return issubclass(kind, array_types())
 
 
-def _is_frame(value: Any) -> bool:
+def _is_frame(value: object) -> bool:
     pandas = sys.modules.get("pandas")
     return pandas is not None and issubclass(type(value), pandas.DataFrame)
 
 
-def _object_columns(frame: Any) -> list[Any]:
-    """Columns of Python objects; only theirs can be had without a copy, and only theirs matter."""
+def _object_columns(frame: Sample) -> list[Index]:
+    """Names of the columns of Python objects, which can be read without a copy."""
     return [name for name, dtype in islice(frame.dtypes.items(), SAMPLED) if dtype == np.dtype(object)]
 
 
-def _shown(key: Any) -> str:
+def _shown(key: object) -> str:
     text = repr(key) if type(key) in {str, int, bool, float} else f"<{type(key).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."

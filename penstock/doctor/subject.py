@@ -19,7 +19,7 @@ from typing import Any
 import torch.utils.data
 
 from penstock.datasets.base import is_iterable
-from penstock.datasets.walk import Graph, walk
+from penstock.datasets.walk import Graph, find_objects
 from penstock.doctor.functions import UserFunctions
 from penstock.doctor.pickling import PicklingResult, try_pickling
 from penstock.doctor.settings import WorkerSettings, read_worker_settings
@@ -70,12 +70,12 @@ class Subject:
     @cached_property
     def graph(self) -> Graph:
         """The objects that can be reached from :attr:`roots`."""
-        return walk(self.roots)
+        return find_objects(self.roots)
 
     @cached_property
     def functions(self) -> UserFunctions:
         """The user's functions that make samples."""
-        return UserFunctions(place.value for place in self.graph.places)
+        return UserFunctions(place.value for place in self.graph.objects)
 
     @cached_property
     def pickling(self) -> PicklingResult | None:

@@ -25,6 +25,7 @@ from penstock.loader.faults import LeftOut, LeftOutLog, Rules, warn_of_unequal_s
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.plan import StreamPlan
 from penstock.loader.position import Position, assign_workers
+from penstock.loader.ragged_collate import with_ragged
 from penstock.loader.recipe import IdleWorkers, Memory, Recipe, Settings
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse
@@ -296,11 +297,13 @@ class DataLoader:
 
     def _make_recipe(self) -> Recipe:
         order, limit = self._order, self.num_workers * (self.prefetch_factor or 0) or 1
-        spec = spec_of(self.dataset) if order.batched and self._collates_by_default and not order.is_stream else None
+        by_default = order.batched and self._collates_by_default and not order.is_stream
+        spec = spec_of(self.dataset) if by_default else None
+        collate = with_ragged(self.collate_fn, self.dataset) if by_default else self.collate_fn
         rules = Rules(self.on_error, order.population if self.on_error == "replace" else 0, self.seed_per_sample)
         return Recipe(
             self.workers, self.dataset, order.is_stream, order.batched, self.num_workers, self.chunk_size,
-            self.worker_init_fn, self.multiprocessing_context, self.collate_fn, rules, limit, spec,
+            self.worker_init_fn, self.multiprocessing_context, collate, rules, limit, spec,
             rows=order.rows if spec is not None else 1, batch_size=self.batch_size, drop_last=self.drop_last,
             pool=None if spec is None else self._memory.slots(limit + 2), deliver_rows=self._convert,
         )  # fmt: skip

@@ -1,52 +1,60 @@
-"""Whether there is memory for a batch: a lease on a slot, or an error that says how large the batch is.
+"""Memory for a batch: a lease on a slot, or an error that says how large the batch is.
 
-Called by jobs that fill, in whatever worker builds the batch. A batch larger than the machine's memory is refused
-before it is asked for: where the system promises more memory than it has, the process would be killed later, in
-silence.
+Called by jobs that fill, in the worker that builds the batch. A batch larger than the machine's memory is refused
+before it is allocated: Linux promises more memory than it has, and would kill the process later without an error.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from typing import Any
+from typing import Protocol
 
 from penstock.errors import BatchMemoryError
 from penstock.sample import tree_leaves
-from penstock.slots import Layout
+from penstock.slots import BatchLayout, Lease
 
-__all__ = ["lease", "physical_nbytes"]
+__all__ = ["SlotSource", "lease", "physical_nbytes"]
 
 
-def lease(pool: Any, layout: Layout) -> Any:
-    """A slot of ``pool`` for a batch of this layout.
+class SlotSource(Protocol):
+    """Where slots come from: a :class:`~penstock.slots.SlotPool`, or the memory of a worker process."""
+
+    def take(self, nbytes: int) -> Lease:
+        """A lease on a slot of at least ``nbytes``."""
+        ...
+
+
+def lease(pool: SlotSource, layout: BatchLayout, spare_nbytes: int = 0) -> Lease:
+    """A slot of ``pool`` for a batch of this layout, with ``spare_nbytes`` behind its arrays.
 
     Raises
     ------
     BatchMemoryError
-        If there is not so much memory.
+        If there is not enough memory.
     """
-    if layout.nbytes > physical_nbytes():
-        raise _too_large(layout, f"this machine has {_amount(physical_nbytes())} of memory")
+    nbytes = layout.nbytes + spare_nbytes
+    if nbytes > physical_nbytes():
+        raise _too_large(layout, nbytes, f"this machine has {_amount(physical_nbytes())} of memory")
     try:
-        return pool.take(layout.nbytes)
+        return pool.take(nbytes)
     except (OSError, MemoryError, OverflowError, ValueError) as error:
-        raise _too_large(layout, f"the system refuses so much memory ({error})") from error
+        raise _too_large(layout, nbytes, f"the system refuses so much memory ({error})") from error
 
 
 @functools.cache
 def physical_nbytes() -> int:
-    """Bytes of memory that the machine has; an unreachable number where it does not say."""
+    """Bytes of memory that the machine has; 2**62 where the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 1 << 62
 
 
-def _too_large(layout: Layout, why: str) -> BatchMemoryError:
+def _too_large(layout: BatchLayout, nbytes: int, why: str) -> BatchMemoryError:
     sample = ", ".join(f"{leaf.shape} {leaf.dtype}" for leaf in tree_leaves(layout.spec))
     return BatchMemoryError(
-        f"a batch of {layout.rows} samples takes {_amount(layout.nbytes)}, and {why}; a sample is {sample}. Lower "
+        f"a batch of {layout.rows} samples takes {_amount(nbytes)}, and {why}; a sample is {sample}. Lower "
         "batch_size, or have the transform give smaller samples"
     )
 

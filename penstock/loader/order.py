@@ -22,7 +22,7 @@ from penstock.loader.plan import BatchPlan, IndexPlan, Plan, WalkPlan
 from penstock.loader.position import Position
 from penstock.sample import DatasetLike, SamplerLike, State, StateDict
 from penstock.samplers import BatchSampler, DistributedSampler, RandomAccess, Sampler
-from penstock.samplers.base import BatchAccess, Dealt
+from penstock.samplers.base import BatchAccess, RankPartitioned
 
 if TYPE_CHECKING:
     from penstock.loader.walk import SamplerWalk
@@ -211,7 +211,7 @@ def _agrees_with_iteration(sampler: SamplerLike, method: str) -> bool:
 def ranks_of(sampler: SamplerLike) -> Ranks | None:
     """The ranks of a sampler whose rest can be divided between another number of them; None for any other."""
     unit = seekable(sampler)
-    return Ranks(sampler.num_replicas, unit) if unit is not None and isinstance(sampler, Dealt) else None
+    return Ranks(sampler.num_replicas, unit) if unit is not None and isinstance(sampler, RankPartitioned) else None
 
 
 def rest_of(sampler: SamplerLike, origin: int) -> Any:

@@ -22,7 +22,7 @@ from penstock.loader.jobs import EpochStart, FillJob, SampleJob, StreamJob
 from penstock.loader.order import Order
 from penstock.loader.stats import LoaderCounters
 from penstock.sample import Batch, DatasetLike, StateDict, Tree
-from penstock.slots import Layout, PageLock, SlotPool
+from penstock.slots import BatchLayout, PageLock, SlotPool
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Capabilities, Job
 
@@ -160,7 +160,7 @@ class Recipe:
         if self.spec is not None:
             assert self.pool is not None, "allocated with the spec"
             assert self.deliver_rows is not None, "given with the spec"
-            return FillJob(*first, Layout(self.spec, self.rows), self.pool, self.deliver_rows, self.rules)
+            return FillJob(*first, BatchLayout(self.spec, self.rows), self.pool, self.deliver_rows, self.rules)
         more: StateDict = {"deliver": self.deliver, "epoch_starts": openings, "rules": self.rules}
         if self.is_stream:
             size = (self.batch_size or 1) if self.batched else None

@@ -1,22 +1,23 @@
-"""What a sampler is: the order of an epoch, asked for by position.
+"""The interfaces of samplers: the order of an epoch, by position.
 
-A sampler that can say which indices stand at positions ``start..stop`` of any epoch (:class:`RandomAccess`) needs
-no memory of where it is: the loader keeps the position, seeks in O(1), and two iterators never disturb each
-other. Any iterable of indices is accepted by the loader too; it is then iterated once per epoch, like torch's.
-This module draws no randomness.
+A sampler with random access (:class:`RandomAccess`) gives the indices at positions ``start..stop`` of any epoch, and
+has no position of its own. The loader keeps the position and seeks in O(1), and iterators do not affect one another.
+A loader also takes any iterable of indices, and iterates it once per epoch as torch does. Nothing here draws random
+numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StateError
+from penstock.sample import State
 
-__all__ = ["BatchAccess", "Dealt", "IndexSampler", "RandomAccess", "Sampler", "checked_count", "checked_seed"]
+__all__ = ["BatchAccess", "IndexSampler", "RandomAccess", "RankPartitioned", "Sampler", "checked_count", "checked_seed"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -34,7 +35,7 @@ class RandomAccess(Protocol):
         """Indices at positions ``start..stop`` (cut at the end) of ``epoch``; None: the epoch set last."""
         ...
 
-    def signature(self) -> Mapping[str, Any]:
+    def signature(self) -> Mapping[str, object]:
         """JSON-able parameters that fix the order, without the seed; O(1) in size."""
         ...
 
@@ -49,22 +50,22 @@ class BatchAccess(Protocol):
         """Batches ``start..stop`` (cut at the end) of ``epoch``; None: the epoch set last."""
         ...
 
-    def signature(self) -> Mapping[str, Any]:
+    def signature(self) -> Mapping[str, object]:
         """As :meth:`RandomAccess.signature`."""
         ...
 
 
 @runtime_checkable
-class Dealt(Protocol):
-    """A sampler with random access that deals one order out to ranks, and its rest to any other number of them.
+class RankPartitioned(Protocol):
+    """A sampler with random access that divides one order among ranks, and what remains of it among any number of them.
 
-    Positions count samples, or batches, of the whole job. ``signature()`` names ``num_replicas``, and not the rank.
+    Positions count samples, or batches, of all ranks. ``signature()`` has ``num_replicas``, and not the rank.
     """
 
     num_replicas: int
 
-    def remaining(self, consumed: int) -> Any:
-        """What is left for this rank after ``consumed`` positions, with the same kind of access."""
+    def remaining(self, consumed: int) -> RandomAccess | BatchAccess:
+        """What remains for this rank after ``consumed`` positions, with the same kind of access."""
         ...
 
 
@@ -105,7 +106,7 @@ class IndexSampler(Sampler[int]):
         """Indices at positions ``start..stop`` of ``epoch``; see :class:`RandomAccess`."""
         raise NotImplementedError(f"{type(self).__name__} must define order")
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """Parameters that fix the order, without the seed; see :class:`RandomAccess`."""
         raise NotImplementedError(f"{type(self).__name__} must define signature")
 
@@ -127,7 +128,7 @@ class IndexSampler(Sampler[int]):
         super().set_epoch(epoch)
         self._position = self._resume = 0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Signature, seed, epoch and position of the newest iterator: JSON-able, O(1)."""
         return {
             "sampler": dict(self.signature()),
@@ -136,7 +137,7 @@ class IndexSampler(Sampler[int]):
             "position": self._resume or self._position,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Make the next ``iter()`` go on where ``state`` was taken.
 
         Raises
@@ -164,7 +165,7 @@ class IndexSampler(Sampler[int]):
         self._position = self._resume = position
 
 
-def checked_count(name: str, value: Any, *, least: int) -> int:
+def checked_count(name: str, value: object, *, least: int) -> int:
     """``value`` as an int of at least ``least``; NumPy ints pass, bools and floats do not."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
         kind = "a positive" if least == 1 else "a non-negative"
@@ -172,8 +173,9 @@ def checked_count(name: str, value: Any, *, least: int) -> int:
     return int(value)
 
 
-def checked_seed(seed: Any) -> int:
+def checked_seed(seed: object) -> int:
     """``seed`` as an int in [0, 2**64)."""
-    if checked_count("seed", seed, least=0) >= 1 << 64:
-        raise ArgumentError(f"seed {seed} does not fit 64 bits")
-    return int(seed)
+    number = checked_count("seed", seed, least=0)
+    if number >= 1 << 64:
+        raise ArgumentError(f"seed must be in [0, 2**64), got {number}")
+    return number

@@ -1,38 +1,43 @@
-"""Batches of a sampler's indices."""
+"""Batches of indices from another sampler."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from penstock.errors import ArgumentError
+from penstock.sample import Index
 from penstock.samplers.base import Sampler, checked_count
 
 __all__ = ["BatchSampler"]
 
 
-class BatchSampler(Sampler[list[Any]]):
+class BatchSampler(Sampler[list[Index]]):
     """Lists of ``batch_size`` indices.
 
     Parameters
     ----------
     sampler : iterable
-        Any iterable of indices. One with random access keeps it: the loader seeks in O(1).
+        An iterable of indices. Where it has random access, the loader seeks in O(1).
     batch_size : int
         Indices per batch.
     drop_last : bool
         Leave out a last batch that is short.
+
+    Raises
+    ------
+    ArgumentError
+        If ``batch_size`` is not a positive int, or ``drop_last`` not a bool.
     """
 
-    def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
+    def __init__(self, sampler: Iterable[Index], batch_size: int, drop_last: bool) -> None:
         self.batch_size = checked_count("batch_size", batch_size, least=1)
         if not isinstance(drop_last, bool):
             raise ArgumentError(f"drop_last should be a boolean value, but got drop_last={drop_last!r}")
         self.sampler = sampler
         self.drop_last = drop_last
 
-    def __iter__(self) -> Iterator[list[Any]]:
-        batch: list[Any] = []
+    def __iter__(self) -> Iterator[list[Index]]:
+        batch: list[Index] = []
         for index in self.sampler:
             batch.append(index)
             if len(batch) == self.batch_size:

@@ -1,4 +1,4 @@
-"""Batches of samples of like size: by aspect ratio, length or area.
+"""Batches of samples of similar size: by aspect ratio, length or area.
 
 ::
 
@@ -10,27 +10,28 @@
                '--- runs, ---' '-----' '----- the short batches
                  shuffled         full batches that fill no run
 
-A run is that many batches of one bucket in a row. As a step of the job takes ``num_replicas`` batches in a row, one for
-each rank, the ranks work on samples of like size at the same time, and none waits for another's long ones. Which
-samples are in the odd batches at the end is another draw each epoch.
+A run is ``run_length`` successive batches of one bucket. A step of the job takes ``num_replicas`` successive batches,
+one for each rank: ranks work on samples of similar size at the same time, and do not wait for one another. Other
+samples are in the batches at the end of each epoch.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import State
 from penstock.samplers.base import Sampler, checked_count
-from penstock.samplers.permutation import permuted
-from penstock.samplers.ranks import RankSampler, Recent, Remainder
+from penstock.samplers.permutation import permute
+from penstock.samplers.ranks import RankRemainder, RankSampler, RecentResults
 
 __all__ = ["BucketBatchSampler"]
 
@@ -43,7 +44,7 @@ _logger = logging.getLogger(__name__)
 
 
 class BucketBatchSampler(Sampler[list[int]]):
-    """Lists of indices of samples of like size; every sample comes once per epoch.
+    """Lists of indices of samples of similar size; every sample occurs once per epoch.
 
     Parameters
     ----------
@@ -54,26 +55,31 @@ class BucketBatchSampler(Sampler[list[int]]):
     boundaries : sequence of float, optional
         Increasing; bucket ``b`` has ``boundaries[b - 1] <= size < boundaries[b]``, the first and last are open.
     num_buckets : int, optional
-        In place of ``boundaries``: quantiles of ``sizes``, so that buckets have about equally many samples. Fewer
-        buckets, where many sizes are equal.
+        Instead of ``boundaries``: quantiles of ``sizes``, so that buckets have about the same number of samples. There
+        are fewer buckets where many sizes are equal.
     shuffle : bool
-        Shuffle within buckets and over batches, anew each epoch; False: buckets in turn, indices rising.
+        Shuffle samples in each bucket, and batches, anew each epoch; False: bucket after bucket, indices ascending.
     drop_last : bool
-        Leave out the short batches, at most one of each bucket; :meth:`dropped` says how many samples that are.
+        Leave out short batches, at most one of each bucket; :meth:`dropped` counts their samples.
     uneven : {"pad", "drop"}
         Where ``num_replicas`` does not divide the number of batches: repeat the epoch's first ones, or leave out its
         last ones (:meth:`dropped` counts them too). Each rank has equally many batches either way.
     num_replicas, rank : int
         Number of ranks, and this rank's number.
     run_length : int, optional
-        Batches of one bucket in a row; ``num_replicas`` by default. Fixes the order: give the same number to resume on
-        another number of ranks, a multiple of all of them to keep ranks in one bucket.
+        Successive batches of one bucket; ``num_replicas`` by default. It determines the order: to resume on another
+        number of ranks, give the same number, best a multiple of all numbers of ranks.
     seed : int, optional
         In [0, 2**64), the same on every rank. None, for one rank only: drawn from the operating system.
 
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
+
     Notes
     -----
-    State is O(1) and counts batches of the whole job. Memory: 8 bytes per sample, and up to 16 more while iterated.
+    State is O(1) and counts batches of all ranks. Memory: 8 bytes per sample, and up to 16 more while iterated.
     """
 
     def __init__(
@@ -100,21 +106,23 @@ class BucketBatchSampler(Sampler[list[int]]):
             raise ArgumentError(f"uneven should be 'pad' or 'drop', but got uneven={uneven!r}")
         self.shuffle, self.drop_last, self.uneven = shuffle, drop_last, uneven
         self.run_length = checked_count("run_length", num_replicas if run_length is None else run_length, least=1)
-        checked = _checked_sizes(sizes)
+        checked = _check_sizes(sizes)
         self.boundaries = _boundaries(checked, boundaries, num_buckets)
         bucket = np.searchsorted(self.boundaries, checked, side="right")
         self._members = np.argsort(bucket, kind="stable").astype(np.int64)
         counts = np.bincount(bucket, minlength=len(self.boundaries) + 1).astype(np.int64)
-        self._batches = _Batches.of(counts, self.batch_size, self.run_length, drop_last)
+        self._batches = _BatchTable.of(counts, self.batch_size, self.run_length, drop_last)
         digest = hashlib.blake2b(bucket.astype("<i8").tobytes(), digest_size=16).hexdigest()
-        self._numbers = _NumberSampler(
-            self._batches, shuffle, (num_replicas, rank, uneven == "drop", seed), self._described(digest)
+        self._numbers = _BatchNumberSampler(
+            self._batches, shuffle, (num_replicas, rank, uneven == "drop", seed), self._describe(digest)
         )
-        self._orders: Recent[NDArray[np.int64]] = Recent(2 * len(counts))  # of each bucket, for two epochs
+        self._orders: RecentResults[NDArray[np.int64]] = RecentResults(
+            2 * len(counts)
+        )  # of each bucket, for two epochs
         if self.dropped():
             _logger.info("%d of %d samples are left out of each epoch", self.dropped(), len(checked))
 
-    def _described(self, digest: str) -> dict[str, Any]:
+    def _describe(self, digest: str) -> dict[str, object]:
         return {
             "length": len(self._members),
             "buckets": digest,
@@ -127,7 +135,7 @@ class BucketBatchSampler(Sampler[list[int]]):
 
     @property
     def seed(self) -> int:
-        """Fixes the order, with the epoch."""
+        """Determines the order, with the epoch."""
         return self._numbers.seed
 
     @seed.setter
@@ -141,11 +149,11 @@ class BucketBatchSampler(Sampler[list[int]]):
 
     @property
     def rank(self) -> int:
-        """Number of the rank whose batches these are."""
+        """Number of this rank."""
         return self._numbers.rank
 
     def dropped(self, epoch: int | None = None) -> int:
-        """Samples that are in no rank's batches of ``epoch``; None: the epoch set last."""
+        """Number of samples in no batch of any rank in ``epoch``; None: the epoch set last."""
         left_out = len(self._members) - int(self._batches.counts.sum()) if self.drop_last else 0
         total, share = self._numbers.job_size, len(self._numbers) * self.num_replicas
         if share >= total:
@@ -161,17 +169,17 @@ class BucketBatchSampler(Sampler[list[int]]):
         """Batches ``start..stop`` (cut at the end) of this rank in ``epoch``; None: the epoch set last."""
         return self.remaining(0).batches(start, stop, epoch)
 
-    def remaining(self, consumed: int) -> RestOfBatches:
-        """What this rank has of an epoch of which the whole job has consumed ``consumed`` batches already.
+    def remaining(self, consumed: int) -> RemainingBatches:
+        """The part of this rank in what remains of an epoch after all ranks have consumed ``consumed`` batches.
 
-        Whoever consumed them: the same number of ranks or, if ``run_length`` is the same, another one.
+        That number of ranks may have been another one, if ``run_length`` is the same.
         """
-        return RestOfBatches(self, self._numbers.remaining(consumed))
+        return RemainingBatches(self, self._numbers.remaining(consumed))
 
     def __iter__(self) -> Iterator[list[int]]:
-        return map(partial(self._filled, epoch=self.epoch), iter(self._numbers))
+        return map(partial(self._make_batch, epoch=self.epoch), iter(self._numbers))
 
-    def _filled(self, number: int, epoch: int) -> list[int]:
+    def _make_batch(self, number: int, epoch: int) -> list[int]:
         """The indices of the batch of this number."""
         bucket, start, stop = self._batches.place(number)
         first, count = int(self._batches.starts[bucket]), int(self._batches.members[bucket])
@@ -185,57 +193,57 @@ class BucketBatchSampler(Sampler[list[int]]):
         return found
 
     def _shuffled(self, places: NDArray[np.int64], bucket: int, epoch: int) -> NDArray[np.int64]:
-        return permuted(places, int(self._batches.members[bucket]), (self.seed, epoch, _MEMBERS, bucket))
+        return permute(places, int(self._batches.members[bucket]), (self.seed, epoch, _MEMBERS, bucket))
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next ``iter()``, which starts at its beginning."""
         super().set_epoch(epoch)
         self._numbers.set_epoch(epoch)
 
-    def signature(self) -> dict[str, Any]:
-        """Parameters that fix the order, without seed and rank; O(1) in size."""
+    def signature(self) -> dict[str, object]:
+        """Parameters that determine the order, without seed and rank; O(1) in size."""
         return self._numbers.signature()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Signature, seed, epoch and position of the newest iterator, in batches of the whole job: JSON-able, O(1)."""
+    def state_dict(self) -> State:
+        """Signature, seed, epoch and position of the newest iterator, in batches of all ranks: JSON-able, O(1)."""
         return self._numbers.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Make the next ``iter()`` go on where ``state`` was taken, on whichever rank.
+    def load_state_dict(self, state: State) -> None:
+        """Make the next ``iter()`` continue where ``state`` was taken, on any rank.
 
         Raises
         ------
         StateError
-            If the state is not one of a sampler with these parameters; the number of ranks alone may differ, and that
-            only where ``run_length`` is the same.
+            If the state belongs to a sampler with other parameters; only the number of ranks may differ, if
+            ``run_length`` is the same.
         """
         self._numbers.load_state_dict(state)
         super().set_epoch(self._numbers.epoch)
 
 
 @dataclass(frozen=True, slots=True)
-class RestOfBatches:
-    """One rank's share of the rest of an epoch, with random access from the rest's beginning."""
+class RemainingBatches:
+    """The part of one rank in what remains of an epoch, with random access; position 0 is where it begins."""
 
     sampler: BucketBatchSampler
-    numbers: Remainder
+    numbers: RankRemainder
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def batches(self, start: int, stop: int, epoch: int | None = None) -> list[list[int]]:
-        """Batches ``start..stop`` of the rest."""
-        filled = self.sampler._filled  # noqa: SLF001  # a view of its sampler
+        """Batches ``start..stop`` of what remains."""
+        make_batch = self.sampler._make_batch  # noqa: SLF001  # a view of its sampler
         epoch = self.sampler.epoch if epoch is None else epoch
-        return [filled(number, epoch) for number in self.numbers.order(start, stop, epoch).tolist()]
+        return [make_batch(number, epoch) for number in self.numbers.order(start, stop, epoch).tolist()]
 
-    def signature(self) -> dict[str, Any]:
-        """The sampler's, and where the rest begins."""
+    def signature(self) -> dict[str, object]:
+        """The sampler's, with ``consumed``."""
         return self.numbers.signature()
 
 
 @dataclass(frozen=True, slots=True)
-class _Batches:
+class _BatchTable:
     """The batches of an epoch by number: those in runs, then single full ones, then short ones; each by bucket.
 
     Parameters
@@ -245,7 +253,7 @@ class _Batches:
     members, counts : ndarray of int64, shape (buckets,)
         Samples of each bucket, and those of them that are in batches.
     starts : ndarray of int64, shape (buckets,)
-        Where each bucket's samples begin when all are laid end to end.
+        Where the samples of each bucket begin in the array of all.
     run_ends, single_ends : ndarray of int64, shape (buckets,)
         Runs, and single full batches, up to each bucket's last.
     short : ndarray of int64
@@ -262,8 +270,8 @@ class _Batches:
     short: NDArray[np.int64]
 
     @classmethod
-    def of(cls, members: NDArray[np.int64], size: int, run_length: int, drop_last: bool) -> _Batches:
-        """Cut buckets of so many members."""
+    def of(cls, members: NDArray[np.int64], size: int, run_length: int, drop_last: bool) -> _BatchTable:
+        """Cut buckets with these numbers of members into batches."""
         full, odd = np.divmod(members, size)
         runs, singles = np.divmod(full, run_length)
         short = np.flatnonzero(odd) if not drop_last else np.empty(0, np.int64)
@@ -303,11 +311,15 @@ class _Batches:
         return int(ends[bucket - 1]) if bucket else 0
 
 
-class _NumberSampler(RankSampler):
-    """Numbers of batches in an epoch's order: runs shuffled as wholes, then single batches, then short ones."""
+class _BatchNumberSampler(RankSampler):
+    """Numbers of batches in the order of an epoch: shuffled runs, then shuffled single batches, then short ones."""
 
     def __init__(
-        self, batches: _Batches, shuffle: bool, ranks: tuple[int, int, bool, int | None], described: dict[str, Any]
+        self,
+        batches: _BatchTable,
+        shuffle: bool,
+        ranks: tuple[int, int, bool, int | None],
+        described: dict[str, object],
     ) -> None:
         super().__init__(*ranks)
         self._batches, self._shuffle, self._parameters = batches, shuffle, described
@@ -323,23 +335,23 @@ class _NumberSampler(RankSampler):
         length, found = self._batches.run_length, positions.copy()
         run, turn = np.divmod(positions, length)
         inside = run < runs
-        found[inside] = permuted(run[inside], runs, self._key(epoch, _RUNS)) * length + turn[inside]
+        found[inside] = permute(run[inside], runs, self._key(epoch, _RUNS)) * length + turn[inside]
         for first, count, purpose in (
             (runs * length, singles, _SINGLES),
             (runs * length + singles, shorts, _SHORTS),
         ):
             inside = (positions >= first) & (positions < first + count)
-            found[inside] = first + permuted(positions[inside] - first, count, self._key(epoch, purpose))
+            found[inside] = first + permute(positions[inside] - first, count, self._key(epoch, purpose))
         return found
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         return {"type": "BucketBatchSampler", **self._parameters, "num_replicas": self.num_replicas}
 
 
-def _checked_sizes(sizes: Sequence[float] | ArrayLike) -> NDArray[np.float64]:
+def _check_sizes(sizes: Sequence[float] | ArrayLike) -> NDArray[np.float64]:
     found = _numbers("sizes", sizes)
     if not len(found):
-        raise ArgumentError("sizes should be those of at least one sample, but got none")
+        raise ArgumentError("sizes must have at least one sample, got none")
     if not np.isfinite(found).all():
         first = int((~np.isfinite(found)).argmax())
         raise ArgumentError(f"sizes should be finite, but sizes[{first}] is {found[first]}")
@@ -366,7 +378,7 @@ def _boundaries(
     return found
 
 
-def _numbers(name: str, values: Any) -> NDArray[np.float64]:
+def _numbers(name: str, values: object) -> NDArray[np.float64]:
     try:
         found = np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:

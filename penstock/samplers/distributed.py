@@ -1,22 +1,21 @@
-"""Every sample of a dataset once per epoch, shared out among ranks."""
+"""All samples of a dataset once per epoch, divided among ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.samplers.permutation import permuted
+from penstock.samplers.permutation import permute
 from penstock.samplers.ranks import RankSampler
 
 __all__ = ["DistributedSampler"]
 
 
 class DistributedSampler(RankSampler):
-    """One rank's share of a dataset, as torch's class of this name shares it out, for programs without torch.
+    """The part of a dataset for one rank, divided as torch's class of this name does, for programs without torch.
 
     All ranks together have the order of :class:`~penstock.samplers.RandomSampler` with the same seed and epoch, each
     every ``num_replicas``-th sample of it.
@@ -24,7 +23,7 @@ class DistributedSampler(RankSampler):
     Parameters
     ----------
     dataset : sized
-        Anything with a length; 10**9 costs as much as 10.
+        An object with a length; the cost does not depend on it.
     num_replicas, rank : int
         Number of ranks, and this rank's number.
     shuffle : bool
@@ -32,7 +31,12 @@ class DistributedSampler(RankSampler):
     seed : int
         In [0, 2**64), the same on every rank.
     drop_last : bool
-        Where the length is no multiple of ``num_replicas``: leave out the tail (True), or repeat the head (False).
+        Where the length is no multiple of ``num_replicas``: leave out the end (True), or repeat the beginning (False).
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def __init__(
@@ -61,13 +65,13 @@ class DistributedSampler(RankSampler):
 
     @property
     def total_size(self) -> int:
-        """Samples of all ranks per epoch, with those repeated and without those left out."""
+        """Samples of all ranks per epoch, including repeated ones, without those left out."""
         return len(self) * self.num_replicas
 
     def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Indices at ``positions`` of the whole job's order."""
-        return permuted(positions, self.job_size, self._key(epoch, 0)) if self.shuffle else positions
+        """Indices at ``positions`` of the job's order."""
+        return permute(positions, self.job_size, self._key(epoch, 0)) if self.shuffle else positions
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         """Whether it shuffles."""
         return {"shuffle": self.shuffle}

@@ -1,25 +1,26 @@
-"""Class labels as samplers take them: an array, or a store whose column is read without touching an image."""
+"""Class labels for samplers, from an array or from a column of a store; no image is read."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import Array, Batch
 
-__all__ = ["HasColumns", "Labels", "Memberships", "class_per_sample", "memberships"]
+__all__ = ["HasColumns", "Labels", "Memberships", "as_class_labels", "find_memberships"]
 
 
 @runtime_checkable
 class HasColumns(Protocol):
-    """A store, as far as samplers know one."""
+    """The part of a store that samplers use."""
 
-    def column(self, field: str) -> NDArray[Any]:
-        """A small field of all records."""
+    def column(self, field: str) -> Array:
+        """The values of a small field of all records."""
         ...
 
 
@@ -28,16 +29,16 @@ Labels = HasColumns | ArrayLike | Sequence[Collection[int]]
 
 @dataclass(frozen=True, slots=True)
 class Memberships:
-    """Which classes the samples have: each pair once, by sample and then by class.
+    """Pairs of sample and class; each pair once, sorted by sample and then by class.
 
     Parameters
     ----------
     length : int
         Number of samples.
     samples, classes : ndarray of int64, shape (pairs,)
-        Sample ``samples[i]`` has the class of number ``classes[i]``, which counts the classes that occur.
+        Sample ``samples[i]`` has the label ``values[classes[i]]``.
     values : ndarray of int64
-        The label of each such number.
+        The labels that occur.
     """
 
     length: int
@@ -46,8 +47,14 @@ class Memberships:
     values: NDArray[np.int64]
 
 
-def class_per_sample(labels: Labels, field: str) -> NDArray[np.int64]:
-    """One label per sample, shape (n,), from an array of ints or the column ``field`` of a store."""
+def as_class_labels(labels: Labels, field: str) -> NDArray[np.int64]:
+    """One label per sample, shape (n,), from an array of ints or the column ``field`` of a store.
+
+    Raises
+    ------
+    ArgumentError
+        If there are no samples, or a label is not an int.
+    """
     found = _array(_given(labels, field))
     if found is None or found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
         shape = "a ragged sequence" if found is None else f"shape {found.shape}, dtype {found.dtype}"
@@ -55,7 +62,7 @@ def class_per_sample(labels: Labels, field: str) -> NDArray[np.int64]:
     return found.astype(np.int64)
 
 
-def memberships(labels: Labels, field: str) -> Memberships:
+def find_memberships(labels: Labels, field: str) -> Memberships:
     """The classes of each sample.
 
     Parameters
@@ -65,6 +72,11 @@ def memberships(labels: Labels, field: str) -> Memberships:
         any number, also none. A store: its column ``field``, of either form.
     field : str
         The store's field.
+
+    Raises
+    ------
+    ArgumentError
+        If there are no samples, or the labels have another form.
     """
     given = _given(labels, field)
     found = _array(given)
@@ -82,11 +94,11 @@ def memberships(labels: Labels, field: str) -> Memberships:
     return Memberships(length, *np.divmod(pairs, max(len(values), 1)), values.astype(np.int64))
 
 
-def _given(labels: Labels, field: str) -> Any:
+def _given(labels: Labels, field: str) -> Batch:
     return labels.column(field) if isinstance(labels, HasColumns) else labels
 
 
-def _array(given: Any) -> NDArray[Any] | None:
+def _array(given: object) -> Array | None:
     """An array of numbers, or None where there is no rectangular one."""
     try:
         found = np.asarray(given)
@@ -95,7 +107,7 @@ def _array(given: Any) -> NDArray[Any] | None:
     return found if found.dtype.kind in "biuf" and found.ndim else None
 
 
-def _flattened(rows: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _flattened(rows: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     try:
         lengths = [len(row) for row in rows]
         flat = np.array([label for row in rows for label in row] or np.empty(0, np.int64))

@@ -1,4 +1,4 @@
-"""A random permutation of [0, n) that is computed, not stored: constant memory, O(1) seek, any n.
+"""A random permutation of [0, n) that is computed and not stored: constant memory, O(1) seek, any n.
 
 Above :data:`SMALL` elements it is a Feistel network over the next power of two with cycle walking (format-preserving
 encryption of the position; J. Black, P. Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002), vectorised
@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SMALL", "permuted"]
+__all__ = ["SMALL", "permute"]
 
 SMALL: Final = 1 << 16
 """Largest size that is permuted by sorting."""
@@ -24,8 +24,8 @@ _ROUNDS: Final = 8  # four make a pseudo-random permutation for wide halves (Lub
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64's finaliser
 
 
-def permuted(positions: NDArray[np.int64], n: int, key: tuple[int, ...]) -> NDArray[np.int64]:
-    """The elements at ``positions`` of the permutation of [0, n) that ``key`` names.
+def permute(positions: NDArray[np.int64], n: int, key: tuple[int, ...]) -> NDArray[np.int64]:
+    """The elements at ``positions`` of the permutation of [0, n) for ``key``.
 
     Parameters
     ----------
@@ -42,17 +42,17 @@ def permuted(positions: NDArray[np.int64], n: int, key: tuple[int, ...]) -> NDAr
         A new array of the same shape.
     """
     if n <= SMALL:
-        return _sorted(n, key)[positions]
+        return _permute_by_sorting(n, key)[positions]
     keys = _round_keys(key)
     bits = (n - 1).bit_length()
     found = _feistel(positions.astype(np.uint64), bits, keys)
-    while len(outside := np.flatnonzero(found >= n)):  # less than half of the power of two: few laps
+    while len(outside := np.flatnonzero(found >= n)):  # fewer than half: few rounds
         found[outside] = _feistel(found[outside], bits, keys)
     return found.astype(np.int64)
 
 
 @lru_cache(maxsize=8)
-def _sorted(n: int, key: tuple[int, ...]) -> NDArray[np.int64]:
+def _permute_by_sorting(n: int, key: tuple[int, ...]) -> NDArray[np.int64]:
     words = np.random.Philox(np.random.SeedSequence(key)).random_raw(n)
     order = np.argsort(words, kind="stable").astype(np.int64)
     order.flags.writeable = False
@@ -65,7 +65,7 @@ def _round_keys(key: tuple[int, ...]) -> NDArray[np.uint64]:
 
 
 def _feistel(x: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One pass over [0, 2**bits); the halves of an odd width differ by a bit and take turns."""
+    """One pass over [0, 2**bits); with an odd width, the halves differ by a bit and are swapped in each round."""
     low, high = np.uint64(bits // 2), np.uint64(bits - bits // 2)
     left, right = x >> low, x & ((np.uint64(1) << low) - np.uint64(1))
     left_bits, right_bits = high, low

@@ -1,6 +1,6 @@
-"""Shuffled orders that are computed from (seed, epoch, position), so that nothing of size n is kept.
+"""Shuffled orders that are computed from (seed, epoch, position) in constant memory.
 
-Neither sampler touches a global random generator; the order of an epoch is the same on every machine.
+These samplers do not use global random generators; the order of an epoch is the same on every machine.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence, Sized
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,26 +17,26 @@ from penstock.errors import ArgumentError
 from penstock.rng import uniforms
 from penstock.sample import SampleKeys
 from penstock.samplers.base import IndexSampler, checked_count, checked_seed
-from penstock.samplers.permutation import permuted
+from penstock.samplers.permutation import permute
 
 __all__ = ["RandomSampler", "SubsetRandomSampler"]
 
 _STREAM: Final = 0xFFFF
-"""Philox stream of draws with replacement; ops count theirs from 0."""
+"""Philox stream of draws with replacement; streams of ops begin at 0."""
 
 
 class RandomSampler(IndexSampler):
-    """Indices in a random order that (seed, epoch) fixes.
+    """Indices in a random order that seed and epoch determine.
 
     Parameters
     ----------
     data_source : sized
-        Anything with a length; 10**9 costs as much as 10.
+        An object with a length; the cost does not depend on it.
     replacement : bool
         Draw each index independently.
     num_samples : int, optional
-        Indices per epoch; the length of ``data_source`` by default. More than that without replacement: whole
-        permutations, each another one, then a part of one.
+        Indices per epoch; the length of ``data_source`` by default. A larger number without replacement: whole
+        permutations, each a different one, then a part of one.
     seed : int, optional
         In [0, 2**64). None: drawn from the operating system and kept in :meth:`state_dict`.
     """
@@ -62,18 +62,18 @@ class RandomSampler(IndexSampler):
         return self.num_samples
 
     def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
-        """Indices at positions ``start..stop``; O(stop - start), wherever they are."""
-        seed, epoch, n = _set(self.seed), self.epoch if epoch is None else epoch, len(self.data_source)
+        """Indices at positions ``start..stop``; O(stop - start)."""
+        seed, epoch, n = _require_seed(self.seed), self.epoch if epoch is None else epoch, len(self.data_source)
         positions = np.arange(start, min(stop, self.num_samples), dtype=np.int64)
         if self.replacement:
             return (uniforms(SampleKeys(seed, epoch, positions), _STREAM, 1)[:, 0] * n).astype(np.int64)
         if not len(positions) or positions[-1] < n:
-            return permuted(positions, n, (seed, epoch, 0))
+            return permute(positions, n, (seed, epoch, 0))
         laps = positions // n
-        parts = [permuted(positions[laps == lap] - lap * n, n, (seed, epoch, lap)) for lap in np.unique(laps).tolist()]
+        parts = [permute(positions[laps == lap] - lap * n, n, (seed, epoch, lap)) for lap in np.unique(laps).tolist()]
         return np.concatenate(parts)
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """Type, length, replacement, number of samples."""
         return {
             "type": "RandomSampler",
@@ -84,7 +84,7 @@ class RandomSampler(IndexSampler):
 
 
 class SubsetRandomSampler(IndexSampler):
-    """The given indices in a random order that (seed, epoch) fixes.
+    """The given indices in a random order that seed and epoch determine.
 
     Parameters
     ----------
@@ -109,14 +109,14 @@ class SubsetRandomSampler(IndexSampler):
     def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
         """Indices at positions ``start..stop``."""
         positions = np.arange(start, min(stop, len(self)), dtype=np.int64)
-        key = (_set(self.seed), self.epoch if epoch is None else epoch, 0)
-        return self.indices[permuted(positions, len(self), key)]
+        key = (_require_seed(self.seed), self.epoch if epoch is None else epoch, 0)
+        return self.indices[permute(positions, len(self), key)]
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """Type, length and a digest of the indices."""
         return {"type": "SubsetRandomSampler", "length": len(self), "indices": self._digest}
 
 
-def _set(seed: int | None) -> int:
+def _require_seed(seed: int | None) -> int:
     assert seed is not None, "a random sampler always has a seed"
     return seed

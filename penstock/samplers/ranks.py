@@ -1,4 +1,4 @@
-"""One order for the whole job, dealt out to its ranks like cards.
+"""One order for all ranks of a job, divided among them.
 
 ::
 
@@ -7,12 +7,12 @@
     rank 1 of 4         1       5       9
     rank 2 of 4           2       6         0
     rank 3 of 4             3       7         1
-    step              '--- 0 -'--- 1 -'--- 2 --'     step k of all ranks together is one stretch of the order
+    step              '--- 0 -'--- 1 -'--- 2 --'     step k of all ranks is one range of the order
 
-A position is counted in samples of the whole job. So a state says the same on every rank, and what is left after it
-can be dealt out again to another number of them. Every sampler of this package that knows ranks is a
-:class:`RankSampler`; it says only which index stands at which position of the job's order. Nothing here talks to other
-processes: ranks agree because they compute the same order from the same seed.
+Positions count samples of all ranks. So a state is the same on every rank, and what remains after it can be divided
+among another number of ranks. Each sampler of this package for several ranks is a :class:`RankSampler`, which defines
+the index at each position of the job's order. Processes do not communicate: ranks agree because they compute the same
+order from the same seed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import State
 from penstock.samplers.base import IndexSampler, checked_count, checked_seed
 
-__all__ = ["Deal", "RankSampler", "Recent", "Remainder"]
+__all__ = ["RankPartition", "RankRemainder", "RankSampler", "RecentResults"]
 
 T = TypeVar("T")
 
@@ -37,16 +38,21 @@ _BLOCK: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Deal:
-    """Which positions of the job's order are one rank's.
+class RankPartition:
+    """The positions of the job's order that belong to one rank.
 
     Parameters
     ----------
     num_replicas, rank : int
-        How many ranks there are, and which of them this is.
+        Number of ranks, and the number of this one.
     drop_last : bool
-        Where the ranks do not divide the order: leave out its tail (True), or begin it again (False). Every rank has
-        equally many positions either way.
+        Where the number of ranks does not divide the length of the order: leave out its end (True), or repeat its
+        beginning (False). Every rank has the same number of positions.
+
+    Raises
+    ------
+    ArgumentError
+        If a number is out of range.
     """
 
     num_replicas: int
@@ -65,25 +71,25 @@ class Deal:
             raise ArgumentError(f"drop_last should be a boolean value, but got drop_last={self.drop_last!r}")
 
     def count(self, total: int, consumed: int = 0) -> int:
-        """Positions per rank of what is left of ``total`` after ``consumed``."""
+        """Positions per rank in what remains of ``total`` after ``consumed``."""
         left = max(total - consumed, 0)
         return left // self.num_replicas if self.drop_last else -(-left // self.num_replicas)
 
     def positions(self, start: int, stop: int, total: int, consumed: int = 0) -> NDArray[np.int64]:
-        """Where in the job's order this rank's positions ``start..stop`` after ``consumed`` are, in [0, total)."""
+        """Positions ``start..stop`` of this rank after ``consumed``, as positions in [0, total) of the job's order."""
         turns = np.arange(start, min(stop, self.count(total, consumed)), dtype=np.int64)
         return (consumed + self.rank + self.num_replicas * turns) % max(total, 1)
 
 
-class Recent(Generic[T]):
-    """The newest few results of costly calls, by key; it pickles empty."""
+class RecentResults(Generic[T]):
+    """A cache of the newest results of a function, by key; pickled without them."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._kept: dict[tuple[int, ...], T] = {}
 
     def get(self, key: tuple[int, ...], make: Callable[[], T]) -> T:
-        """What ``make`` gave for ``key``, or gives now."""
+        """The result for ``key``; computed by ``make`` if it is not in the cache."""
         found = self._kept.get(key)
         if found is None:
             found = make()
@@ -91,8 +97,8 @@ class Recent(Generic[T]):
             self._kept = {**dict(newest), key: found}  # one assignment: another thread sees the old dict or the new
         return found
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Recent, (self._size,)
+    def __reduce__(self) -> tuple[type[RecentResults[T]], tuple[int]]:
+        return RecentResults, (self._size,)
 
 
 class RankSampler(IndexSampler):
@@ -101,62 +107,69 @@ class RankSampler(IndexSampler):
     Parameters
     ----------
     num_replicas, rank, drop_last
-        See :class:`Deal`.
+        See :class:`RankPartition`.
     seed : int, optional
-        In [0, 2**64), and the same on every rank. None, for a single rank only: drawn from the operating system.
+        In [0, 2**64), and the same on every rank. None, for one rank only: drawn from the operating system.
+
+    Raises
+    ------
+    ArgumentError
+        If there are several ranks and no seed.
     """
 
     def __init__(self, num_replicas: int, rank: int, drop_last: bool, seed: int | None) -> None:
         super().__init__()
-        self._deal = Deal(num_replicas, rank, drop_last)
+        self._partition = RankPartition(num_replicas, rank, drop_last)
         if seed is None and num_replicas > 1:
-            raise ArgumentError(f"seed=None with num_replicas={num_replicas}: ranks agree on an order by a common seed")
+            raise ArgumentError(
+                f"seed must be given with num_replicas={num_replicas}, because all ranks need the same one"
+            )
         self.seed: int = secrets.randbits(63) if seed is None else checked_seed(seed)
 
     @property
     def num_replicas(self) -> int:
         """Number of ranks."""
-        return self._deal.num_replicas
+        return self._partition.num_replicas
 
     @property
     def rank(self) -> int:
-        """Number of the rank whose share this is."""
-        return self._deal.rank
+        """Number of this rank."""
+        return self._partition.rank
 
     @property
     def drop_last(self) -> bool:
-        """Whether the tail is left out where the ranks do not divide the order."""
-        return self._deal.drop_last
+        """Whether the end of the order is left out where the number of ranks does not divide its length."""
+        return self._partition.drop_last
 
     @property
     def job_size(self) -> int:
-        """Samples of the whole job per epoch, before any is repeated or left out for the ranks' sake."""
+        """Samples of all ranks per epoch, before any is repeated or left out."""
         raise NotImplementedError(f"{type(self).__name__} must define job_size")
 
     def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Indices at any ``positions`` in [0, job_size) of the job's order; a pure function of them, epoch and seed."""
+        """Indices at ``positions`` in [0, job_size) of the job's order; a pure function of these, epoch and seed."""
         raise NotImplementedError(f"{type(self).__name__} must define at")
 
-    def parameters(self) -> dict[str, Any]:
-        """JSON-able parameters that fix the job's order, without seed and ranks; O(1) in size."""
+    def parameters(self) -> dict[str, object]:
+        """JSON-able parameters that determine the job's order, without seed and ranks; O(1) in size."""
         raise NotImplementedError(f"{type(self).__name__} must define parameters")
 
     def __len__(self) -> int:
         """Samples of this rank per epoch, the same on each."""
-        return self._deal.count(self.job_size)
+        return self._partition.count(self.job_size)
 
     def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
-        """Indices at this rank's positions ``start..stop``; O(stop - start) but for what an epoch costs once."""
+        """Indices at this rank's positions ``start..stop``; O(stop - start), and O(n) once per epoch in some."""
         return self.remaining(0).order(start, stop, epoch)
 
-    def remaining(self, consumed: int) -> Remainder:
-        """What this rank has of an epoch of which the whole job has consumed ``consumed`` samples already.
+    def remaining(self, consumed: int) -> RankRemainder:
+        """The part of this rank in what remains of an epoch after all ranks have consumed ``consumed`` samples.
 
-        Whoever consumed them: the same number of ranks (then it is the tail of :meth:`order`) or another one.
+        That number of ranks may have been another one; with the same number it is the end of :meth:`order`.
         """
-        return Remainder(self, checked_count("consumed", consumed, least=0))
+        return RankRemainder(self, checked_count("consumed", consumed, least=0))
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """Type, parameters, drop_last and number of ranks; not the rank."""
         return {
             "type": type(self).__name__,
@@ -167,7 +180,7 @@ class RankSampler(IndexSampler):
         }
 
     def _walk(self, position: int, epoch: int) -> Iterator[int]:
-        """As the base's; the position counts samples of the whole job, and one step here is one on every rank."""
+        """As in the base class; the position counts samples of all ranks."""
         rest, start = self.remaining(position), 0
         while len(block := rest.order(start, start + _BLOCK, epoch)):
             start += len(block)
@@ -177,42 +190,42 @@ class RankSampler(IndexSampler):
                 yield index
         self._position = 0
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Make the next ``iter()`` go on where ``state`` was taken, on whichever rank of however many.
+    def load_state_dict(self, state: State) -> None:
+        """Make the next ``iter()`` continue where ``state`` was taken, on any rank of any number of ranks.
 
         Raises
         ------
         StateError
-            If the state is not one of a sampler with these parameters; the number of ranks alone may differ.
+            If the state belongs to a sampler with other parameters; only the number of ranks may differ.
         """
-        given: Any = state  # what is no such mapping, the base refuses
+        given = state  # any other object is refused by the base class
         if isinstance(given, Mapping) and isinstance(given.get("sampler"), Mapping):
             given = {**given, "sampler": {**given["sampler"], "num_replicas": self.num_replicas}}
         super().load_state_dict(given)
 
     def _key(self, epoch: int, purpose: int) -> tuple[int, ...]:
-        """Names a permutation; purpose 0 is that of :class:`~penstock.samplers.random.RandomSampler`."""
+        """The key of a permutation; purpose 0 is that of :class:`~penstock.samplers.random.RandomSampler`."""
         return self.seed, epoch, purpose
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
-    """One rank's share of the rest of an epoch, with random access from the rest's beginning."""
+class RankRemainder:
+    """The part of one rank in what remains of an epoch, with random access; position 0 is where it begins."""
 
     sampler: RankSampler
     consumed: int
 
     def __len__(self) -> int:
-        return self.sampler._deal.count(self.sampler.job_size, self.consumed)  # noqa: SLF001  # a view of its sampler
+        return self.sampler._partition.count(self.sampler.job_size, self.consumed)  # noqa: SLF001  # a view of its sampler
 
     def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
-        """Indices at positions ``start..stop`` of the rest."""
-        deal, total = self.sampler._deal, self.sampler.job_size  # noqa: SLF001  # as above
-        positions = deal.positions(start, stop, total, self.consumed)
+        """Indices at positions ``start..stop`` of what remains."""
+        partition, total = self.sampler._partition, self.sampler.job_size  # noqa: SLF001  # as above
+        positions = partition.positions(start, stop, total, self.consumed)
         if not len(positions):
             return positions
         return self.sampler.at(positions, self.sampler.epoch if epoch is None else epoch)
 
-    def signature(self) -> dict[str, Any]:
-        """The sampler's, and where the rest begins."""
+    def signature(self) -> dict[str, object]:
+        """The sampler's, with ``consumed``."""
         return {**self.sampler.signature(), "consumed": self.consumed}

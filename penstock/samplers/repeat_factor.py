@@ -1,4 +1,4 @@
-"""Images of rare classes come more often: repeat factors, as made for LVIS.
+"""Sampling in which images of rare classes occur more often: repeat factors, from LVIS.
 
 A. Gupta, P. Dollár, R. Girshick, "LVIS: A dataset for large vocabulary instance segmentation", CVPR 2019, section 4.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.rng import uniforms
 from penstock.sample import SampleKeys
-from penstock.samplers.labels import Labels, memberships
-from penstock.samplers.permutation import permuted
-from penstock.samplers.ranks import RankSampler, Recent
+from penstock.samplers.labels import Labels, find_memberships
+from penstock.samplers.permutation import permute
+from penstock.samplers.ranks import RankSampler, RecentResults
 
 __all__ = ["RepeatFactorSampler", "repeat_factors"]
 
 _STREAM: Final = 0xFFFB  # of Philox; see penstock.samplers.weighted
 _SLOTS, _IMAGES = 4, 5  # purposes of permutations
 _UNIT: Final = 1 << 30
-"""Repeat factors are counted in these parts: integer sums are exact, and 2**33 samples fit an epoch."""
+"""Repeat factors are integers in this unit: sums are exact, and an epoch may have 2**33 samples."""
 
 
 def repeat_factors(labels: Labels, threshold: float = 1e-3, *, field: str = "label") -> NDArray[np.float64]:
-    """How often each image should come per epoch, on average.
+    """How often each image occurs per epoch, on average.
 
     Parameters
     ----------
@@ -46,9 +46,14 @@ def repeat_factors(labels: Labels, threshold: float = 1e-3, *, field: str = "lab
     ndarray of float64, shape (n,)
         The largest ``max(1, sqrt(t / f))`` of the image's classes, where ``f`` is the fraction of images that have the
         class; 1 for an image of no class.
+
+    Raises
+    ------
+    ArgumentError
+        If ``threshold`` is not in (0, 1], or ``labels`` have another form.
     """
     threshold = _checked_fraction(threshold)
-    found = memberships(labels, field)
+    found = find_memberships(labels, field)
     frequency = np.bincount(found.classes, minlength=len(found.values)) / found.length
     per_class = np.maximum(1.0, np.sqrt(threshold / frequency))
     factors = np.ones(found.length)
@@ -59,10 +64,10 @@ def repeat_factors(labels: Labels, threshold: float = 1e-3, *, field: str = "lab
 class RepeatFactorSampler(RankSampler):
     """Each image as often per epoch as its repeat factor says, in a random order.
 
-    A factor of 2.3 is two or three times: three in 30% of the epochs, exactly so in expectation. The draws of an epoch
-    are made together (images in a random order laid end to end, a random ruler of steps of one laid over them:
-    systematic sampling), so that its length is always the sum of factors, rounded up, and loaders of all ranks agree on
-    it. Where a draw comes out one below that, one image comes once more.
+    An image with factor 2.3 occurs three times in 30% of the epochs, and else twice. The draws of an epoch are made
+    together by systematic sampling (the images in random order are intervals as long as their factors, and marks at
+    distance one choose among them), so that the length of an epoch is always the sum of factors, rounded up, and equal
+    on all ranks. Where the marks are one too few, one image occurs once more.
 
     Parameters
     ----------
@@ -73,7 +78,12 @@ class RepeatFactorSampler(RankSampler):
     seed : int, optional
         In [0, 2**64), the same on every rank. None, for one rank only: drawn from the operating system.
     drop_last : bool
-        Where ``num_replicas`` does not divide an epoch: leave out the tail (True), or repeat the head (False).
+        Where ``num_replicas`` does not divide an epoch: leave out the end (True), or repeat the beginning (False).
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range, or an epoch would have 2**33 samples or more.
 
     Attributes
     ----------
@@ -99,49 +109,54 @@ class RepeatFactorSampler(RankSampler):
         super().__init__(num_replicas, rank, drop_last, seed)
         self.factors = repeat_factors(labels, threshold, field=field)
         if self.factors.sum() >= 1 << 33:
-            raise ArgumentError(f"an epoch of {self.factors.sum():.3g} samples is too long: lower the threshold")
+            raise ArgumentError(
+                f"threshold must be lower, because an epoch would have {self.factors.sum():.3g} samples"
+            )
         self._parts = np.rint(self.factors * _UNIT).astype(np.int64)
         self._num_samples = math.ceil(int(self._parts.sum()) / _UNIT)
         self._digest = hashlib.blake2b(self._parts.astype("<i8").tobytes(), digest_size=16).hexdigest()
-        self._layouts: Recent[_Layout] = Recent(2)
+        self._tables: RecentResults[_RepeatTable] = RecentResults(2)
 
     @property
     def job_size(self) -> int:
-        """Samples of the whole job per epoch: the sum of factors, rounded up."""
+        """Samples of all ranks per epoch: the sum of factors, rounded up."""
         return self._num_samples
 
     def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Indices at ``positions`` of the whole job's order."""
-        layout = self._layouts.get((self.seed, epoch), lambda: self._laid_out(epoch))
-        return layout.images_at(permuted(positions, self.job_size, self._key(epoch, _SLOTS)))
+        """Indices at ``positions`` of the job's order."""
+        table = self._tables.get((self.seed, epoch), lambda: self._make_table(epoch))
+        return table.images_at(permute(positions, self.job_size, self._key(epoch, _SLOTS)))
 
-    def _laid_out(self, epoch: int) -> _Layout:
-        images = permuted(np.arange(len(self._parts)), len(self._parts), self._key(epoch, _IMAGES))
+    def _make_table(self, epoch: int) -> _RepeatTable:
+        images = permute(np.arange(len(self._parts)), len(self._parts), self._key(epoch, _IMAGES))
         shift = int(uniforms(SampleKeys(self.seed, epoch, np.zeros(1, np.int64)), _STREAM, 1)[0, 0] * _UNIT)
-        return _Layout(images, np.cumsum(self._parts[images]), shift)
+        return _RepeatTable(images, np.cumsum(self._parts[images]), shift)
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         """Number of images, and a digest of their factors."""
         return {"length": len(self.factors), "factors": self._digest}
 
 
-def _checked_fraction(threshold: Any) -> float:
-    number = isinstance(threshold, (int, float, np.floating, np.integer)) and not isinstance(threshold, bool)
-    if not (number and 0 < threshold <= 1):
+def _checked_fraction(threshold: object) -> float:
+    if (
+        not isinstance(threshold, (int, float, np.floating, np.integer))
+        or isinstance(threshold, bool)
+        or not 0 < threshold <= 1
+    ):
         raise ArgumentError(f"threshold should be a fraction in (0, 1], but got threshold={threshold!r}")
     return float(threshold)
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
-    """Images end to end, ``ends`` in parts, and a ruler whose marks are at ``k * _UNIT - shift``, k = 1, 2, ..."""
+class _RepeatTable:
+    """Images as consecutive intervals, which end at ``ends``, and marks at ``k * _UNIT - shift``, k = 1, 2, ..."""
 
     images: NDArray[np.int64]
     ends: NDArray[np.int64]
     shift: int
 
-    def images_at(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The images that the marks of these slots are on; a slot past the last mark is the first one again."""
+    def images_at(self, marks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The images at the marks of these numbers; a number past the last mark stands for the first one."""
         made = (int(self.ends[-1]) + self.shift) // _UNIT
-        marks = (slots % made + 1) * _UNIT - self.shift
-        return self.images[np.searchsorted(self.ends, marks, side="left")]
+        positions = (marks % made + 1) * _UNIT - self.shift
+        return self.images[np.searchsorted(self.ends, positions, side="left")]

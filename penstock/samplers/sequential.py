@@ -1,9 +1,8 @@
-"""Every sample once, in the dataset's own order."""
+"""Indices in ascending order."""
 
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,12 @@ __all__ = ["SequentialSampler"]
 
 
 class SequentialSampler(IndexSampler):
-    """0, 1, 2, ... up to the dataset's length, which is read anew at each use.
+    """The indices 0, 1, 2, ... of a dataset, whose length is read at each use.
 
     Parameters
     ----------
     data_source : sized
-        Anything with a length.
+        An object with a length.
     """
 
     def __init__(self, data_source: Sized) -> None:
@@ -33,6 +32,6 @@ class SequentialSampler(IndexSampler):
         """Positions are indices."""
         return np.arange(start, min(stop, len(self)), dtype=np.int64)
 
-    def signature(self) -> dict[str, Any]:
+    def signature(self) -> dict[str, object]:
         """Type and length."""
         return {"type": "SequentialSampler", "length": len(self)}

@@ -1,16 +1,17 @@
-"""Samples drawn by weight: exact for any number of items, seekable, on one rank or many.
+"""Samples drawn with probabilities in proportion to weights, for one rank or many, with random access.
 
-With replacement, the draw at a position is one uniform number looked up in the float64 cumulative weights: O(log n),
-from any position. Without, each item gets an exponential number divided by its weight, and the smallest come first,
-which is drawing one after the other by weight among those left (P. Efraimidis, P. Spirakis, "Weighted random sampling
-with a reservoir", Inf. Process. Lett. 97, 2006); that is O(n) once per epoch. Both hang on (seed, epoch) alone.
+With replacement, the draw at a position is one uniform number, searched in the float64 cumulative weights: O(log n).
+Without replacement, each item gets an exponential number divided by its weight, and items are sorted by it, which
+equals drawing one after the other by weight from the remaining items (P. Efraimidis, P. Spirakis, "Weighted random
+sampling with a reservoir", Inf. Process. Lett. 97, 2006); that is O(n) once per epoch. Both depend
+on (seed, epoch) alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,16 +20,16 @@ from penstock.errors import ArgumentError
 from penstock.rng import uniforms
 from penstock.sample import SampleKeys
 from penstock.samplers.base import checked_count
-from penstock.samplers.ranks import RankSampler, Recent
+from penstock.samplers.ranks import RankSampler, RecentResults
 
 __all__ = ["DistributedWeightedSampler", "WeightedRandomSampler"]
 
-_WITH, _WITHOUT = 0xFFFE, 0xFFFD  # Philox streams; 0xFFFF is RandomSampler's, ops count theirs from 0
+_WITH, _WITHOUT = 0xFFFE, 0xFFFD  # Philox streams; 0xFFFF is RandomSampler's, streams of ops begin at 0
 _CHUNK: Final = 1 << 17
-"""Items whose exponentials are computed at once: bounds the temporary memory."""
+"""Items whose exponentials are computed at once; limits the temporary memory."""
 _LN_2: Final = 0.6931471805599453
 _SMALLEST: Final = 2.0**-960
-"""Of sums of weights: a 53-bit part of one is a normal number, hence rounded as precisely as any."""
+"""Least sum of weights: its product with 2**-53 is still a normal number, and is rounded with full precision."""
 
 
 class WeightedRandomSampler(RankSampler):
@@ -37,7 +38,7 @@ class WeightedRandomSampler(RankSampler):
     Parameters
     ----------
     weights : sequence of float, shape (n,)
-        Finite, not negative, not all zero; they need not add up to one. Copied. An item of weight zero is never drawn.
+        Finite, not negative, not all zero; any sum. Copied. An item of weight zero is never drawn.
     num_samples : int
         Draws per epoch.
     replacement : bool
@@ -48,12 +49,13 @@ class WeightedRandomSampler(RankSampler):
     Raises
     ------
     ArgumentError
-        Also where fewer items than ``num_samples`` have a weight and ``replacement`` is False.
+        If an argument is out of range; also if ``replacement`` is False and fewer than ``num_samples`` weights are not
+        zero.
 
     Notes
     -----
     There is no limit of 2**24 items. A probability is exact to 2**-53 of the whole and the rounding of float64 sums.
-    Memory: 8 bytes per item; without replacement also 8 bytes per draw for the epoch at hand.
+    Memory: 8 bytes per item; without replacement also 8 bytes per draw of an epoch.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class WeightedRandomSampler(RankSampler):
         if not isinstance(replacement, bool):
             raise ArgumentError(f"replacement should be a boolean value, but got replacement={replacement!r}")
         self.replacement = replacement
-        checked = _checked(weights)
+        checked = _check_weights(weights)
         self._length = len(checked)
         if not replacement and np.count_nonzero(checked) < num_samples:
             raise ArgumentError(
@@ -82,7 +84,7 @@ class WeightedRandomSampler(RankSampler):
         # With replacement the cumulative weights, without it the weights themselves: never both.
         self._table = _cumulative(checked) if replacement else np.array(checked)
         self._digest = hashlib.blake2b(self._table.astype("<f8", copy=False).data, digest_size=16).hexdigest()
-        self._orders: Recent[NDArray[np.int64]] = Recent(2)  # two, for iterators of neighbouring epochs
+        self._orders: RecentResults[NDArray[np.int64]] = RecentResults(2)  # two, for iterators of neighbouring epochs
 
     @property
     def num_samples(self) -> int:
@@ -97,7 +99,9 @@ class WeightedRandomSampler(RankSampler):
     def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Indices drawn at ``positions``."""
         if not self.replacement:
-            order: NDArray[np.int64] = self._orders.get((self.seed, epoch), lambda: self._without(epoch))
+            order: NDArray[np.int64] = self._orders.get(
+                (self.seed, epoch), lambda: self._order_without_replacement(epoch)
+            )
             return order[positions]
         draws = uniforms(SampleKeys(self.seed, epoch, positions), _WITH, 1)[:, 0] * self._table[-1]
         # side="right": the first item whose sum is above the draw, hence never one of weight zero. The draw is below
@@ -105,20 +109,20 @@ class WeightedRandomSampler(RankSampler):
         found: NDArray[np.int64] = np.searchsorted(self._table, draws, side="right").astype(np.int64)
         return found
 
-    def _without(self, epoch: int) -> NDArray[np.int64]:
+    def _order_without_replacement(self, epoch: int) -> NDArray[np.int64]:
         items = np.flatnonzero(self._table)
         times = np.empty(len(items), np.float64)
         for start in range(0, len(items), _CHUNK):
             part = items[start : start + _CHUNK]
             uniform = uniforms(SampleKeys(self.seed, epoch, part), _WITHOUT, 1)[:, 0]
-            with np.errstate(over="ignore"):  # to infinity: behind every item of a weight worth the name
+            with np.errstate(over="ignore"):  # to infinity: such items come last
                 times[start : start + _CHUNK] = -_log(1 - uniform) / self._table[part]
         if self._num_samples < len(items):
             first = np.sort(np.argpartition(times, self._num_samples - 1)[: self._num_samples])
             items, times = items[first], times[first]
         return items[np.argsort(times, kind="stable")].astype(np.int64)
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         """Number of items, a digest of their weights, replacement."""
         return {"length": self._length, "weights": self._digest, "replacement": self.replacement}
 
@@ -154,7 +158,7 @@ class DistributedWeightedSampler(WeightedRandomSampler):
         RankSampler.__init__(self, num_replicas, rank, drop_last, seed)
 
 
-def _checked(weights: Sequence[float] | ArrayLike) -> NDArray[np.float64]:
+def _check_weights(weights: Sequence[float] | ArrayLike) -> NDArray[np.float64]:
     try:
         found = np.asarray(weights, np.float64)
     except (TypeError, ValueError) as error:
@@ -174,7 +178,9 @@ def _cumulative(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     with np.errstate(over="ignore"):
         sums = np.cumsum(weights)
     if not _SMALLEST <= sums[-1] < np.inf:
-        raise ArgumentError(f"weights add up to {sums[-1]}, too near the limits of float64: scale them")
+        raise ArgumentError(
+            f"weights must add up to a finite number of at least {_SMALLEST:g}, got {sums[-1]}; scale them"
+        )
     return sums
 
 

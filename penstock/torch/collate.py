@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import torch
 from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils import collate as torch_collate
 
 from penstock.collate import default_convert as default_structure
-from penstock.sample import Tree, tree_map
+from penstock.ragged import Ragged
+from penstock.sample import Array, Batch, Tree, tree_map
 
 __all__ = ["as_batch", "as_tensors", "default_collate", "default_convert", "has_own_functions"]
 
@@ -21,7 +21,8 @@ def as_tensors(arrays: Tree) -> Tree:
     Parameters
     ----------
     arrays : tree of ndarray
-        Of a dtype and byte order that torch has (float16 and bool are); others raise ``TypeError``.
+        Of a dtype and byte order that torch has (float16 and bool are); others raise ``TypeError``. A
+        :class:`~penstock.Ragged` counts as its arrays; tensors stay.
 
     Returns
     -------
@@ -31,7 +32,7 @@ def as_tensors(arrays: Tree) -> Tree:
     return tree_map(_as_tensor, arrays)
 
 
-def as_batch(arrays: Tree) -> Any:
+def as_batch(arrays: Tree) -> Batch:
     """What a loader yields for a fill's arrays: tensors over the same memory, tuples as lists."""
     return default_structure(as_tensors(arrays))
 
@@ -49,5 +50,9 @@ _KNOWN: Final = frozenset({torch_collate.__name__, "penstock.torch.transport"})
 """Modules of functions that collate as torch does: its own, and in worker processes ours."""
 
 
-def _as_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+def _as_tensor(array: Array | Ragged | torch.Tensor) -> torch.Tensor | Ragged:
+    if isinstance(array, torch.Tensor):
+        return array
+    if isinstance(array, Ragged):
+        return Ragged(_as_tensor(array.values), _as_tensor(array.offsets))
     return torch.from_numpy(array)

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from torch.utils import data
 
 from penstock import datasets
-from penstock.datasets.base import Wrapper, fetch, fingerprint_of, iter_samples, prefetch, spec_of
+from penstock.datasets.base import Filler, Wrapper, fetch, fingerprint_of, iter_samples, prefetch, spec_of
 from penstock.datasets.concat import iter_concatenated, prefetch_concatenated
+from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys, Tree, Watch
+from penstock.sample import Array, Index, Sample, SampleKeys, Tree, Watch
 
 __all__ = ["ConcatDataset", "StackDataset", "Subset", "TensorDataset", "native", "random_split"]
 
@@ -42,7 +43,7 @@ class _Filling:
         "_twin",
     )  # apart from the attributes, which are the user's, and may be shared with an object of torch's
 
-    def _make_twin(self) -> Any:
+    def _make_twin(self) -> Filler | None:
         """A dataset of penstock's that fills as this one would; None if there is none."""
         raise NotImplementedError(f"{type(self).__name__} must define _make_twin")
 
@@ -58,13 +59,19 @@ class _Filling:
         twin = getattr(self, "_twin", None)
         if twin is None:  # in another process, where nobody asked for the spec
             twin = self._twin = self._make_twin()
+        assert twin is not None, "spec() said that there is something to fill"
         twin.fill(indices, out, keys, rows)
+
+    def ragged_forms(self) -> Tree | None:
+        """What batches hold of fields whose length varies; None where no field's does."""
+        twin = self._make_twin()
+        return None if twin is None else ragged_forms(twin)
 
     def fingerprint(self) -> str | None:
         """What tells this dataset from others of its length; None where nothing inside does."""
         return fingerprint_of(self._make_twin())
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self.__dict__
 
     def __add__(self, other: Any) -> ConcatDataset[Any]:
@@ -88,7 +95,7 @@ class Subset(_Filling, Wrapper, data.Subset[T_co]):
     positions is made at the start of each epoch: about 40 ms for a list of a million.
     """
 
-    def _make_twin(self) -> Any:
+    def _make_twin(self) -> Filler | None:
         positions = _positions(self.indices)
         return None if positions is None else datasets.Subset(native(self.dataset), positions)
 
@@ -96,18 +103,22 @@ class Subset(_Filling, Wrapper, data.Subset[T_co]):
         """The inner dataset's; where it has none, positions are not looked at."""
         return None if spec_of(native(self.dataset)) is None else super().spec()
 
+    def ragged_forms(self) -> Tree | None:
+        """The inner dataset's."""
+        return ragged_forms(native(self.dataset))
+
     def wrapped_datasets(self) -> list[Any]:
         """The dataset that this is a part of."""
         return [native(self.dataset)]
 
-    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> Any:
+    def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
         """As torch's ``__getitems__`` asks."""
         inner = native(self.dataset)
         if _has_getitems(inner):
             return fetch(inner, [self.indices[index] for index in indices], keys, watch, as_given=True)
         return list(iter_samples(inner, (self.indices[index] for index in indices), keys, watch))
 
-    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
+    def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
         """As torch's ``__getitem__`` asks."""
         return iter_samples(native(self.dataset), [self.indices[index] for index in indices], keys, watch)
 
@@ -130,18 +141,18 @@ class ConcatDataset(_Filling, Wrapper, data.ConcatDataset[T_co]):
         As torch's does, for none and for streams.
     """
 
-    def _make_twin(self) -> Any:
+    def _make_twin(self) -> Filler | None:
         return _made(datasets.ConcatDataset, datasets=self.wrapped_datasets(), cumulative_sizes=self.cumulative_sizes)
 
     def wrapped_datasets(self) -> list[Any]:
         """The datasets, in order."""
         return [native(dataset) for dataset in self.datasets]
 
-    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> list[Any]:
+    def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> list[Sample]:
         """As torch's ``__getitem__`` asks: there is no ``__getitems__``."""
         return list(self.iter_samples(indices, keys, watch))
 
-    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
+    def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
         """As torch's ``__getitem__`` asks."""
         return iter_concatenated(self, lambda i: native(self.datasets[i]), self.cumulative_sizes, indices, keys, watch)
 
@@ -166,10 +177,10 @@ class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
         As torch's does: for none, both kinds, and different lengths.
     """
 
-    def _make_twin(self) -> Any:
+    def _make_twin(self) -> Filler | None:
         return _made(datasets.StackDataset, datasets=self._stacked(self.wrapped_datasets()))
 
-    def _stacked(self, values: Iterable[Any]) -> Any:
+    def _stacked(self, values: Iterable[Sample]) -> Sample:
         return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else tuple(values)
 
     def wrapped_datasets(self) -> list[Any]:
@@ -177,13 +188,13 @@ class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
         given = self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
         return [native(dataset) for dataset in given]
 
-    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> list[Any]:
+    def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> list[Sample]:
         """As torch's ``__getitems__`` asks: one dataset after the other."""
         columns = [self._fetch_column(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
         return [self._stacked(values) for values in zip(*columns, strict=True)]
 
     @staticmethod
-    def _fetch_column(inner: Any, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> Any:
+    def _fetch_column(inner: Any, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
         if not _has_getitems(inner):
             return list(iter_samples(inner, indices, keys, watch))
         samples = fetch(inner, indices, keys, watch, as_given=True)
@@ -191,7 +202,7 @@ class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
             raise ArgumentError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(samples)}")
         return samples
 
-    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
+    def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
         """As torch's ``__getitem__`` asks: one sample after the other, each of all datasets."""
         columns = [iter_samples(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
         return map(self._stacked, zip(*columns, strict=True))
@@ -221,7 +232,7 @@ class TensorDataset(_Filling, data.TensorDataset):
         As torch's does, for different lengths.
     """
 
-    def _make_twin(self) -> Any:
+    def _make_twin(self) -> Filler | None:
         arrays = [_as_array(tensor) for tensor in self.tensors]
         if not arrays or any(array is None for array in arrays):
             return None
@@ -289,12 +300,12 @@ def native(dataset: Any) -> Any:
     return found
 
 
-def _has_getitems(dataset: Any) -> bool:
+def _has_getitems(dataset: object) -> bool:
     """Whether torch's wrappers would ask ``dataset`` for several samples at once."""
     return callable(getattr(dataset, "__getitems__", None))
 
 
-def _made(kind: type[T], **attributes: Any) -> T:
+def _made(kind: type[T], **attributes: object) -> T:
     """A ``kind`` with these attributes, past its constructor: it asks for lengths, which torch asks for once."""
     made = kind.__new__(kind)
     vars(made).update(attributes)
@@ -320,12 +331,12 @@ def _positions(indices: Any) -> NDArray[np.int64] | None:
     return found.astype(np.int64, copy=False)
 
 
-def _as_array(tensor: Any) -> NDArray[Any] | None:
+def _as_array(tensor: object) -> Array | None:
     """The memory of a tensor as an array; None where a sample is more than that, or NumPy has no such dtype."""
     if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.requires_grad:
         return None
     try:
-        found: NDArray[Any] = tensor.numpy()
+        found: Array = tensor.numpy()
     except (TypeError, RuntimeError):  # on a device; a dtype that is torch's alone; lazily conjugated or negated
         return None
     return found

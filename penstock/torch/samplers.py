@@ -8,11 +8,12 @@ ranks can resume, there is :class:`penstock.DistributedSampler`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from torch.utils.data import Dataset, DistributedSampler
 
 from penstock.errors import StateError
+from penstock.sample import Sample, State
 
 __all__ = ["StatefulDistributedSampler"]
 
@@ -47,7 +48,7 @@ class StatefulDistributedSampler(DistributedSampler[T_co]):
 
     def __init__(
         self,
-        dataset: Dataset[Any],
+        dataset: Dataset[Sample],
         num_replicas: int | None = None,
         rank: int | None = None,
         shuffle: bool = True,
@@ -78,11 +79,11 @@ class StatefulDistributedSampler(DistributedSampler[T_co]):
             self.yielded = 0
         super().set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, int]:
         """``{"yielded": ...}``: where the next index comes from."""
         return {self._YIELDED: self.yielded if self.next_yielded is None else self.next_yielded}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         """Let the next index be the one after those that ``state_dict`` counts.
 
         Raises
@@ -90,8 +91,7 @@ class StatefulDistributedSampler(DistributedSampler[T_co]):
         StateError
             (A ``ValueError``.) If it is no such state, or counts more than an epoch has.
         """
-        given: Any = state_dict
-        if not isinstance(given, dict) or self._YIELDED not in given:
+        if not isinstance(state_dict, dict) or self._YIELDED not in state_dict:
             raise StateError(f"Invalid state_dict: it should have {self._YIELDED!r}, but is {state_dict!r:.200}")
         yielded = state_dict[self._YIELDED]
         if isinstance(yielded, bool) or not isinstance(yielded, int):

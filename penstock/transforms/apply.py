@@ -1,22 +1,24 @@
-"""Ops applied to one image: the step that the general path and the rest of a compiled program share."""
+"""Application of ops to one image, for the general path and for ops of a program that do not fuse."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from penstock.rng import sample_scope
 from penstock.sample import SampleKeys
-from penstock.transforms.base import Op, Params
+from penstock.transforms.base import ImageLike, Op, Params
+from penstock.transforms.followers import Step
 from penstock.transforms.inputs import as_pixels, first_on_pixels, refuse_layout
 
 __all__ = ["apply_to_image", "draw_one", "image_size"]
 
 
-def apply_to_image(ops: Sequence[Op], image: Any, keys: SampleKeys, first: int = 0) -> Any:
-    """Apply ``ops[first:]`` to one image, each with its position as its stream."""
+def apply_to_image(
+    ops: Sequence[Op], image: ImageLike, keys: SampleKeys, first: int = 0, steps: list[Step] | None = None
+) -> ImageLike:
+    """Apply ``ops[first:]`` to one image, each with its position as its stream; append them to ``steps``, if given."""
     entry = first_on_pixels(ops) if first == 0 else None
     with sample_scope(keys.seed, keys.epoch, int(keys.indices[0])):
         for stream in range(first, len(ops)):
@@ -25,7 +27,11 @@ def apply_to_image(ops: Sequence[Op], image: Any, keys: SampleKeys, first: int =
                 image = as_pixels(image, op)
             if stream == entry:
                 refuse_layout(image, op)
-            image = op.native(image, draw_one(op, keys, image_size(image), stream))
+            size = image_size(image)
+            params = draw_one(op, keys, size, stream)
+            image = op.native(image, params)
+            if steps is not None:
+                steps.append(Step(op, params, size))
     return image
 
 
@@ -35,7 +41,7 @@ def draw_one(op: Op, keys: SampleKeys, size: tuple[int, int], stream: int) -> Pa
     return params
 
 
-def image_size(image: Any) -> tuple[int, int]:
-    """Width and height of an HWC or HW array; (0, 0) for what is not decoded yet."""
+def image_size(image: ImageLike) -> tuple[int, int]:
+    """Width and height of an HWC or HW array; (0, 0) for encoded bytes."""
     shape: tuple[int, ...] = getattr(image, "shape", ())
     return (int(shape[1]), int(shape[0])) if len(shape) >= 2 else (0, 0)

@@ -1,18 +1,18 @@
-"""What an op is: a step of a pipeline that draws its parameters for many samples and applies them to one.
+"""The interface of ops: a step of a pipeline, which draws parameters for many samples and is applied to one.
 
 ::
 
-    draw(keys, sizes, stream) ──> params, one row per sample      keyed by the sample, never by the worker
+    draw(keys, sizes, stream) ──> params, one row per sample      from the sample's key, not from the worker
     size(params, sizes)       ──> sizes after the op
     image(image, params[i])   ──> image                           the specification, in NumPy or Pillow
     native(image, params[i])  ──> image                           the same, faster; == image within a stated tolerance
-    boxes / keypoints / mask  ──> moved as the pixels are         only where the op moves pixels
-    fuse(fusion)              ──> bool                            may the compiler take the op into the fused prefix?
-    compose(geometry, params)                                     what it then does to the plan of a chunk
+    boxes / keypoints / mask  ──> moved as the pixels are         only if the op moves pixels
+    fuse(fusion)              ──> bool                            whether the op becomes a part of the fused prefix
+    compose(geometry, params)                                     then: its effect on the plan of a chunk
 
-Images are HWC uint8 RGB until an op says otherwise. Coordinates of boxes and keypoints are continuous: pixel (0, 0)
+Images are HWC uint8 RGB unless an op changes that. Coordinates of boxes and keypoints are continuous: pixel (0, 0)
 covers [0, 1] x [0, 1] and its centre is (0.5, 0.5). A new op is one file with a subclass of :class:`Op` and one line
-in ``penstock/transforms/__init__.py``. This module knows no op and no pipeline.
+in ``penstock/transforms/__init__.py``. Nothing here depends on a particular op or on pipelines.
 """
 
 from __future__ import annotations
@@ -26,15 +26,30 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, Sample, SampleKeys
 
 if TYPE_CHECKING:
+    from penstock.transforms.decode import Decode
     from penstock.transforms.geometry import Geometry
 
-__all__ = ["Fusion", "ImageSpec", "Lambda", "Op", "Params", "Sizes", "movable", "pair", "uniforms"]
+__all__ = [
+    "Fusion",
+    "ImageLike",
+    "ImageSpec",
+    "Lambda",
+    "Op",
+    "Params",
+    "Sizes",
+    "as_height_width",
+    "require_hwc",
+    "uniforms",
+]
 
-Params = NDArray[Any]
-"""Numbers of each sample along the first axis; an op that draws nothing has rows of length 0."""
+ImageLike = Any
+"""An image as ops are given it: an HWC or HW array; before the first op on pixels also encoded bytes or a PIL image."""
+
+Params = Array
+"""Parameters, one row per sample; of an op that draws nothing, rows of length 0."""
 
 Sizes = NDArray[np.int32]
 """(n, 2), int32: width and height of each sample's image."""
@@ -50,7 +65,7 @@ def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """What is known of an image between two ops; ``None`` where it differs from sample to sample."""
+    """Properties of images between two ops; ``None`` where samples differ."""
 
     width: int | None = None
     height: int | None = None
@@ -59,7 +74,7 @@ class ImageSpec:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The array's shape, if it is fixed; images have three channels."""
+        """Shape of the array, if all samples have one; images have three channels."""
         if self.width is None or self.height is None:
             return None
         return (self.height, self.width, 3) if self.layout == "HWC" else (3, self.height, self.width)
@@ -67,9 +82,9 @@ class ImageSpec:
 
 @dataclass(slots=True)
 class Fusion:
-    """What the compiler knows of the prefix it has fused so far; an op's :meth:`Op.fuse` reads and extends it."""
+    """The ops that are fused so far, as the native call needs them; :meth:`Op.fuse` reads and extends it."""
 
-    decode: Any = None
+    decode: Decode | None = None
     resized: bool = False
     filter: str = "bilinear"
     flipped: bool = False
@@ -82,16 +97,16 @@ class Fusion:
 
 
 class Op:
-    """A step of a pipeline. Ops hold their settings alone, pickle, and are shared by threads."""
+    """A step of a pipeline. Ops have settings and no other state; they can be pickled, and threads share them."""
 
     random: ClassVar[bool] = False
-    """Whether :meth:`draw` draws."""
+    """Whether :meth:`draw` draws random numbers."""
 
     takes_pixels: ClassVar[bool] = True
-    """Whether the op works on decoded images. False: it is given whatever stands there (encoded bytes, a PIL image)."""
+    """Whether the op needs decoded images. False: it also takes encoded bytes or PIL images."""
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # the interface
-        """Parameters of each sample, from (seed, epoch, index, stream) and its image's size alone."""
+        """Parameters of each sample; a function of (seed, epoch, index, stream) and the size of the image."""
         return np.empty((len(sizes), 0))
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # the interface
@@ -99,15 +114,15 @@ class Op:
         return sizes
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
-        """What is known of the image after the op; None: nothing."""
+        """Spec of the image after the op; None if it is unknown."""
         return spec
 
-    def image(self, image: Any, params: Params) -> Any:
-        """Apply to one image: the specification. A new array or a view; never changes its input."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it does to an image")
+    def image(self, image: ImageLike, params: Params) -> ImageLike:
+        """Apply to one image: the specification. Returns a new array or a view; does not change its input."""
+        raise NotImplementedError(f"{type(self).__name__} must define image")
 
-    def native(self, image: Any, params: Params) -> Any:
-        """Apply to one image as fast as we can; what pipelines call."""
+    def native(self, image: ImageLike, params: Params) -> ImageLike:
+        """Apply to one image, as fast as possible; called by pipelines. Equal to :meth:`image` within a tolerance."""
         return self.image(image, params)
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
@@ -118,16 +133,16 @@ class Op:
         """Move keypoints, (n, 2) or (n, 3) with visibility, as :meth:`image` moves the pixels."""
         return points
 
-    def mask(self, mask: Any, params: Params) -> Any:  # noqa: ARG002  # the interface
-        """Move a mask, HW, as :meth:`image` moves the pixels; values are never mixed."""
+    def mask(self, mask: ImageLike, params: Params) -> ImageLike:  # noqa: ARG002  # the interface
+        """Move a mask, HW, as :meth:`image` moves the pixels; values are not interpolated."""
         return mask
 
     def fuse(self, fusion: Fusion) -> bool:  # noqa: ARG002  # the interface
-        """Extend the fused prefix by this op and say True, or leave it as it is and say False."""
+        """Add this op to the fused prefix and return True, or return False."""
         return False
 
     def compose(self, geometry: Geometry, params: Params) -> None:
-        """Put the op's parameters into a chunk's plan, where :meth:`fuse` said True. Default: nothing moves."""
+        """Add the op to the plan of a chunk, if :meth:`fuse` returned True. Default: nothing moves."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
@@ -139,45 +154,56 @@ class Lambda(Op):
     Parameters
     ----------
     fn : callable
-        Called with the value and returning the new one; ``penstock.rng()`` gives it the sample's own generator.
+        Called with the value, returns the new one; inside, ``penstock.rng()`` is the generator of the sample.
     on : {"image", "sample"}
-        ``"image"``: called with each image of the sample (what a bare callable in a pipeline means);
+        ``"image"``: called with each image of the sample, as a callable in a pipeline is;
         ``"sample"``: called once with the whole sample, whose structure it keeps.
+
+    Raises
+    ------
+    ArgumentError
+        If ``fn`` is no callable, or ``on`` has another value.
     """
 
     takes_pixels: ClassVar[bool] = False
 
-    def __init__(self, fn: Callable[[Any], Any], on: str = "image") -> None:
-        given: Any = fn
+    def __init__(self, fn: Callable[[Sample], Sample], on: str = "image") -> None:
+        given: object = fn
         if isinstance(given, type) and issubclass(given, Op):
-            raise ArgumentError(f"{given.__name__} is a class; write T.{given.__name__}()")
+            raise ArgumentError(f"fn must be an instance, got the class {given.__name__}; write T.{given.__name__}()")
         if not callable(fn):
-            raise ArgumentError(f"an op is an Op or a callable, not {fn!r}")
+            raise ArgumentError(f"fn must be an Op or a callable, got {fn!r:.200}")
         if on not in {"image", "sample"}:
-            raise ArgumentError(f"on={on!r}: a Lambda is called on 'image' or on 'sample'")
+            raise ArgumentError(f"on must be 'image' or 'sample', got {on!r}")
         self.fn = fn
         self.on = on
 
-    def spec(self, spec: ImageSpec) -> ImageSpec | None:  # noqa: ARG002  # nobody knows
-        """Nothing is known of what a callable returns."""
+    def spec(self, spec: ImageSpec) -> ImageSpec | None:  # noqa: ARG002  # the interface
+        """None: what a callable returns is unknown."""
         return None
 
-    def image(self, image: Any, params: Params) -> Any:  # noqa: ARG002  # a callable draws for itself
+    def image(self, image: ImageLike, params: Params) -> ImageLike:  # noqa: ARG002  # a callable draws for itself
         """Call the function."""
         return self.fn(image)
 
 
-def pair(size: int | tuple[int, int], what: str) -> tuple[int, int]:
+def as_height_width(size: int | tuple[int, int], what: str) -> tuple[int, int]:
     """``(height, width)`` of a size given as torchvision takes it: one int for a square, or (height, width)."""
-    given: Any = size
-    values: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else (given, given)
-    if len(values) != 2 or not all(isinstance(v, int | np.integer) and 0 < v <= 1 << 16 for v in values):
-        raise ArgumentError(f"{what} {size!r}: a size is one int or (height, width), each in 1..65536 pixels")
-    return int(values[0]), int(values[1])
+    values: tuple[object, ...] = tuple(size) if isinstance(size, Iterable) else (size, size)
+    sides = [int(side) for side in values if isinstance(side, int | np.integer) and 0 < side <= 1 << 16]
+    if len(values) != 2 or len(sides) != 2:
+        raise ArgumentError(f"{what}: size must be an int or (height, width), each in [1, 65536], got {size!r:.80}")
+    return sides[0], sides[1]
 
 
-def movable(spec: ImageSpec, op: Op) -> ImageSpec:
-    """``spec``, checked to be one whose rows and columns an op can move."""
+def require_hwc(spec: ImageSpec, op: Op) -> ImageSpec:
+    """``spec``, if images are HWC.
+
+    Raises
+    ------
+    ArgumentError
+        If they are CHW.
+    """
     if spec.layout != "HWC":
-        raise ArgumentError(f"{op!r} works on HWC images; put it before ToLayout({spec.layout!r})")
+        raise ArgumentError(f"{op!r} needs HWC images; put it before ToLayout({spec.layout!r})")
     return spec

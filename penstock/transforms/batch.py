@@ -1,86 +1,92 @@
-"""MixUp and CutMix: whole batches of images mixed with their neighbours in the batch, labels alike.
+"""MixUp and CutMix: each image and label of a batch is mixed with its neighbour in the batch.
 
-Called between the loader and the model, on NumPy arrays and on torch tensors: everything is done by the arrays' own
-operators, where they are, or by the native core, which gives the same; torch is not imported. They are not ops, which
-see one sample. Their randomness belongs to the batch: ``(seed, epoch, batch)``, so that a run resumed at batch 117
-mixes it as the first run did.
+Called between the loader and the model, on NumPy arrays or torch tensors, on their device, by their own operators or by
+the native core, which gives the same results; torch is not imported. They are not ops, which take one sample. Random
+numbers depend on ``(seed, epoch, batch)``, so that a resumed run mixes batch 117 as the first run did.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock import _native
 from penstock.errors import ArgumentError
-from penstock.transforms.checks import whole
+from penstock.sample import Batch
+from penstock.transforms.checks import as_integer
 
 __all__ = ["CutMix", "MixUp"]
 
 _MOST: Final = (1 << 64) - 1
 _KEY: Final = 2
-"""Second word of the Philox key; :func:`penstock.rng.generator` has 1, so that a batch's numbers are no sample's."""
+"""Second word of the Philox key; that of samples (:func:`penstock.rng.generator`) is 1."""
 
 
-class _Mix:
-    """What both share: arguments, randomness, and labels."""
+class _BatchMix:
+    """Base class of both: arguments, randomness, and labels."""
 
     def __init__(self, alpha: float = 1.0, num_classes: int | None = None, seed: int = 0) -> None:
         if not 0 < alpha < math.inf:
-            raise ArgumentError(f"alpha={alpha!r} is a positive number")
+            raise ArgumentError(f"alpha must be a positive number, got {alpha!r}")
         self.alpha = float(alpha)
-        self.num_classes = None if num_classes is None else whole(num_classes, "num_classes", 1, 1 << 31)
-        self.seed = whole(seed, "seed", 0, _MOST)
+        self.num_classes = None if num_classes is None else as_integer(num_classes, "num_classes", 1, 1 << 31)
+        self.seed = as_integer(seed, "seed", 0, _MOST)
 
-    def __call__(self, images: Any, labels: Any, *, batch: int, epoch: int = 0) -> tuple[Any, Any]:
+    def __call__(self, images: Batch, labels: Batch, *, batch: int, epoch: int = 0) -> tuple[Batch, Batch]:
         """Mix one batch.
 
         Parameters
         ----------
         images : array or tensor, shape (n, ...)
-            Left as they are.
+            Not changed.
         labels : array or tensor, shape (n,) or (n, num_classes)
-            Class numbers, or a share for each class.
+            Class numbers, or one share per class.
         batch, epoch : int
-            Which one; the same numbers give the same result.
+            Number of the batch and the epoch; the same numbers give the same result.
 
         Returns
         -------
         images, targets
-            New ones; targets are (n, num_classes) shares that sum to 1 (float32 from class numbers).
+            New arrays; targets are (n, num_classes) shares that sum to 1 (float32 from class numbers).
+
+        Raises
+        ------
+        ArgumentError
+            If shapes do not agree, or a class number is out of range.
         """
         if len(images) != len(labels) or labels.ndim not in {1, 2}:
             raise ArgumentError(
-                f"{tuple(images.shape)} images and {tuple(labels.shape)} labels: one label, or row of shares, an image"
+                f"labels must have one class number, or one row of shares, for each of {len(images)} images, got "
+                f"shape {tuple(labels.shape)}"
             )
-        mixed, share = self._mixed(images, self._generator(batch, epoch))
+        mixed, share = self._mix(images, self._generator(batch, epoch))
         targets = self._shares(labels)
         return mixed, targets * share + targets[_partners(len(labels))] * (1 - share)
 
     def _generator(self, batch: int, epoch: int) -> np.random.Generator:
-        counter = np.array([0, 0, whole(batch, "batch", 0, _MOST), whole(epoch, "epoch", 0, _MOST)], np.uint64)
+        counter = np.array(
+            [0, 0, as_integer(batch, "batch", 0, _MOST), as_integer(epoch, "epoch", 0, _MOST)], np.uint64
+        )
         return np.random.Generator(np.random.Philox(counter=counter, key=np.array([self.seed, _KEY], np.uint64)))
 
-    def _mixed(self, images: Any, draw: np.random.Generator) -> tuple[Any, float]:
-        """The mixed images, and how much of each is its own."""
+    def _mix(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:
+        """The mixed images, and the share of each image itself."""
         raise NotImplementedError
 
-    def _shares(self, labels: Any) -> Any:
+    def _shares(self, labels: Batch) -> Batch:
         """One row of shares for each label."""
         if labels.ndim == 2:
             if self.num_classes not in {None, labels.shape[1]}:
-                raise ArgumentError(f"labels have {labels.shape[1]} classes, not num_classes={self.num_classes}")
+                raise ArgumentError(f"labels must have num_classes={self.num_classes} columns, got {labels.shape[1]}")
             return labels
         if self.num_classes is None:
-            raise ArgumentError(f"{type(self).__name__} of class numbers needs num_classes")
+            raise ArgumentError(f"num_classes must be given to {type(self).__name__}, because labels are class numbers")
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_classes:
-            raise ArgumentError(
-                f"labels from {labels.min()} to {labels.max()} are not within 0 to {self.num_classes - 1}"
-            )
+            raise ArgumentError(f"labels must be in [0, {self.num_classes - 1}], got {labels.min()} to {labels.max()}")
         if isinstance(labels, np.ndarray):
-            shares: Any = np.zeros((len(labels), self.num_classes), np.float32)
+            shares: Batch = np.zeros((len(labels), self.num_classes), np.float32)
         else:
             shares = labels.new_zeros((len(labels), self.num_classes)).float()  # a tensor, where the labels are
         shares[list(range(len(labels))), labels] = 1
@@ -90,23 +96,24 @@ class _Mix:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
-class MixUp(_Mix):
-    """Each image and label mixed with the one before it in the batch: ``share * own + (1 - share) * neighbour``.
+class MixUp(_BatchMix):
+    """Each image and label is mixed with the one before it in the batch: ``share * own + (1 - share) * neighbour``.
 
     ``torchvision.transforms.v2.MixUp``: one share for the batch, Beta(alpha, alpha).
 
     Parameters
     ----------
     alpha : float
-        Positive. 1: any share is as likely; below 1: mostly near 0 or 1.
+        Positive. 1: shares are uniform; below 1: mostly near 0 or 1.
     num_classes : int, optional
         Of labels that are class numbers.
     seed : int
-        Together with the epoch and the number of the batch, fixes the randomness.
+        Determines the random numbers, with the epoch and the number of the batch.
 
     Notes
     -----
-    Images are floats, of any layout. Batches are taken to be shuffled: neighbours are strangers. Thread-safe; pickles.
+    Images are floats, of any layout. Batches should be shuffled, so that neighbours are independent. Thread-safe; can
+    be pickled.
 
     H. Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018.
 
@@ -120,11 +127,11 @@ class MixUp(_Mix):
     ((4, 3), [1.0, 1.0, 1.0, 1.0])
     """
 
-    def _mixed(self, images: Any, draw: np.random.Generator) -> tuple[Any, float]:
+    def _mix(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:
         if "float" not in str(images.dtype):
-            raise ArgumentError(f"MixUp mixes floats, not {images.dtype}; put it behind Normalize and ToLayout")
+            raise ArgumentError(f"MixUp needs float images, got {images.dtype}; put it behind Normalize and ToLayout")
         share = float(draw.beta(self.alpha, self.alpha))
-        pair = _memory(images)
+        pair = _as_native(images)
         if pair is None:
             return images[_partners(len(images))] * (1 - share) + images * share, share
         values, mixed, target = pair
@@ -132,8 +139,8 @@ class MixUp(_Mix):
         return mixed, share
 
 
-class CutMix(_Mix):
-    """A rectangle of each image replaced by the same one of the image before it; labels by area.
+class CutMix(_BatchMix):
+    """A rectangle of each image is replaced by that of the image before it; labels are mixed by area.
 
     ``torchvision.transforms.v2.CutMix``: one rectangle for the batch; its area is ``1 - Beta(alpha, alpha)`` of an
     image's before it is clipped.
@@ -141,17 +148,17 @@ class CutMix(_Mix):
     Parameters
     ----------
     alpha : float
-        Positive. 1: any area is as likely; below 1: mostly near nothing or everything.
+        Positive. 1: areas are uniform; below 1: mostly near none or all of the image.
     num_classes : int, optional
         Of labels that are class numbers.
     seed : int
-        Together with the epoch and the number of the batch, fixes the randomness.
+        Determines the random numbers, with the epoch and the number of the batch.
     layout : {"CHW", "HWC"}
         Order of an image's axes.
 
     Notes
     -----
-    Images of any dtype. Batches are taken to be shuffled: neighbours are strangers. Thread-safe; pickles.
+    Images of any dtype. Batches should be shuffled, so that neighbours are independent. Thread-safe; can be pickled.
 
     S. Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", ICCV 2019.
     """
@@ -159,13 +166,13 @@ class CutMix(_Mix):
     def __init__(self, alpha: float = 1.0, num_classes: int | None = None, seed: int = 0, layout: str = "CHW") -> None:
         super().__init__(alpha, num_classes, seed)
         if layout not in {"CHW", "HWC"}:
-            raise ArgumentError(f"layout={layout!r} is neither 'CHW' nor 'HWC'")
+            raise ArgumentError(f"layout must be 'CHW' or 'HWC', got {layout!r}")
         self.layout = layout
 
-    def _mixed(self, images: Any, draw: np.random.Generator) -> tuple[Any, float]:
+    def _mix(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:
         if images.ndim != 4:
             raise ArgumentError(
-                f"CutMix takes batches of images, (n, {', '.join(self.layout)}), not {tuple(images.shape)}"
+                f"CutMix needs a batch of shape (n, {', '.join(self.layout)}), got {tuple(images.shape)}"
             )
         height, width = images.shape[2:] if self.layout == "CHW" else images.shape[1:3]
         x0, y0, x1, y1 = self._rectangle(int(width), int(height), draw)
@@ -184,10 +191,10 @@ class CutMix(_Mix):
         return max(x - across, 0), max(y - down, 0), min(x + across, width), min(y + down, height)
 
 
-def _memory(images: Any) -> tuple[Any, Any, Any] | None:
-    """The images as an array, a new batch like them, and that one as an array; None if they are not the native core's.
+def _as_native(images: Batch) -> tuple[Batch, Batch, Batch] | None:
+    """The images as an array, a new batch like them, and that batch as an array; None if the native core takes neither.
 
-    They are if they lie in memory row by row, as float32, and nobody asks for gradients.
+    It takes C-contiguous float32 in host memory, without gradients.
     """
     if isinstance(images, np.ndarray):
         if images.dtype != np.float32 or not images.flags.c_contiguous:
@@ -203,5 +210,5 @@ def _memory(images: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _partners(count: int) -> list[int]:
-    """Whom each is mixed with: the one before it, the first with the last."""
+    """The partner of each image: the one before it; of the first, the last."""
     return [(i - 1) % count for i in range(count)]

@@ -1,28 +1,28 @@
-"""Ops on a pixel's neighbours: GaussianBlur and Sharpness."""
+"""Ops on the neighbourhood of each pixel: GaussianBlur and Sharpness."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
-from penstock.transforms.chance import Chance
-from penstock.transforms.checks import interval, is_number, numbers
+from penstock.sample import Array, SampleKeys
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, require_hwc, uniforms
+from penstock.transforms.chance import ProbabilisticOp
+from penstock.transforms.checks import as_numbers, as_range, is_number
 from penstock.transforms.pixels import Pixels, blend
 
 __all__ = ["GaussianBlur", "Sharpness", "sharpen", "sharpen_native"]
 
 _LIGHTEST: Final = 2.0**-20
-"""Weights below it are left out: all of a kernel's together move a value by less than 0.01 of a level."""
+"""Weights below it are left out; all those of a kernel change a value by less than 0.01 of a level."""
 
 _ROWS: Final = 32
-"""Rows blurred at a time: what they need stays in the cache, and in memory that is not asked of the system anew."""
+"""Rows that are blurred together: temporary arrays stay in the cache, and are not allocated anew."""
 
 
 class GaussianBlur(Op):
@@ -46,14 +46,16 @@ class GaussianBlur(Op):
     random: ClassVar[bool] = True
 
     def __init__(self, kernel_size: int | tuple[int, int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
-        sides = numbers(kernel_size, "kernel_size")
+        sides = as_numbers(kernel_size, "kernel_size")
         sides = sides * 2 if is_number(kernel_size) else sides
         if len(sides) != 2 or not all(isinstance(v, int | np.integer) and 0 < v < 256 and v % 2 for v in sides):
-            raise ArgumentError(f"kernel_size={kernel_size!r}: one odd number of pixels, or (width, height), below 256")
+            raise ArgumentError(
+                f"kernel_size must be an odd number of pixels below 256, or (width, height), got {kernel_size!r}"
+            )
         self.kernel_size = (int(sides[0]), int(sides[1]))
-        self.sigma = interval(sigma, "sigma", low=0)
+        self.sigma = as_range(sigma, "sigma", low=0)
         if self.sigma[0] <= 0:
-            raise ArgumentError(f"sigma={sigma!r} is positive")
+            raise ArgumentError(f"sigma must be positive, got {sigma!r}")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
         """Sigma of each image, (n, 1)."""
@@ -61,10 +63,10 @@ class GaussianBlur(Op):
         return least + uniforms(keys, stream, 1) * (most - least)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """As before."""
-        return movable(spec, self)
+        """The spec, unchanged."""
+        return require_hwc(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def image(self, image: Array, params: Params) -> Array:
         """A new array."""
         sigma = float(params[0])
         across, down = (_gaussian(length, sigma) for length in self.kernel_size)
@@ -78,8 +80,8 @@ class GaussianBlur(Op):
             blurred[top : top + _ROWS] = np.rint(rows, out=rows) if image.dtype == np.uint8 else rows
         return blurred
 
-    def native(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
-        """The same numbers, added in the same order."""
+    def native(self, image: Array, params: Params) -> Array:
+        """Blur by the native core; adds the same numbers in the same order."""
         if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in {1, 3})):
             return self.image(image, params)
         across, down = (_gaussian(length, float(params[0])) for length in self.kernel_size)
@@ -90,7 +92,7 @@ class GaussianBlur(Op):
         return self.image(image, params)
 
 
-class Sharpness(Chance):
+class Sharpness(ProbabilisticOp):
     """Blur or sharpen by a factor, with probability ``p``: ``torchvision.transforms.RandomAdjustSharpness`` on PIL.
 
     Parameters
@@ -103,14 +105,14 @@ class Sharpness(Chance):
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         super().__init__(p)
-        self.sharpness_factor = interval(sharpness_factor, "sharpness_factor", low=0)[0]
+        self.sharpness_factor = as_range(sharpness_factor, "sharpness_factor", low=0)[0]
 
     def change(self, image: Pixels) -> Pixels:
-        """Blended with its blurred self."""
+        """Blend with the blurred image."""
         return sharpen(image, self.sharpness_factor)
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same, natively."""
+        """Apply the same by the native core."""
         return sharpen_native(image, self.sharpness_factor)
 
 
@@ -125,7 +127,7 @@ def sharpen_native(image: Pixels, factor: float) -> Pixels:
 
 
 def _smooth(image: Pixels) -> Pixels:
-    """Each inner pixel: five parts itself and one part each of eight neighbours, rounded; the border as it is."""
+    """Each inner pixel: 5/13 of itself and 1/13 of each of eight neighbours, rounded; the border is unchanged."""
     smooth = image.copy()
     if min(image.shape[:2]) < 3:
         return smooth
@@ -142,7 +144,7 @@ def _smooth(image: Pixels) -> Pixels:
 
 
 def _gaussian(length: int, sigma: float) -> NDArray[np.float32]:
-    """Weights that sum to 1, as many as matter: an odd number, symmetric."""
+    """Symmetric weights with sum 1, without negligible ones; their number is odd."""
     distance = np.arange(length) - (length - 1) / 2
     weights = np.exp(-0.5 * (distance / sigma) ** 2)
     weights /= weights.sum()
@@ -152,7 +154,7 @@ def _gaussian(length: int, sigma: float) -> NDArray[np.float32]:
 
 
 def _convolve(image: NDArray[np.float32], weights: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
-    """Along one axis, without the borders; pairs of equal weight are added first."""
+    """Convolve along one axis, without the borders; pairs of equal weight are added first."""
     half = len(weights) // 2
     if half == 0:
         return image

@@ -1,49 +1,47 @@
-"""What ops share that change an image's values in one fixed way, with some probability."""
+"""The base class of ops that change the values of an image with some probability."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from numpy.typing import NDArray
-
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
-from penstock.transforms.checks import pixel_spec, probability, require_pixels
+from penstock.transforms.checks import as_probability, require_pixel_spec, require_pixels
 from penstock.transforms.pixels import Pixels
 
-__all__ = ["Chance"]
+__all__ = ["ProbabilisticOp"]
 
 
-class Chance(Op):
-    """Params are whether each sample is changed; :meth:`change` says how. Draws one number."""
+class ProbabilisticOp(Op):
+    """Applies :meth:`change` with probability ``p``; params: whether each sample is changed. Draws one number."""
 
     random: ClassVar[bool] = True
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = probability(p)
+        self.p = as_probability(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
-        """Whether each image is changed: its number is below ``p``."""
+        """Whether each image is changed, because its number is below ``p``."""
         return uniforms(keys, stream, 1)[:, 0] < self.p
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
-        """As before."""
-        return pixel_spec(spec, self)
+        """The spec, unchanged."""
+        return require_pixel_spec(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
-        """Changed, or the image."""
+    def image(self, image: Array, params: Params) -> Array:
+        """A changed image, or the image itself."""
         pixels = require_pixels(image, self)
         return self.change(pixels) if params else pixels
 
-    def native(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
-        """The same, faster where there is a kernel."""
+    def native(self, image: Array, params: Params) -> Array:
+        """Apply; by the native core, where it has a kernel."""
         pixels = require_pixels(image, self)
         return self.change_native(pixels) if params else pixels
 
     def change(self, image: Pixels) -> Pixels:
-        """The image changed: a new array."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it changes an image")
+        """A changed image, as a new array."""
+        raise NotImplementedError(f"{type(self).__name__} must define change")
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same by the native core; default: as specified, where NumPy is as fast."""
+        """Like :meth:`change`, by the native core; default: :meth:`change`."""
         return self.change(image)

@@ -1,7 +1,7 @@
-"""Checks of arguments that several ops take: probabilities, ranges, colours, and what kind of array an image is.
+"""Checks of arguments of several ops: probabilities, ranges, colours, angles, and the dtype and shape of images.
 
-Each returns the value in one form, or raises an :class:`ArgumentError` that names it. Called by ops when they are made
-and, for :func:`require_pixels` and :func:`colour_in`, for each image.
+Each function returns the value in one form, or raises an :class:`ArgumentError` with its name. Called by the
+constructors of ops; :func:`require_pixels` and :func:`colour_as_dtype` are called for each image.
 """
 
 from __future__ import annotations
@@ -9,112 +9,146 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.transforms.base import ImageSpec, Op, movable
+from penstock.sample import Array, DType
+from penstock.transforms.base import ImageSpec, Op, require_hwc
 
 __all__ = [
     "Colour",
-    "byte_colour",
-    "colour",
-    "colour_in",
-    "interval",
+    "as_angles",
+    "as_byte_colour",
+    "as_colour",
+    "as_integer",
+    "as_numbers",
+    "as_probability",
+    "as_range",
+    "as_shares",
+    "as_shears",
+    "colour_as_dtype",
     "is_number",
-    "numbers",
-    "pixel_spec",
-    "probability",
+    "require_pixel_spec",
     "require_pixels",
-    "whole",
 ]
 
 Colour = tuple[float, float, float]
 """A value for each of R, G, B."""
 
 
-def is_number(value: Any) -> TypeGuard[float]:
-    """Whether it is one number, Python's or NumPy's."""
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether ``value`` is a number of Python or NumPy."""
     return isinstance(value, int | float | np.number)
 
 
-def numbers(values: Any, what: str) -> tuple[Any, ...]:
+def as_numbers(values: object, what: str) -> tuple[float, ...]:
     """One number or a sequence of numbers, as a tuple."""
     listed = (values,) if is_number(values) else values
     if not isinstance(listed, Sequence | np.ndarray) or not all(map(is_number, listed)):
-        raise ArgumentError(f"{what}={values!r} is a number or a sequence of numbers")
+        raise ArgumentError(f"{what} must be a number or a sequence of numbers, got {values!r}")
     return tuple(listed)
 
 
-def probability(p: float) -> float:
-    """``p``, 0 to 1."""
+def as_probability(p: float) -> float:
+    """``p``, if it is in [0, 1]."""
     if not 0 <= p <= 1:
-        raise ArgumentError(f"p={p!r} is a probability, 0 to 1")
+        raise ArgumentError(f"p must be in [0, 1], got {p!r}")
     return float(p)
 
 
-def interval(
+def as_range(
     bounds: float | Sequence[float], what: str, low: float = -math.inf, high: float = math.inf
 ) -> tuple[float, float]:
     """``(least, most)`` of a range within [low, high]; one number is a range of that number alone."""
-    values = numbers(bounds, what)
+    values = as_numbers(bounds, what)
     values = values * 2 if is_number(bounds) else values
     if len(values) != 2 or not low <= values[0] <= values[1] <= high or not all(map(math.isfinite, values)):
-        raise ArgumentError(f"{what}={bounds!r} is not a range (least, most) within {low} to {high}")
+        raise ArgumentError(f"{what} must be a range (least, most) within [{low}, {high}], got {bounds!r}")
     return float(values[0]), float(values[1])
 
 
-def colour(fill: float | Sequence[float], what: str = "fill") -> Colour:
+def as_colour(fill: float | Sequence[float], what: str = "fill") -> Colour:
     """One finite number for all channels, or one for each of the three."""
-    values = numbers(fill, what)
+    values = as_numbers(fill, what)
     values = values * 3 if is_number(fill) else values
     if len(values) != 3 or not all(map(math.isfinite, values)):
-        raise ArgumentError(f"{what}={fill!r} is one number, or three: R, G, B")
+        raise ArgumentError(f"{what} must be one finite number or three (R, G, B), got {fill!r}")
     return float(values[0]), float(values[1]), float(values[2])
 
 
-def whole(value: Any, what: str, least: int, most: int) -> int:
-    """A whole number within a range."""
+def as_integer(value: object, what: str, least: int, most: int) -> int:
+    """``value``, if it is an integer in [least, most]."""
     if not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise ArgumentError(f"{what}={value!r} is a whole number, {least} to {most}")
+        raise ArgumentError(f"{what} must be an integer in [{least}, {most}], got {value!r}")
     return int(value)
 
 
-def byte_colour(fill: int | Sequence[int], what: str = "fill") -> tuple[int, int, int]:
-    """A colour of whole numbers, 0 to 255."""
-    values = colour(fill, what)
+def as_byte_colour(fill: int | Sequence[int], what: str = "fill") -> tuple[int, int, int]:
+    """A colour of integers in [0, 255]."""
+    values = as_colour(fill, what)
     if any(value % 1 or not 0 <= value <= 255 for value in values):
-        raise ArgumentError(f"{what}={fill!r}: values of uint8 images are whole numbers, 0 to 255")
+        raise ArgumentError(f"{what} must have integers in [0, 255], as uint8 images do, got {fill!r}")
     return int(values[0]), int(values[1]), int(values[2])
 
 
-def colour_in(fill: Colour, shape: tuple[int, ...], dtype: np.dtype[Any], op: Op) -> NDArray[Any]:
-    """``fill`` for images of a shape and dtype: (3,), or () for HW; refused where it would not stay what it is."""
+def colour_as_dtype(fill: Colour, shape: tuple[int, ...], dtype: DType, op: Op) -> Array:
+    """``fill`` as an array of the dtype of an image, (3,), or () for HW; refused if the dtype cannot hold it."""
     values = np.array(fill)
     if len(shape) == 2:
         if len(set(fill)) > 1:
-            raise ArgumentError(f"{op!r} has a colour for an image without channels, {shape}")
+            raise ArgumentError(
+                f"{op!r} must have one number to fill an image without channels, of shape {shape}, got {fill}"
+            )
         values = values[0]
     limits = np.iinfo(dtype) if dtype.kind in "iu" else None
     if limits is not None and (np.any(values < limits.min) or np.any(values > limits.max) or np.any(values % 1)):
-        raise ArgumentError(f"{op!r}: {fill} cannot be a colour of {dtype} images")
+        raise ArgumentError(f"{op!r} must have a fill that {dtype} images can hold, got {fill}")
     return values.astype(dtype)
 
 
-def pixel_spec(spec: ImageSpec, op: Op) -> ImageSpec:
-    """``spec``, checked to be one of images that :func:`require_pixels` takes, and known to be uint8."""
-    if movable(spec, op).dtype not in {"uint8", None}:
-        raise ArgumentError(f"{op!r} works on uint8 images, not {spec.dtype}; put it before Normalize and ToLayout")
+def require_pixel_spec(spec: ImageSpec, op: Op) -> ImageSpec:
+    """``spec`` with dtype uint8, if :func:`require_pixels` takes such images."""
+    if require_hwc(spec, op).dtype not in {"uint8", None}:
+        raise ArgumentError(f"{op!r} needs uint8 images, got {spec.dtype}; put it before Normalize and ToLayout")
     return replace(spec, dtype="uint8")
 
 
-def require_pixels(image: NDArray[Any], op: Op | str) -> NDArray[np.uint8]:
+def require_pixels(image: Array, op: Op | str) -> NDArray[np.uint8]:
     """``image``, if it is uint8 and HWC with three channels or HW."""
     if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)):
         raise ArgumentError(
-            f"{op!r} works on uint8 images, HWC with three channels or HW, not on {image.dtype} of {image.shape}; "
+            f"{op!r} needs uint8 images of shape (H, W, 3) or (H, W), got {image.dtype} of shape {image.shape}; "
             "put it before Normalize and ToLayout"
         )
     return image
+
+
+def as_angles(degrees: float | Sequence[float], what: str, limit: float = math.inf) -> tuple[float, float]:
+    """A range of angles in degrees within [-limit, limit]; one number ``x`` is the range -x to x."""
+    if is_number(degrees):
+        if degrees < 0:
+            raise ArgumentError(f"{what} must be a number of at least 0, or (least, most), got {degrees!r}")
+        degrees = (-degrees, degrees)
+    return as_range(degrees, what, -limit, limit)
+
+
+def as_shares(translate: Sequence[float]) -> tuple[float, float]:
+    """Two fractions of an image's width and height."""
+    if len(as_numbers(translate, "translate")) != 2 or not all(0 <= share <= 1 for share in translate):
+        raise ArgumentError(f"translate must be two fractions of width and height, each in [0, 1], got {translate!r}")
+    return float(translate[0]), float(translate[1])
+
+
+def as_shears(shear: float | Sequence[float] | None) -> tuple[float, float, float, float]:
+    """Angles of shearing in degrees: least and most along x, least and most along y."""
+    if shear is None:
+        return 0.0, 0.0, 0.0, 0.0
+    given = as_numbers(shear, "shear")
+    both = (given[:2], given[2:]) if len(given) == 4 else (shear, (0.0, 0.0))
+    (low_x, high_x), (low_y, high_y) = (as_angles(bounds, "shear", 90) for bounds in both)
+    if max(abs(low_x), abs(high_x), abs(low_y), abs(high_y)) >= 90:
+        raise ArgumentError(f"shear must have angles between -90 and 90 degrees, got {shear!r}")
+    return low_x, high_x, low_y, high_y

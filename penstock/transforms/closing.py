@@ -1,25 +1,23 @@
-"""The end of a pipeline in one native call: Normalize, RandomErasing and ToLayout, written straight to a batch's row.
+"""The last ops of a pipeline in one native call: Normalize, RandomErasing and ToLayout, written to a row of a batch.
 
 ::
 
     uint8 HWC ──Normalize──> ──RandomErasing──> ──ToLayout──> row          op by op: a new array each
     uint8 HWC ────────────_native.fill_pixels────────────> row, then the rectangle          here
 
-Called by :mod:`penstock.transforms.program` behind ops that do not fuse. What it writes equals what the ops give one
-after another, bit for bit; an image that is not what the native call takes goes through them.
+Called by :mod:`penstock.transforms.program` after ops that do not fuse. The result equals that of the ops one by one,
+bit for bit; they are applied one by one to an image that the native call does not take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.apply import apply_to_image, draw_one, image_size
-from penstock.transforms.base import Fusion, Op
+from penstock.transforms.base import Fusion, ImageLike, Op
 from penstock.transforms.erase import RandomErasing
 from penstock.transforms.layout import ToLayout
 from penstock.transforms.normalize import Normalize
@@ -29,19 +27,19 @@ __all__ = ["Closing"]
 
 
 class Closing:
-    """The last ops of a pipeline that ends with ToLayout.
+    """The last ops of a pipeline that ends with ToLayout, as one step.
 
     Parameters
     ----------
     ops : sequence of Op
         All ops.
     first : int
-        The first one that may be taken.
+        Position of the first op that may be included.
 
     Attributes
     ----------
     first : int
-        The first one that is taken; as many as there are ops if none is.
+        Position of the first op that is included; the number of ops if none is.
     """
 
     def __init__(self, ops: Sequence[Op], first: int) -> None:
@@ -56,7 +54,7 @@ class Closing:
         kinds = [type(ops[place]) for place in places]
         if kinds[-2:-1] == [Normalize]:
             self.first -= 1
-        elif kinds[-3:-1] == [Normalize, RandomErasing]:  # without Normalize it is levels that are erased, by the op
+        elif kinds[-3:-1] == [Normalize, RandomErasing]:  # without Normalize, the op erases uint8 values itself
             self.first, self._erasing = self.first - 2, self.first - 1
         for place in range(self.first, len(ops)):
             if place != self._erasing:
@@ -64,10 +62,10 @@ class Closing:
 
     @property
     def erases(self) -> bool:
-        """Whether an op is taken that does not fuse."""
+        """Whether RandomErasing is included, which does not fuse."""
         return self._erasing is not None
 
-    def write(self, image: Any, out: NDArray[Any], keys: SampleKeys) -> None:
+    def write(self, image: ImageLike, out: Array, keys: SampleKeys) -> None:
         """Write the result for ``image``, which went through all ops before ``first``, to ``out[0]``."""
         if self.first == len(self._ops):
             out[0] = image

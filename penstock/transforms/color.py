@@ -1,4 +1,4 @@
-"""Colour: brightness, contrast, saturation and hue in random order, and gray.
+"""Changes of colour: ColorJitter (brightness, contrast, saturation, hue in random order) and Grayscale.
 
 The meaning of a factor is torchvision's on PIL images (``torchvision.transforms.functional.adjust_*``), which is
 Pillow's; results are equal on every pixel. torchvision's tensors round otherwise and, in saturation, contrast and hue,
@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
-from penstock.transforms.chance import Chance
-from penstock.transforms.checks import interval, is_number, pixel_spec, require_pixels
-from penstock.transforms.pixels import IDENTITY, Pixels, Steps, adjust, blend, blend_table, look_up, luma, spread
+from penstock.transforms.chance import ProbabilisticOp
+from penstock.transforms.checks import as_range, is_number, require_pixel_spec, require_pixels
+from penstock.transforms.pixels import (
+    IDENTITY,
+    Pixels,
+    Steps,
+    adjust,
+    blend,
+    blend_table,
+    look_up,
+    luma,
+    repeat_channels,
+)
 
 __all__ = ["ColorJitter", "Grayscale", "brighten", "contrast", "rotate_hue", "saturate"]
 
@@ -72,28 +81,28 @@ class ColorJitter(Op):
         return params
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """As before."""
-        return pixel_spec(spec, self)
+        """The spec, unchanged."""
+        return require_pixel_spec(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> Pixels:
+    def image(self, image: Array, params: Params) -> Pixels:
         """A new array, or the image where every step is left out."""
         pixels = require_pixels(image, self)
         for name, factor in self._steps(params):
             pixels = _SPECIFIED[name](pixels, factor)
         return pixels
 
-    def native(self, image: NDArray[Any], params: Params) -> Pixels:
-        """All steps in one go."""
+    def native(self, image: Array, params: Params) -> Pixels:
+        """Apply all steps by one native call."""
         return adjust(require_pixels(image, self), self._steps(params))
 
     def _steps(self, params: Params) -> Steps:
-        """The steps that are not left out, in their order."""
+        """The steps that have a range, in their order."""
         numbers: list[float] = params.tolist()
         chosen = [(_STEPS[int(place)], numbers[int(place)]) for place in numbers[4:]]
         return [(name, factor) for name, factor in chosen if getattr(self, name) is not None]
 
 
-class Grayscale(Chance):
+class Grayscale(ProbabilisticOp):
     """Make an image gray: ``torchvision.transforms.Grayscale`` and, with ``p``, ``RandomGrayscale``, on PIL images.
 
     Parameters
@@ -108,9 +117,11 @@ class Grayscale(Chance):
     def __init__(self, num_output_channels: int = 3, p: float = 1.0) -> None:
         super().__init__(p)
         if num_output_channels not in {1, 3}:
-            raise ArgumentError(f"num_output_channels={num_output_channels!r} is neither 1 nor 3")
+            raise ArgumentError(f"num_output_channels must be 1 or 3, got {num_output_channels!r}")
         if num_output_channels == 1 and self.p != 1:
-            raise ArgumentError(f"p={p!r} with num_output_channels=1: samples would differ in their channels")
+            raise ArgumentError(
+                f"p must be 1 with num_output_channels=1, got {p!r}, because samples would differ in their channels"
+            )
         self.num_output_channels = num_output_channels
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
@@ -121,10 +132,10 @@ class Grayscale(Chance):
     def change(self, image: Pixels) -> Pixels:
         """ITU-R BT.601 luma."""
         gray = luma(image)
-        return spread(gray) if self.num_output_channels == 3 and image.ndim == 3 else gray
+        return repeat_channels(gray) if self.num_output_channels == 3 and image.ndim == 3 else gray
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same in one go."""
+        """Apply by one native call."""
         if image.ndim == 2:
             return image
         gray = adjust(image, [("gray", 0)])
@@ -137,15 +148,15 @@ def brighten(image: Pixels, factor: float) -> Pixels:
 
 
 def contrast(image: Pixels, factor: float) -> Pixels:
-    """Away from the image's mean luma, itself rounded, by ``factor``."""
+    """Distance from the rounded mean luma of the image, times ``factor``."""
     gray = luma(image)
     mean = int(int(gray.sum(dtype=np.int64)) / gray.size + 0.5)
     return look_up(image, blend_table(mean, factor))
 
 
 def saturate(image: Pixels, factor: float) -> Pixels:
-    """Away from each pixel's luma by ``factor``."""
-    return blend(spread(luma(image)), image, factor) if image.ndim == 3 else image
+    """Distance from the luma of each pixel, times ``factor``."""
+    return blend(repeat_channels(luma(image)), image, factor) if image.ndim == 3 else image
 
 
 def rotate_hue(image: Pixels, turns: float) -> Pixels:
@@ -160,7 +171,7 @@ def rotate_hue(image: Pixels, turns: float) -> Pixels:
 
 
 _STEPS: Final = ("brightness", "contrast", "saturation", "hue")
-"""In the order of params; what the settings and the native core's steps are called."""
+"""Names of the settings and of the native steps, in the order of params."""
 
 _SPECIFIED: Final[Mapping[str, Callable[[Pixels, float], Pixels]]] = {
     "brightness": brighten,
@@ -171,20 +182,20 @@ _SPECIFIED: Final[Mapping[str, Callable[[Pixels, float], Pixels]]] = {
 
 
 def _factors(bounds: float | Sequence[float], what: str) -> Range | None:
-    """The range of factors; None: leave the step out."""
+    """The range of factors; None to leave the step out."""
     if is_number(bounds):
         if not 0 <= bounds < math.inf:
-            raise ArgumentError(f"{what}={bounds!r}: one number is not negative; or give (least, most)")
+            raise ArgumentError(f"{what} must be a number of at least 0, or (least, most), got {bounds!r}")
         bounds = (max(0.0, 1 - bounds), 1 + bounds)
-    least, most = interval(bounds, what, low=0)
+    least, most = as_range(bounds, what, low=0)
     return None if least == most == 1 else (least, most)
 
 
 def _turns(bounds: float | Sequence[float]) -> Range | None:
-    """The range of turns; None: leave the step out."""
+    """The range of turns; None to leave the step out."""
     if is_number(bounds):
         if not 0 <= bounds <= 0.5:
-            raise ArgumentError(f"hue={bounds!r}: one number is 0 to 0.5; or give (least, most)")
+            raise ArgumentError(f"hue must be a number in [0, 0.5], or (least, most), got {bounds!r}")
         bounds = (-bounds, bounds)
-    least, most = interval(bounds, "hue", -0.5, 0.5)
+    least, most = as_range(bounds, "hue", -0.5, 0.5)
     return None if least == most == 0 else (least, most)

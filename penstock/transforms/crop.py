@@ -5,58 +5,58 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, pair, uniforms
+from penstock.sample import Array, SampleKeys
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc, uniforms
 from penstock.transforms.geometry import Geometry
 from penstock.transforms.resize import Resize, check_filter, require_uint8, resize_native, resize_pillow
 
 __all__ = ["CenterCrop", "RandomCrop", "RandomResizedCrop"]
 
 
-class _Crop(Op):
-    """What crops share: params are left, top, width, height of the window, in pixels of the image."""
+class CropOp(Op):
+    """Base class of crops; params: left, top, width, height of the window, in pixels of the image."""
 
     may_pad: ClassVar[bool] = True
 
     def __init__(self, size: int | tuple[int, int]) -> None:
-        self.size_ = pair(size, type(self).__name__)
+        self.size_ = as_height_width(size, type(self).__name__)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # the window decides
-        """The window's."""
+        """The size of the window."""
         return params[:, 2:4]
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """Fixed."""
-        return replace(movable(spec, self), height=self.size_[0], width=self.size_[1])
+        """A spec of fixed size."""
+        return replace(require_hwc(spec, self), height=self.size_[0], width=self.size_[1])
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
-        """The window; a view where it lies inside."""
+    def image(self, image: Array, params: Params) -> Array:
+        """The window; a view if it is inside the image."""
         return _window(image, params)
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
+    def mask(self, mask: Array, params: Params) -> Array:
         """The window."""
         return _window(mask, params)
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shifted and clipped to the window; a box outside is kept with no area, so that labels stay aligned."""
+        """Shift and clip to the window; a box outside is kept with zero area, so that labels stay aligned."""
         left, top, width, height = (int(v) for v in params)
         moved = boxes - np.array([left, top, left, top], np.float32)
         return np.clip(moved, np.float32(0), np.array([width, height, width, height], np.float32))
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shifted; those outside stay, outside."""
+        """Shift; points outside the window are kept."""
         moved = points.copy()
         moved[:, :2] -= np.asarray(params[:2], np.float32)
         return moved
 
-    def fuse(self, fusion: Fusion) -> bool:  # noqa: ARG002  # a crop can be folded anywhere
-        """Shrink the region or narrow the window."""
+    def fuse(self, fusion: Fusion) -> bool:  # noqa: ARG002  # a crop always fuses
+        """Fuse always."""
         return True
 
     def compose(self, geometry: Geometry, params: Params) -> None:
@@ -64,8 +64,8 @@ class _Crop(Op):
         geometry.crop(params, may_pad=self.may_pad)
 
 
-class CenterCrop(_Crop):
-    """The middle of the image, as ``torchvision.transforms.CenterCrop``: rounding, and zeros around a smaller image.
+class CenterCrop(CropOp):
+    """The central window, as ``torchvision.transforms.CenterCrop``; a smaller image is padded with zeros.
 
     Parameters
     ----------
@@ -83,8 +83,8 @@ class CenterCrop(_Crop):
         return f"CenterCrop({self.size_})"
 
 
-class RandomCrop(_Crop):
-    """A window at a random place, as ``torchvision.transforms.RandomCrop``.
+class RandomCrop(CropOp):
+    """A window at a random position, as ``torchvision.transforms.RandomCrop``.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class RandomCrop(_Crop):
     padding : int or sequence of 1, 2 or 4 ints
         Zeros added around the image first: all sides; left-right, top-bottom; or left, top, right, bottom.
     pad_if_needed : bool
-        Whether an image smaller than the window is padded, on both sides by what it lacks; else it is an error.
+        Whether an image smaller than the window is padded on both sides; else it is an error.
     fill : int or (int, int, int)
         What an image is padded with, 0 to 255, for all channels or for R, G, B; masks get zeros in any case.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}
@@ -117,11 +117,11 @@ class RandomCrop(_Crop):
         super().__init__(size)
         sides = (padding,) if isinstance(padding, int) else tuple(padding)
         if len(sides) not in {1, 2, 4} or min(sides) < 0:
-            raise ArgumentError(f"padding={padding!r}: one, two or four numbers of pixels, none negative")
+            raise ArgumentError(f"padding must be one, two or four numbers of pixels of at least 0, got {padding!r}")
         self.padding = (sides * 4)[:4]  # left, top, right, bottom
         self.pad_if_needed = pad_if_needed
         if padding_mode not in _PADDING_MODES:
-            raise ArgumentError(f"padding_mode={padding_mode!r} is not one of {', '.join(_PADDING_MODES)}")
+            raise ArgumentError(f"padding_mode must be one of {', '.join(_PADDING_MODES)}, got {padding_mode!r}")
         self.fill, self.padding_mode = _fill(fill), padding_mode
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
@@ -134,19 +134,19 @@ class RandomCrop(_Crop):
             if not self.pad_if_needed:
                 position = int(lacking.any(axis=1).argmax())
                 raise ArgumentError(
-                    f"{self!r} does not fit into an image of {sizes[position][0]} x {sizes[position][1]}; "
+                    f"{self!r} needs an image at least as large, got {sizes[position][0]} x {sizes[position][1]}; "
                     "resize first, or let pad_if_needed=True add zeros",
                     position=position,
                 )
             padded = padded + 2 * lacking
-        places = uniforms(keys, stream, 2)[:, ::-1]
+        positions = uniforms(keys, stream, 2)[:, ::-1]
         params = np.empty((len(sizes), 4), np.int32)
-        params[:, :2] = np.floor(places * (padded - wanted + 1)) - before - lacking
+        params[:, :2] = np.floor(positions * (padded - wanted + 1)) - before - lacking
         params[:, 2:] = wanted
         return params
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
-        """The window of the padded image; a view where it lies inside the image."""
+    def image(self, image: Array, params: Params) -> Array:
+        """The window of the padded image; a view if it is inside the image."""
         if self.padding_mode == "constant" and self.fill == (0, 0, 0):
             return _window(image, params)
         left, top, width, height = (int(v) for v in params)
@@ -178,7 +178,7 @@ class RandomCrop(_Crop):
         return f"RandomCrop({self.size_}, padding={self.padding}, pad_if_needed={self.pad_if_needed}{more})"
 
 
-class RandomResizedCrop(_Crop):
+class RandomResizedCrop(CropOp):
     """A window of random area and shape, resized: ``torchvision.transforms.RandomResizedCrop``.
 
     Parameters
@@ -194,10 +194,10 @@ class RandomResizedCrop(_Crop):
 
     Notes
     -----
-    torchvision's algorithm number for number: up to ten tries, then the largest central window of an allowed shape.
-    Draws the place first (top, left) and then two numbers a try (area, shape), so that most samples cost three Philox
-    blocks. The loop over samples is Python on purpose: 1 us a sample for any chunk, where the same steps in
-    NumPy cost 30 us a chunk, and chunks are small.
+    torchvision's algorithm: up to ten tries, then the largest central window of an allowed aspect ratio. Draws the
+    position first (top, left) and then two numbers per try (area, aspect ratio), so that most samples cost three Philox
+    blocks. The loop over samples is Python, because chunks are small: 1 us per sample, where NumPy takes 30 us per
+    chunk.
 
     C. Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6.
     """
@@ -231,45 +231,45 @@ class RandomResizedCrop(_Crop):
         return np.array(windows, np.int32).reshape(-1, 4)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
-        """The result's, the same for all."""
+        """The size of the result."""
         result = np.empty((len(params), 2), np.int32)
         result[:] = self.size_[::-1]
         return result
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """Fixed."""
+        """A spec of fixed size."""
         require_uint8(spec.dtype, self)
         return super().spec(spec)
 
     def image(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
-        """The window, resized by Pillow."""
+        """Crop, then resize by Pillow."""
         return resize_pillow(_window(image, params), self.size_[1], self.size_[0], self.filter)
 
     def native(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
-        """The window, resized by the native core."""
+        """Crop, then resize by the native core."""
         require_uint8(image.dtype.name, self)
         return resize_native(_window(image, params), self.size_[1], self.size_[0], self.filter)
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
-        """The window, resized by nearest neighbour."""
+    def mask(self, mask: Array, params: Params) -> Array:
+        """Crop, then resize by nearest neighbour."""
         return self._resize().mask(_window(mask, params), self._resized())
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Cropped, then scaled."""
+        """Crop, then scale."""
         window = (int(params[2]), int(params[3]))
         return self._resize().boxes(super().boxes(boxes, params, size), self._resized(), window)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Cropped, then scaled."""
+        """Crop, then scale."""
         window = (int(params[2]), int(params[3]))
         return self._resize().keypoints(super().keypoints(points, params, size), self._resized(), window)
 
     def fuse(self, fusion: Fusion) -> bool:
-        """Where a crop and then a resize can be."""
+        """Fuse as a crop and then a resize."""
         return self._resize().fuse(fusion)
 
     def compose(self, geometry: Geometry, params: Params) -> None:
-        """Crop, then set the size."""
+        """Crop, then resize."""
         geometry.crop(params)
         geometry.resize(self.size(params, geometry.size))
 
@@ -309,24 +309,25 @@ _FEW, _ALL = 2 + 2 * 2, 2 + 2 * _TRIES
 
 
 def _middle(spare: int) -> int:
-    """Where a window starts that leaves ``spare`` pixels: half, to even; outside by half of what lacks, down."""
+    """Start of a central window in an image with ``spare`` more pixels: half of them, rounded as torchvision does."""
     return round(spare / 2) if spare >= 0 else -(-spare // 2)
 
 
 def _range(bounds: Sequence[float], what: str) -> tuple[float, float]:
     if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1] < math.inf:
-        raise ArgumentError(f"{what}={bounds!r} is not a range (low, high) of positive numbers")
+        raise ArgumentError(f"{what} must be a range (low, high) of positive numbers, got {bounds!r}")
     return float(bounds[0]), float(bounds[1])
 
 
 def _fill(fill: int | Sequence[int]) -> tuple[int, ...]:
-    values: tuple[Any, ...] = (fill,) * 3 if isinstance(fill, int | np.integer) else tuple(fill)
-    if len(values) != 3 or not all(isinstance(v, int | np.integer) and 0 <= v <= 255 for v in values):
-        raise ArgumentError(f"fill={fill!r}: one int or three, each 0 to 255")
-    return tuple(int(v) for v in values)
+    values: tuple[object, ...] = (fill,) * 3 if isinstance(fill, int | np.integer) else tuple(fill)
+    levels = [int(level) for level in values if isinstance(level, int | np.integer) and 0 <= level <= 255]
+    if len(values) != 3 or len(levels) != 3:
+        raise ArgumentError(f"fill must be one int or three (R, G, B), each in [0, 255], got {fill!r:.80}")
+    return tuple(levels)
 
 
-def _window(image: NDArray[Any], params: Params) -> NDArray[Any]:
+def _window(image: Array, params: Params) -> Array:
     """``image[top:top + height, left:left + width]``, with zeros outside the image."""
     left, top, width, height = (int(v) for v in params[:4])
     y0, y1, x0, x1 = max(top, 0), min(top + height, image.shape[0]), max(left, 0), min(left + width, image.shape[1])

@@ -1,7 +1,7 @@
-"""Bytes to pixels: ``penstock.decode`` and the op that stands first in a pipeline.
+"""Decoding of images: ``penstock.decode``, and Decode, the first op of a pipeline.
 
-JPEG goes to the native decoder; what it does not take, and what it finds corrupt, goes to Pillow, whose
-verdict is final. Formats are told by their first bytes, never by a name.
+The native decoder decodes JPEG. Other formats, and JPEGs that it refuses or finds corrupt, are decoded by Pillow, which
+decides whether a file is an image. A format is recognised by the first bytes of the file, not by its name.
 """
 
 from __future__ import annotations
@@ -9,19 +9,29 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError
+from penstock.sample import Array
 from penstock.transforms import fallback, markers
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params
+from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Op, Params
 from penstock.transforms.inputs import is_pil, is_tensor
 from penstock.transforms.orientation import Region, orient_pixels, raw_region
 
-__all__ = ["MAX_NBYTES", "MAX_PIXELS", "Decode", "as_bytes", "decode", "decode_refused", "fill_sizes", "sizes"]
+__all__ = [
+    "MAX_NBYTES",
+    "MAX_PIXELS",
+    "Decode",
+    "as_bytes",
+    "decode",
+    "decode_with_pillow",
+    "fill_missing_sizes",
+    "sizes",
+]
 
 MAX_PIXELS: Final = 1 << 27
 """Default cap on the declared width x height: 134 megapixels, 400 MB as RGB."""
@@ -34,7 +44,7 @@ Enough for :data:`MAX_PIXELS` pixels of three components at any sampling (0.87 G
 
 
 def decode(
-    data: Any,
+    data: ImageLike,
     region: Region | None = None,
     scale: int = 1,
     max_pixels: int = MAX_PIXELS,
@@ -47,45 +57,45 @@ def decode(
     ----------
     data : bytes-like
         The whole file: JPEG, PNG, WebP, GIF (first frame), BMP, TIFF, PPM (PGM, PBM) or AVIF (if the installed Pillow
-        has it), told by its first bytes.
+        has it), recognised by its first bytes.
     region : tuple of four int, optional
         ``x0, y0, x1, y1`` in pixels of the full-size image (as oriented, with ``orient=True``); x1 and y1 are outside.
-        A JPEG is decoded no further than its last row: a file that was cut off is refused all the same, but
-        other damage below goes unnoticed.
+        A JPEG is decoded up to the last row of the region: a truncated file is refused in any case, but other
+        damage below is not found.
     scale : {1, 2, 4, 8}
-        Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, the rest (and a JPEG with a side below ``scale``) by
-        averaging scale x scale pixels. The size is rounded up, and the region mapped outward: ``x0 // scale`` to
-        ``ceil(x1 / scale)`` (in the file's own rows).
+        Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, other formats (and a JPEG with a side below ``scale``)
+        by averages of scale x scale pixels. The size is rounded up, and the region is extended to whole pixels:
+        ``x0 // scale`` to ``ceil(x1 / scale)`` (in the rows of the file).
     max_pixels : int
         Cap on the declared width x height, checked before anything is allocated.
     orient : bool
-        Whether to apply the Exif orientation. False, as Pillow and torchvision have it; OpenCV applies it. Pillow
-        applies a TIFF's in any case.
+        Whether to apply the Exif orientation. False as in Pillow and torchvision; OpenCV applies it. Pillow
+        applies that of a TIFF in any case.
     max_nbytes : int
-        Cap on the memory for the coefficients of a JPEG of several scans, checked before anything is allocated. Every
-        progressive file has several scans, and all its coefficients are kept until the last one is read: 6.4 bytes a
-        pixel in 4:4:4, 3.2 in 4:2:0, also where a region or a scaled image is asked for. Other images take none.
+        Cap on the memory for the coefficients of a JPEG of several scans, checked before anything is allocated. A
+        progressive file has several scans, and all its coefficients are kept until the last scan is read: 6.4 bytes
+        per pixel in 4:4:4, 3.2 in 4:2:0, also for a region or a reduced size. Other images need none.
 
     Returns
     -------
     ndarray, shape (height, width, 3), uint8
         RGB; a new C-contiguous array. The pixels are Pillow's ``convert("RGB")``: gray is repeated, alpha is dropped
-        (not blended), palettes are looked up, CMYK is converted without a profile; but 16-bit samples are brought to
-        8 by ``>> 8``, where Pillow would clip (32-bit and float samples are clipped).
+        (not blended), palettes are looked up, CMYK is converted without a profile. One difference: 16-bit samples
+        become 8-bit by ``>> 8``, and Pillow clips them (32-bit and float samples are clipped).
 
     Raises
     ------
     ArgumentError
-        If the region does not lie in the image, or an argument cannot mean anything.
+        If the region is not inside the image, or an argument is out of range.
     DecodeError
-        If Pillow refuses the bytes (truncated, corrupt, not an image), or a JPEG asks for an absurd number of scans:
-        more than 100, at more than 2**28 pixels x scans.
+        If Pillow refuses the bytes (truncated, corrupt, not an image), or a JPEG has too many scans: more than
+        100, and more than 2**28 pixels x scans.
     UnsupportedImageError
-        If the bytes are an image of a kind that is not read here.
+        If the image is of a kind that is not supported.
     ImageTooLargeError
         If the declared size is above ``max_pixels``, or the coefficients take more than ``max_nbytes``.
     MemoryError
-        If the system has no more memory.
+        If there is not enough memory.
 
     Notes
     -----
@@ -103,7 +113,7 @@ def decode(
     (16, 32, 3)
     """
     if scale not in {1, 2, 4, 8}:
-        raise ArgumentError(f"scale={scale!r}: an image is decoded at 1/1, 1/2, 1/4 or 1/8 of its size")
+        raise ArgumentError(f"scale must be 1, 2, 4 or 8, for 1/scale of the size, got {scale!r}")
     encoded = as_bytes(data)
     orientation = fallback.read_orientation(encoded, max_pixels) if orient else 1
     if region is not None:
@@ -115,7 +125,7 @@ def decode(
     return pixels if orientation == 1 else orient_pixels(pixels, orientation)
 
 
-def sizes(images: Sequence[Any], max_pixels: int = MAX_PIXELS) -> NDArray[np.int32]:
+def sizes(images: Sequence[ImageLike], max_pixels: int = MAX_PIXELS) -> NDArray[np.int32]:
     """Width and height that each image's header declares.
 
     Parameters
@@ -135,7 +145,7 @@ def sizes(images: Sequence[Any], max_pixels: int = MAX_PIXELS) -> NDArray[np.int
     DecodeError
         For the first unreadable one, with its ``position``.
     """
-    return fill_sizes(images, _native.sizes(images), max_pixels)
+    return fill_missing_sizes(images, _native.sizes(images), max_pixels)
 
 
 class Decode(Op):
@@ -172,34 +182,38 @@ class Decode(Op):
         max_nbytes: int = MAX_NBYTES,
     ) -> None:
         if scale not in {"full", "auto"}:
-            raise ArgumentError(f"Decode scale={scale!r} is not 'full' or 'auto'; penstock.decode takes 1, 2, 4 or 8")
+            raise ArgumentError(
+                f"scale of Decode must be 'full' or 'auto', got {scale!r}; penstock.decode takes 1, 2, 4 or 8"
+            )
         if not 1 <= quality < math.inf:
-            raise ArgumentError(f"Decode quality={quality!r}: a finite number of samples per pixel, at least 1")
+            raise ArgumentError(
+                f"quality of Decode must be a finite number of samples per pixel, at least 1, got {quality!r}"
+            )
         self.orient = orient
         self.max_pixels = max_pixels
         self.scale = scale
         self.quality = quality
         self.max_nbytes = max_nbytes
 
-    def image(self, image: Any, params: Params) -> NDArray[np.uint8]:  # noqa: ARG002  # nothing to draw
+    def image(self, image: ImageLike, params: Params) -> NDArray[np.uint8]:  # noqa: ARG002  # nothing to draw
         """Decode; see :func:`decode`."""
         return decode(image, max_pixels=self.max_pixels, orient=self.orient, max_nbytes=self.max_nbytes)
 
-    def mask(self, mask: Any, params: Params) -> NDArray[Any]:  # noqa: ARG002
-        """Decode a single-channel image with its values as stored; an array or a PIL image passes."""
+    def mask(self, mask: ImageLike, params: Params) -> Array:  # noqa: ARG002
+        """Decode a single-channel image with its values as stored; arrays and PIL images are taken as they are."""
         if is_pil(mask):
             return fallback.pil_channel(mask)
         if not _is_decoded(mask):
             mask = fallback.channel_pixels(as_bytes(mask), self.max_pixels, self.max_nbytes)
-        decoded: NDArray[Any] = mask
+        decoded: Array = mask
         return decoded
 
     def spec(self, spec: ImageSpec) -> ImageSpec:  # noqa: ARG002  # there is no image before
-        """Images differ in size."""
+        """uint8 images of unknown size."""
         return ImageSpec(dtype="uint8")
 
     def fuse(self, fusion: Fusion) -> bool:
-        """Begin the fused prefix."""
+        """Begin the fused prefix; only the first op does."""
         if fusion.decode is not None:
             return False
         fusion.decode = self
@@ -210,17 +224,17 @@ def _decode_jpeg(
     encoded: bytes, region: Region | None, max_pixels: int, scale: int, max_nbytes: int
 ) -> NDArray[np.uint8]:
     if region is not None and markers.is_cut(encoded):
-        return decode_refused(encoded, "the end marker is missing", max_pixels, region, scale, max_nbytes)
+        return decode_with_pillow(encoded, "the end marker is missing", max_pixels, region, scale, max_nbytes)
     try:
         pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale, max_nbytes=max_nbytes)
     except _native.TooLargeError as error:
         raise ImageTooLargeError(str(error)) from error
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
-        return decode_refused(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
+        return decode_with_pillow(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
     return pixels
 
 
-def decode_refused(
+def decode_with_pillow(
     encoded: bytes,
     refusal: str,
     max_pixels: int,
@@ -228,7 +242,7 @@ def decode_refused(
     scale: int = 1,
     max_nbytes: int = MAX_NBYTES,
 ) -> NDArray[np.uint8]:
-    """Decode through Pillow what the native decoder refused; if Pillow refuses too, its error notes our reason."""
+    """Decode by Pillow what the native decoder refused; if Pillow refuses it too, its error also has our reason."""
     try:
         return fallback.rgb_pixels(encoded, max_pixels, region, scale, max_nbytes)
     except DecodeError as error:
@@ -236,8 +250,8 @@ def decode_refused(
         raise
 
 
-def fill_sizes(images: Sequence[Any], sizes: NDArray[np.int32], max_pixels: int) -> NDArray[np.int32]:
-    """Replace each (0, 0) of ``sizes``, in place, by what Pillow reads in the image's header."""
+def fill_missing_sizes(images: Sequence[ImageLike], sizes: NDArray[np.int32], max_pixels: int) -> NDArray[np.int32]:
+    """Replace each (0, 0) of ``sizes``, in place, by the size that Pillow reads in the header of the image."""
     for position in np.flatnonzero(sizes[:, 0] == 0).tolist():
         try:
             sizes[position] = fallback.image_size(as_bytes(images[position]), max_pixels)
@@ -248,39 +262,48 @@ def fill_sizes(images: Sequence[Any], sizes: NDArray[np.int32], max_pixels: int)
 
 
 def _check_region(region: Region, encoded: bytes, max_pixels: int, orientation: int) -> Region:
-    """Check a region against the picture and turn it into one of the file's own rows."""
+    """Check a region of the oriented image, and return it in rows of the file."""
     width, height = (int(side) for side in _native.sizes([encoded])[0])
     if width == 0:
         width, height = fallback.image_size(encoded, max_pixels)
     shown = (height, width) if orientation >= 5 else (width, height)
     if len(corners := [int(side) for side in region]) != 4:
-        raise ArgumentError(f"region {region!r} is not four ints: x0, y0, x1, y1")
+        raise ArgumentError(f"region must be four ints x0, y0, x1, y1, got {region!r}")
     x0, y0, x1, y1 = corners
     if not (0 <= x0 < x1 <= shown[0] and 0 <= y0 < y1 <= shown[1]):
         raise ArgumentError(
-            f"region {tuple(region)!r} of an image of {shown[0]} x {shown[1]}: x0, y0, x1, y1 must have "
-            f"0 <= x0 < x1 <= {shown[0]} and 0 <= y0 < y1 <= {shown[1]}"
+            f"region x0, y0, x1, y1 must have 0 <= x0 < x1 <= {shown[0]} and 0 <= y0 < y1 <= {shown[1]}, the image's "
+            f"size, got {tuple(region)!r}"
         )
     return raw_region((x0, y0, x1, y1), orientation, width, height)
 
 
-def _is_decoded(value: Any) -> bool:
+def _is_decoded(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim >= 2
 
 
-def as_bytes(data: Any) -> bytes:
-    """The file's bytes; no copy where they are ``bytes`` already."""
+def as_bytes(data: ImageLike) -> bytes:
+    """The bytes of a file; not copied if they are ``bytes``.
+
+    Raises
+    ------
+    ArgumentError
+        If ``data`` is a path, or decoded already.
+    """
     if isinstance(data, bytes):
         return data
     if _is_decoded(data) or is_pil(data) or is_tensor(data):
         kind = "a tensor" if is_tensor(data) else "an array"
         what = "a PIL image" if is_pil(data) else f"{kind} of shape {tuple(data.shape)}"
-        raise ArgumentError(f"{what} is decoded already; leave Decode out of its pipeline")
+        raise ArgumentError(
+            f"an image to decode must be a file's bytes, got {what}, which is decoded already; leave Decode out of its "
+            "pipeline"
+        )
     if isinstance(data, str | os.PathLike):
         raise ArgumentError(
-            f"an image to decode is a file's bytes, got the path {data!r}; give Path(path).read_bytes()"
+            f"an image to decode must be a file's bytes, got the path {data!r}; give Path(path).read_bytes()"
         )
     try:
         return bytes(data) if isinstance(data, bytearray | memoryview) else memoryview(data).tobytes()
     except TypeError as error:
-        raise ArgumentError(f"an image to decode is bytes-like, not {type(data).__name__}") from error
+        raise ArgumentError(f"an image to decode must be bytes-like, got {type(data).__name__}") from error

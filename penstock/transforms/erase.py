@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, movable, uniforms
-from penstock.transforms.checks import colour, colour_in, interval, probability
+from penstock.sample import Array, DType, SampleKeys
+from penstock.transforms.base import ImageSpec, Op, Params, Sizes, require_hwc, uniforms
+from penstock.transforms.checks import as_colour, as_probability, as_range, colour_as_dtype
 from penstock.transforms.pixels import paint
 
 __all__ = ["RandomErasing"]
@@ -56,17 +55,17 @@ class RandomErasing(Op):
         ratio: tuple[float, float] = (0.3, 3.3),
         value: float | Sequence[float] | str = 0,
     ) -> None:
-        self.p = probability(p)
-        self.scale = interval(scale, "scale", 0, 1)
-        self.ratio = interval(ratio, "ratio", low=0)
+        self.p = as_probability(p)
+        self.scale = as_range(scale, "scale", 0, 1)
+        self.ratio = as_range(ratio, "ratio", low=0)
         if self.ratio[0] <= 0:
-            raise ArgumentError(f"ratio={ratio!r} is positive")
+            raise ArgumentError(f"ratio must be positive, got {ratio!r}")
         if isinstance(value, str) and value != "random":
-            raise ArgumentError(f"value={value!r}: a number, three numbers, or 'random'")
-        self.value = value if isinstance(value, str) else colour(value, "value")
+            raise ArgumentError(f"value must be a number, three numbers or 'random', got {value!r}")
+        self.value = value if isinstance(value, str) else as_colour(value, "value")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """The rectangle and the noise's seed of each image, (n, 5)."""
+        """The rectangle of each image, and the seed of its noise, (n, 5)."""
         params = np.zeros((len(sizes), 5))
         few = uniforms(keys, stream, _FEW)
         params[:, 4] = few[:, 3]
@@ -79,10 +78,10 @@ class RandomErasing(Op):
         return params
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """As before."""
-        return movable(spec, self)
+        """The spec, unchanged."""
+        return require_hwc(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def image(self, image: Array, params: Params) -> Array:
         """A new array, or the image where nothing is erased."""
         if params[2] == 0 or params[3] == 0:
             return image
@@ -90,14 +89,14 @@ class RandomErasing(Op):
         self.erase(erased, params, image.dtype)
         return erased
 
-    def erase(self, image: NDArray[Any], params: Params, dtype: np.dtype[Any]) -> None:
+    def erase(self, image: Array, params: Params, dtype: DType) -> None:
         """Overwrite the rectangle in ``image`` itself, HWC or HW, by values of ``dtype``, cast to the image's."""
         left, top, width, height = params[:4].astype(int).tolist()
         area = image[top : top + height, left : left + width]
         if area.size == 0:
             return
         if not isinstance(self.value, str):
-            paint(area, colour_in(self.value, image.shape, dtype, self))
+            paint(area, colour_as_dtype(self.value, image.shape, dtype, self))
             return
         noise = np.random.Generator(np.random.Philox(key=int(float(params[4]) * 2**53)))
         if dtype == np.uint8:

@@ -1,11 +1,11 @@
-"""Images through Pillow: every format but JPEG, and every JPEG the native decoder does not take.
+"""Decoding by Pillow: all formats except JPEG, and JPEGs that the native decoder refuses.
 
-The contract of decoding rests here: *the pixels Pillow gives, and a refusal of what Pillow refuses*. Added to
-Pillow are limits that hold before pixels are allocated, a fixed list of parsers (no Ghostscript, no FLI, nothing
-found by file name), sixteen bits brought to eight by ``>> 8`` (Pillow would clip), silence, and errors of one kind.
-Pillow's global switches (``MAX_IMAGE_PIXELS``, ``LOAD_TRUNCATED_IMAGES``) are neither set nor needed: its parsers
-are called directly, without the ``Image.open`` that consults them (WebP's and TIFF's still do; a limit that a user
-lowers for all of Pillow holds there).
+Pillow defines the results of decoding: *the pixels are those of Pillow, and what Pillow refuses is refused*. In
+addition to Pillow, this module checks limits before pixels are allocated, has a fixed list of parsers (no Ghostscript,
+no FLI, none chosen by file name), converts 16 bits to 8 by ``>> 8`` (Pillow clips), suppresses warnings, and raises
+errors of one kind. The global settings of Pillow (``MAX_IMAGE_PIXELS``, ``LOAD_TRUNCATED_IMAGES``) are not changed: the
+parsers are called directly, and not by ``Image.open``, which reads these settings (the parsers of WebP and TIFF read
+them too, so that a lower limit of the user holds for these).
 
 Called by :mod:`penstock.transforms.decode` and the fused fill; thread-safe; Pillow is imported at first use.
 """
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
+from penstock.sample import Array
 from penstock.transforms import markers
 from penstock.transforms.orientation import Region
 from penstock.transforms.quiet import quiet
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 SCAN_LIMIT: Final = 100
-"""Scans that a JPEG may have whatever its size; encoders write up to about a dozen."""
+"""Scans that a JPEG of any size may have; encoders write up to about twelve."""
 
 SCAN_BUDGET: Final = 1 << 28
 """Pixels x scans that a JPEG with more scans than :data:`SCAN_LIMIT` may cost (about 0.3 s of libjpeg-turbo)."""
@@ -93,14 +94,14 @@ _LOSSLESS, _JPEG_LS = 0xC3, 0xF7
 
 
 def sniff(head: bytes) -> str:
-    """The format that the first bytes announce, one of :data:`_PARSERS`; names and extensions are never asked.
+    """The format by the first bytes of a file, one of :data:`_PARSERS`; its name is not used.
 
     Raises
     ------
     UnsupportedImageError
-        If the bytes announce an image format that is not read here.
+        If it is an image format that is not supported.
     DecodeError
-        If they announce nothing known.
+        If it is no known format.
     """
     for magic, name in _MAGIC.items():
         if head.startswith(magic):
@@ -115,29 +116,31 @@ def sniff(head: bytes) -> str:
         other = "Canon raw" if brand == b"crx " else "HEIF/HEIC or a video"
     if other is not None:
         raise UnsupportedImageError(
-            f"this is {other}, which is not read here; convert it to one of {', '.join(_PARSERS)}", offset=0
+            f"the format {other} is not supported; convert the image to one of {', '.join(_PARSERS)}", offset=0
         )
     if not head:
-        raise DecodeError("there are no bytes to decode; an image was expected", offset=0)
-    raise DecodeError(f"not an image: the first bytes are {head[:16]!r}; expected {', '.join(_PARSERS)}", offset=0)
+        raise DecodeError("an image must have at least one byte, got none", offset=0)
+    raise DecodeError(
+        f"not an image: the first bytes are {head[:16]!r}; the format must be one of {', '.join(_PARSERS)}", offset=0
+    )
 
 
 def image_size(encoded: bytes, max_pixels: int) -> tuple[int, int]:
-    """Width and height that the header declares (of the image itself, never of an Exif thumbnail)."""
-    with _opened(encoded, max_pixels) as image:
+    """Width and height in the header of the image, not of an Exif thumbnail."""
+    with _open(encoded, max_pixels) as image:
         return image.size
 
 
 def read_orientation(encoded: bytes, max_pixels: int) -> int:
-    """Exif orientation, 1 to 8; 1 without one, with a damaged one, and for TIFF (Pillow has applied it)."""
+    """Exif orientation, 1 to 8; 1 if there is none, if it is damaged, and for TIFF (where Pillow applies it)."""
     if encoded.startswith(b"\xff\xd8") and not markers.has_metadata(encoded):
         return 1
-    with _opened(encoded, max_pixels) as image:
+    with _open(encoded, max_pixels) as image:
         if image.format == "TIFF":
             return 1
         try:
             orientation = image.getexif().get(0x0112, 1)
-        except Exception:  # noqa: BLE001  # whatever Pillow's Exif parser raises on hostile tags; the pixels do not depend on it
+        except Exception:  # noqa: BLE001  # any error of Pillow's Exif parser on hostile tags; pixels do not depend on it
             return 1
         return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
 
@@ -173,7 +176,7 @@ def rgb_pixels(
     ------
     DecodeError, UnsupportedImageError, ImageTooLargeError
     """
-    with _opened(encoded, max_pixels) as image:
+    with _open(encoded, max_pixels) as image:
         _check_jpeg(encoded, image, max_nbytes)
         factor = _shrink_on_load(image, encoded, scale)
         image.load()
@@ -187,14 +190,14 @@ def rgb_pixels(
 
 
 def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES) -> NDArray[np.generic]:
-    """Decode a single-channel image (a mask) to HW with its values as stored: palette indices stay indices.
+    """Decode a single-channel image (a mask) to HW with its values as stored, also palette indices.
 
     Raises
     ------
     DecodeError
-        Also where the image has several channels.
+        Also if the image has several channels.
     """
-    with _opened(encoded, max_pixels) as image:
+    with _open(encoded, max_pixels) as image:
         if image.format == "PPM" and image.mode in {"L", "I"}:
             _refuse_stretched(image)
         _check_jpeg(encoded, image, max_nbytes)
@@ -203,7 +206,7 @@ def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES
 
 
 def pil_pixels(image: Image) -> NDArray[np.uint8]:
-    """The pixels of a PIL image, HWC RGB, as :func:`rgb_pixels` gives them for its file; the image is left as it is."""
+    """The pixels of a PIL image, HWC RGB, as :func:`rgb_pixels` gives them for its file; the image is not changed."""
     return np.array(image if image.mode == "RGB" else _to_rgb(image.copy()), order="C")
 
 
@@ -211,26 +214,27 @@ def pil_channel(image: Image) -> NDArray[np.generic]:
     """The values of a PIL image of one channel, HW, as :func:`channel_pixels` gives them for its file."""
     if len(image.getbands()) != 1:
         raise DecodeError(
-            f"a mask has one channel; this {image.format or 'PIL'} image has {len(image.getbands())}: {image.mode}"
+            f"a mask must have one channel, got a {image.format or 'PIL'} image of mode {image.mode} with "
+            f"{len(image.getbands())}"
         )
     values: NDArray[np.generic] = np.array(image.convert("L") if image.mode == "1" else image)
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def _refuse_stretched(graymap: ImageFile) -> None:
-    """Refuse a PGM whose values Pillow brings to the whole range of 8 or 16 bits."""
+    """Refuse a PGM whose values Pillow would scale to the range of 8 or 16 bits."""
     codec, *_, args = graymap.tile[0]
     largest = args[-1] if codec != "raw" and isinstance(args, tuple) else 255
     if largest not in {255, 65535}:
         raise UnsupportedImageError(
-            f"a mask as PGM must have 255 or 65535 as its largest value, got {largest}: Pillow would scale the values; "
-            "write the mask as PNG"
+            f"a mask as PGM must have 255 or 65535 as its largest value, got {largest}, because Pillow scales other "
+            "values; write the mask as PNG"
         )
 
 
 @contextmanager
-def _opened(encoded: bytes, max_pixels: int) -> Iterator[ImageFile]:
-    """Parse the header, apply the caps, and turn whatever goes wrong in the body into a DecodeError."""
+def _open(encoded: bytes, max_pixels: int) -> Iterator[ImageFile]:
+    """Parse the header and check the limits; errors in the body of the ``with`` become DecodeError."""
     name = sniff(encoded[:32])
     if name == "WebP":  # libwebp allocates the canvas when the file is opened
         _check_pixels(_webp_size(encoded), max_pixels)
@@ -243,7 +247,7 @@ def _opened(encoded: bytes, max_pixels: int) -> Iterator[ImageFile]:
             yield image
     except (PenstockError, MemoryError):
         raise
-    except Exception as error:  # Pillow's parsers raise nearly anything on hostile bytes; all of it means this
+    except Exception as error:  # Pillow's parsers raise exceptions of any type on hostile bytes
         raise _refusal(name, encoded, error) from error
 
 
@@ -252,9 +256,7 @@ def _parser(name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ImportError as error:
-        raise UnsupportedImageError(
-            f"this is {name}, which the installed Pillow does not read; install a newer Pillow"
-        ) from error
+        raise UnsupportedImageError(f"the installed Pillow does not read {name}; install a newer Pillow") from error
 
 
 def _check_pixels(size: tuple[int, int], max_pixels: int) -> None:
@@ -270,18 +272,19 @@ def _check_scans(jpeg: bytes, size: tuple[int, int]) -> None:
     allowed = max(SCAN_LIMIT, SCAN_BUDGET // (size[0] * size[1]))
     if markers.count_scans(jpeg, allowed) > allowed:
         raise DecodeError(
-            f"this JPEG of {size[0]} x {size[1]} asks for more than {allowed} scans: refused as a decompression bomb"
+            f"a JPEG of {size[0]} x {size[1]} must have at most {allowed} scans, got more: it is refused as a "
+            "decompression bomb"
         )
 
 
 def _check_jpeg(encoded: bytes, image: ImageFile, max_nbytes: int) -> None:
-    """Refuse a JPEG that would take too much memory, or time for pixels that it does not hold."""
+    """Refuse a JPEG that needs too much memory, or has too little data for its size."""
     if image.format != "JPEG":
         return
     if markers.lacks_data(encoded):
         raise DecodeError(
-            f"truncated JPEG: its {len(encoded)} bytes hold next to nothing of the {image.width} x {image.height} "
-            "pixels that its header declares"
+            f"truncated JPEG: {len(encoded)} bytes are too few for the {image.width} x {image.height} pixels that its "
+            "header declares"
         )
     nbytes = markers.coefficient_nbytes(encoded)
     if nbytes > max_nbytes:
@@ -292,7 +295,7 @@ def _check_jpeg(encoded: bytes, image: ImageFile, max_nbytes: int) -> None:
 
 
 def _webp_size(webp: bytes) -> tuple[int, int]:
-    """The canvas size from a WebP header (RFC 9649); (0, 0) where the header is none, for libwebp to refuse."""
+    """The canvas size from a WebP header (RFC 9649); (0, 0) if it is damaged; libwebp then refuses the file."""
     chunk, body = webp[12:16], webp[20:30]
     if len(body) < 10:
         return 0, 0
@@ -305,7 +308,7 @@ def _webp_size(webp: bytes) -> tuple[int, int]:
 
 
 def _shrink_on_load(image: ImageFile, encoded: bytes, scale: int) -> int:
-    """Ask libjpeg for its scaled IDCT where it can; return the factor that is left to reduce by."""
+    """Let libjpeg decode at a reduced size, if it can; returns the factor that remains."""
     width, height = image.size
     if scale == 1 or image.format != "JPEG" or min(width, height) < scale:
         return scale
@@ -331,10 +334,12 @@ def _to_rgb(image: Image) -> NDArray[np.uint8]:
     try:
         return np.asarray(image.convert("RGB"))
     except ValueError as error:
-        raise UnsupportedImageError(f"a {image.format} image of mode {image.mode} has no conversion to RGB") from error
+        raise UnsupportedImageError(
+            f"a {image.format} image of mode {image.mode} cannot be converted to RGB"
+        ) from error
 
 
-def _gray(values: NDArray[Any]) -> NDArray[np.uint8]:
+def _gray(values: Array) -> NDArray[np.uint8]:
     return np.repeat(values.astype(np.uint8)[:, :, None], 3, axis=2)
 
 
@@ -345,13 +350,13 @@ def _refusal(name: str, encoded: bytes, error: Exception) -> DecodeError:
     if name == "JPEG" and (kind := _exotic(encoded)):
         return UnsupportedImageError(f"unsupported JPEG: {kind} ({reason})")
     if "support not installed" in reason:
-        return UnsupportedImageError(f"this is {name}, which the installed Pillow was built without: {reason}")
+        return UnsupportedImageError(f"the installed Pillow is built without {name}: {reason}")
     offset = len(encoded) if "truncated" in reason.lower() else None
     return DecodeError(f"this {name} image cannot be decoded: {reason}", offset=offset)
 
 
 def _exotic(jpeg: bytes) -> str | None:
-    """What sets a JPEG that was refused apart from the kinds that are read, if its frame header says so."""
+    """The property of a refused JPEG that is not supported, by its frame header; None if there is none."""
     if (frame := markers.frame(jpeg)) is None:
         return None
     marker, bits, components = frame

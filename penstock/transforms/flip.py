@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, uniforms
+from penstock.sample import Array, SampleKeys
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, require_hwc, uniforms
 from penstock.transforms.geometry import Geometry
 
 __all__ = ["HorizontalFlip", "VerticalFlip"]
 
 
 class _Flip(Op):
-    """What both flips share: params are whether each sample is mirrored."""
+    """Base class of both flips; params: whether each sample is mirrored."""
 
     random: ClassVar[bool] = True
     axis: ClassVar[int]
-    """Of the array: 0 vertical, 1 horizontal."""
+    """Axis of the array: 0 vertical, 1 horizontal."""
 
     def __init__(self, p: float = 0.5) -> None:
         if not 0 <= p <= 1:
-            raise ArgumentError(f"p={p!r} is a probability, 0 to 1")
+            raise ArgumentError(f"p must be in [0, 1], got {p!r}")
         self.p = float(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
@@ -32,15 +32,15 @@ class _Flip(Op):
         return uniforms(keys, stream, 1)[:, 0] < self.p
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """As before."""
-        return movable(spec, self)
+        """The spec, unchanged."""
+        return require_hwc(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
+    def image(self, image: Array, params: Params) -> Array:
         """A mirrored view, or the image."""
         return np.flip(image, self.axis) if params else image
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
-        """As the image."""
+    def mask(self, mask: Array, params: Params) -> Array:
+        """Mirror the mask as the image."""
         return np.flip(mask, self.axis) if params else mask
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
@@ -53,7 +53,7 @@ class _Flip(Op):
         return moved
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Mirror; which of a left and a right point is which is not exchanged."""
+        """Mirror; left and right points are not exchanged."""
         if not params:
             return points
         moved = points.copy()
@@ -61,7 +61,7 @@ class _Flip(Op):
         return moved
 
     def fuse(self, fusion: Fusion) -> bool:
-        """Always: the flip is the last thing that happens to a row."""
+        """Fuse always: a flip is applied last to a row."""
         fusion.flipped = True
         return True
 

@@ -1,14 +1,14 @@
-"""Where each output pixel comes from: the plan of a chunk, composed op by op.
+"""The source of each output pixel: the plan of a chunk, composed op by op.
 
 ::
 
     source image ──region──> x0, y0, x1, y1 ──resize──> width x height ──window──> left, top ──flip──> row of the batch
 
-Every fused geometry op is folded into one such row of nine numbers per image, so that the native core decodes the
-region alone and touches each pixel once. A crop before any resize shrinks the region; one after it narrows the
-window; behind a flip, windows are mirrored back, because the flip is applied last. What cannot be folded exactly (a
-second resize, a resize behind a flip) the ops refuse in :meth:`Op.fuse`; a window that leaves the image, and so needs
-padding, marks its row for the general path, unless it is the frame of a letterbox, whose colour the plan knows.
+All fused geometric ops together are one row of nine numbers per image, so that the native core decodes the region only
+and computes each pixel once. A crop before the resize shrinks the region; a crop after it narrows the window; after a
+flip, windows are mirrored back, because the flip is applied last. Ops that cannot be expressed exactly (a second
+resize, a resize after a flip) return False from :meth:`Op.fuse`. A window that leaves the image needs padding, and its
+row takes the general path, unless it is the frame of a letterbox, whose colour is a part of the plan.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Geometry:
     size : ndarray, shape (n, 2)
         Width and height of each image at this point of the pipeline.
     padded : ndarray, shape (n,), bool, or None
-        Rows that the plan cannot express; None: there are none.
+        Rows that the plan cannot express; None if there are none.
     """
 
     __slots__ = ("_flipped", "_framed", "_resized", "padded", "plan", "size")
@@ -53,7 +53,7 @@ class Geometry:
         self._framed = False
 
     def crop(self, windows: NDArray[np.int32], may_pad: bool = False) -> None:
-        """Keep a window of each image, (n, 4): left, top, width, height; ``may_pad``: it may reach outside."""
+        """Crop each image to a window, (n, 4): left, top, width, height; ``may_pad``: windows may leave the image."""
         corner, extent = windows[:, :2], windows[:, 2:]
         if may_pad:
             self._mark_padded(corner, extent)
@@ -80,7 +80,7 @@ class Geometry:
         self.size = sizes
 
     def frame(self, corner: NDArray[np.int32], sizes: Sizes) -> None:
-        """Put each image, (n, 2) from left and top, into a larger one of one colour; once, behind a resize."""
+        """Frame each image, at (n, 2) left and top, in a larger one of one colour; once, after a resize."""
         assert self._resized
         assert not self._flipped
         self._framed = True
@@ -99,7 +99,7 @@ class Geometry:
             self.padded = outside if self.padded is None else outside | self.padded
 
     def _mark_beside(self, extent: NDArray[np.int32]) -> None:
-        """The native core refuses windows that show nothing of the image."""
+        """Mark windows that show nothing of the image, which the native core refuses."""
         origin = self.plan[:, _ORIGIN]
         beside = np.any((origin + extent <= 0) | (origin >= self.plan[:, _SIZE]), axis=1)
         if beside.any():

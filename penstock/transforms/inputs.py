@@ -1,47 +1,47 @@
-"""What is put into ops that work on pixels: arrays as they are, PIL images as their pixels, all else refused.
+"""Inputs of ops that need pixels: NumPy arrays as they are, PIL images as arrays; other objects are refused.
 
-Called by pipelines and programs in front of such ops. An error says what was given and what to do with it; nothing is
-guessed: a tensor's axes are not exchanged, and no file is opened.
+Called by pipelines and programs before such ops. Axes of tensors are not permuted, and files are not opened; the error
+says how to do it.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import Array
 from penstock.transforms import fallback
-from penstock.transforms.base import Op
+from penstock.transforms.base import ImageLike, Op
 
 __all__ = ["as_mask", "as_pixels", "first_on_pixels", "is_encoded", "is_pil", "is_tensor", "refuse_layout"]
 
 
-def as_pixels(image: Any, op: Op) -> NDArray[Any]:
-    """The array of an image that ``op`` is to work on."""
+def as_pixels(image: ImageLike, op: Op) -> Array:
+    """An image as an array, for ``op``."""
     if isinstance(image, np.ndarray):
         return image
     return fallback.pil_pixels(image) if is_pil(image) else _refuse(image, op, "an image")
 
 
-def as_mask(mask: Any, op: Op) -> NDArray[Any]:
-    """The array of a mask that ``op`` is to work on; values stay."""
+def as_mask(mask: ImageLike, op: Op) -> Array:
+    """A mask as an array, for ``op``; values are unchanged."""
     if isinstance(mask, np.ndarray):
         return mask
     return fallback.pil_channel(mask) if is_pil(mask) else _refuse(mask, op, "a mask")
 
 
-def refuse_layout(image: NDArray[Any], op: Op) -> None:
-    """Raise unless an array is HWC or HW, and not empty: where an image enters, that is what all ops expect."""
+def refuse_layout(image: Array, op: Op) -> None:
+    """Raise unless an array is HWC or HW, and not empty."""
     shape = image.shape
     if len(shape) not in {2, 3} or 0 in shape:
-        raise ArgumentError(f"{op!r} works on images, HWC or HW, got an array of shape {shape}")
+        raise ArgumentError(f"{op!r} needs an image of shape HWC or HW, got an array of shape {shape}")
     if len(shape) == 3 and shape[2] > 4 and shape[0] in {1, 3, 4}:
         raise ArgumentError(
-            f"{op!r} works on HWC images, got an array of shape {shape}, which looks like CHW; give "
+            f"{op!r} needs an HWC image, got an array of shape {shape}, which looks like CHW; give "
             "image.transpose(1, 2, 0)"
         )
 
@@ -51,34 +51,35 @@ def first_on_pixels(ops: Sequence[Op]) -> int | None:
     return next((position for position, op in enumerate(ops) if op.takes_pixels), None)
 
 
-def is_encoded(value: Any) -> bool:
-    """Whether it is the bytes of a file."""
+def is_encoded(value: object) -> TypeGuard[bytes | bytearray | memoryview]:
+    """Whether ``value`` is the bytes of a file."""
     return isinstance(value, bytes | bytearray | memoryview)
 
 
-def is_pil(value: Any) -> bool:
-    """Whether it is a PIL image; Pillow is not imported to find out."""
-    pil: Any = sys.modules.get("PIL.Image")
+def is_pil(value: object) -> bool:
+    """Whether ``value`` is a PIL image; does not import Pillow."""
+    pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(value, pil.Image)
 
 
-def is_tensor(value: Any) -> bool:
-    """Whether it is a torch tensor; torch is not imported to find out."""
-    torch: Any = sys.modules.get("torch")
+def is_tensor(value: object) -> bool:
+    """Whether ``value`` is a torch tensor; does not import torch."""
+    torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _refuse(value: Any, op: Op, what: str) -> NDArray[Any]:
+def _refuse(value: ImageLike, op: Op, what: str) -> Array:
     if is_encoded(value):
         raise ArgumentError(
-            f"{op!r} works on pixels, and {what} is still encoded ({len(value)} bytes); put T.Decode() first in the "
+            f"{op!r} needs pixels, got {what} that is encoded ({len(value)} bytes); put T.Decode() first in the "
             "pipeline"
         )
     if is_tensor(value):
         raise ArgumentError(
-            f"{op!r} works on HWC arrays, got a tensor of shape {tuple(value.shape)}; give "
+            f"{op!r} needs an HWC array, got a tensor of shape {tuple(value.shape)}; give "
             f"{'tensor.permute(1, 2, 0).numpy()' if value.dim() == 3 else 'tensor.numpy()'}"
         )
     raise ArgumentError(
-        f"{op!r} works on {what} as a NumPy array, HWC or HW, or a PIL image, got {type(value).__name__}: {value!r:.80}"
+        f"{op!r} needs {what} as a NumPy array of shape HWC or HW, or a PIL image, got {type(value).__name__}: "
+        f"{value!r:.80}"
     )

@@ -1,8 +1,8 @@
-"""Kinds of a sample's values: which of them an op moves, by name or as the caller says.
+"""Kinds of the values of a sample, which decide how an op moves them.
 
-A mapping's fields are known by their names: image, boxes, keypoints, mask. A field that looks like a target in the
-picture, but has no kind, would stay in place while the image moves: :func:`kinds_by_name` refuses it. Used by
-:mod:`penstock.transforms.pipeline` and by datasets that know their fields; nothing here touches a pixel.
+Fields of a mapping have the kind of their name: image, boxes, keypoints, mask. A field whose name looks like a target
+(``bbox``), but has no kind, would not move with the image: :func:`infer_kinds` refuses it. Used by
+:mod:`penstock.transforms.pipeline` and by datasets.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import ArgumentError
-from penstock.sample import Field, Tree, tree_leaves
+from penstock.sample import Field, Index, Sample, Tree, tree_leaves
 
-__all__ = ["check_kinds", "collect", "kinds_by_name", "refused_target", "suggested_kind", "walk"]
+__all__ = ["Held", "check_kinds", "collect_values", "guess_kind", "infer_kinds", "map_values", "unknown_kind_error"]
+
+Path = tuple[Index, ...]
+"""The keys and positions by which a value inside a sample is reached."""
+
+Held = tuple[str, Sample]
+"""The kind of a value of a sample, and the value."""
 
 _MOVED: Final = ("image", "boxes", "keypoints", "mask")
-"""Kinds that ops act on; every other kind passes through."""
+"""Kinds that ops act on; values of other kinds are unchanged."""
 
 _WORDS: Final = {
     "boxes": "box boxes bbox bboxes",
@@ -27,30 +33,30 @@ _WORDS: Final = {
 }
 _KIND_OF: Final = {word: kind for kind, words in _WORDS.items() for word in words.split()}
 _FORMATS: Final = frozenset({"xyxy", "xywh", "cxcywh", "2d"})
-"""Words behind the one that says what a field is: boxes_xyxy."""
+"""Words that may follow the word for the kind: boxes_xyxy."""
 
 _SHAPES: Final = "boxes: (n, 4), x0, y0, x1, y1 in pixels; keypoints: (n, 2) or (n, 3); mask: one HW array"
 _NOUNS: Final = {"boxes": "boxes", "keypoints": "points in the picture", "mask": "a mask"}
 _DEEPEST: Final = 4
-"""Mappings inside of one another that are looked into."""
+"""Levels of nested mappings that are searched."""
 
 
 def check_kinds(kinds: Tree) -> None:
-    """Refuse a tree of kinds with a leaf that is no kind: what it names would not be moved."""
+    """Raise ArgumentError if a leaf of ``kinds`` is not a kind."""
     for kind in tree_leaves(kinds):
         if kind is not None:
             Field(kind)
 
 
-def kinds_by_name(sample: Any, mover: object = None) -> Tree:
-    """What each value of a sample is, where nobody has said it.
+def infer_kinds(sample: Sample, mover: object = None) -> Tree:
+    """Kinds of the values of a sample, by position and name.
 
     Parameters
     ----------
     sample : object
         A bare image; a tuple or list, whose first value is the image; or a mapping.
     mover : object, optional
-        What moves the image; named in the error. None: nothing does, and no field can be left behind.
+        The op that moves the image, for the error. None: the image does not move, and no field is refused.
 
     Raises
     ------
@@ -61,8 +67,8 @@ def kinds_by_name(sample: Any, mover: object = None) -> Tree:
         kinds = {name: name for name in sample if name in _MOVED}
         if mover is not None:
             for name, value in sample.items():
-                for path in [] if name in kinds else _targets(name, value):
-                    raise refused_target(path, mover, {**kinds, **_nested(path)}, kinds)
+                for path in [] if name in kinds else _find_targets(name, value):
+                    raise unknown_kind_error(path, mover, {**kinds, **_nested(path)}, kinds)
         return kinds
     if isinstance(sample, tuple | list):
         of_tuple = ("image", *(None for _ in sample[1:]))
@@ -70,16 +76,16 @@ def kinds_by_name(sample: Any, mover: object = None) -> Tree:
             names = getattr(sample, "_fields", None)
             for place, value in enumerate(sample[1:], 1):
                 name = None if names is None else names[place]
-                for path in _targets(name, value) if name is not None or isinstance(value, Mapping) else ():
-                    inner = _nested(path[1:]) if len(path) > 1 else suggested_kind(name)
+                for path in _find_targets(name, value) if name is not None or isinstance(value, Mapping) else ():
+                    inner = _nested(path[1:]) if len(path) > 1 else guess_kind(name)
                     tree = (*of_tuple[:place], inner, *of_tuple[place + 1 :])
-                    raise refused_target((place, *path[1:]) if name is None else path, mover, tree, of_tuple)
+                    raise unknown_kind_error((place, *path[1:]) if name is None else path, mover, tree, of_tuple)
         return of_tuple
     return "image"
 
 
-def suggested_kind(name: Any) -> str | None:
-    """The kind that a field's name speaks of (``"gt_bboxes"``: boxes); None for all other names."""
+def guess_kind(name: object) -> str | None:
+    """The kind that the name of a field suggests (``"gt_bboxes"``: boxes), or None."""
     return _kind_of_name(name) if isinstance(name, str) else None
 
 
@@ -89,43 +95,43 @@ def _kind_of_name(name: str) -> str | None:
     return _KIND_OF.get(words[-1].lower()) if words else None
 
 
-def refused_target(path: tuple[Any, ...], mover: object, moved: Tree, left: Tree) -> ArgumentError:
-    """The error for the field at ``path``; ``moved`` and ``left``: the kinds by which it moves and stays."""
+def unknown_kind_error(path: Path, mover: object, moved: Tree, left: Tree) -> ArgumentError:
+    """The error for the field at ``path``; ``moved`` and ``left``: kinds with which it moves, and does not."""
     where = "" if len(path) == 1 else f", sample{''.join(f'[{step!r}]' for step in path)},"
-    looks = _NOUNS[suggested_kind(path[-1]) or "mask"]
+    looks = _NOUNS[guess_kind(path[-1]) or "mask"]
     return ArgumentError(
         f"the field {path[-1]!r}{where} looks like {looks}, but its kind is not known: it would stay in place while "
         f"{mover!r} moves the image. Give kinds={moved!r} to move it ({_SHAPES}), or kinds={left!r} to leave it there"
     )
 
 
-def walk(kinds: Tree, sample: Any, visit: Callable[[Any, Any], Any]) -> Any:
-    """Rebuild ``sample`` with ``visit(kind, value)`` in place of each value that ``kinds`` names.
+def map_values(kinds: Tree, sample: Sample, visit: Callable[[str | None, Sample], Sample]) -> Sample:
+    """A copy of ``sample`` with ``visit(kind, value)`` in place of each value that has a kind.
 
-    :func:`collect` has found that they fit.
+    The structures must agree; :func:`collect_values` checks that.
     """
     if kinds is None or type(kinds) is str:
         return visit(kinds, sample)
     if isinstance(kinds, Mapping):
-        return {**sample, **{name: walk(kind, sample[name], visit) for name, kind in kinds.items()}}
-    values = [walk(kind, value, visit) for kind, value in zip(kinds, sample, strict=True)]
+        return {**sample, **{name: map_values(kind, sample[name], visit) for name, kind in kinds.items()}}
+    values = [map_values(kind, value, visit) for kind, value in zip(kinds, sample, strict=True)]
     return type(sample)(*values) if hasattr(sample, "_fields") else type(sample)(values)
 
 
-def collect(kinds: Tree, sample: Any) -> list[tuple[str, Any]]:
-    """(kind, value) of the values that ``kinds`` names, in order.
+def collect_values(kinds: Tree, sample: Sample) -> list[Held]:
+    """(kind, value) of the values that have a kind, in order.
 
     Raises
     ------
     ArgumentError
         If the sample has another structure.
     """
-    found: list[tuple[str, Any]] = []
-    _collect(kinds, sample, found)
+    found: list[Held] = []
+    _collect_values(kinds, sample, found)
     return found
 
 
-def _collect(kinds: Tree, sample: Any, found: list[tuple[str, Any]]) -> None:
+def _collect_values(kinds: Tree, sample: Sample, found: list[Held]) -> None:
     if kinds is None:
         return
     if type(kinds) is str:
@@ -135,41 +141,43 @@ def _collect(kinds: Tree, sample: Any, found: list[tuple[str, Any]]) -> None:
             try:
                 value = sample[name]
             except (KeyError, TypeError, IndexError) as error:
-                raise _misfit(kinds, name, sample) from error
-            _collect(kind, value, found)
+                raise _structure_error(kinds, name, sample) from error
+            _collect_values(kind, value, found)
     elif not isinstance(sample, tuple | list) or len(kinds) != len(sample):
         held = f"of {len(sample)} values" if isinstance(sample, tuple | list) else f"of type {type(sample).__name__}"
-        raise ArgumentError(f"a sample {held} does not fit the kinds {kinds!r}")
+        raise ArgumentError(f"a sample must have the structure of its kinds {kinds!r}, got one {held}")
     else:
         for kind, value in zip(kinds, sample, strict=True):
-            _collect(kind, value, found)
+            _collect_values(kind, value, found)
 
 
-def _misfit(kinds: Mapping[Any, Any], name: Any, sample: Any) -> ArgumentError:
+def _structure_error(kinds: Mapping[Index, Tree], name: Index, sample: Sample) -> ArgumentError:
     if not isinstance(sample, Mapping):
-        return ArgumentError(f"a sample of type {type(sample).__name__} does not fit the kinds {kinds!r}")
-    return ArgumentError(f"kinds name the field {name!r}, and the sample has {', '.join(map(str, sample))}")
+        return ArgumentError(
+            f"a sample must have the structure of its kinds {kinds!r}, got one of type {type(sample).__name__}"
+        )
+    return ArgumentError(f"kinds must name fields of the sample ({', '.join(map(str, sample))}), got {name!r}")
 
 
-def _targets(name: Any, value: Any, depth: int = 0) -> Iterator[tuple[Any, ...]]:
-    """Paths of what looks like a target: the value itself by its name, or fields of mappings inside of it."""
-    kind = suggested_kind(name)
-    if kind is not None and _may_be(kind, value):
+def _find_targets(name: Index, value: Sample, depth: int = 0) -> Iterator[Path]:
+    """Paths of values that look like targets by their names: the value itself, or fields of nested mappings."""
+    kind = guess_kind(name)
+    if kind is not None and _can_be(kind, value):
         yield (name,)
     elif isinstance(value, Mapping) and depth < _DEEPEST:
         for inner, held in value.items():
-            yield from ((name, *path) for path in _targets(inner, held, depth + 1))
+            yield from ((name, *path) for path in _find_targets(inner, held, depth + 1))
 
 
-def _nested(path: tuple[Any, ...]) -> Tree:
-    tree: Tree = suggested_kind(path[-1])
+def _nested(path: Path) -> Tree:
+    tree: Tree = guess_kind(path[-1])
     for step in reversed(path):
         tree = {step: tree}
     return tree
 
 
-def _may_be(kind: str, value: Any) -> bool:
-    """Whether a value can be a target of this kind: numbers, text and flat masks (of tokens) cannot."""
+def _can_be(kind: str, value: Sample) -> bool:
+    """Whether a value can be a target of this kind; numbers, text and 1-D masks (of tokens) cannot."""
     if isinstance(value, bytes | bytearray | memoryview):
         return kind == "mask"
     if isinstance(value, list | tuple):

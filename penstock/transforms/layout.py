@@ -1,15 +1,15 @@
-"""The last step: the dtype and the order of axes that the model takes."""
+"""The last op: dtype and order of axes for the model."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, movable
+from penstock.sample import Array
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, require_hwc
 from penstock.transforms.pixels import is_colour, write_row
 
 __all__ = ["ToLayout"]
@@ -33,16 +33,18 @@ class ToLayout(Op):
 
     def __init__(self, layout: str = "CHW", dtype: str = "float32") -> None:
         if layout not in {"CHW", "HWC"} or dtype not in _DTYPES:
-            raise ArgumentError(f"layout={layout!r}, dtype={dtype!r}: 'CHW' or 'HWC', and one of {', '.join(_DTYPES)}")
+            raise ArgumentError(
+                f"layout must be 'CHW' or 'HWC', and dtype one of {', '.join(_DTYPES)}, got {layout!r} and {dtype!r}"
+            )
         self.layout = layout
         self.dtype = dtype
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """The layout and dtype."""
-        self._check(movable(spec, self).dtype)
+        self._check(require_hwc(spec, self).dtype)
         return replace(spec, layout=self.layout, dtype=self.dtype)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:  # noqa: ARG002  # nothing to draw
+    def image(self, image: Array, params: Params) -> Array:  # noqa: ARG002  # nothing to draw
         """A C-contiguous array; the same one where nothing changes."""
         self._check(image.dtype.name)
         if image.ndim == 2:
@@ -53,8 +55,8 @@ class ToLayout(Op):
             image = image.astype(np.float32) * _UNIT
         return np.ascontiguousarray(image.astype(self.dtype, copy=False))
 
-    def native(self, image: NDArray[Any], params: Params) -> NDArray[Any]:
-        """The same; uint8 by the native core where values or places change."""
+    def native(self, image: Array, params: Params) -> Array:
+        """Apply; to uint8 by the native core, where values or axes change."""
         if not is_colour(image) or (self.layout, self.dtype) == ("HWC", "uint8"):
             return self.image(image, params)
         height, width = image.shape[:2]
@@ -63,7 +65,7 @@ class ToLayout(Op):
             write_row(image, out, self.layout)
         else:
             write_row(image, out, self.layout, (float(_UNIT),) * 3, (0.0,) * 3)
-        laid: NDArray[Any] = out[0]
+        laid: Array = out[0]
         return laid
 
     def fuse(self, fusion: Fusion) -> bool:
@@ -76,5 +78,6 @@ class ToLayout(Op):
     def _check(self, dtype: str | None) -> None:
         if self.dtype == "uint8" and dtype not in {"uint8", None}:
             raise ArgumentError(
-                f"{self!r} would cut {dtype} values to 0..255; leave Normalize out, or ask for a float dtype"
+                f"{self!r} needs uint8 images, got {dtype}, whose values uint8 cannot hold; leave Normalize out, or "
+                "give a float dtype"
             )

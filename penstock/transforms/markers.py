@@ -1,8 +1,8 @@
-"""Walk a JPEG's markers without decoding: how many scans it asks for, what it carries, whether its end is there.
+"""Markers of a JPEG, read without decoding: number of scans, metadata, and whether the file is truncated.
 
-Called before Pillow sees a JPEG. A progressive file of 200 kB can ask for thousands of passes over a large
-image, and libjpeg makes every one of them; counting costs a search for FF bytes. Nothing is judged here but
-markers: what lies between them is the decoder's affair.
+Called before Pillow decodes a JPEG. A progressive file of 200 kB can have thousands of scans of a large image, and
+libjpeg decodes each of them; counting them costs a search for FF bytes. Only markers are read here; entropy-coded data
+are left to the decoder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SOS, _EOI, _APP1, _TEM = 0xDA, 0xD9, 0xE1, 0x01
 
 
 def count_scans(jpeg: bytes, limit: int) -> int:
-    """The number of scans up to the end of the first image, or ``limit + 1`` as soon as there are more."""
+    """The number of scans up to the end of the first image, at most ``limit + 1``."""
     scans = 0
     for marker, _ in _segments(jpeg):
         scans += marker == _SOS
@@ -33,7 +33,7 @@ def count_scans(jpeg: bytes, limit: int) -> int:
 
 
 def frame(jpeg: bytes) -> tuple[int, int, int] | None:
-    """``(SOF marker, bits per sample, components)`` of the first frame header, or None where there is none."""
+    """``(SOF marker, bits per sample, components)`` of the first frame header, or None if there is none."""
     for marker, at in _segments(jpeg):
         if marker in _FRAMES and at + 10 <= len(jpeg):
             return marker, jpeg[at + 4], jpeg[at + 9]
@@ -41,7 +41,7 @@ def frame(jpeg: bytes) -> tuple[int, int, int] | None:
 
 
 def coefficient_nbytes(jpeg: bytes) -> int:
-    """Bytes that libjpeg takes for coefficients: two for each of the whole picture's, if it has several scans; else 0.
+    """Bytes that libjpeg allocates for coefficients: two for each, if the file has several scans; else 0.
 
     A file has several scans if it is progressive or its first scan lacks a component (``jinit_d_coef_controller``).
     """
@@ -55,10 +55,10 @@ def coefficient_nbytes(jpeg: bytes) -> int:
 
 
 def lacks_data(jpeg: bytes) -> bool:
-    """Whether a Huffman-coded file has less than an eighth of the bits that its blocks take at least.
+    """Whether a Huffman-coded file has less than an eighth of the bits that its blocks need at least.
 
-    Each block takes two bits or more (one, in the first scan of a progressive file). libjpeg fills in what is missing:
-    a header of some hundred bytes would cost as much as the largest picture.
+    Each block needs two bits or more (one, in the first scan of a progressive file). libjpeg fills in missing data: a
+    header of some hundred bytes would cost as much time as the largest image.
     """
     header = next((at for marker, at in _segments(jpeg) if marker in _FRAMES), None)
     if header is None or header + 10 > len(jpeg) or jpeg[header + 1] not in _HUFFMAN:
@@ -67,7 +67,7 @@ def lacks_data(jpeg: bytes) -> bool:
 
 
 def _blocks(jpeg: bytes, header: int) -> int:
-    """Blocks of 8 x 8 of the picture whose frame header stands at ``header``."""
+    """Number of blocks of 8 x 8 in the image whose frame header begins at ``header``."""
     height, width = (int.from_bytes(jpeg[at : at + 2], "big") for at in (header + 5, header + 7))
     samplings = jpeg[header + 11 : header + 10 + 3 * jpeg[header + 9] : 3]
     factors = [(sampling >> 4, sampling & 15) for sampling in samplings]
@@ -79,7 +79,7 @@ def _blocks(jpeg: bytes, header: int) -> int:
 
 
 def has_metadata(jpeg: bytes) -> bool:
-    """Whether an APP1 segment (Exif or XMP) stands before the first scan."""
+    """Whether there is an APP1 segment (Exif or XMP) before the first scan."""
     for marker, _ in _segments(jpeg):
         if marker == _APP1:
             return True
@@ -89,10 +89,10 @@ def has_metadata(jpeg: bytes) -> bool:
 
 
 def is_cut(jpeg: bytes) -> bool:
-    """Whether no end marker follows the last scan: the file was cut off, or its end overwritten.
+    """Whether there is no end marker after the last scan, because the file is truncated or its end is overwritten.
 
-    A part of an image can be decoded from a file that was cut below it. Whether such a file is refused must not depend
-    on which part was asked for, so it is looked for in any case: one comparison, for nearly every file.
+    A part of an image can be decoded from a file that is truncated below it. The file must be refused whichever part is
+    asked for, so this is always checked; for most files it is one comparison.
     """
     return not jpeg.endswith(b"\xff\xd9") and jpeg.rfind(b"\xff\xd9") < jpeg.rfind(b"\xff\xda")
 

@@ -1,16 +1,17 @@
-"""Normalisation: channel by channel, subtract the mean and divide by the standard deviation."""
+"""Normalization: subtract the mean of each channel and divide by its standard deviation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, movable
+from penstock.sample import Array, Tree
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, require_hwc
 from penstock.transforms.checks import is_number
 from penstock.transforms.pixels import is_colour, write_row
 
@@ -48,24 +49,24 @@ class Normalize(Op):
 
     @property
     def scale(self) -> NDArray[np.float32]:
-        """What a uint8 value is multiplied by."""
+        """The factor for a uint8 value."""
         return np.asarray(1.0 / (255.0 * np.array(self.std)), np.float32)
 
     @property
     def offset(self) -> NDArray[np.float32]:
-        """What is then added."""
+        """The number that is then added."""
         return np.asarray(-np.array(self.mean) / np.array(self.std), np.float32)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """float32."""
-        return replace(movable(spec, self), dtype="float32")
+        """A float32 spec."""
+        return replace(require_hwc(spec, self), dtype="float32")
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[np.float32]:  # noqa: ARG002  # nothing to draw
+    def image(self, image: Array, params: Params) -> NDArray[np.float32]:  # noqa: ARG002  # nothing to draw
         """A new float32 array."""
         channels = image.shape[2] if image.ndim == 3 else 1
         if len(self.mean) not in {1, channels}:
             raise ArgumentError(
-                f"{self!r} has 3 numbers, got an image of {channels} channel{'s' * (channels != 1)}, shape "
+                f"{self!r} needs images of 3 channels, got {channels} channel{'s' * (channels != 1)}, shape "
                 f"{image.shape}; give one number, which holds for every channel"
             )
         if image.dtype == np.uint8:
@@ -75,8 +76,8 @@ class Normalize(Op):
         normalized: NDArray[np.float32] = (image.astype(np.float32) - mean) / std
         return normalized
 
-    def native(self, image: NDArray[Any], params: Params) -> NDArray[np.float32]:
-        """The same; uint8 by the native core."""
+    def native(self, image: Array, params: Params) -> NDArray[np.float32]:
+        """Apply; to uint8 by the native core."""
         if not is_colour(image):
             return self.image(image, params)
         out = np.empty((1, *image.shape), np.float32)
@@ -85,7 +86,7 @@ class Normalize(Op):
         return normalized
 
     def fuse(self, fusion: Fusion) -> bool:
-        """Once, on uint8."""
+        """Fuse, once, on uint8."""
         if fusion.scale is not None:
             return False
         fusion.scale, fusion.offset = self._of_colours()
@@ -98,7 +99,7 @@ class Normalize(Op):
         return tuple(scale), tuple(offset)
 
 
-def _numbers(values: Any) -> tuple[float, ...]:
+def _numbers(values: Tree) -> tuple[float, ...]:
     """One number or several as a tuple; empty for what is neither."""
     listed = (values,) if is_number(values) else values
     try:

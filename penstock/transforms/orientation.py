@@ -1,6 +1,6 @@
-"""Exif orientation: how the raw rows of a file lie against the picture a viewer shows (Exif 2.32, tag 0x0112).
+"""Exif orientation: the relation of the rows of a file to the image that a viewer shows (Exif 2.32, tag 0x0112).
 
-Pure arithmetic on arrays and rectangles; :mod:`penstock.transforms.fallback` reads the tag.
+Arithmetic on arrays and rectangles; :mod:`penstock.transforms.fallback` reads the tag.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIRST_TRANSPOSED: Final = 5
 
 
 def orient_pixels(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """Turn raw rows (HW or HWC) into the picture: orientation 1 to 8; a C-contiguous array, the same one for 1."""
+    """The oriented image from raw rows (HW or HWC); orientation 1 to 8. C-contiguous; the same array for 1."""
     if orientation in _MIRRORED_X:
         pixels = pixels[:, ::-1]
     if orientation in _MIRRORED_Y:
@@ -32,7 +32,7 @@ def orient_pixels(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uin
 
 
 def raw_region(region: Region, orientation: int, width: int, height: int) -> Region:
-    """Where a region of the picture lies in the raw rows, whose size is ``width`` x ``height``."""
+    """A region of the oriented image as a region of the raw rows, whose size is ``width`` x ``height``."""
     x0, y0, x1, y1 = region
     if orientation >= _FIRST_TRANSPOSED:
         x0, y0, x1, y1 = y0, x0, y1, x1

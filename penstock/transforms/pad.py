@@ -1,18 +1,25 @@
-"""More room around an image: Pad, and Letterbox, which first resizes it to fit."""
+"""Padding around an image: Pad, and Letterbox, which first resizes the image to fit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, movable, pair
-from penstock.transforms.checks import byte_colour, colour, colour_in, numbers, require_pixels, whole
+from penstock.sample import Array, SampleKeys
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc
+from penstock.transforms.checks import (
+    as_byte_colour,
+    as_colour,
+    as_integer,
+    as_numbers,
+    colour_as_dtype,
+    require_pixels,
+)
 from penstock.transforms.geometry import Geometry
 from penstock.transforms.pixels import Pixels, paint
 from penstock.transforms.resize import Resize, check_filter, require_uint8, resize_native, resize_pillow
@@ -48,57 +55,57 @@ class Pad(Op):
         mode: str = "constant",
         mask_fill: int = 0,
     ) -> None:
-        sides = numbers(padding, "padding")
+        sides = as_numbers(padding, "padding")
         if len(sides) not in {1, 2, 4} or not all(isinstance(v, int | np.integer) and 0 <= v < 1 << 16 for v in sides):
-            raise ArgumentError(f"padding={padding!r}: one, two or four numbers of pixels, none negative")
+            raise ArgumentError(f"padding must be one, two or four numbers of pixels of at least 0, got {padding!r}")
         if mode not in _MODES:
-            raise ArgumentError(f"mode={mode!r} is not one of {', '.join(_MODES)}")
+            raise ArgumentError(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
         self.padding = tuple(int(side) for side in (sides * 4)[:4])
-        self.fill = colour(fill)
+        self.fill = as_colour(fill)
         self.mode = mode
-        self.mask_fill = whole(mask_fill, "mask_fill", 0, 255)
+        self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # nothing drawn
-        """Larger by the padding."""
+        """The size with the padding."""
         left, top, right, bottom = self.padding
         return sizes + np.array([left + right, top + bottom], np.int32)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """Larger by the padding."""
+        """The size with the padding."""
         left, top, right, bottom = self.padding
-        width = None if movable(spec, self).width is None else (spec.width or 0) + left + right
+        width = None if require_hwc(spec, self).width is None else (spec.width or 0) + left + right
         return replace(spec, width=width, height=None if spec.height is None else spec.height + top + bottom)
 
-    def image(self, image: NDArray[Any], params: Params) -> NDArray[Any]:  # noqa: ARG002  # nothing drawn
+    def image(self, image: Array, params: Params) -> Array:  # noqa: ARG002  # nothing drawn
         """A new array."""
         constant = self.mode == "constant"
-        return self._pad(image, colour_in(self.fill, image.shape, image.dtype, self) if constant else np.empty(0))
+        return self._pad(image, colour_as_dtype(self.fill, image.shape, image.dtype, self) if constant else np.empty(0))
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:  # noqa: ARG002  # nothing drawn
-        """As the image, with ``mask_fill``."""
+    def mask(self, mask: Array, params: Params) -> Array:  # noqa: ARG002  # nothing drawn
+        """Pad with ``mask_fill``."""
         return self._pad(mask, np.array(self.mask_fill, mask.dtype))
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shifted."""
+        """Shift."""
         return boxes + np.array(self.padding[:2] * 2, np.float32)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shifted."""
+        """Shift."""
         moved = points.copy()
         moved[:, :2] += np.array(self.padding[:2], np.float32)
         return moved
 
-    def _pad(self, image: NDArray[Any], fill: NDArray[Any]) -> NDArray[Any]:
+    def _pad(self, image: Array, fill: Array) -> Array:
         left, top, right, bottom = self.padding
         if self.mode == "constant":
             return _framed(image, left, top, image.shape[1] + left + right, image.shape[0] + top + bottom, fill)
         channels = [(0, 0)] * (image.ndim - 2)
-        padded: NDArray[Any] = np.pad(image, [(top, bottom), (left, right), *channels], mode=self.mode)  # type: ignore[call-overload]  # one of _MODES
+        padded: Array = np.pad(image, [(top, bottom), (left, right), *channels], mode=self.mode)  # type: ignore[call-overload]  # one of _MODES
         return padded
 
 
 class Letterbox(Op):
-    """Resize as large as fits into a size, keeping the shape, and fill what is left on both sides.
+    """Resize to the largest size that fits, keeping the aspect ratio, and pad both sides equally.
 
     Parameters
     ----------
@@ -128,14 +135,14 @@ class Letterbox(Op):
         enlarge: bool = True,
         mask_fill: int = 0,
     ) -> None:
-        self.size_ = pair(size, "Letterbox")
-        self.fill = byte_colour(fill)
+        self.size_ = as_height_width(size, "Letterbox")
+        self.fill = as_byte_colour(fill)
         self.filter = check_filter(filter)
         self.enlarge = enlarge
-        self.mask_fill = whole(mask_fill, "mask_fill", 0, 255)
+        self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
-        """Where each image comes to lie, (n, 4)."""
+        """Position and size of each image in the frame, (n, 4)."""
         room = np.array(self.size_[::-1], np.int32)
         scale = (room / sizes).min(axis=1, keepdims=True)
         if not self.enlarge:
@@ -144,40 +151,40 @@ class Letterbox(Op):
         return np.concatenate([(room - inner) // 2, inner], axis=1)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
-        """The same for all."""
+        """The size of the frame."""
         result = np.empty((len(params), 2), np.int32)
         result[:] = self.size_[::-1]
         return result
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """Fixed."""
-        require_uint8(movable(spec, self).dtype, self)
+        """A spec of fixed size."""
+        require_uint8(require_hwc(spec, self).dtype, self)
         return replace(spec, height=self.size_[0], width=self.size_[1])
 
-    def image(self, image: NDArray[Any], params: Params) -> Pixels:
-        """Resized by Pillow and framed."""
+    def image(self, image: Array, params: Params) -> Pixels:
+        """Resize by Pillow, then frame."""
         return self._frame(
             resize_pillow(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
         )
 
-    def native(self, image: NDArray[Any], params: Params) -> Pixels:
-        """Resized by the native core and framed."""
+    def native(self, image: Array, params: Params) -> Pixels:
+        """Resize by the native core, then frame."""
         return self._frame(
             resize_native(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
         )
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
-        """Resized by nearest neighbour and framed."""
+    def mask(self, mask: Array, params: Params) -> Array:
+        """Resize by nearest neighbour, then frame."""
         inner = self._resize(params).mask(mask, params[2:])
         left, top = params[:2].tolist()
         return _framed(inner, left, top, self.size_[1], self.size_[0], np.array(self.mask_fill, mask.dtype))
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Scaled and shifted."""
+        """Scale, then shift."""
         return self._resize(params).boxes(boxes, params[2:], size) + np.tile(params[:2], 2).astype(np.float32)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Scaled and shifted."""
+        """Scale, then shift."""
         moved = self._resize(params).keypoints(points, params[2:], size)
         moved[:, :2] += params[:2].astype(np.float32)
         return moved
@@ -189,28 +196,28 @@ class Letterbox(Op):
         )
 
     def fuse(self, fusion: Fusion) -> bool:
-        """As a resize, with a colour for what is beside the image."""
+        """Fuse like a resize, with a colour for the padding."""
         if fusion.resized or fusion.flipped or fusion.scale is not None:
             return False
         fusion.resized, fusion.filter, fusion.beside = True, self.filter, self.fill
         return True
 
     def compose(self, geometry: Geometry, params: Params) -> None:
-        """Set the size, and the place in the frame."""
+        """Resize, then frame."""
         geometry.resize(params[:, 2:])
         geometry.frame(params[:, :2], self.size(params, geometry.size))
 
     def _frame(self, inner: Pixels, params: Params) -> Pixels:
         left, top = params[:2].tolist()
         return _framed(
-            inner, left, top, self.size_[1], self.size_[0], colour_in(self.fill, inner.shape, inner.dtype, self)
+            inner, left, top, self.size_[1], self.size_[0], colour_as_dtype(self.fill, inner.shape, inner.dtype, self)
         )
 
     def _resize(self, params: Params) -> Resize:
         return Resize((int(params[3]), int(params[2])), self.filter)
 
 
-def _framed(image: NDArray[Any], left: int, top: int, width: int, height: int, fill: NDArray[Any]) -> NDArray[Any]:
+def _framed(image: Array, left: int, top: int, width: int, height: int, fill: Array) -> Array:
     """A new array of ``fill`` with ``image`` at (left, top)."""
     framed = np.empty((height, width, *image.shape[2:]), image.dtype)
     bottom, right = top + image.shape[0], left + image.shape[1]

@@ -1,27 +1,27 @@
-"""A pipeline: ops in order, applied to whole samples one at a time, or compiled to fill rows of a batch.
+"""A pipeline: ops in order, applied to one sample, or compiled to fill rows of a batch.
 
-The general path lives here: any op, any structure of sample, any kind of field. :mod:`penstock.transforms.program`
-holds the fast one, whose results equal this one's bit for bit. Neither knows a store or a loader.
+This module is the general path, for any op, any structure of samples and any kind of field.
+:mod:`penstock.transforms.program` is the fast path; its results are equal, bit for bit.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock.errors import ArgumentError
 from penstock.rng import next_keys, sample_scope
-from penstock.sample import SampleKeys, Tree, tree_leaves
+from penstock.sample import Sample, SampleKeys, Tree, tree_leaves
 from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decode import Decode, as_bytes
 from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
-from penstock.transforms.kinds import check_kinds, collect, kinds_by_name, walk
+from penstock.transforms.kinds import Held, check_kinds, collect_values, infer_kinds, map_values
 from penstock.transforms.program import Program
-from penstock.transforms.targets import along, as_boxes, as_keypoints, collatable, refuse_other_size
+from penstock.transforms.targets import apply_to_rows, as_boxes, as_collatable, as_keypoints, refuse_other_size
 
 __all__ = ["Pipeline"]
 
@@ -32,19 +32,24 @@ class Pipeline:
     Parameters
     ----------
     ops : sequence of Op, callable or Pipeline
-        A bare callable is called with each image (:class:`~penstock.transforms.Lambda` says more). A pipeline stands
-        for its ops.
+        A callable is called with each image (see :class:`~penstock.transforms.Lambda`). A pipeline counts as its
+        ops.
     kinds : tree of str, optional
-        What each value of a sample is, in the sample's structure: ``"image"``, ``("image", "label")``,
-        ``{"photo": "image", "target": "boxes"}``, ``("image", {"boxes": "boxes"})``. What they do not name, or name
-        None, is left as it is. Default: a bare value, or the first of a tuple, is the image; a mapping's values are
-        what their names say (image, boxes, keypoints, mask). A field that looks like a target by its name (``bbox``,
-        ``masks``, ``landmarks``) is then refused where an op moves the image.
+        The kind of each value of a sample, in the structure of the sample: ``"image"``, ``("image", "label")``,
+        ``{"photo": "image", "target": "boxes"}``, ``("image", {"boxes": "boxes"})``. Values without a kind, or
+        of kind None, are left unchanged. Default: a single value, or the first of a tuple, is the image; values of a
+        mapping have the kinds of their names (image, boxes, keypoints, mask). A field whose name looks like a target
+        (``bbox``, ``masks``, ``landmarks``) is then refused if an op moves the image.
 
     Attributes
     ----------
     mover : Op or None
-        The first op that moves pixels to other places, and so targets.
+        The first op that moves pixels, and so targets.
+
+    Raises
+    ------
+    ArgumentError
+        If ``ops`` are no ops, a kind is unknown, or Decode is not the first op.
 
     Notes
     -----
@@ -62,21 +67,23 @@ class Pipeline:
     (3, 2, 2)
     """
 
-    def __init__(self, ops: Sequence[Op | Callable[[Any], Any]], kinds: Tree = None) -> None:
+    def __init__(self, ops: Sequence[Op | Callable[[Sample], Sample]], kinds: Tree = None) -> None:
         self.ops: tuple[Op, ...] = _as_ops(ops)
         check_kinds(kinds)
         self.kinds = self._checked_kinds = kinds
-        self._scaled: tuple[Any, Program] | None = None
+        self._scaled: tuple[tuple[Tree, ...], Program] | None = None
         for position, op in enumerate(self.ops):
             if isinstance(op, Decode) and position > 0:
-                raise ArgumentError(f"Decode stands first in a pipeline, not at position {position} of {self!r}")
+                raise ArgumentError(
+                    f"Decode must be the first op of a pipeline, got it at position {position} of {self!r}"
+                )
         self.mover: Op | None = next((op for op in self.ops if _moves(op)), None)
         self._first = first_on_pixels(self.ops)
         self._compares = tuple(i == self._first or _moves(op) for i, op in enumerate(self.ops))
         self._last = max((i for i, op in enumerate(self.ops) if not _is_on_sample(op)), default=-1)
         self.spec(ImageSpec())
 
-    def __call__(self, sample: Any, *, keys: SampleKeys | None = None, kinds: Tree = None) -> Any:
+    def __call__(self, sample: Sample, *, keys: SampleKeys | None = None, kinds: Tree = None) -> Sample:
         """Apply every op to one sample.
 
         Parameters
@@ -107,35 +114,38 @@ class Pipeline:
             self._checked_kinds = kinds
         kinds = kinds if kinds is not None else self.kinds
         if kinds is None:
-            kinds = kinds_by_name(sample, self.mover)
+            kinds = infer_kinds(sample, self.mover)
         if keys is None:
             if (inside := next_keys()) is not None:
                 return self._apply(sample, kinds, inside)
             keys = SampleKeys(secrets.randbits(63), 0, np.zeros(1, np.int64))
         if len(keys) != 1:
-            raise ArgumentError(f"one sample has one key, not {len(keys)}")
+            raise ArgumentError(f"keys must have length 1 for one sample, got {len(keys)}")
         with sample_scope(keys.seed, keys.epoch, int(keys.indices[0])):
             return self._apply(sample, kinds, keys)
 
-    def compile(self, kinds: Tree) -> Program:
+    def compile(self, kinds: Tree, *, followers: bool = False) -> Program:
         """The program that fills rows of a batch with this pipeline's image.
 
         Parameters
         ----------
         kinds : tree of str
             Of the dataset's sample: a mapping of field names to kinds, or any tree of kinds.
+        followers : bool
+            Whether the caller moves boxes, keypoints and masks itself, by the ``steps`` of
+            :meth:`~penstock.transforms.program.Program.fill`.
         """
-        return Program(self.ops, tuple(tree_leaves(kinds)))
+        return Program(self.ops, tuple(tree_leaves(kinds)), followers=followers)
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
-        """What is known of the image behind the last op, given what is known before the first."""
+        """Spec of the image after the last op, for a spec before the first."""
         known: ImageSpec | None = spec
         for op in self.ops:
             known = op.spec(known) if known is not None else None
         return known
 
     def _scaling(self, kinds: Tree) -> Program | None:
-        """The program, where it alone gives the pixels: what it decodes depends on the crop and the resize behind."""
+        """The program, if images are decoded at a reduced size, which depends on the ops after Decode; else None."""
         if not self.ops or not isinstance(self.ops[0], Decode) or self.ops[0].scale == "full":
             return None
         leaves = tuple(tree_leaves(kinds))
@@ -147,10 +157,10 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"Pipeline([{', '.join(map(repr, self.ops))}])"
 
-    def _apply(self, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
+    def _apply(self, sample: Sample, kinds: Tree, keys: SampleKeys) -> Sample:
         if (program := self._scaling(kinds)) is not None:
-            collect(kinds, sample)
-            return walk(
+            collect_values(kinds, sample)
+            return map_values(
                 kinds, sample, lambda kind, value: program.run_one(as_bytes(value), keys) if kind == "image" else value
             )
         for stream, op in enumerate(self.ops):
@@ -160,11 +170,11 @@ class Pipeline:
                 sample = self._apply_op(op, stream, sample, kinds, keys)
         return sample
 
-    def _apply_op(self, op: Op, stream: int, sample: Any, kinds: Tree, keys: SampleKeys) -> Any:
-        held = collect(kinds, sample)
+    def _apply_op(self, op: Op, stream: int, sample: Sample, kinds: Tree, keys: SampleKeys) -> Sample:
+        held = collect_values(kinds, sample)
         if op.takes_pixels and not _are_arrays(held):
-            sample = walk(kinds, sample, lambda kind, value: _as_array(kind, value, op))
-            held = collect(kinds, sample)
+            sample = map_values(kinds, sample, lambda kind, value: _as_array(kind, value, op))
+            held = collect_values(kinds, sample)
         if stream == self._first:
             for kind, value in held:
                 if kind == "image":
@@ -175,89 +185,89 @@ class Pipeline:
         params = draw_one(op, keys, size, stream)
         last = stream == self._last
 
-        def moved(kind: Any, value: Any) -> Any:
+        def apply(kind: str | None, value: Sample) -> Sample:
             if kind == "image":
                 own = image_size(value)
                 result = op.native(value, params if own == size else draw_one(op, keys, own, stream))
             elif kind == "mask":
                 result = op.mask(value, params)
             elif kind == "boxes":
-                result = along(lambda boxes: op.boxes(boxes, params, size), as_boxes(value))
+                result = apply_to_rows(lambda boxes: op.boxes(boxes, params, size), as_boxes(value))
             elif kind == "keypoints":
-                result = along(lambda points: op.keypoints(points, params, size), as_keypoints(value))
+                result = apply_to_rows(lambda points: op.keypoints(points, params, size), as_keypoints(value))
             else:
                 return value
-            return collatable(result) if last else result
+            return as_collatable(result) if last else result
 
-        sample = walk(kinds, sample, moved)
+        sample = map_values(kinds, sample, apply)
         if isinstance(op, Decode):
-            held = collect(kinds, sample)
+            held = collect_values(kinds, sample)
             _compare_sizes(held, _size(held, sample, kinds))
         return sample
 
 
-def _as_ops(ops: Any) -> tuple[Op, ...]:
+def _as_ops(ops: object) -> tuple[Op, ...]:
     """Ops, callables as ops, and the ops of pipelines in place of these."""
     if isinstance(ops, Op) or not isinstance(ops, Iterable):
-        raise ArgumentError(f"a pipeline takes a list of ops, T.Pipeline([T.Decode(), ...]), got {ops!r}")
+        raise ArgumentError(f"ops must be a list of ops, such as T.Pipeline([T.Decode(), ...]), got {ops!r:.200}")
     found: list[Op] = []
     for op in ops:
         if isinstance(op, Pipeline):
             if op.kinds is not None:
-                raise ArgumentError("a pipeline within a pipeline has no kinds; give them to the outer one")
+                raise ArgumentError("kinds must be given to the outer pipeline, got them on a pipeline within it")
             found += op.ops
         elif isinstance(op, Op):
             found.append(op)
         else:
             if found and not isinstance(found[-1], Lambda):
-                _refuse_passing(op)
+                _refuse_array_ignorers(op)
             found.append(Lambda(op))
     return tuple(found)
 
 
 _TAKE_ARRAYS: Final = frozenset({"Lambda", "ToImage", "ToPILImage", "ToTensor"})
-"""torchvision's transforms that do something to arrays."""
+"""torchvision's transforms that take arrays."""
 
 
-def _refuse_passing(transform: Any) -> None:
-    """torchvision's transforms take PIL images and tensors: behind an op, v2's would do nothing, in silence."""
+def _refuse_array_ignorers(transform: Tree) -> None:
+    """Refuse transforms of torchvision after an op: given arrays, those of v2 do nothing and raise nothing."""
     kind = type(transform)
     if not kind.__module__.startswith("torchvision.transforms"):
         return
     if kind.__name__ == "Compose" and transform.transforms:
-        _refuse_passing(transform.transforms[0])
+        _refuse_array_ignorers(transform.transforms[0])
     elif kind.__name__ not in _TAKE_ARRAYS:
         raise ArgumentError(
-            f"torchvision's {kind.__name__} works on PIL images and tensors, and ops give NumPy arrays; use penstock's "
+            f"torchvision's {kind.__name__} needs PIL images or tensors, got the NumPy arrays of ops; use penstock's "
             "op, put v2.ToImage() before it, or give the whole torchvision Compose to StoreDataset(transform=...)"
         )
 
 
-def _are_arrays(held: list[tuple[str, Any]]) -> bool:
+def _are_arrays(held: list[Held]) -> bool:
     """Whether images and masks are NumPy's own arrays."""
     return all(type(value) is np.ndarray or kind not in {"image", "mask"} for kind, value in held)
 
 
-def _as_array(kind: Any, value: Any, op: Op) -> Any:
+def _as_array(kind: str | None, value: Sample, op: Op) -> Sample:
     if kind == "image":
         return as_pixels(value, op)
     return as_mask(value, op) if kind == "mask" else value
 
 
-def _size(held: list[tuple[str, Any]], sample: Any, kinds: Tree) -> tuple[int, int]:
-    """Width and height of the image that targets follow: the first one."""
+def _size(held: list[Held], sample: Sample, kinds: Tree) -> tuple[int, int]:
+    """Width and height of the first image, which targets follow."""
     for kind, value in held:
         if kind == "image":
             return image_size(value)
     if isinstance(sample, Mapping) and sample:
         raise ArgumentError(
-            f"no field of the sample is known to be an image: it has {', '.join(map(str, sample))}; say which one is, "
+            f"a sample must have an image, got the fields {', '.join(map(str, sample))}; say which one is the image, "
             f"such as kinds={{{next(iter(sample))!r}: 'image'}}"
         )
-    raise ArgumentError(f"no image in a sample of kinds {kinds!r}; a pipeline needs one to follow")
+    raise ArgumentError(f"a sample must have an image, got the kinds {kinds!r}")
 
 
-def _compare_sizes(held: list[tuple[str, Any]], size: tuple[int, int]) -> None:
+def _compare_sizes(held: list[Held], size: tuple[int, int]) -> None:
     """Refuse masks of another size than their image's."""
     for kind, value in held:
         if kind == "mask":
@@ -269,7 +279,7 @@ def _is_on_sample(op: Op) -> bool:
 
 
 def _moves(op: Op) -> bool:
-    """Whether an op moves pixels to other places."""
+    """Whether an op moves pixels."""
     cls = type(op)
     return not isinstance(op, Decode) and any(
         getattr(cls, name) is not getattr(Op, name) for name in ("boxes", "keypoints", "mask")

@@ -1,18 +1,20 @@
-"""Arithmetic on uint8 pixels that ops share: luma, look-up tables, blends. Pillow's results, number for number.
+"""Arithmetic on uint8 pixels for several ops: luma, look-up tables, blends. Results equal those of Pillow.
 
-Every function takes HWC uint8 with three channels, or HW, and returns a new array. Nothing is checked here; ops check.
-:func:`adjust` is what the native core makes of them: any of the changes of value, in a row, in one go.
+Functions take uint8 arrays, (H, W, 3) or (H, W), and return new arrays. Ops check the arguments. :func:`adjust` applies
+several changes of value by one call of the native core.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
+from penstock.sample import Array
+from penstock.transforms.base import ImageLike
 
 __all__ = [
     "IDENTITY",
@@ -26,53 +28,53 @@ __all__ = [
     "look_up_channels",
     "luma",
     "paint",
-    "spread",
+    "repeat_channels",
     "write_row",
 ]
 
 Pixels = NDArray[np.uint8]
 
 Steps = Sequence[tuple[str, float]]
-"""Changes of value, by the native core's names, with their factors; those that have none are given 0."""
+"""Changes of value by the names in the native core, each with its factor, or 0."""
 
 IDENTITY: Final = np.arange(256, dtype=np.uint8)
 IDENTITY.setflags(write=False)
-"""The look-up table that changes nothing."""
+"""The look-up table of the identity."""
 
 _ROWS: Final = 32
-"""Rows in float at a time: they stay in the cache, and in memory that is not asked of the system anew."""
+"""Rows that are float at the same time: they stay in the cache, and are not allocated anew."""
 
 
 def adjust(image: Pixels, steps: Steps) -> Pixels:
-    """All ``steps``, one after another, natively: what the functions of these names in NumPy give, bit for bit."""
+    """Apply ``steps`` in order by the native core; equals the NumPy functions of these names, bit for bit."""
     return _native.adjust(np.ascontiguousarray(image), steps) if steps else image
 
 
-def is_colour(image: Any) -> TypeGuard[Pixels]:
-    """Whether it is an HWC uint8 array with three channels, and not empty."""
+def is_colour(image: ImageLike) -> TypeGuard[Pixels]:
+    """Whether ``image`` is a uint8 array of shape (H, W, 3), and not empty."""
     known = isinstance(image, np.ndarray) and image.dtype == np.uint8
     return known and image.ndim == 3 and image.shape[2] == 3 and image.size > 0
 
 
 def write_row(
     image: Pixels,
-    out: NDArray[Any],
+    out: Array,
     layout: str,
     scale: Sequence[float] | None = None,
     offset: Sequence[float] | None = None,
 ) -> None:
-    """Write an image, as :func:`is_colour` wants it, to ``out[0]``; to floats as ``value * scale + offset``."""
+    """Write an image for which :func:`is_colour` holds to ``out[0]``; as floats, ``value * scale + offset``."""
     height, width = image.shape[:2]
-    as_it_is = np.array([0, 0, width, height, width, height, 0, 0, 0], np.int32)
+    identity = np.array([0, 0, width, height, width, height, 0, 0, 0], np.int32)
     _native.fill_pixels(
-        np.ascontiguousarray(image), as_it_is, out, 0, layout=layout, filter="box", scale=scale, offset=offset
+        np.ascontiguousarray(image), identity, out, 0, layout=layout, filter="box", scale=scale, offset=offset
     )
 
 
-def paint(area: NDArray[Any], fill: NDArray[Any]) -> None:
+def paint(area: Array, fill: Array) -> None:
     """Overwrite ``area``, HWC or HW, by one colour, (3,) or ().
 
-    One row first, then all by it: NumPy repeats a row many times faster than three values.
+    Fills one row first, because NumPy copies rows many times faster than triples.
     """
     row = np.empty(area.shape[1:], area.dtype)
     row[:] = fill
@@ -80,7 +82,7 @@ def paint(area: NDArray[Any], fill: NDArray[Any]) -> None:
 
 
 def luma(image: Pixels) -> Pixels:
-    """HW: ITU-R BT.601 luma in 16 fractional bits, rounded, as ``PIL.Image.convert("L")``."""
+    """HW image: ITU-R BT.601 luma in 16 fractional bits, rounded, as ``PIL.Image.convert("L")``."""
     if image.ndim == 2:
         return image
     total = image[:, :, 0].astype(np.uint32)
@@ -92,18 +94,18 @@ def luma(image: Pixels) -> Pixels:
     return total.astype(np.uint8)
 
 
-def spread(plane: Pixels) -> Pixels:
-    """HWC with three equal channels from HW."""
+def repeat_channels(plane: Pixels) -> Pixels:
+    """Repeat an HW image in three channels."""
     return np.stack([plane] * 3, axis=2)
 
 
 def look_up(image: Pixels, table: Pixels) -> Pixels:
-    """Each value replaced by the table's, 256 long."""
+    """Replace each value by ``table[value]``; the table has 256 entries."""
     return table.take(image)
 
 
 def look_up_channels(image: Pixels, tables: Pixels) -> Pixels:
-    """Each channel by its own table, (channels, 256)."""
+    """Replace the values of each channel by its table, (channels, 256)."""
     if image.ndim == 2:
         return look_up(image, tables[0])
     out = np.empty(image.shape, np.uint8)
@@ -113,7 +115,7 @@ def look_up_channels(image: Pixels, tables: Pixels) -> Pixels:
 
 
 def blend(first: Pixels, second: Pixels, factor: float) -> Pixels:
-    """``first + factor * (second - first)`` in float32, cut off to 0..255 and towards zero, as ``PIL.Image.blend``.
+    """``first + factor * (second - first)`` in float32, clipped to [0, 255] and truncated, as ``PIL.Image.blend``.
 
     Both of one shape. A factor outside 0..1 extrapolates.
     """

@@ -8,66 +8,40 @@
                                                                    then, if any, the ops that did not fuse,
                                                                    the last of them again in one native call
 
-Whatever the way, a row equals what the general path makes of the sample, bit for bit (damage in the middle of a
-JPEG, below the part that is used, is the one thing that only the general path notices). Called by datasets from any
-number of threads at once; holds no state. Which ops fuse is the ops' own knowledge (:meth:`Op.fuse`).
+Each row equals the result of the general path, bit for bit. The one difference: only the general path finds damage in
+the middle of a JPEG below the part that is used. Called by datasets, from several threads at once; has no state. Ops
+decide whether they fuse (:meth:`Op.fuse`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, trace
-from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError, SampleError
-from penstock.sample import ArraySpec, SampleKeys
+from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError
+from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image
-from penstock.transforms.base import Fusion, ImageSpec, Lambda, Op, Sizes
+from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
 from penstock.transforms.chunk import Chunk, Indexed
 from penstock.transforms.closing import Closing
-from penstock.transforms.decode import Decode, as_bytes, decode_refused
+from penstock.transforms.decode import Decode, as_bytes, decode_with_pillow
+from penstock.transforms.followers import FOLLOWERS, Step
 from penstock.transforms.geometry import Geometry
-from penstock.transforms.targets import collatable
+from penstock.transforms.plan import Failure, Plan, raise_first
+from penstock.transforms.targets import as_collatable
 
 __all__ = ["Failure", "Plan", "Program"]
 
-_FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask"})
 _GENERAL: Final = "general"
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A row that could not be filled: its position in the chunk, and why."""
-
-    position: int
-    error: Exception
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Where the pixels of a chunk's rows come from.
-
-    Parameters
-    ----------
-    geometry : ndarray, shape (n, 9), int32
-        As ``penstock._native.fill`` takes it.
-    size : ndarray, shape (n, 2)
-        Width and height of each image behind the fused ops.
-    general : ndarray, shape (n,), bool, or None
-        Rows that no geometry expresses (padding, Exif orientation) or whose file was cut off; None: there are none.
-    """
-
-    geometry: NDArray[np.int32]
-    size: NDArray[Any]
-    general: NDArray[np.bool_] | None
-
-
 class Program:
-    """What :meth:`penstock.transforms.Pipeline.compile` returns.
+    """The compiled form of a pipeline, from :meth:`penstock.transforms.Pipeline.compile`.
 
     Parameters
     ----------
@@ -75,55 +49,66 @@ class Program:
         The pipeline's.
     kinds : sequence of str
         Kinds of all fields of the dataset's sample.
+    followers : bool
+        Whether boxes, keypoints and masks are moved by the caller, by the ``steps`` of :meth:`fill`. False: a sample
+        that has any is not filled.
 
     Attributes
     ----------
     fused : int
-        How many ops, from the first, one native call covers.
+        Number of ops, from the first on, that are one native call.
     """
 
-    def __init__(self, ops: Sequence[Op], kinds: Sequence[str]) -> None:
+    def __init__(self, ops: Sequence[Op], kinds: Sequence[str], *, followers: bool = False) -> None:
         self.ops = tuple(ops)
-        alone = kinds.count("image") == 1 and _FOLLOWERS.isdisjoint(kinds)
+        alone = kinds.count("image") == 1
+        if not FOLLOWERS.isdisjoint(kinds):
+            # the general path decodes at full size where anything follows the image
+            alone = alone and followers and not any(isinstance(op, Decode) and op.scale != "full" for op in ops)
         self._rowwise = alone and not any(isinstance(op, Lambda) and op.on == "sample" for op in self.ops)
         self._fusion = Fusion()
-        # What erases behind Normalize is better written last, into the row: then Normalize is not fused, but closes.
+        # An op that erases after Normalize is applied to the row itself: then Normalize is not fused either.
         closing = Closing(self.ops, 0)
         self.fused = self._fuse(closing.first if closing.erases else len(self.ops)) if self._rowwise else 0
         self._closing = Closing(self.ops, self.fused)
         self._moving = [(i, op) for i, op in enumerate(self.ops[: self.fused]) if type(op).compose is not Op.compose]
-        self._prefix = self._spec_behind(self.fused) or ImageSpec()
-        last = self._spec_behind(len(self.ops)) if self._rowwise else None
+        self._prefix = self._spec_after(self.fused) or ImageSpec()
+        last = self._spec_after(len(self.ops)) if self._rowwise else None
         self._spec: ArraySpec | None = None
         if last is not None and last.shape is not None and last.dtype is not None:
             self._spec = ArraySpec(last.shape, np.dtype(last.dtype))
 
     def spec(self) -> ArraySpec | None:
-        """Shape and dtype of one row; None if samples differ, or if more than the image is to be transformed."""
+        """Shape and dtype of one row; None if samples differ, or if other values than the image are transformed."""
         return self._spec
 
     def plan(self, keys: SampleKeys, sizes: Sizes) -> Plan:
-        """Draw for a chunk and fold the fused geometry ops; ``sizes`` (n, 2): width and height of each image.
+        """Draw the parameters of a chunk and compose the fused ops; ``sizes`` (n, 2): width and height of each image.
 
         Raises
         ------
         ArgumentError
-            If an op cannot work on an image of such a size; ``position`` says which.
+            If an image has a size that an op cannot take; ``position`` is its position in the chunk.
         """
         geometry = Geometry(sizes)
+        drawn: list[tuple[Op, Params, Sizes]] = []
         for stream, op in self._moving:
-            op.compose(geometry, op.draw(keys, geometry.size, stream))
-        return Plan(geometry.plan, geometry.size, geometry.padded)
+            size = geometry.size
+            params = op.draw(keys, size, stream)
+            drawn.append((op, params, size))
+            op.compose(geometry, params)
+        return Plan(geometry.plan, geometry.size, geometry.padded, drawn)
 
     def fill(
         self,
-        images: Sequence[Any],
-        out: NDArray[Any],
+        images: Sequence[ImageLike],
+        out: Array,
         keys: SampleKeys,
         rows: NDArray[np.int64] | None = None,
         sizes: NDArray[np.int32] | None = None,
         failures: list[Failure] | None = None,
         indexed: Indexed | None = None,
+        steps: Sequence[list[Step]] | None = None,
     ) -> None:
         """Write each image's result to its row of a batch.
 
@@ -138,27 +123,34 @@ class Program:
         rows : ndarray, int64, optional
             ``images[i]`` goes to ``out[rows[i]]``; default: to ``out[i]``.
         sizes : ndarray, shape (n, 2), int32, optional
-            Widths and heights, if the caller has stored them; (0, 0) where it has not.
+            Widths and heights, if they are known; (0, 0) where one is not.
         failures : list of Failure, optional
-            Given: rows that fail are appended to it. Not given: the first failure is raised, after all other rows
-            have been filled. What a failed row holds is undefined.
+            If given, rows that fail are appended; else the first failure is raised after all other rows have been
+            filled. The content of a failed row is undefined.
         indexed : Indexed, optional
-            The images' decode indices: they change no row. What is found out is appended to it.
+            Decode indices of the images, which do not change rows. New ones are appended to it.
+        steps : sequence of list of Step, optional
+            An empty list for each image, to which the ops that move it are appended, with what they drew: see
+            :func:`penstock.transforms.followers.move`. That of a row that fails is incomplete.
 
         Raises
         ------
         PenstockError
-            What the sample raised, located by its ``position`` in the chunk; anything else a callable raises comes
-            as the cause of a SampleError.
+            The error of the sample, with its ``position`` in the chunk. Any other exception of a callable is the
+            cause of a SampleError.
         """
         spec = self._spec
         if spec is None:
-            raise ArgumentError(f"{self!r} has no rows of one shape to fill; apply the pipeline sample by sample")
+            raise ArgumentError(
+                f"{self!r} cannot fill rows, because its images differ in shape; apply the pipeline sample by sample"
+            )
         if out.shape[1:] != spec.shape or out.dtype != spec.dtype:
-            raise ArgumentError(f"rows are {spec.shape} {spec.dtype}; the batch has {out.shape[1:]} {out.dtype}")
+            raise ArgumentError(
+                f"out must have rows of shape {spec.shape} and dtype {spec.dtype}, got {out.shape[1:]} and {out.dtype}"
+            )
         rows = np.arange(len(images)) if rows is None else np.ascontiguousarray(rows, np.int64)
         failed: list[Failure] = []
-        chunk = Chunk(images, keys, sizes, indexed)
+        chunk = Chunk(images, keys, sizes, indexed, steps)
         if self.fused == len(self.ops):
             self._fill_fused(chunk, out, rows, failed)
         else:
@@ -166,27 +158,32 @@ class Program:
         if failures is not None:
             failures += failed
         elif failed:
-            _raise_first(failed)
+            raise_first(failed)
 
-    def run(
-        self, images: Sequence[Any], keys: SampleKeys, sizes: NDArray[np.int32] | None = None
-    ) -> list[NDArray[Any]]:
-        """Each image's result as an array of its own, whatever its shape; arguments and errors as :meth:`fill`."""
+    def run(self, images: Sequence[ImageLike], keys: SampleKeys, sizes: NDArray[np.int32] | None = None) -> list[Array]:
+        """The result of each image as a new array of any shape; arguments and errors as for :meth:`fill`."""
         if not self._rowwise:
-            raise ArgumentError(f"{self!r} transforms more than the image; apply the pipeline sample by sample")
+            raise ArgumentError(
+                f"{self!r} cannot run on images alone, because it transforms more; apply the pipeline sample by sample"
+            )
         failed: list[Failure] = []
         results = self._run(Chunk(images, keys, sizes), failed)
         if failed:
-            _raise_first(failed)
+            raise_first(failed)
         return results
 
     @property
+    def _decode(self) -> Decode:
+        assert self._fusion.decode is not None, "the first op that fuses"
+        return self._fusion.decode
+
+    @property
     def scales(self) -> bool:
-        """Whether images may be decoded at less than their size: then there is no doing without the fused ops."""
+        """Whether images may be decoded at a reduced size; then only the fused ops give the right pixels."""
         return self._fusion.decode is not None and self._fusion.decode.scale == "auto" and self._fusion.resized
 
-    def run_one(self, image: Any, keys: SampleKeys) -> Any:
-        """One image's result; errors are raised as they are."""
+    def run_one(self, image: ImageLike, keys: SampleKeys) -> ImageLike:
+        """The result of one image; errors are raised unchanged."""
         failed: list[Failure] = []
         results = self._run(Chunk([image], keys, None), failed)
         if failed:
@@ -204,42 +201,44 @@ class Program:
                 return position
         return most
 
-    def _spec_behind(self, count: int) -> ImageSpec | None:
-        """What is known of the image behind the first ``count`` ops."""
+    def _spec_after(self, count: int) -> ImageSpec | None:
+        """Spec of the image after the first ``count`` ops."""
         spec: ImageSpec | None = ImageSpec()
         for op in self.ops[:count]:
             spec = op.spec(spec) if spec is not None else None
         return spec
 
-    def _fill_fused(self, chunk: Chunk, out: NDArray[Any], rows: NDArray[np.int64], failed: list[Failure]) -> None:
+    def _fill_fused(self, chunk: Chunk, out: Array, rows: NDArray[np.int64], failed: list[Failure]) -> None:
         try:
-            plan = self._planned(chunk)
+            plan = self._make_plan(chunk)
         except PenstockError as error:
             if len(chunk.images) == 1:
                 error.where.pop("position", None)  # within this chunk of one
                 failed.append(Failure(0, error))
                 return
-            for i in range(len(chunk.images)):  # one of them spoils the plan of all: each for itself
+            for i in range(len(chunk.images)):  # one image prevents the plan of all: plan each alone
                 alone: list[Failure] = []
                 self._fill_fused(chunk.one(i), out, rows[i : i + 1], alone)
                 failed += [Failure(i, failure.error) for failure in alone]
         else:
-            self._fill_planned(chunk, plan, out, rows, failed)
+            self._fill_by_plan(chunk, plan, out, rows, failed)
 
-    def _planned(self, chunk: Chunk) -> Plan:
-        """The chunk's plan, with its sizes read where they are missing and its Exif orientations minded."""
-        decode = self._fusion.decode
+    def _make_plan(self, chunk: Chunk) -> Plan:
+        """The plan of the chunk, after missing sizes and, if asked for, Exif orientations are read."""
+        decode = self._decode
         chunk.read_sizes(decode.max_pixels)
         oriented = chunk.orient_sizes(decode.max_pixels) if decode.orient else None
         plan = self.plan(chunk.keys, chunk.known_sizes)
-        general = [mask for mask in (plan.general, oriented, chunk.cut_off()) if mask is not None]
+        general = [mask for mask in (plan.general, oriented, chunk.find_truncated()) if mask is not None]
         return replace(plan, general=np.any(general, axis=0)) if general else plan
 
-    def _fill_planned(
-        self, chunk: Chunk, plan: Plan, out: NDArray[Any], rows: NDArray[np.int64], failed: list[Failure]
+    def _fill_by_plan(
+        self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
-        """All rows that the plan expresses at once; then what the native core refused and the rest, one by one."""
-        fusion, images, geometry = self._fusion, chunk.images, plan.geometry
+        """Fill the rows that the plan expresses by one native call; then the refused ones and the rest, one by one."""
+        fusion, decode, images, geometry = self._fusion, self._decode, chunk.images, plan.geometry
+        if chunk.steps is not None:
+            self._note_steps(chunk.steps, plan)
         fused = None if plan.general is None else np.flatnonzero(~plan.general)
         found: list[tuple[int, bool, bytes | None]] = []
         refused, decode_ns, resize_ns = _native.fill(
@@ -252,10 +251,10 @@ class Program:
             scale=fusion.scale,
             offset=fusion.offset,
             beside=fusion.beside,
-            max_pixels=fusion.decode.max_pixels,
-            max_nbytes=fusion.decode.max_nbytes,
-            quality=fusion.decode.quality if fusion.decode.scale == "auto" else None,
-            threads=chunk.threads(),
+            max_pixels=decode.max_pixels,
+            max_nbytes=decode.max_nbytes,
+            quality=decode.quality if decode.scale == "auto" else None,
+            threads=chunk.count_threads(),
             **_index_arguments(chunk.indexed, fused, found),
         )
         if chunk.indexed is not None:
@@ -269,22 +268,20 @@ class Program:
         trace.add("augment", resize_ns, len(images) - len(left))
         for i, kind, message in left:
             try:
-                self._mend(chunk.one(i), out[rows[i] : rows[i] + 1], geometry[i], kind, message)
+                self._fill_fallback_row(chunk.one(i), out[rows[i] : rows[i] + 1], geometry[i], kind, message)
             except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
                 failed.append(Failure(i, error))
 
-    def _mend(self, one: Chunk, out: NDArray[Any], geometry: NDArray[np.int32], kind: str, message: str) -> None:
-        """Fill one row, ``out[0]``, that the native decoder did not: through Pillow, or by the general path."""
+    def _fill_fallback_row(self, one: Chunk, out: Array, geometry: NDArray[np.int32], kind: str, message: str) -> None:
+        """Fill one row, ``out[0]``, that the native decoder refused: through Pillow, or by the general path."""
         if kind == "too_large":
             raise ImageTooLargeError(message)
         if kind == "out_of_memory":
             raise MemoryError(message)
-        fusion, image = self._fusion, one.images[0]
+        fusion, decode, image = self._fusion, self._decode, one.images[0]
         if kind != _GENERAL:
             with trace.stage("decode"):
-                pixels = decode_refused(
-                    as_bytes(image), message, fusion.decode.max_pixels, max_nbytes=fusion.decode.max_nbytes
-                )
+                pixels = decode_with_pillow(as_bytes(image), message, decode.max_pixels, max_nbytes=decode.max_nbytes)
             if (pixels.shape[1], pixels.shape[0]) == tuple(one.known_sizes[0]):
                 with trace.stage("augment"):
                     _native.fill_pixels(
@@ -299,14 +296,21 @@ class Program:
                         beside=fusion.beside,
                     )
                 return
-        with trace.stage("augment"):  # decoding is not told apart on this path
-            out[0] = apply_to_image(self.ops[: self.fused], image, one.keys)
+        with trace.stage("augment"):  # decoding is not timed separately on this path
+            steps = one.steps_of(0)
+            if steps is not None:
+                steps.clear()  # the image may have another size than its header says, and so other numbers
+            out[0] = apply_to_image(self.ops[: self.fused], image, one.keys, steps=steps)
 
-    def _run(
-        self, chunk: Chunk, failed: list[Failure], rows: Sequence[NDArray[Any]] | None = None
-    ) -> list[NDArray[Any]]:
-        """Every image's result, in the order of those that did not fail; or each written to ``rows[i][0]``."""
-        results: list[NDArray[Any]] = []
+    def _note_steps(self, steps: Sequence[list[Step]], plan: Plan) -> None:
+        for i, of_image in enumerate(steps):
+            of_image.append(Step(self._decode, np.empty(0), (0, 0)))
+            for op, params, sizes in plan.drawn:
+                of_image.append(Step(op, params[i], (int(sizes[i, 0]), int(sizes[i, 1]))))
+
+    def _run(self, chunk: Chunk, failed: list[Failure], rows: Sequence[Array] | None = None) -> list[Array]:
+        """The results of all images that do not fail, in order; or each result written to ``rows[i][0]``."""
+        results: list[Array] = []
         for i, value in enumerate(self._run_fused(chunk, failed)):
             if value is None:
                 continue
@@ -314,60 +318,53 @@ class Program:
             try:
                 with trace.stage("augment"):
                     if rows is None:
-                        results.append(collatable(apply_to_image(self.ops, value, keys, self.fused)))
+                        image = apply_to_image(self.ops, value, keys, self.fused, chunk.steps_of(i))
+                        results.append(as_collatable(image))
                     else:
-                        image = apply_to_image(self.ops[: self._closing.first], value, keys, self.fused)
+                        ops = self.ops[: self._closing.first]
+                        image = apply_to_image(ops, value, keys, self.fused, chunk.steps_of(i))
                         self._closing.write(image, rows[i], keys)
             except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
                 failed.append(Failure(i, error))
         return results
 
-    def _run_fused(self, chunk: Chunk, failed: list[Failure]) -> list[Any]:
+    def _run_fused(self, chunk: Chunk, failed: list[Failure]) -> list[ImageLike]:
         if self.fused == 0:
             return list(chunk.images)
         if self._prefix.shape is not None:
             out = np.empty((len(chunk.images), *self._prefix.shape), self._fusion.dtype)
-            mine: list[Failure] = []
-            self._fill_fused(chunk, out, np.arange(len(out)), mine)
-            failed += mine
-            lost = {failure.position for failure in mine}
+            own: list[Failure] = []
+            self._fill_fused(chunk, out, np.arange(len(out)), own)
+            failed += own
+            lost = {failure.position for failure in own}
             return [None if i in lost else out[i] for i in range(len(out))]
-        results: list[Any] = []
+        results: list[ImageLike] = []
         for i in range(len(chunk.images)):
             try:
-                results.append(self._one_of_its_own_size(chunk.one(i)))
+                results.append(self._fill_own_size(chunk.one(i)))
             except Exception as error:  # noqa: BLE001  # as above
                 failed.append(Failure(i, error))
                 results.append(None)
         return results
 
-    def _one_of_its_own_size(self, one: Chunk) -> NDArray[Any]:
-        plan = self._planned(one)
+    def _fill_own_size(self, one: Chunk) -> Array:
+        plan = self._make_plan(one)
         width, height = (int(side) for side in plan.size[0])
         shape = replace(self._prefix, width=width, height=height).shape
         assert shape is not None
         out = np.empty((1, *shape), self._fusion.dtype)
         failed: list[Failure] = []
-        self._fill_planned(one, plan, out, np.zeros(1, np.int64), failed)
+        self._fill_by_plan(one, plan, out, np.zeros(1, np.int64), failed)
         if failed:
             raise failed[0].error
-        row: NDArray[Any] = out[0]
+        row: Array = out[0]
         return row
 
 
-def _index_arguments(indexed: Indexed | None, fused: NDArray[np.int64] | None, found: list[Any]) -> dict[str, Any]:
+def _index_arguments(
+    indexed: Indexed | None, fused: NDArray[np.int64] | None, found: list[tuple[int, bool, bytes | None]]
+) -> dict[str, Any]:
     if indexed is None:
         return {}
     entries = indexed.entries if fused is None else [indexed.entries[i] for i in fused.tolist()]
     return {"indices": entries, "learn": indexed.learn, "found": found}
-
-
-def _raise_first(failed: list[Failure]) -> None:
-    """Raise the failure of the lowest position, with the position in it."""
-    first = min(failed, key=lambda failure: failure.position)
-    if isinstance(first.error, PenstockError):
-        first.error.where["position"] = first.position
-        raise first.error
-    raise SampleError(
-        f"a transform raised {type(first.error).__name__}: {first.error}", position=first.position
-    ) from first.error

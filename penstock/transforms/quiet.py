@@ -1,10 +1,9 @@
-"""Silence Pillow's warnings in one thread, leaving every other thread's and the user's filters alone.
+"""Suppress the warnings of Pillow in one thread; other threads and the user's filters are not affected.
 
-Pillow warns while it parses (malformed TIFF tags, invalid APNG, malformed MPO): about files nobody at the
-keyboard wrote, hundreds of times, and under ``-W error`` in place of pixels. ``warnings.catch_warnings``
-swaps a list that all threads share, so two threads that overlap can leave it swapped for good. Here one
-filter is put in front of the list instead, whose *match* asks the current thread; elsewhere it matches
-nothing. Only :mod:`penstock.transforms.fallback` uses this.
+Pillow warns while it parses malformed files (TIFF tags, APNG, MPO): once per file, and under ``-W error`` it raises
+instead of decoding. ``warnings.catch_warnings`` replaces a list that all threads share, so that two threads can leave
+it replaced for ever. Here one filter is inserted at the front of the list instead; it matches only in threads that are
+inside :func:`quiet`. Only :mod:`penstock.transforms.fallback` uses this.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _lock = threading.Lock()
 
 
 def _renew_lock() -> None:
-    global _lock  # noqa: PLW0603  # a forked child may inherit it held, by a thread it does not have
+    global _lock  # noqa: PLW0603  # a forked child may inherit it locked by a thread that the child does not have
     _lock = threading.Lock()
 
 
@@ -31,7 +30,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 class _OnlyHere:
-    """Stands where a compiled message pattern stands in a warnings filter."""
+    """Takes the place of the compiled message pattern in a warnings filter."""
 
     def match(self, _text: str) -> bool:
         return getattr(_here, "depth", 0) > 0
@@ -45,7 +44,7 @@ def quiet() -> Iterator[None]:
     """Ignore every warning that this thread raises while the body runs; re-entrant and thread-safe."""
     filters: list[Any] = warnings.filters  # type: ignore[assignment]  # typeshed calls the list a Sequence
     if not filters or filters[0] is not _FILTER:
-        with _lock:  # somebody put a filter before ours, or brought an older list back
+        with _lock:  # another filter was inserted, or an older list was restored
             if _FILTER in filters:
                 filters.remove(_FILTER)
             filters.insert(0, _FILTER)

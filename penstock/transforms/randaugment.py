@@ -1,7 +1,7 @@
 """RandAugment and TrivialAugmentWide: a few ops, chosen at random from a list, each with a magnitude.
 
 The lists, their magnitudes and the pixels are torchvision's on PIL images
-(``torchvision.transforms.RandAugment``, ``TrivialAugmentWide``); only the random numbers are the sample's own. Where a
+(``torchvision.transforms.RandAugment``, ``TrivialAugmentWide``); only the random numbers differ. Where a
 chosen op moves pixels, boxes, keypoints and masks follow.
 """
 
@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, reduce
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.blur import sharpen, sharpen_native
-from penstock.transforms.checks import pixel_spec, require_pixels, whole
+from penstock.transforms.checks import as_integer, require_pixel_spec, require_pixels
 from penstock.transforms.color import brighten, contrast, saturate
 from penstock.transforms.pixels import Pixels, Steps, adjust
 from penstock.transforms.tone import auto_contrast, equalize, posterize, solarize
-from penstock.transforms.warp import Matrix, Warp, affine_matrix, forward, move_boxes, move_points, rotation_matrix
+from penstock.transforms.warp import Matrix, Warp, affine_matrix, invert_map, move_boxes, move_points, rotation_matrix
 
 __all__ = ["SPACE", "RandAugment", "TrivialAugmentWide"]
 
@@ -42,7 +42,7 @@ SPACE: Final = (
     "AutoContrast",
     "Equalize",
 )
-"""The ops, in torchvision's order; params say which by its place here."""
+"""The ops, in torchvision's order; params refer to them by position."""
 
 _SIGNED: Final = np.array([1 <= place <= 9 for place in range(len(SPACE))])
 _TRANSLATE_X, _TRANSLATE_Y = SPACE.index("TranslateX"), SPACE.index("TranslateY")
@@ -69,10 +69,10 @@ _STEPS: Final[Mapping[str, Callable[[float], Steps]]] = {
     "AutoContrast": lambda _: [("auto_contrast", 0)],
     "Equalize": lambda _: [("equalize", 0)],
 }
-"""The same of those that the native core does several of in one go."""
+"""The same as steps of the native core, which applies several in one call."""
 
 
-class _Move(Warp):
+class _MoveOp(Warp):
     """One of the moving ops of :data:`SPACE`; params are its magnitude."""
 
     def __init__(self, name: str, filter: str, fill: int | Sequence[int], mask_fill: int) -> None:  # noqa: A002
@@ -94,20 +94,20 @@ class _Move(Warp):
 
 
 class _Augment(Op):
-    """What both share: params are, for each of the ops in turn, its place in :data:`SPACE` and its magnitude."""
+    """Base class of both; params: for each chosen op, its position in :data:`SPACE` and its magnitude."""
 
     random: ClassVar[bool] = True
 
     def __init__(self, num_magnitude_bins: int, filter: str, fill: int | Sequence[int], mask_fill: int) -> None:  # noqa: A002
-        self.num_magnitude_bins = whole(num_magnitude_bins, "num_magnitude_bins", 2, 1 << 15)
-        move = _Move("Rotate", filter, fill, mask_fill)  # checks them
+        self.num_magnitude_bins = as_integer(num_magnitude_bins, "num_magnitude_bins", 2, 1 << 15)
+        move = _MoveOp("Rotate", filter, fill, mask_fill)  # which checks them
         self.filter, self.fill, self.mask_fill = move.filter, move.fill, move.mask_fill
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """As before."""
-        return pixel_spec(spec, self)
+        """The spec, unchanged."""
+        return require_pixel_spec(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> Pixels:
+    def image(self, image: Array, params: Params) -> Pixels:
         """The chosen ops, one after another; the image itself where they are identities."""
         pixels = require_pixels(image, self)
         for place, magnitude in params.reshape(-1, 2).tolist():
@@ -118,8 +118,8 @@ class _Augment(Op):
                 pixels = self._move(name).image(pixels, np.array([magnitude]))
         return pixels
 
-    def native(self, image: NDArray[Any], params: Params) -> Pixels:
-        """The same; changes of value that follow one another in one go."""
+    def native(self, image: Array, params: Params) -> Pixels:
+        """Apply by the native core; successive changes of value by one call."""
         pixels = require_pixels(image, self)
         steps: list[tuple[str, float]] = []
         for place, magnitude in params.reshape(-1, 2).tolist():
@@ -134,36 +134,36 @@ class _Augment(Op):
                 pixels = self._move(name).native(pixels, np.array([magnitude]))
         return adjust(pixels, steps)
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
-        """As the chosen ops move it."""
-        for move, magnitude in self._moves(params):
+    def mask(self, mask: Array, params: Params) -> Array:
+        """Move by the chosen ops."""
+        for move, magnitude in self._moving_ops(params):
             mask = move.mask(mask, magnitude)
         return mask
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """The upright boxes around the corners, moved by all chosen ops, clipped to the image."""
-        onward = self._onward(params, size)
-        return boxes if onward is None else move_boxes(boxes, onward, size)
+        matrix = self._compose_matrices(params, size)
+        return boxes if matrix is None else move_boxes(boxes, matrix, size)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """As the chosen ops move them."""
-        onward = self._onward(params, size)
-        return points if onward is None else move_points(points, onward)
+        """Move by the chosen ops."""
+        matrix = self._compose_matrices(params, size)
+        return points if matrix is None else move_points(points, matrix)
 
-    def _onward(self, params: Params, size: tuple[int, int]) -> NDArray[np.float64] | None:
-        """Where all chosen ops together move a point; None: nowhere."""
-        matrices = [move.matrix(magnitude, size) for move, magnitude in self._moves(params)]
-        onward = [forward(matrix) for matrix in matrices if matrix is not None]
+    def _compose_matrices(self, params: Params, size: tuple[int, int]) -> NDArray[np.float64] | None:
+        """The matrix of all chosen ops together; None if none moves pixels."""
+        matrices = [move.matrix(magnitude, size) for move, magnitude in self._moving_ops(params)]
+        onward = [invert_map(matrix) for matrix in matrices if matrix is not None]
         return reduce(lambda first, then: then @ first, onward) if onward else None
 
-    def _moves(self, params: Params) -> Iterator[tuple[_Move, Params]]:
-        """The moving ones of the chosen ops."""
+    def _moving_ops(self, params: Params) -> Iterator[tuple[_MoveOp, Params]]:
+        """The chosen ops that move pixels, with their params."""
         for place, magnitude in params.reshape(-1, 2).tolist():
             if SPACE[int(place)] not in _ON_VALUES:
                 yield self._move(SPACE[int(place)]), np.array([magnitude])
 
-    def _move(self, name: str) -> _Move:
-        return _Move(name, self.filter, self.fill, self.mask_fill)
+    def _move(self, name: str) -> _MoveOp:
+        return _MoveOp(name, self.filter, self.fill, self.mask_fill)
 
 
 class RandAugment(_Augment):
@@ -172,11 +172,11 @@ class RandAugment(_Augment):
     Parameters
     ----------
     num_ops : int
-        How many, one after another.
+        Number of ops.
     magnitude : int
-        How strong, 0 to ``num_magnitude_bins - 1``.
+        Strength, 0 to ``num_magnitude_bins - 1``.
     num_magnitude_bins : int
-        How many strengths there are.
+        Number of strengths.
     filter : {"nearest", "bilinear"}
         How moving ops sample the image; a mask always by "nearest".
     fill : int or (int, int, int)
@@ -201,11 +201,11 @@ class RandAugment(_Augment):
         mask_fill: int = 0,
     ) -> None:
         super().__init__(num_magnitude_bins, filter, fill, mask_fill)
-        self.num_ops = whole(num_ops, "num_ops", 1, 1 << 10)
-        self.magnitude = whole(magnitude, "magnitude", 0, self.num_magnitude_bins - 1)
+        self.num_ops = as_integer(num_ops, "num_ops", 1, 1 << 10)
+        self.magnitude = as_integer(magnitude, "magnitude", 0, self.num_magnitude_bins - 1)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """Which ops, and how strong, of each image: (n, 2 * num_ops)."""
+        """Ops and magnitudes of each image: (n, 2 * num_ops)."""
         numbers = uniforms(keys, stream, 2 * self.num_ops)
         places = (numbers[:, 0::2] * len(SPACE)).astype(np.intp)
         across = 150.0 / 331.0 * sizes
@@ -214,7 +214,7 @@ class RandAugment(_Augment):
         strengths[:, _TRANSLATE_X : _TRANSLATE_Y + 1] = _step(0, across, self.num_magnitude_bins, self.magnitude)
         params = np.empty((len(sizes), 2 * self.num_ops))
         params[:, 0::2] = places
-        params[:, 1::2] = _signed(np.take_along_axis(strengths, places, axis=1), places, numbers[:, 1::2])
+        params[:, 1::2] = _sign_randomly(np.take_along_axis(strengths, places, axis=1), places, numbers[:, 1::2])
         return params
 
 
@@ -224,7 +224,7 @@ class TrivialAugmentWide(_Augment):
     Parameters
     ----------
     num_magnitude_bins : int
-        How many strengths there are.
+        Number of strengths.
     filter : {"nearest", "bilinear"}
         How moving ops sample the image; a mask always by "nearest".
     fill : int or (int, int, int)
@@ -249,19 +249,19 @@ class TrivialAugmentWide(_Augment):
         super().__init__(num_magnitude_bins, filter, fill, mask_fill)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
-        """Which op, and how strong, of each image: (n, 2)."""
+        """Op and magnitude of each image: (n, 2)."""
         numbers = uniforms(keys, stream, 3)
         places = (numbers[:, 0] * len(SPACE)).astype(np.intp)
         bins = (numbers[:, 1] * self.num_magnitude_bins).astype(np.intp)
         strengths = _strengths(0.99, 135.0, 0.99, 32.0, 6, self.num_magnitude_bins)
-        return np.stack([places, _signed(strengths[places, bins], places, numbers[:, 2])], axis=1)
+        return np.stack([places, _sign_randomly(strengths[places, bins], places, numbers[:, 2])], axis=1)
 
 
 @cache
 def _strengths(
     shear: float, degrees: float, enhance: float, pixels: float, bits: int, bins: int
 ) -> NDArray[np.float64]:
-    """Each op's magnitudes, (ops, bins), read-only; RandAugment's translations depend on the image instead."""
+    """Magnitudes of each op, (ops, bins), read-only; translations of RandAugment depend on the image instead."""
     strengths = np.zeros((len(SPACE), bins))
     places = np.arange(bins)
     most = {"Shear": shear, "Translate": pixels, "Rotate": degrees}
@@ -276,7 +276,7 @@ def _strengths(
     return strengths
 
 
-def _step(first: float, last: float | NDArray[Any], bins: int, place: int | NDArray[np.intp]) -> Any:
+def _step(first: float, last: float | Array, bins: int, place: int | NDArray[np.intp]) -> Array:
     """Elements of ``torch.linspace(first, last, bins)`` in float32, counted from the nearer end.
 
     Rounded once, as by a fused multiply-add; where torch has none, its last bit may differ.
@@ -287,6 +287,6 @@ def _step(first: float, last: float | NDArray[Any], bins: int, place: int | NDAr
     return exact.astype(np.float32)
 
 
-def _signed(strengths: NDArray[np.float64], places: NDArray[np.intp], coins: NDArray[np.float64]) -> Any:
-    """Half of them negative, of the ops that have a direction."""
+def _sign_randomly(strengths: NDArray[np.float64], places: NDArray[np.intp], coins: NDArray[np.float64]) -> Array:
+    """Make the magnitudes of ops that have a direction negative with probability 1/2."""
     return np.where(_SIGNED[places] & (coins < 0.5), -strengths, strengths)

@@ -1,24 +1,25 @@
-"""Boxes, keypoints and masks as ops take them, and results as collation takes them.
+"""Boxes, keypoints and masks in the form for ops, and results in the form for collation.
 
-Called by :mod:`penstock.transforms.pipeline` for each value, before and behind ops. What has the right form passes
-as it is; what has not is brought to it, or refused by an error that says the shape that was given.
+Called by :mod:`penstock.transforms.pipeline` for each value, before and after ops. Values of the right form are
+unchanged; others are converted, or refused by an error that says their shape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.sample import Tree
+from penstock.transforms.base import ImageLike
 
-__all__ = ["along", "as_boxes", "as_keypoints", "collatable", "refuse_other_size"]
+__all__ = ["apply_to_rows", "as_boxes", "as_collatable", "as_keypoints", "refuse_other_size"]
 
 
-def as_boxes(boxes: Any) -> NDArray[np.float32]:
-    """Boxes as float32, (n, 4), or (4,) for one; none at all, however they are written, as (0, 4)."""
+def as_boxes(boxes: object) -> NDArray[np.float32]:
+    """Boxes as float32, (n, 4), or (4,) for one box; an empty list becomes (0, 4)."""
     array = _numbers(boxes, "boxes")
     if array.shape == (4,) or (array.ndim == 2 and array.shape[1] == 4):
         return array
@@ -32,8 +33,8 @@ def as_boxes(boxes: Any) -> NDArray[np.float32]:
     )
 
 
-def as_keypoints(points: Any) -> NDArray[np.float32]:
-    """Keypoints as float32, (n, 2) or (n, 3), or (2,) or (3,) for one; none at all as (0, 2)."""
+def as_keypoints(points: object) -> NDArray[np.float32]:
+    """Keypoints as float32, (n, 2) or (n, 3), or (2,) or (3,) for one; an empty list becomes (0, 2)."""
     array = _numbers(points, "keypoints")
     if array.shape in {(2,), (3,)} or (array.ndim == 2 and array.shape[1] in {2, 3}):
         return array
@@ -44,37 +45,38 @@ def as_keypoints(points: Any) -> NDArray[np.float32]:
     )
 
 
-def along(move: Callable[[NDArray[np.float32]], NDArray[np.float32]], rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """``move(rows)``, where one row may stand for itself."""
+def apply_to_rows(
+    move: Callable[[NDArray[np.float32]], NDArray[np.float32]], rows: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """``move(rows)``, where ``rows`` may also be a single row."""
     return move(rows) if rows.ndim == 2 else move(rows[None])[0]
 
 
-def refuse_other_size(mask: Any, size: tuple[int, int]) -> None:
+def refuse_other_size(mask: ImageLike, size: tuple[int, int]) -> None:
     """Raise unless ``mask`` is HW, of the image's ``size`` (width, height)."""
     shape: tuple[int, ...] = getattr(mask, "shape", ())
     if len(shape) not in {2, 3} or (len(shape) == 3 and shape[:2] != size[::-1]):
-        raise ArgumentError(f"a mask must be an HW array, got {_described(mask)}; give each mask a field of its own")
+        raise ArgumentError(f"a mask must be an HW array, got {_describe(mask)}; give each mask a field of its own")
     if shape[:2] != size[::-1]:
         raise ArgumentError(
-            f"a mask of {shape[1]} x {shape[0]} pixels does not fit its image of {size[0]} x {size[1]}: both must have "
-            "one size"
+            f"a mask must have the size of its image, {size[0]} x {size[1]} pixels, got {shape[1]} x {shape[0]}"
         )
 
 
-def collatable(value: Any) -> Any:
-    """An array that lies in memory row by row and may be written to, as torch wants it; all else as it is."""
+def as_collatable(value: Tree) -> Tree:
+    """A C-contiguous and writable array, as torch needs it; other values unchanged."""
     if isinstance(value, np.ndarray) and not (value.flags.c_contiguous and value.flags.writeable):
         return value.copy(order="C")
     return value
 
 
-def _numbers(values: Any, what: str) -> NDArray[np.float32]:
+def _numbers(values: object, what: str) -> NDArray[np.float32]:
     try:
         return np.asarray(values, np.float32)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"{what} are not an array of numbers: {_described(values)}") from error
+        raise ArgumentError(f"{what} must be an array of numbers, got {_describe(values)}") from error
 
 
-def _described(value: Any) -> str:
+def _describe(value: object) -> str:
     shape = getattr(value, "shape", None)
     return f"{type(value).__name__} {value!r:.80}" if shape is None else f"shape {tuple(shape)}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.transforms.chance import Chance
-from penstock.transforms.checks import interval, whole
+from penstock.transforms.chance import ProbabilisticOp
+from penstock.transforms.checks import as_integer, as_range
 from penstock.transforms.pixels import IDENTITY, Pixels, adjust, look_up, look_up_channels
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class Posterize(Chance):
+class Posterize(ProbabilisticOp):
     """Keep the highest bits of each value, with probability ``p``.
 
     Parameters
@@ -40,14 +40,14 @@ class Posterize(Chance):
 
     def __init__(self, bits: int, p: float = 0.5) -> None:
         super().__init__(p)
-        self.bits = whole(bits, "bits", 1, 8)
+        self.bits = as_integer(bits, "bits", 1, 8)
 
     def change(self, image: Pixels) -> Pixels:
-        """The lower bits are zero."""
+        """Set the lower bits to zero."""
         return posterize(image, self.bits)
 
 
-class Solarize(Chance):
+class Solarize(ProbabilisticOp):
     """Invert every value at or above a threshold, with probability ``p``.
 
     Parameters
@@ -60,18 +60,18 @@ class Solarize(Chance):
 
     def __init__(self, threshold: float = 128, p: float = 0.5) -> None:
         super().__init__(p)
-        self.threshold = interval(threshold, "threshold")[0]
+        self.threshold = as_range(threshold, "threshold")[0]
 
     def change(self, image: Pixels) -> Pixels:
-        """Bright values turned dark."""
+        """Invert values at or above the threshold."""
         return solarize(image, self.threshold)
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same, natively."""
+        """Apply the same by the native core."""
         return adjust(image, [("solarize", self.threshold)])
 
 
-class Equalize(Chance):
+class Equalize(ProbabilisticOp):
     """Spread each channel's values evenly over 0..255, with probability ``p``.
 
     Parameters
@@ -81,15 +81,15 @@ class Equalize(Chance):
     """
 
     def change(self, image: Pixels) -> Pixels:
-        """A flat histogram, as nearly as whole values allow."""
+        """Equalize the histogram of each channel."""
         return equalize(image)
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same, natively."""
+        """Apply the same by the native core."""
         return adjust(image, [("equalize", 0)])
 
 
-class AutoContrast(Chance):
+class AutoContrast(ProbabilisticOp):
     """Stretch each channel so that its darkest value is 0 and its brightest 255, with probability ``p``.
 
     Parameters
@@ -99,15 +99,15 @@ class AutoContrast(Chance):
     """
 
     def change(self, image: Pixels) -> Pixels:
-        """Channels of one value are kept."""
+        """Stretch each channel; one of a single value is unchanged."""
         return auto_contrast(image)
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same, natively."""
+        """Apply the same by the native core."""
         return adjust(image, [("auto_contrast", 0)])
 
 
-class Invert(Chance):
+class Invert(ProbabilisticOp):
     """``255 - value``, with probability ``p``.
 
     Parameters
@@ -117,7 +117,7 @@ class Invert(Chance):
     """
 
     def change(self, image: Pixels) -> Pixels:
-        """The negative."""
+        """Invert each value."""
         return invert(image)
 
 
@@ -143,12 +143,12 @@ def auto_contrast(image: Pixels) -> Pixels:
 
 
 def invert(image: Pixels) -> Pixels:
-    """The negative."""
+    """Invert each value."""
     return ~image
 
 
 def _histograms(image: Pixels) -> NDArray[np.int64]:
-    """How many pixels of each channel have each value, (channels, 256). Pillow counts; NumPy would take five times."""
+    """How many pixels of each channel have each value, (channels, 256). By Pillow, five times as fast as NumPy."""
     from PIL import Image
 
     return np.array(Image.fromarray(image).histogram(), np.int64).reshape(-1, 256)

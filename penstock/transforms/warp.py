@@ -1,38 +1,39 @@
-"""Turning, shearing and tilting: RandomRotation, RandomAffine, RandomPerspective.
+"""Geometric maps: RandomRotation, RandomAffine, RandomPerspective.
 
 ::
 
-    params ──matrix──> where each pixel of the result lies in the image      (Pillow's direction: result to source)
+    params ──matrix──> the position of each pixel of the result in the image      (from result to source, as in Pillow)
               │           └ PIL.Image.transform or the native core: image; mask, nearest
-              └ inverse ──> where each point of the image goes               boxes, keypoints
+              └ inverse ──> the position of each point of the image in the result      boxes, keypoints
 
-A matrix acts on continuous coordinates, in which pixel (0, 0) has its centre at (0.5, 0.5); results are torchvision's
-on PIL images, on every pixel. Size is kept; what comes from outside the image is filled. Pillow is the specification,
-from which the native core does not differ in any pixel.
+A matrix acts on continuous coordinates, in which pixel (0, 0) has its centre at (0.5, 0.5); results equal
+torchvision's on PIL images. The size is unchanged; pixels from outside the image are filled. Pillow is the
+specification; the native core equals it in every pixel.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.checks import (
-    byte_colour,
-    interval,
-    is_number,
-    numbers,
-    pixel_spec,
-    probability,
+    as_angles,
+    as_byte_colour,
+    as_integer,
+    as_probability,
+    as_range,
+    as_shares,
+    as_shears,
+    require_pixel_spec,
     require_pixels,
-    whole,
 )
 from penstock.transforms.pixels import Pixels
 
@@ -44,23 +45,23 @@ __all__ = [
     "RandomRotation",
     "Warp",
     "affine_matrix",
-    "forward",
+    "invert_map",
     "move_boxes",
     "move_points",
     "rotation_matrix",
 ]
 
 Matrix = tuple[float, ...]
-"""From the result to the image: six numbers of an affine map, row by row, or eight of a projective one."""
+"""A map from the result to the image: six numbers of an affine map, row by row, or eight of a projective map."""
 
 WARP_FILTERS: Final = ("nearest", "bilinear")
-"""Of the image's pixels around a place: the one it lies in, or the four nearest. Neither widens where it shrinks."""
+"""Samples of the image at a point: the pixel that contains it, or the four nearest. Neither prevents aliasing."""
 
 _AFFINE = 6
 
 
 class Warp(Op):
-    """What ops share that map an image onto itself: :meth:`matrix` says how.
+    """Base class of geometric maps that keep the size of the image; :meth:`matrix` defines the map.
 
     Parameters
     ----------
@@ -69,40 +70,40 @@ class Warp(Op):
     fill : int or (int, int, int)
         Value, 0 to 255, of pixels from outside the image.
     mask_fill : int
-        The same for masks, 0 to 255.
+        Value, 0 to 255, of pixels of masks from outside.
     """
 
     random: ClassVar[bool] = True
 
     def __init__(self, filter: str, fill: int | Sequence[int], mask_fill: int) -> None:  # noqa: A002  # Pillow's word
         if filter not in WARP_FILTERS:
-            raise ArgumentError(f"filter={filter!r} is not one of {', '.join(WARP_FILTERS)}")
+            raise ArgumentError(f"filter must be one of {', '.join(WARP_FILTERS)}, got {filter!r}")
         self.filter = filter
-        self.fill = byte_colour(fill)
-        self.mask_fill = whole(mask_fill, "mask_fill", 0, 255)
+        self.fill = as_byte_colour(fill)
+        self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
 
     def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
-        """Where the pixels of an image of ``size`` (width, height) come from; None: from where they are."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it moves an image")
+        """The map from the result to an image of ``size`` (width, height); None for the identity."""
+        raise NotImplementedError(f"{type(self).__name__} must define matrix")
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """As before."""
-        return pixel_spec(spec, self)
+        """The spec, unchanged."""
+        return require_pixel_spec(spec, self)
 
-    def image(self, image: NDArray[Any], params: Params) -> Pixels:
-        """A new array, or the image where nothing moves."""
+    def image(self, image: Array, params: Params) -> Pixels:
+        """A new array, or the image itself for the identity."""
         pixels = require_pixels(image, self)
         matrix = self.matrix(params, (image.shape[1], image.shape[0]))
         return pixels if matrix is None else _transform(pixels, matrix, self.filter, self.fill)
 
-    def native(self, image: NDArray[Any], params: Params) -> Pixels:
-        """The same by the native core."""
+    def native(self, image: Array, params: Params) -> Pixels:
+        """Apply by the native core."""
         pixels = require_pixels(image, self)
         matrix = self.matrix(params, (image.shape[1], image.shape[0]))
         return pixels if matrix is None else _transform_native(pixels, matrix, self.filter, self.fill)
 
-    def mask(self, mask: NDArray[Any], params: Params) -> NDArray[Any]:
-        """Sampled where the image is, by the nearest pixel; any dtype."""
+    def mask(self, mask: Array, params: Params) -> Array:
+        """Map the mask, by the nearest pixel; any dtype."""
         if mask.ndim == 3:
             return np.stack([self.mask(mask[:, :, i], params) for i in range(mask.shape[2])], axis=2)
         height, width = mask.shape
@@ -111,26 +112,26 @@ class Warp(Op):
             return mask
         if mask.dtype == np.uint8:
             return _transform_native(mask, matrix, "nearest", (self.mask_fill,) * 3)
-        places = np.arange(1, mask.size + 1, dtype=np.int32).reshape(mask.shape)
+        numbers = np.arange(1, mask.size + 1, dtype=np.int32).reshape(mask.shape)
         padded = np.concatenate([np.array([self.mask_fill], mask.dtype), mask.ravel()])
-        moved: NDArray[Any] = padded[_transform(places, matrix, "nearest", (0, 0, 0))]
+        moved: Array = padded[_transform(numbers, matrix, "nearest", (0, 0, 0))]
         return moved
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """The upright box around the moved corners, clipped to the image; one outside is kept with no area."""
+        """The upright boxes around the mapped corners, clipped to the image; a box outside is kept with zero area."""
         matrix = self.matrix(params, size)
-        return boxes if matrix is None else move_boxes(boxes, forward(matrix), size)
+        return boxes if matrix is None else move_boxes(boxes, invert_map(matrix), size)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Moved; those outside stay, outside."""
+        """Map; points outside the image are kept."""
         matrix = self.matrix(params, size)
         if matrix is None:
             return points
-        return move_points(points, forward(matrix))
+        return move_points(points, invert_map(matrix))
 
 
 class RandomRotation(Warp):
-    """Turn about the centre by a random angle: ``torchvision.transforms.RandomRotation``, without ``expand``.
+    """Rotate about the centre by a random angle: ``torchvision.transforms.RandomRotation``, without ``expand``.
 
     Parameters
     ----------
@@ -156,7 +157,7 @@ class RandomRotation(Warp):
         mask_fill: int = 0,
     ) -> None:
         super().__init__(filter, fill, mask_fill)
-        self.degrees = _angles(degrees, "degrees")
+        self.degrees = as_angles(degrees, "degrees")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
         """The angle of each image, (n, 1)."""
@@ -164,12 +165,12 @@ class RandomRotation(Warp):
         return least + uniforms(keys, stream, 1) * (most - least)
 
     def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
-        """About the middle of the image."""
+        """A map about the centre of the image."""
         return rotation_matrix(float(params[0]), size)
 
 
 class RandomAffine(Warp):
-    """Turn, shift, scale and shear about the centre at random: ``torchvision.transforms.RandomAffine``.
+    """Rotate, translate, scale and shear about the centre at random: ``torchvision.transforms.RandomAffine``.
 
     Parameters
     ----------
@@ -205,15 +206,15 @@ class RandomAffine(Warp):
         mask_fill: int = 0,
     ) -> None:
         super().__init__(filter, fill, mask_fill)
-        self.degrees = _angles(degrees, "degrees")
-        self.translate = (0.0, 0.0) if translate is None else _shares(translate)
-        self.scale = (1.0, 1.0) if scale is None else interval(scale, "scale", low=0)
+        self.degrees = as_angles(degrees, "degrees")
+        self.translate = (0.0, 0.0) if translate is None else as_shares(translate)
+        self.scale = (1.0, 1.0) if scale is None else as_range(scale, "scale", low=0)
         if self.scale[0] <= 0:
-            raise ArgumentError(f"scale={scale!r} is positive")
-        self.shear = _shears(shear)
+            raise ArgumentError(f"scale must be positive, got {scale!r}")
+        self.shear = as_shears(shear)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """What happens to each image, (n, 6)."""
+        """Angle, translation, scale and shear of each image, (n, 6)."""
         params = uniforms(keys, stream, 6)
         across = np.array(self.translate) * sizes
         ranges = np.array([self.degrees, (0, 0), (0, 0), self.scale, self.shear[:2], self.shear[2:]])
@@ -223,13 +224,13 @@ class RandomAffine(Warp):
         return drawn
 
     def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
-        """About the middle of the image."""
+        """A map about the centre of the image."""
         angle, x, y, scale, shear_x, shear_y = params.tolist()
         return affine_matrix((size[0] * 0.5, size[1] * 0.5), angle, (x, y), scale, (shear_x, shear_y))
 
 
 class RandomPerspective(Warp):
-    """Tilt with probability ``p``: ``torchvision.transforms.RandomPerspective``.
+    """Change the perspective with probability ``p``: ``torchvision.transforms.RandomPerspective``.
 
     Parameters
     ----------
@@ -260,11 +261,11 @@ class RandomPerspective(Warp):
         mask_fill: int = 0,
     ) -> None:
         super().__init__(filter, fill, mask_fill)
-        self.distortion_scale = interval(distortion_scale, "distortion_scale", 0, 1)[0]
-        self.p = probability(p)
+        self.distortion_scale = as_range(distortion_scale, "distortion_scale", 0, 1)[0]
+        self.p = as_probability(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
-        """Whether, and where its corners go, of each image: (n, 9)."""
+        """Whether each image is changed, and the positions of its corners: (n, 9)."""
         numbers = uniforms(keys, stream, 9)
         reach = np.floor(self.distortion_scale * (sizes // 2))
         near = np.floor(numbers[:, 1:].reshape(-1, 4, 2) * (reach + 1)[:, None])
@@ -276,7 +277,7 @@ class RandomPerspective(Warp):
         return params
 
     def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
-        """From the quadrilateral to the image's corners, which are pixels' indices, as torchvision has it."""
+        """The map from the quadrilateral to the corners of the image, given as pixel indices, as in torchvision."""
         if not params[0]:
             return None
         right, bottom = size[0] - 1, size[1] - 1
@@ -290,7 +291,7 @@ def affine_matrix(
     scale: float,
     shear: tuple[float, float],
 ) -> Matrix:
-    """The inverse of: shear, turn clockwise, scale (all about the centre), shift. torchvision's, to the last bit."""
+    """The inverse of: shear, rotate clockwise, scale (all about the centre), translate; exactly torchvision's."""
     turn, shear_x, shear_y = math.radians(angle), math.radians(shear[0]), math.radians(shear[1])
     a = math.cos(turn - shear_y) / math.cos(shear_y)
     b = -math.cos(turn - shear_y) * math.tan(shear_x) / math.cos(shear_y) - math.sin(turn)
@@ -304,7 +305,7 @@ def affine_matrix(
 
 
 def rotation_matrix(angle: float, size: tuple[int, int]) -> Matrix | None:
-    """``PIL.Image.rotate``'s, counter-clockwise about the middle; None where nothing turns."""
+    """The map of ``PIL.Image.rotate``, counter-clockwise about the centre; None for the identity."""
     angle %= 360.0
     if angle == 0:
         return None
@@ -314,14 +315,14 @@ def rotation_matrix(angle: float, size: tuple[int, int]) -> Matrix | None:
     return cos, sin, cos * -x + sin * -y + x, -sin, cos, -sin * -x + cos * -y + y
 
 
-def forward(matrix: Matrix) -> NDArray[np.float64]:
-    """The other direction, from the image to the result: 3 x 3, on homogeneous coordinates."""
+def invert_map(matrix: Matrix) -> NDArray[np.float64]:
+    """The inverse map, from the image to the result: 3 x 3, on homogeneous coordinates."""
     full = [*matrix, 0.0, 0.0, 1.0] if len(matrix) == _AFFINE else [*matrix, 1.0]
     return np.asarray(np.linalg.inv(np.array(full, np.float64).reshape(3, 3)), np.float64)
 
 
 def move_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
-    """The upright boxes around moved corners, clipped to the image of ``size``."""
+    """The upright boxes around the mapped corners, clipped to the image of ``size``."""
     limits = np.array(size, np.float64)
     sides = boxes.reshape(-1, 2, 2).astype(np.float64)
     if np.any(onward[2, :2]):  # beyond the image, points may come back from behind the horizon
@@ -333,14 +334,14 @@ def move_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tu
 
 
 def move_points(points: NDArray[np.float32], onward: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Points moved, wherever they come to lie; further columns are kept."""
+    """Map points, also to positions outside the image; further columns are unchanged."""
     moved = points.copy()
     moved[:, :2] = _project(points[:, :2].astype(np.float64), onward)
     return moved
 
 
 def _perspective_matrix(ends: NDArray[np.float64], starts: Sequence[tuple[int, int]]) -> Matrix:
-    """The projective map from four points to four others; rounded to float32, as torchvision's, and to no noise."""
+    """The projective map from four points to four others, rounded to float32 as in torchvision."""
     rows, values = [], []
     for (x, y), (u, v) in zip(ends.tolist(), starts, strict=True):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
@@ -350,7 +351,7 @@ def _perspective_matrix(ends: NDArray[np.float64], starts: Sequence[tuple[int, i
     return tuple(solution.astype(np.float32).tolist())
 
 
-def _transform(image: NDArray[Any], matrix: Matrix, filter: str, fill: tuple[int, int, int]) -> NDArray[Any]:  # noqa: A002
+def _transform(image: Array, matrix: Matrix, filter: str, fill: tuple[int, int, int]) -> Array:  # noqa: A002
     from PIL import Image
 
     method = Image.Transform.AFFINE if len(matrix) == _AFFINE else Image.Transform.PERSPECTIVE
@@ -366,42 +367,16 @@ def _transform_native(image: Pixels, matrix: Matrix, filter: str, fill: tuple[in
 
 
 def _project(points: NDArray[np.float64], onward: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Where points of the image, (n, 2), go."""
+    """Map points of the image, (n, 2)."""
     moved = np.column_stack([points, np.ones(len(points))]) @ onward.T
     projected: NDArray[np.float64] = moved[:, :2] / moved[:, 2:]
     return projected
 
 
 def _is_convex(corners: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether four corners, (n, 4, 2), in order, turn the same way (right, with y downwards) at each."""
+    """Whether quadrilaterals, (n, 4, 2), are convex, with their corners in clockwise order (y downwards)."""
     edge = np.roll(corners, -1, axis=1) - corners
     following = np.roll(edge, -1, axis=1)
     turn = edge[:, :, 0] * following[:, :, 1] - edge[:, :, 1] * following[:, :, 0]
     convex: NDArray[np.bool_] = np.all(turn > 0, axis=1)
     return convex
-
-
-def _angles(degrees: float | Sequence[float], what: str, limit: float = math.inf) -> tuple[float, float]:
-    if is_number(degrees):
-        if degrees < 0:
-            raise ArgumentError(f"{what}={degrees!r}: one number is not negative; or give (least, most)")
-        degrees = (-degrees, degrees)
-    return interval(degrees, what, -limit, limit)
-
-
-def _shares(translate: Sequence[float]) -> tuple[float, float]:
-    if len(numbers(translate, "translate")) != 2 or not all(0 <= share <= 1 for share in translate):
-        raise ArgumentError(f"translate={translate!r}: two shares, of width and of height, 0 to 1")
-    return float(translate[0]), float(translate[1])
-
-
-def _shears(shear: float | Sequence[float] | None) -> tuple[float, float, float, float]:
-    """Least and most along x, least and most along y."""
-    if shear is None:
-        return 0.0, 0.0, 0.0, 0.0
-    given = numbers(shear, "shear")
-    both = (given[:2], given[2:]) if len(given) == 4 else (shear, (0.0, 0.0))
-    (low_x, high_x), (low_y, high_y) = (_angles(bounds, "shear", 90) for bounds in both)
-    if max(abs(low_x), abs(high_x), abs(low_y), abs(high_y)) >= 90:
-        raise ArgumentError(f"shear={shear!r}: angles are within -90 to 90 degrees, not at them")
-    return low_x, high_x, low_y, high_y

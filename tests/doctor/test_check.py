@@ -33,7 +33,7 @@ torch = pytest.importorskip("torch")
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
 from penstock import doctor  # noqa: E402  # as above
-from penstock.datasets.walk import walk  # noqa: E402  # as above
+from penstock.datasets.walk import find_objects  # noqa: E402  # as above
 from penstock.doctor import RULES, Finding, Report, check  # noqa: E402  # as above
 from penstock.doctor.rules.copied_objects import estimate_nbytes  # noqa: E402  # as above
 from penstock.doctor.settings import count_usable_cores  # noqa: E402  # as above
@@ -1054,9 +1054,9 @@ def test_a_huge_dataset_is_checked_within_bounds() -> None:
     for _ in range(30_000):
         deep = [deep]
 
-    assert len(walk([("dataset", wide)]).places) < 200
-    assert walk([("dataset", wide)]).complete
-    assert not walk([("dataset", deep)]).complete
+    assert len(find_objects([("dataset", wide)]).objects) < 200
+    assert find_objects([("dataset", wide)]).complete
+    assert not find_objects([("dataset", deep)]).complete
     report = check(deep)
     assert not report.complete
     assert "was not checked" in str(report)

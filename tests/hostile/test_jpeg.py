@@ -151,7 +151,7 @@ def test_a_declaration_without_data_is_not_filled_in(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(JpegImageFile, "load", None)
 
     for region in [(10_992, 10_992, 11_000, 11_000), None]:
-        with pytest.raises(DecodeError, match=r"hold next to nothing of the 11000 x 11000 pixels"):
+        with pytest.raises(DecodeError, match=r"are too few for the 11000 x 11000 pixels"):
             ps.decode(file, region=region)
 
 

@@ -1,4 +1,4 @@
-"""Deal and Recent: whose turn it is, and what is kept."""
+"""RankPartition and RecentResults: whose turn it is, and what is kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.samplers import DistributedSampler
-from penstock.samplers.ranks import Deal, Recent
+from penstock.samplers.ranks import RankPartition, RecentResults
 
 
 @given(total=st.integers(0, 60), consumed=st.integers(0, 80), num_replicas=st.integers(1, 9), drop_last=st.booleans())
@@ -17,7 +17,7 @@ def test_whatever_was_consumed_the_rest_is_dealt_out(
     total: int, consumed: int, num_replicas: int, drop_last: bool
 ) -> None:
     """Ranks in turn have what is left, once each; then the order's head, or not the last few."""
-    deals = [Deal(num_replicas, rank, drop_last) for rank in range(num_replicas)]
+    deals = [RankPartition(num_replicas, rank, drop_last) for rank in range(num_replicas)]
 
     dealt = [deal.positions(0, 1000, total, consumed) for deal in deals]
     turns = np.stack(dealt, axis=1).ravel().tolist()
@@ -34,7 +34,7 @@ def test_whatever_was_consumed_the_rest_is_dealt_out(
 @given(total=st.integers(1, 60), num_replicas=st.integers(1, 9), drop_last=st.booleans(), start=st.integers(0, 70))
 def test_a_stretch_is_cut_from_the_whole(total: int, num_replicas: int, drop_last: bool, start: int) -> None:
     """positions(start, stop) is that part of all of them."""
-    deal = Deal(num_replicas, num_replicas - 1, drop_last)
+    deal = RankPartition(num_replicas, num_replicas - 1, drop_last)
 
     assert np.array_equal(deal.positions(start, start + 5, total), deal.positions(0, 1000, total)[start : start + 5])
 
@@ -63,7 +63,7 @@ def test_the_newest_results_are_kept() -> None:
 
     for size, expected in ((1, [1, 2, 1, 2]), (2, [1, 2]), (3, [1, 2])):
         calls.clear()
-        recent: Recent[str] = Recent(size)
+        recent: RecentResults[str] = RecentResults(size)
         found = [recent.get((key,), lambda key=key: make(key)) for key in (1, 1, 2, 1, 2)]  # type: ignore[misc]  # mypy cannot infer a lambda with a default
 
         assert found == ["1", "1", "2", "1", "2"]
@@ -72,7 +72,7 @@ def test_the_newest_results_are_kept() -> None:
 
 def test_what_is_kept_does_not_travel() -> None:
     """It pickles empty: a worker computes what it needs."""
-    recent: Recent[list[int]] = Recent(1)
+    recent: RecentResults[list[int]] = RecentResults(1)
     recent.get((1,), lambda: list(range(100_000)))
 
     copy = pickle.loads(pickle.dumps(recent))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError
 from penstock.samplers import RepeatFactorSampler, repeat_factors
-from penstock.samplers.repeat_factor import _Layout
+from penstock.samplers.repeat_factor import _RepeatTable
 
 ROWS = st.lists(st.lists(st.integers(0, 6), max_size=4), min_size=1, max_size=30)
 
@@ -93,7 +93,7 @@ def test_extras_of_two_images_are_all_but_independent() -> None:
 
 def test_a_mark_on_a_border_is_of_the_image_that_ends_there() -> None:
     """Marks and borders that coincide lose no image and pass none; past the last mark the first one comes again."""
-    layout = _Layout(np.array([5, 7, 9]), np.array([1, 3, 4]) * 2**30, 0)
+    layout = _RepeatTable(np.array([5, 7, 9]), np.array([1, 3, 4]) * 2**30, 0)
 
     assert layout.images_at(np.arange(5)).tolist() == [5, 7, 7, 9, 5]
 

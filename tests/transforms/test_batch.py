@@ -99,7 +99,7 @@ def test_each_rectangle_is_torchvisions(share: float, size: tuple[int, int], pla
         expected = theirs.make_params([torch.from_numpy(images)])
 
     draw: Any = Dealt(share, *place)
-    _, left = T.CutMix()._mixed(images, draw)
+    _, left = T.CutMix()._mix(images, draw)
 
     assert T.CutMix()._rectangle(width, height, Dealt(share, *place)) == expected["box"]  # type: ignore[arg-type]  # a fake
     assert left == pytest.approx(expected["lam_adjusted"])

@@ -149,9 +149,9 @@ def test_decode_refuses_what_is_decoded() -> None:
     """Each with what to do: leave Decode out, or read the file."""
     torch = pytest.importorskip("torch")
 
-    with pytest.raises(ArgumentError, match="PIL image is decoded already; leave Decode out"):
+    with pytest.raises(ArgumentError, match="PIL image, which is decoded already; leave Decode out"):
         DECODE(Image.fromarray(pixels()))
-    with pytest.raises(ArgumentError, match=r"a tensor of shape \(3, 16, 20\) is decoded already"):
+    with pytest.raises(ArgumentError, match=r"a tensor of shape \(3, 16, 20\), which is decoded already"):
         DECODE(torch.zeros(3, 16, 20, dtype=torch.uint8))
     for path in ("photos/1.jpg", Path("photos/1.jpg")):
         with pytest.raises(ArgumentError, match=r"path.*read_bytes\(\)"):
@@ -204,7 +204,7 @@ def test_programs_refuse_the_same() -> None:
 
 def test_an_op_s_class_is_not_an_op() -> None:
     """The brackets are missing."""
-    with pytest.raises(ArgumentError, match=r"Decode is a class; write T\.Decode\(\)"):
+    with pytest.raises(ArgumentError, match=r"the class Decode; write T\.Decode\(\)"):
         T.Pipeline([T.Decode, T.CenterCrop(8)])
 
 
@@ -272,7 +272,7 @@ def test_one_channel_is_normalized_by_one_number(shape: tuple[int, ...], dtype: 
 
     assert found.shape == shape
     np.testing.assert_allclose(found, (scaled - 0.25) / 0.5, atol=1e-5)
-    with pytest.raises(ArgumentError, match=r"3 numbers.*1 channel.*one number"):
+    with pytest.raises(ArgumentError, match=r"3 channels.*1 channel.*one number"):
         T.Pipeline([T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)])(image)
 
 

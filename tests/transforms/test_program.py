@@ -339,7 +339,7 @@ def test_a_batch_of_another_shape_is_refused() -> None:
     """Rows of the wrong shape or dtype are an error that names both, before anything is written."""
     program, keys = TRAIN.compile("image"), SampleKeys(0, 0, np.arange(1))
 
-    with pytest.raises(ArgumentError, match=r"\(3, 24, 24\) float32.*\(24, 24, 3\)"):
+    with pytest.raises(ArgumentError, match=r"\(3, 24, 24\) and dtype float32.*\(24, 24, 3\)"):
         program.fill(IMAGES[:1], np.zeros((1, 24, 24, 3), np.float32), keys)
     with pytest.raises(ArgumentError, match="float64"):
         program.fill(IMAGES[:1], np.zeros((1, 3, 24, 24)), keys)

@@ -81,9 +81,9 @@ def test_gray_arrays_get_a_channel() -> None:
 
 def test_normalized_values_are_never_cut_to_bytes() -> None:
     """uint8 behind Normalize is refused when the pipeline is made, and for an array of floats."""
-    with pytest.raises(ArgumentError, match=r"0\.\.255"):
+    with pytest.raises(ArgumentError, match=r"needs uint8 images, got float32"):
         T.Pipeline([T.Decode(), T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.ToLayout("CHW", "uint8")])
-    with pytest.raises(ArgumentError, match=r"0\.\.255"):
+    with pytest.raises(ArgumentError, match=r"needs uint8 images, got float32"):
         T.ToLayout("CHW", "uint8").image(np.zeros((2, 2, 3), np.float32), NONE)
 
 

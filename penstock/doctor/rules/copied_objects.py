@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.datasets.walk import Place
+from penstock.datasets.walk import HeldObject
 from penstock.doctor.findings import Finding, Severity
 from penstock.doctor.subject import Subject
 from penstock.plurals import counted
@@ -38,8 +38,8 @@ def find(subject: Subject) -> Iterator[Finding]:
     if settings.kind != "processes":
         return
     workers = settings.num_workers or 1
-    found: list[Place] = []
-    for place in subject.graph.places:
+    found: list[HeldObject] = []
+    for place in subject.graph.objects:
         if any(place.path.startswith((f"{outer.path}[", f"{outer.path}.")) for outer in found):
             continue
         nbytes = estimate_nbytes(place.value, most=_PAGE_NBYTES if settings.uses_fork else None)

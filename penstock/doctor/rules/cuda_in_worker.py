@@ -30,7 +30,7 @@ def find(subject: Subject) -> Iterator[Finding]:
         if settings.uses_fork
         else "every worker needs its own CUDA context, which takes hundreds of megabytes of GPU memory"
     )
-    for place in subject.graph.places:
+    for place in subject.graph.objects:
         if issubclass(place.kind, torch.Tensor) and place.value.device.type == "cuda":
             text = f"{settings.each_worker.capitalize()} uses this CUDA tensor: {why}."
             yield Finding("cuda-in-worker", "error", place.path, text, _ADVICE)

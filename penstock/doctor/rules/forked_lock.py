@@ -25,7 +25,7 @@ def find(subject: Subject) -> Iterator[Finding]:
     if not subject.settings.uses_fork:
         return
     others = threading.active_count() - 1
-    for place in subject.graph.places:
+    for place in subject.graph.objects:
         if not issubclass(place.kind, _LOCKS) or (place.owner is not None and not is_user_code(type(place.owner))):
             continue
         is_held = _is_held(place.value)

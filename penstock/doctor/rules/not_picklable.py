@@ -18,7 +18,7 @@ def find(subject: Subject) -> Iterator[Finding]:
     result, method = subject.pickling, subject.settings.start_method
     if result is None:
         return
-    handles = [place for place in subject.graph.places if find_handle(place) is not None]
+    handles = [place for place in subject.graph.objects if find_handle(place) is not None]
     for failed in result.unpicklable:
         path = subject.graph.path_of(failed.value)
         if path is not None and any(path == each.path or path.startswith(f"{each.path}.") for each in handles):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.datasets.user_code import is_user_code
-from penstock.datasets.walk import Place
+from penstock.datasets.walk import HeldObject
 from penstock.doctor.findings import Finding, Severity
 from penstock.doctor.subject import Subject
 
@@ -84,8 +84,8 @@ _ADVICE_THREADS: Final = (
 
 def find(subject: Subject) -> Iterator[Finding]:
     """Find handles that workers inherit, share or cannot pickle."""
-    found: list[Place] = []
-    for place in subject.graph.places:
+    found: list[HeldObject] = []
+    for place in subject.graph.objects:
         handle = find_handle(place)
         if handle is None or any(place.path.startswith(f"{outer.path}.") for outer in found):
             continue
@@ -93,7 +93,7 @@ def find(subject: Subject) -> Iterator[Finding]:
         yield from _check_handle(subject, place, handle)
 
 
-def find_handle(place: Place) -> Handle | None:
+def find_handle(place: HeldObject) -> Handle | None:
     """The kind of handle that ``place`` holds; None if it is closed or no handle."""
     kind = place.kind
     if issubclass(kind, io.IOBase):
@@ -107,7 +107,7 @@ def find_handle(place: Place) -> Handle | None:
     return None
 
 
-def _check_handle(subject: Subject, place: Place, handle: Handle) -> Iterator[Finding]:
+def _check_handle(subject: Subject, place: HeldObject, handle: Handle) -> Iterator[Finding]:
     settings, named = subject.settings, f"{handle.name} ({place.kind.__name__})"
     if settings.kind == "threads":
         if not handle.is_thread_safe:
@@ -131,7 +131,7 @@ def _check_handle(subject: Subject, place: Place, handle: Handle) -> Iterator[Fi
         yield Finding("open-handle", handle.severity, place.path, text, _ADVICE)
 
 
-def _is_inside(subject: Subject, value: object, place: Place) -> bool:
+def _is_inside(subject: Subject, value: object, place: HeldObject) -> bool:
     path = subject.graph.path_of(value)
     return value is place.value or (path is not None and path.startswith(f"{place.path}."))
 
@@ -155,7 +155,7 @@ def _is_standard(value: object) -> bool:
     return any(value is stream for stream in standard)
 
 
-def _reopens_after_fork(place: Place) -> bool:
+def _reopens_after_fork(place: HeldObject) -> bool:
     """Whether the class that holds the handle reads the process id: then it is assumed to reopen the handle."""
     owner = type(place.owner)
     if place.owner is None or not is_user_code(owner):

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from penstock.datasets.base import fetch
-from penstock.datasets.walk import walk
+from penstock.datasets.walk import find_objects
 from penstock.doctor.findings import Finding
 from penstock.doctor.pickling import try_pickling
 from penstock.doctor.settings import count_usable_cores
@@ -78,6 +78,6 @@ def _find_unsendable(subject: Subject, sample: Sample) -> Iterator[Finding]:
         yield Finding("sample", "error", "collate_fn", text, "Pass a collate_fn that accepts these samples.")
         return
     for failed in try_pickling([("batch", batch)]).unpicklable:
-        where = walk([("batch", batch)]).path_of(failed.value) or "batch"
+        where = find_objects([("batch", batch)]).path_of(failed.value) or "batch"
         text = f"A worker cannot send this object ({failed.message}), and torch's loader then waits forever."
         yield Finding("sample", "error", where, text, "Return arrays, tensors, numbers, text, or containers of these.")

@@ -15,7 +15,7 @@ import torch
 
 from penstock.datasets.libraries import LIBRARIES, known_types
 from penstock.datasets.user_code import is_user_code
-from penstock.datasets.walk import walk
+from penstock.datasets.walk import find_objects
 from penstock.doctor.findings import Finding
 from penstock.doctor.subject import Subject
 
@@ -45,7 +45,7 @@ def find(subject: Subject) -> Iterator[Finding]:
         return
     if _seeds_workers(subject):
         return
-    for place in subject.graph.places:
+    for place in subject.graph.objects:
         if _is_generator(place.value) and (place.owner is None or is_user_code(type(place.owner))):
             yield _describe_shared(subject, place.path, place.value)
     seen: set[int] = set()
@@ -60,8 +60,10 @@ def find(subject: Subject) -> Iterator[Finding]:
 def _find_unseeded(subject: Subject) -> Iterator[Finding]:
     """Find generators that seed_per_sample does not seed: the user's, and those of unknown libraries."""
     known = tuple(known_types())
-    graph = walk(subject.roots, code=True, enter=lambda place: place.depth == 0 or not issubclass(place.kind, known))
-    for place in graph.places:
+    graph = find_objects(
+        subject.roots, code=True, enter=lambda place: place.depth == 0 or not issubclass(place.kind, known)
+    )
+    for place in graph.objects:
         if _is_generator(place.value) and not _is_global(place.value):
             text = (
                 f"seed_per_sample does not seed this {type(place.value).__name__}: its numbers depend on the number "

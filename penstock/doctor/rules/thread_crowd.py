@@ -45,7 +45,8 @@ def _find_opencv_threads(subject: Subject) -> Iterator[Finding]:
     if threads <= 1 or (subject.settings.num_workers is not None and threads * workers <= cores):
         return
     is_used = subject.functions.mentions("cv2") or any(
-        type(place.value).__module__.partition(".")[0] in {"albumentations", "imgaug"} for place in subject.graph.places
+        type(place.value).__module__.partition(".")[0] in {"albumentations", "imgaug"}
+        for place in subject.graph.objects
     )
     text = f"OpenCV starts {threads} threads in {subject.settings.each_worker}, but there are {counted(cores, 'core')}."
     if subject.settings.uses_fork:

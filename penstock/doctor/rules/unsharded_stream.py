@@ -23,7 +23,7 @@ def find(subject: Subject) -> Iterator[Finding]:
         return
     if not is_user_code(type(dataset)) or not any(function.entry_point == "__iter__" for function in subject.functions):
         return  # the source of installed packages is not read
-    if any(_is_packaged_stream(place.value) for place in subject.graph.places):
+    if any(_is_packaged_stream(place.value) for place in subject.graph.objects):
         return  # a stream of an installed package may divide its samples itself
     text = (
         f"{settings.each_worker.capitalize()} iterates a copy of the dataset, whose code does not call "

@@ -1,9 +1,9 @@
-"""Batches that a dataset fills by itself, in the memory where they end."""
+"""Batches that a dataset writes itself, into the memory in which they are delivered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,10 @@ from penstock.datasets.base import Filler, IndexBatch, add_location
 from penstock.loader.faults import LeftOut, Rules
 from penstock.loader.jobs.base import LoaderJob, chunk_location, note_length
 from penstock.loader.jobs.single_rows import SingleRowBuilder
-from penstock.loader.memory import lease
-from penstock.sample import SampleKeys, Tree, Watch, tree_map
-from penstock.slots import Layout, SlotPool
+from penstock.loader.memory import SlotSource, lease
+from penstock.ragged import Padded, Ragged, RaggedRows, RaggedSpec
+from penstock.sample import Array, ArraySpec, Batch, Index, SampleKeys, State, Tree, Watch, tree_map
+from penstock.slots import BatchLayout, SpareMemory
 from penstock.trace import Trace
 from penstock.workers.base import NOTHING, Build, Task
 
@@ -28,9 +29,9 @@ class FillJob(LoaderJob):
     ----------
     dataset : Filler
         Fills chunks, from several threads at once.
-    layout : Layout
+    layout : BatchLayout
         Of a full batch; a longer one (from a batch sampler) gets its own.
-    pool : SlotPool
+    pool : SlotSource
         Where slots come from.
     deliver : callable
         From the arrays, in the sample's structure, to what the user gets.
@@ -41,42 +42,68 @@ class FillJob(LoaderJob):
     def __init__(
         self,
         trace: Trace,
-        worker_init_fn: Any,
+        worker_init_fn: Callable[[int], None] | None,
         dataset: Filler,
-        layout: Layout,
-        pool: SlotPool,
-        deliver: Callable[[Tree], Any],
+        layout: BatchLayout,
+        pool: SlotSource | None,
+        deliver: Callable[[Tree], Batch],
         rules: Rules | None = None,
     ) -> None:
+        if layout.is_ragged:
+            deliver = _DeliverLists(layout.spec, deliver)
         super().__init__(trace, worker_init_fn, deliver, rules=rules)
-        self.dataset, self.layout, self.pool = dataset, layout, pool
+        self.dataset: Filler = dataset
+        self.layout, self.pool = layout, pool
         self.rows = np.arange(layout.rows, dtype=np.int64)
+        self.spare_nbytes = 0
+        """Bytes for ragged arrays behind each batch: as many as a batch has needed, and a quarter more."""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "pool": None}
 
-    def attach(self, memory: Any, trace: Trace, watch: Watch) -> None:
+    def attach(self, memory: object, trace: Trace, watch: Watch) -> None:
         """See :class:`~penstock.workers.base.Job`."""
         super().attach(memory, trace, watch)
-        self.pool = memory
+        self.pool = cast("SlotSource", memory)
 
     def begin(self, task: Task) -> _FillBuild:
         """Lease a slot; see :class:`~penstock.workers.base.Job`."""
         return _FillBuild(self, task)
 
 
+class _DeliverLists:
+    """Splits what is ragged where the consumer is, if it is to be a list, before it is delivered.
+
+    Between processes, one array is sent faster than one for each sample.
+    """
+
+    def __init__(self, spec: Tree, deliver: Callable[[Tree], Batch]) -> None:
+        self._spec, self._deliver = spec, deliver
+
+    def __call__(self, arrays: Tree) -> Batch:
+        return self._deliver(tree_map(_as_form, self._spec, arrays))
+
+
+def _as_form(spec: ArraySpec | RaggedSpec, value: Array | Ragged | Padded) -> object:
+    return value.list() if isinstance(spec, RaggedSpec) and isinstance(value, Ragged) and spec.form == "list" else value
+
+
 class _FillBuild(Build):
-    __slots__ = ("_arrays", "_job", "_rows", "_singly", "_task", "rows", "seq", "state")
+    __slots__ = ("_arrays", "_job", "_rows", "_singly", "_spare", "_task", "rows", "seq", "state")
 
     def __init__(self, job: FillJob, task: Task) -> None:
         self._job, self._task = job, task
-        self.seq, self.rows, self.state = task.seq, len(task.indices), None
+        self.seq, self.rows = task.seq, len(task.indices)
+        self.state: State = None
         if isinstance(task.indices, IndexBatch):
             task.indices.check()
         layout, self._rows = job.layout, job.rows
         if self.rows > layout.rows:
             layout, self._rows = layout.resized(self.rows), np.arange(self.rows, dtype=np.int64)
-        self._arrays: Tree = layout.arrays(lease(job.pool, layout), self.rows)
+        assert job.pool is not None, "in this process, or given by attach"
+        slot = lease(job.pool, layout, job.spare_nbytes)
+        self._arrays: Tree = layout.arrays(slot, self.rows)
+        self._spare = SpareMemory(slot.bytes()[layout.nbytes :]) if layout.is_ragged else None
         self._singly = SingleRowBuilder(job, task, self._fill_one) if job.tolerant else None
 
     @property
@@ -110,21 +137,33 @@ class _FillBuild(Build):
                 note_length(error, job.dataset)
             raise add_location(error, **chunk_location(error, task, start, stop))  # noqa: B904  # the same object, or one that is chained
 
-    def _fill_one(self, row: int, index: Any) -> None:
+    def _fill_one(self, row: int, index: Index) -> None:
         self._fill(np.array([index], np.int64), row, row + 1)
 
-    def finish(self) -> Any:
+    def finish(self) -> Batch:
         arrays, self._arrays = self._arrays, None
+        spare, self._spare = self._spare, None
         missing = self._singly.missing() if self._singly is not None else ()
+        kept = self._rows[: self.rows]
         if missing:
-            kept = np.setdiff1d(self._rows[: self.rows], list(missing))
+            kept = np.setdiff1d(kept, list(missing))
             if not len(kept):
                 return NOTHING
             arrays = tree_map(lambda array: _compacted(array, kept), arrays)
+        if spare is not None:
+            arrays = tree_map(lambda array: _joined(array, kept, spare), arrays)
+            if spare.nbytes > self._job.spare_nbytes:
+                self._job.spare_nbytes = spare.nbytes + spare.nbytes // 4
         return self._job.deliver(arrays)
 
 
-def _compacted(array: NDArray[Any], kept: NDArray[np.int64]) -> NDArray[Any]:
-    """The rows ``kept``, moved to the front of ``array``."""
+def _compacted(array: Array | RaggedRows, kept: NDArray[np.int64]) -> Array | RaggedRows:
+    """The rows ``kept``, moved to the front of ``array``; those of a ragged leaf are chosen when they are joined."""
+    if isinstance(array, RaggedRows):
+        return array
     array[: len(kept)] = array[kept]
     return array[: len(kept)]
+
+
+def _joined(array: Array | RaggedRows, kept: NDArray[np.int64], spare: SpareMemory) -> Array | Ragged | Padded:
+    return array.batch(kept, spare.allocate) if isinstance(array, RaggedRows) else array

@@ -14,14 +14,16 @@ from torch.utils.data._utils import worker as torch_worker
 from penstock.collate import ArrayBatch, FrameworkCollate
 from penstock.datasets import Subset as OwnSubset
 from penstock.datasets.base import is_iterable, spec_of
+from penstock.datasets.ragged_fields import ragged_forms
 from penstock.loader.arguments import refuse_records
 from penstock.loader.faults import Rules
 from penstock.loader.jobs import EpochStart
 from penstock.loader.order import length
+from penstock.loader.ragged_collate import RaggedCollate, map_ragged
 from penstock.loader.recipe import Memory, Recipe
 from penstock.sample import Batch, DatasetLike, Tree, tree_leaves
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
-from penstock.torch.collate import as_batch, default_collate, default_convert, has_own_functions
+from penstock.torch.collate import as_batch, as_tensors, default_collate, default_convert, has_own_functions
 from penstock.torch.datasets import Subset, native
 from penstock.torch.device import pinning
 from penstock.torch.loader.order import TorchOrder
@@ -61,10 +63,13 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
     collate = loader.collate_fn
     if by_default and capabilities.isolated:
         collate = FrameworkCollate("torch", batched=batched)  # a worker process need not import torch
+    forms = ragged_forms(dataset) if batched and by_default and not order.is_stream else None
+    if forms is not None:
+        collate = RaggedCollate(forms, collate)
     pool = None
     if spec is not None:
         pool = memory.slots(limit + 2, pinning.create_slot_lock() if pins else None)
-    deliver = _Deliver(pins=pins)
+    deliver = _Deliver(pins, forms)
     made = _ThreadRecipe if _starts_threads(context) and loader.worker_init_fn is not None else Recipe
     return made(
         kind, dataset, order.is_stream, batched, loader.num_workers, loader.chunk_size, loader.worker_init_fn, context,
@@ -118,9 +123,13 @@ def _make_rules(loader: Any, order: TorchOrder) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class _Deliver:
-    """The last step to the user: tensors, in page-locked memory if ``pins``."""
+    """The last step to the user: tensors, in page-locked memory if ``pins``.
+
+    ``forms``: of ragged fields, where samples are collated by default.
+    """
 
     pins: bool
+    forms: Tree | None
 
     def rows(self, arrays: Tree) -> Batch:
         """A batch over the memory of filled rows."""
@@ -130,6 +139,8 @@ class _Deliver:
         """A collated batch; one that was collated without torch becomes tensors."""
         if isinstance(batch, ArrayBatch):
             batch = default_convert(batch.batch)  # type: ignore[no-untyped-call]  # torch's is untyped
+        if self.forms is not None:
+            batch = map_ragged(as_tensors, self.forms, batch)
         return self._pin(batch)
 
     def _pin(self, batch: Batch) -> Batch:

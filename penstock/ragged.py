@@ -1,0 +1,303 @@
+"""Arrays whose first axis differs from sample to sample: boxes, keypoints, tokens.
+
+::
+
+    samples     (3, 4)  (0, 4)  (2, 4)
+    "list"      [array (3, 4), array (0, 4), array (2, 4)]
+    "padded"    Padded(values (3, 3, 4), counts [3, 0, 2])
+    "flat"      Ragged(values (5, 4), offsets [0, 3, 3, 5])
+
+A :class:`RaggedSpec` stands in a sample's spec where an :class:`~penstock.sample.ArraySpec` stands for an array of
+fixed shape. A dataset that fills writes such rows to :class:`RaggedRows`; :func:`join_rows` joins the arrays of samples
+that were built one by one. Both give the same batch. Nothing here knows a dataset, a slot or a loader.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError, SampleError
+from penstock.sample import Array, DType
+
+__all__ = ["FORMS", "Allocate", "Padded", "Ragged", "RaggedRows", "RaggedSpec", "check_form", "join_rows"]
+
+FORMS: Final = ("list", "padded", "flat")
+"""The forms in which a batch holds a ragged field."""
+
+Allocate = Callable[[tuple[int, ...], DType], Array]
+"""Gives an array of a shape and dtype, with arbitrary content."""
+
+Values = Any
+"""A NumPy array, or a torch tensor."""
+
+
+def check_form(form: object) -> str:
+    """``form``, if it is one of :data:`FORMS`.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not.
+    """
+    if form not in FORMS:
+        raise ArgumentError(f"ragged must be one of {', '.join(FORMS)}, got {form!r:.80}")
+    return str(form)
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedSpec:
+    """Shape and dtype of the rows of one sample's array, which may have any number of rows.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of one row: ``(4,)`` for boxes of shape (n, 4).
+    dtype : numpy.dtype
+        Of the array.
+    form : {"list", "padded", "flat"}
+        What a batch holds; see the module.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    form: str = "list"
+
+    @property
+    def nbytes(self) -> int:
+        """The least number of bytes of one sample."""
+        return 0
+
+
+class Padded(NamedTuple):
+    """Arrays of different lengths in one array.
+
+    Parameters
+    ----------
+    values : ndarray or torch.Tensor, shape (n, longest, ...)
+        Row ``i`` holds array ``i``, and zeros behind it.
+    counts : ndarray or torch.Tensor, shape (n,), int64
+        The length of each array.
+    """
+
+    values: Values
+    counts: Values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ragged:
+    """Arrays of different lengths, one behind the other in one array.
+
+    Parameters
+    ----------
+    values : ndarray or torch.Tensor, shape (total, ...)
+        All arrays.
+    offsets : ndarray or torch.Tensor, shape (n + 1,), int64
+        Array ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> boxes = Ragged(np.arange(6).reshape(3, 2), np.array([0, 1, 1, 3]))
+    >>> boxes[2].tolist()
+    [[2, 3], [4, 5]]
+    >>> boxes.padded(-1).counts.tolist()
+    [1, 0, 2]
+    """
+
+    values: Values
+    offsets: Values
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> Values:
+        """Array ``index``, a view; a negative index counts from the end.
+
+        Raises
+        ------
+        IndexError
+            If there is no such array.
+        """
+        count = len(self)
+        at = operator.index(index)
+        if not -count <= at < count:
+            raise IndexError(f"index must be in [{-count}, {count}), got {at}")
+        at %= count
+        return self.values[int(self.offsets[at]) : int(self.offsets[at + 1])]
+
+    def __iter__(self) -> Iterator[Values]:
+        ends = self.offsets.tolist()
+        return (self.values[start:stop] for start, stop in itertools.pairwise(ends))
+
+    @property
+    def counts(self) -> Values:
+        """The length of each array, shape (n,)."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def list(self) -> list[Values]:
+        """The arrays, each a view of ``values``."""
+        return [*self]
+
+    def padded(self, value: float = 0) -> Padded:
+        """The arrays in one new array, with ``value`` behind each."""
+        counts = self.counts
+        shape = (len(self), int(counts.max()) if len(self) else 0, *self.values.shape[1:])
+        is_array = isinstance(self.values, np.ndarray)
+        out = np.full(shape, value, self.values.dtype) if is_array else self.values.new_full(shape, value)
+        for row, array in zip(out, self, strict=True):
+            row[: len(array)] = array
+        return Padded(out, counts)
+
+    def to(self, *args: object, **kwargs: object) -> Ragged:
+        """Tensors moved by ``torch.Tensor.to``, which gets the arguments."""
+        return Ragged(self.values.to(*args, **kwargs), self.offsets.to(*args, **kwargs))
+
+    def pin_memory(self) -> Ragged:
+        """Tensors in page-locked memory; called by loaders with ``pin_memory=True``."""
+        return Ragged(self.values.pin_memory(), self.offsets.pin_memory())
+
+
+class RaggedRows:
+    """The rows of a ragged leaf while a batch is filled: the target of :meth:`Filler.fill` for a :class:`RaggedSpec`.
+
+    Thread-safe for calls with different rows. A row that is written again holds what was written last.
+
+    Parameters
+    ----------
+    spec : RaggedSpec
+        Of one sample.
+    rows : int
+        Samples of the batch.
+    """
+
+    def __init__(self, spec: RaggedSpec, rows: int) -> None:
+        self.spec = spec
+        self._pieces: dict[int, Array] = {}  # a chunk's values by number; adding to a dict is atomic
+        self._numbers = itertools.count()
+        self._piece = np.full(rows, -1, np.int64)
+        self._start = np.zeros(rows, np.int64)
+        self._length = np.zeros(rows, np.int64)
+
+    def write(self, rows: NDArray[np.int64], values: Array, lengths: NDArray[np.int64]) -> None:
+        """Set the arrays of some samples.
+
+        Parameters
+        ----------
+        rows : ndarray of int64, shape (n,)
+            Positions of the samples in the batch.
+        values : ndarray, shape (sum(lengths), ...)
+            Their arrays, one behind the other; kept, not copied.
+        lengths : ndarray of int64, shape (n,)
+            How many rows of ``values`` belong to each sample.
+
+        Raises
+        ------
+        ArgumentError
+            If ``values`` has another shape or dtype than the spec, or ``lengths`` do not add up.
+        """
+        if values.shape[1:] != self.spec.shape or values.dtype != self.spec.dtype:
+            raise ArgumentError(
+                f"values must be {self.spec.dtype} of shape (n, {', '.join(map(str, self.spec.shape))}), got "
+                f"{values.dtype} of shape {values.shape}"
+            )
+        ends = np.cumsum(lengths, dtype=np.int64)
+        if len(lengths) != len(rows) or (len(ends) and ends[-1] != len(values)) or np.min(lengths, initial=0) < 0:
+            raise ArgumentError(
+                f"lengths must have one number for each of {len(rows)} samples, which add up to the {len(values)} rows "
+                f"of values, got {np.asarray(lengths).tolist()!r:.200}"
+            )
+        number = next(self._numbers)
+        self._pieces[number] = values
+        self._start[rows] = ends - lengths
+        self._length[rows] = lengths
+        self._piece[rows] = number
+
+    def batch(self, kept: NDArray[np.int64], allocate: Allocate) -> Ragged | Padded:
+        """The samples ``kept`` as a batch, in this order, in memory from ``allocate``.
+
+        Returns
+        -------
+        Ragged or Padded
+            Padded where the spec's form is "padded".
+
+        Raises
+        ------
+        SampleError
+            If one of the samples was not written.
+        """
+        piece, start, length = self._piece[kept], self._start[kept], self._length[kept]
+        if len(missing := np.flatnonzero(piece < 0)):
+            raise SampleError(f"fill must write every row of the batch, got nothing for row {int(kept[missing[0]])}")
+        offsets = np.zeros(len(kept) + 1, np.int64)
+        np.cumsum(length, out=offsets[1:])
+        if self.spec.form == "padded":
+            values = np.empty((int(offsets[-1]), *self.spec.shape), self.spec.dtype)
+            self._gather(values, piece, start, offsets)
+            return _padded(values, length, allocate)
+        values = allocate((int(offsets[-1]), *self.spec.shape), self.spec.dtype)
+        self._gather(values, piece, start, offsets)
+        return Ragged(values, offsets)
+
+    def _gather(
+        self, out: Array, piece: NDArray[np.int64], start: NDArray[np.int64], offsets: NDArray[np.int64]
+    ) -> None:
+        """Copy samples that lie one behind the other in a piece at once: as a rule, a chunk."""
+        breaks = (np.diff(piece) != 0) | (np.diff(start) != np.diff(offsets)[:-1])
+        firsts = [0, *(np.flatnonzero(breaks) + 1).tolist()] if len(piece) else []
+        for first, stop in itertools.pairwise([*firsts, len(piece)]):
+            begin, end = int(offsets[first]), int(offsets[stop])
+            at = int(start[first])
+            out[begin:end] = self._pieces[int(piece[first])][at : at + end - begin]
+
+
+def join_rows(arrays: Sequence[Array], form: str, allocate: Allocate = np.empty) -> list[Array] | Ragged | Padded:
+    """The arrays of samples that were built one by one, in one of :data:`FORMS`.
+
+    Parameters
+    ----------
+    arrays : sequence of ndarray
+        At least one; all of one dtype, and of one shape but for the first axis. For "list", any.
+    form : {"list", "padded", "flat"}
+        Which form.
+    allocate : callable, optional
+        Gives the memory.
+
+    Raises
+    ------
+    SampleError
+        If dtypes or shapes differ; names the sample's position in the batch.
+    """
+    if form == "list":
+        return list(arrays)
+    shape, dtype = arrays[0].shape[1:], arrays[0].dtype
+    for position, array in enumerate(arrays):
+        if array.ndim == 0 or array.shape[1:] != shape or array.dtype != dtype:
+            raise SampleError(
+                f"the arrays of a ragged field must have one dtype, and one shape but for the first axis, got "
+                f"{arrays[0].dtype} of shape {arrays[0].shape} at entry 0 and {array.dtype} of shape {array.shape} at "
+                f"entry {position}"
+            )
+    lengths = np.array([len(array) for array in arrays], np.int64)
+    if form == "padded":
+        return _padded(np.concatenate(arrays), lengths, allocate)
+    offsets = np.zeros(len(arrays) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    values = allocate((int(offsets[-1]), *shape), dtype)
+    np.concatenate(arrays, out=values)
+    return Ragged(values, offsets)
+
+
+def _padded(values: Array, lengths: NDArray[np.int64], allocate: Allocate) -> Padded:
+    """``values``, which hold arrays of these lengths one behind the other, with zeros behind each array."""
+    longest = int(lengths.max(initial=0))
+    out = allocate((len(lengths), longest, *values.shape[1:]), values.dtype)
+    out[...] = 0
+    out[np.arange(longest) < lengths[:, None]] = values
+    return Padded(out, lengths)

@@ -1,0 +1,84 @@
+"""Boxes, keypoints and masks follow pixels that a program has filled, as they follow them through the pipeline."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from penstock import transforms as T
+from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys
+from penstock.transforms.followers import Step, move
+from tests.transforms.test_program import GEOMETRY, IMAGES, SIZE, VALUES
+
+KINDS = {"image": "image", "boxes": "boxes", "keypoints": "keypoints", "mask": "mask", "label": "label"}
+LAST = st.one_of(
+    st.builds(T.CenterCrop, SIZE),
+    st.builds(lambda size: T.Resize((size, size)), st.integers(1, 40)),
+    st.builds(T.RandomResizedCrop, SIZE),
+)
+MOVING = st.one_of(
+    GEOMETRY,
+    st.builds(T.RandomRotation, st.just(30)),
+    st.builds(T.Pad, st.integers(0, 4)),
+    st.builds(T.Letterbox, st.integers(8, 40)),
+)
+
+
+def targets(i: int, orient: bool) -> dict[str, Any]:
+    """Boxes, keypoints and an encoded mask for image ``i``."""
+    height, width = T.Decode(orient=orient).image(IMAGES[i], np.empty(0)).shape[:2]
+    random = np.random.default_rng(i)
+    file = io.BytesIO()
+    Image.fromarray(random.integers(0, 9, (height, width), np.uint8)).save(file, "PNG")
+    corners = np.sort(random.random((i % 4, 2, 2), np.float32), axis=1) * np.array([width, height], np.float32)
+    points = random.random((i % 3, 3), np.float32) * np.array([width, height, 1], np.float32)
+    return {"boxes": corners.reshape(-1, 4), "keypoints": points, "mask": file.getvalue()}
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(geometry=st.lists(MOVING, max_size=4), last=LAST, values=VALUES, seed=st.integers(0, 99), orient=st.booleans())
+def test_targets_follow_filled_pixels(
+    geometry: list[T.Op], last: T.Op, values: list[T.Op], seed: int, *, orient: bool
+) -> None:
+    """For any ops over any kinds of image, fused or not, each target is what the pipeline makes of the whole sample."""
+    pipeline = T.Pipeline([T.Decode(orient=orient), *geometry, last, *values])
+    program = pipeline.compile(KINDS, followers=True)
+    keys = SampleKeys(seed, 1, np.arange(len(IMAGES)))
+    steps: list[list[Step]] = [[] for _ in IMAGES]
+    spec = program.spec()
+    assert spec is not None
+    out: NDArray[Any] = np.zeros((len(IMAGES), *spec.shape), spec.dtype)
+
+    program.fill(IMAGES, out, keys, steps=steps)
+
+    for i, image in enumerate(IMAGES):
+        given = targets(i, orient)
+        expected = pipeline({"image": image, **given, "label": i}, keys=keys[i : i + 1], kinds=KINDS)
+        np.testing.assert_array_equal(out[i], expected["image"], strict=True)
+        for kind, value in given.items():
+            np.testing.assert_array_equal(move(kind, value, steps[i]), expected[kind], strict=True)
+
+
+def test_a_mask_of_another_size_is_refused() -> None:
+    """The mask is compared with the image that it follows, as in the pipeline."""
+    step = Step(T.CenterCrop(2), np.array([0, 0, 2, 2]), (6, 4))
+
+    assert move("mask", np.zeros((4, 6)), [step]).shape == (2, 2)
+    with pytest.raises(ArgumentError, match="5 x 4"):
+        move("mask", np.zeros((4, 5)), [step])
+
+
+def test_what_is_decoded_at_less_than_its_size_has_no_followers() -> None:
+    """With targets the general path decodes at full size: nothing else may be filled."""
+    ops = [T.Decode(scale="auto"), T.Resize((5, 5))]
+
+    assert T.Pipeline(ops).compile({"image": "image"}, followers=True).spec() is not None
+    assert T.Pipeline(ops).compile(KINDS, followers=True).spec() is None
