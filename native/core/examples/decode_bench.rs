@@ -2,7 +2,7 @@
 //!
 //! `decode_bench [--level scalar|avx2|avx512] [--planar] [--rounds N] [--region SCALE | --crops] [--index rows|tiles|learn-rows|learn-tiles] FILE...`
 //!
-//! `--crops`: one of each image's size as RandomResizedCrop draws it (0.08 to 1 of the area), the same on every run.
+//! `--crops`: one crop of each image as RandomResizedCrop draws it (0.08 to 1 of the area), the same on every run.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ impl RowSink for Interleaved {
     fn done(&mut self, _end: usize) {}
 }
 
-/// One row of each plane, overwritten again and again: what a consumer of strips would see.
+/// One row of each plane, overwritten again and again, like a consumer of strips.
 struct Planar([Vec<u8>; 3]);
 
 impl RowSink for Planar {
@@ -59,7 +59,7 @@ fn centre(header: &Header<'_>, scale: f64) -> Region {
     }
 }
 
-/// A region of 0.08 to 1 of the area and a shape of 3/4 to 4/3, anywhere in the picture.
+/// A region of 0.08 to 1 of the area and an aspect ratio of 3/4 to 4/3, anywhere in the picture.
 fn crop(header: &Header<'_>, seed: &mut u64) -> Region {
     let mut uniform = || {
         *seed = seed
@@ -81,14 +81,14 @@ fn crop(header: &Header<'_>, seed: &mut u64) -> Region {
     }
 }
 
-/// What is decoded of each image, and how.
+/// An image, and what of it is decoded.
 struct Job {
     bytes: Vec<u8>,
     region: Region,
     index: Option<Vec<u8>>,
 }
 
-/// How all are decoded.
+/// How all images are decoded.
 #[derive(Clone, Copy)]
 struct How {
     planar: bool,
@@ -131,7 +131,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut files: Vec<String> = vec![];
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or("an option lacks its value");
+        let mut value = || arguments.next().ok_or("an option needs a value");
         match argument.as_str() {
             "--rounds" => rounds = value()?.parse()?,
             "--region" => scale = value()?.parse()?,
@@ -174,7 +174,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Planar(Default::default()),
     );
     jobs.retain(|job| decode(&mut decoder, job, how, &mut sinks).is_ok());
-    // the best of each image: what else runs on the machine disturbs few of them every time
+    // The best time of each image: other processes rarely disturb the same image in all rounds.
     let mut best = vec![Duration::MAX; jobs.len()];
     let start = Instant::now();
     for _ in 0..rounds {

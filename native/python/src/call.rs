@@ -1,4 +1,4 @@
-//! The calls behind the functions: arguments that are checked against each other, then pixels without the GIL.
+//! The functions of the module: arguments are checked against each other, then the core is called without the GIL.
 
 use std::convert::Infallible;
 
@@ -17,7 +17,7 @@ use crate::level::level;
 use crate::seek_tables::{self, FoundList, HintsPerImage};
 use crate::target::{Target, filter_from_name};
 
-/// `(i, kind, message)` of images that did not become rows.
+/// `(i, kind, message)` of images that could not become rows.
 pub type Failures = Vec<(usize, &'static str, String)>;
 /// Facts by name.
 pub struct Facts<'py>(Bound<'py, PyDict>);
@@ -53,7 +53,7 @@ pub fn fill(
     if geometry.shape() != [n, Geometry::COLUMNS] || rows.shape() != [n] {
         let (geometry, rows) = (geometry.shape(), rows.shape());
         return Err(invalid(format!(
-            "{n} images need geometry of shape [{n}, 9], not {geometry:?}, and {n} rows, not {rows:?}"
+            "geometry of {n} images must have shape [{n}, 9], got {geometry:?}, and rows shape [{n}], got {rows:?}"
         )));
     }
     target.check_apart(geometry, || "geometry".to_owned())?;
@@ -80,8 +80,8 @@ pub fn fill(
     py.detach(|| {
         fill::with_filler(level, |filler| {
             for (i, image) in images.iter().enumerate() {
-                // SAFETY: rows are in range and distinct. That no other call writes them at the same time is the
-                // Python caller's duty, stated in the module's documentation.
+                // SAFETY: rows are in range and distinct. The Python caller must not write them in another call at the
+                // same time, as the module's documentation says.
                 let row = unsafe { target.row(rows[i]) };
                 let hints_of_image = hints.of_image(i);
                 match filler.fill(
@@ -113,7 +113,7 @@ fn check_distinct(rows: &[usize]) -> PyResult<()> {
     let mut sorted = rows.to_vec();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(invalid(format!("row {} is given twice", pair[0]))),
+        Some(pair) => Err(invalid(format!("rows must be distinct, got row {} twice", pair[0]))),
         None => Ok(()),
     }
 }
@@ -129,7 +129,10 @@ pub fn fill_pixels(
     target.check_apart(geometry, || "geometry".to_owned())?;
     let pixels = interleaved(image, &[3])?;
     let Ok(columns) = geometry.values().try_into() else {
-        return Err(invalid(format!("geometry of shape {:?} is not [9]", geometry.shape())));
+        return Err(invalid(format!(
+            "geometry must have shape [9], got {:?}",
+            geometry.shape()
+        )));
     };
     let (geometry, row) = (
         Geometry::new(columns, target.options.window, target.framed).map_err(invalid)?,
@@ -137,7 +140,7 @@ pub fn fill_pixels(
     );
     let level = level();
     let filled = py.detach(|| {
-        // SAFETY: the row is in range; see `fill`
+        // SAFETY: the row is in range; see `fill`.
         let row = unsafe { target.row(row) };
         fill::with_filler(level, |filler| {
             filler.fill_pixels(pixels, &geometry, &target.options, row)
@@ -164,19 +167,19 @@ fn interleaved<'a>(image: &'a Array<u8>, channels: &[usize]) -> PyResult<Interle
         _ => {
             let shape = image.shape();
             Err(invalid(format!(
-                "image of shape {shape:?} is not (height, width, channels), channels one of {channels:?}"
+                "image must have shape (height, width, channels) with channels one of {channels:?}, got {shape:?}"
             )))
         }
     }
 }
 
-/// The region in full, or all of the image; inside it.
+/// The corners of the region, or of the whole image. They are not checked.
 fn corners(region: Option<Corners>, width: usize, height: usize) -> PyResult<[i32; 4]> {
     let whole = || Some([0, 0, i32::try_from(width).ok()?, i32::try_from(height).ok()?]);
     region
         .map(|(x0, y0, x1, y1)| [x0, y0, x1, y1])
         .or_else(whole)
-        .ok_or_else(|| invalid("an image of 2**31 or more pixels a side"))
+        .ok_or_else(|| invalid("width and height of the image must be less than 2**31"))
 }
 
 pub fn resize<'py>(
@@ -220,7 +223,8 @@ pub fn decode<'py>(
     hints: &HintsPerImage,
     found_list: Option<FoundList<'_>>,
 ) -> PyResult<NewArray<'py, u8>> {
-    let scale = Scale::from_denominator(scale).ok_or_else(|| invalid(format!("scale {scale} is not 1, 2, 4 or 8")))?;
+    let scale =
+        Scale::from_denominator(scale).ok_or_else(|| invalid(format!("scale must be 1, 2, 4 or 8, got {scale}")))?;
     let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::refused(&error))?;
     let [x0, y0, x1, y1] = corners(region, header.width(), header.height())?;
     let window = [

@@ -1,4 +1,4 @@
-//! Augmentation: arguments checked, pixels changed without the GIL.
+//! Augmentation: arguments are checked, then the core is called without the GIL.
 
 use penstock_core::pixels as core;
 use penstock_core::pixels::adjust::Step;
@@ -14,7 +14,7 @@ use crate::errors::invalid;
 use crate::level::level;
 use crate::memory::BufferArgument;
 
-// SAFETY: a plain number, and the format of the struct module
+// SAFETY: a plain number, and the format of the struct module.
 unsafe impl Element for f32 {
     const NAME: &'static str = "float32";
     const FORMATS: &'static [&'static [u8]] = &[b"f"];
@@ -24,25 +24,25 @@ unsafe impl Element for f32 {
     );
 }
 
-/// Height, width and channels of an image, HWC with one or three channels or HW.
+/// Height, width and channels of an image with shape HWC (one or three channels) or HW.
 fn extent<T: Element>(image: &Array<T>) -> PyResult<[usize; 3]> {
     match *image.shape() {
         [height, width] => Ok([height, width, 1]),
         [height, width, channels @ (1 | 3)] => Ok([height, width, channels]),
         ref shape => Err(invalid(format!(
-            "an image of shape {shape:?} is not (height, width) or (height, width, 1 or 3)"
+            "image must have shape (height, width) or (height, width, 1 or 3), got {shape:?}"
         ))),
     }
 }
 
-/// As single precision has it; beyond its range the greatest that is finite.
+/// Converts to single precision, clipped to its finite range.
 fn single(value: f64) -> f32 {
     (value as f32).clamp(f32::MIN, f32::MAX)
 }
 
 fn step(name: &str, value: f64) -> PyResult<Step> {
     if !value.is_finite() {
-        return Err(invalid(format!("{name} of {value}: only finite numbers")));
+        return Err(invalid(format!("the value of {name} must be finite, got {value}")));
     }
     Ok(match name {
         "brightness" => Step::Brightness(single(value)),
@@ -55,30 +55,31 @@ fn step(name: &str, value: f64) -> PyResult<Step> {
         "invert" => Step::Invert,
         "auto_contrast" => Step::AutoContrast,
         "equalize" => Step::Equalize,
-        _ => return Err(invalid(format!("{name:?} of {value} is not a step"))),
+        _ => return Err(invalid(format!("there is no step '{name}' with value {value}"))),
     })
 }
 
-/// Changes an image's values, step by step.
+/// Adjusts an image's values, step by step.
 ///
 /// Parameters
 /// ----------
 /// image : ndarray, shape (height, width, 3) or (height, width), uint8
 ///     C-contiguous.
 /// steps : sequence of (str, float)
-///     ``"brightness"``, ``"contrast"``, ``"saturation"`` (factors), ``"hue"`` (turns), ``"gray"``,
-///     ``"posterize"`` (bits), ``"solarize"`` (threshold), ``"invert"``, ``"auto_contrast"``, ``"equalize"``; those
-///     without a word in brackets take any number. One after another, as if each rounded a whole image.
+///     ``"brightness"``, ``"contrast"``, ``"saturation"`` (factors), ``"hue"`` (turns), ``"gray"``, ``"posterize"``
+///     (bits), ``"solarize"`` (threshold), ``"invert"``, ``"auto_contrast"``, ``"equalize"``. The value of a step
+///     without a word in brackets is ignored. Steps are applied one after another, each rounded to 8 bits.
 ///
 /// Returns
 /// -------
 /// ndarray, uint8
-///     A new array of the image's shape: what the functions of these names in `penstock.transforms` give, bit for bit.
+///     A new array of the image's shape. It equals the result of the functions of these names in `penstock.transforms`,
+///     bit for bit.
 ///
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     No such image, or no such step.
+///     An invalid image or step.
 #[pyfunction]
 pub fn adjust<'py>(py: Python<'py>, image: Array<u8>, steps: Vec<(PyBackedStr, f64)>) -> PyResult<NewArray<'py, u8>> {
     let [.., channels] = extent(&image)?;
@@ -92,18 +93,18 @@ pub fn adjust<'py>(py: Python<'py>, image: Array<u8>, steps: Vec<(PyBackedStr, f
     Ok(changed)
 }
 
-/// Maps an image onto itself: `PIL.Image.transform`, bit for bit.
+/// Maps an image onto itself, as `PIL.Image.transform` does, bit for bit.
 ///
 /// Parameters
 /// ----------
 /// image : ndarray, shape (height, width, 3) or (height, width), uint8
 ///     C-contiguous; fewer than 2**31 pixels.
 /// matrix : sequence of 6 or 8 float
-///     From the result to the image: an affine map row by row, or a projective one without its last number, 1.
+///     The map from the result to the image: an affine map row by row, or a projective map without its last number, 1.
 /// filter : {"nearest", "bilinear"}
 ///     How the image is sampled.
 /// fill : tuple of three int
-///     0 to 255: what comes from outside the image; of an image without channels the first.
+///     0 to 255: the colour of pixels from outside the image. An image without channels uses the first number.
 ///
 /// Returns
 /// -------
@@ -113,7 +114,7 @@ pub fn adjust<'py>(py: Python<'py>, image: Array<u8>, steps: Vec<(PyBackedStr, f
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     Arguments that are not as above.
+///     Invalid arguments.
 #[pyfunction]
 pub fn warp<'py>(
     py: Python<'py>,
@@ -124,17 +125,26 @@ pub fn warp<'py>(
 ) -> PyResult<NewArray<'py, u8>> {
     let [height, width, channels] = extent(&image)?;
     if i32::try_from(height * width).is_err() {
-        return Err(invalid("an image of 2**31 pixels or more"));
+        return Err(invalid("image must have fewer than 2**31 pixels"));
     }
     let map = match *matrix {
         [a, b, c, d, e, f] => Map::Affine([a, b, c, d, e, f]),
         [a, b, c, d, e, f, g, h] => Map::Projective([a, b, c, d, e, f, g, h]),
-        _ => return Err(invalid(format!("a matrix of {} numbers, not 6 or 8", matrix.len()))),
+        _ => {
+            return Err(invalid(format!(
+                "matrix must have 6 or 8 numbers, got {}",
+                matrix.len()
+            )));
+        }
     };
     let sampling = match filter {
         "nearest" => Sampling::Nearest,
         "bilinear" => Sampling::Bilinear,
-        _ => return Err(invalid(format!("filter {filter:?} is not \"nearest\" or \"bilinear\""))),
+        _ => {
+            return Err(invalid(format!(
+                "filter must be one of nearest, bilinear, got '{filter}'"
+            )));
+        }
     };
     let mut mapped = NewArray::empty(py, image.shape())?;
     let (level, pixels, out) = (level(), image.values(), mapped.values_mut());
@@ -167,7 +177,7 @@ fn blurred<'py, T: Element + Value>(
     let size = extent(image)?;
     let (across, down) = (across.values(), down.values());
     if across.len() % 2 == 0 || down.len() % 2 == 0 || across.iter().chain(down).any(|weight| !weight.is_finite()) {
-        return Err(invalid("weights are odd numbers of finite values"));
+        return Err(invalid("across and down must be odd numbers of finite weights"));
     }
     let mut changed = NewArray::empty(py, image.shape())?;
     let (level, pixels, out) = (level(), image.values(), changed.values_mut());
@@ -175,24 +185,25 @@ fn blurred<'py, T: Element + Value>(
     Ok(changed)
 }
 
-/// Blurs an image by two symmetric sets of weights.
+/// Blurs an image with two symmetric sets of weights.
 ///
 /// Parameters
 /// ----------
 /// image : ndarray, shape (height, width, 3) or (height, width), uint8
-///     C-contiguous. Mirrored at its borders, as ``numpy.pad(..., "reflect")``.
+///     C-contiguous. Its borders are extended as by ``numpy.pad(..., "reflect")``.
 /// across, down : ndarray, shape (odd,), float32
-///     Weights along a row and along a column; their first halves and their middles count.
+///     Weights along a row and along a column. Only the first half and the middle are used.
 ///
 /// Returns
 /// -------
 /// ndarray, uint8
-///     A new array of the image's shape: `penstock.transforms.GaussianBlur`'s specification, bit for bit.
+///     A new array of the image's shape. It equals the specification of `penstock.transforms.GaussianBlur`, bit for
+///     bit.
 ///
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     Arguments that are not as above.
+///     Invalid arguments.
 #[pyfunction]
 pub fn blur<'py>(
     py: Python<'py>,
@@ -203,14 +214,14 @@ pub fn blur<'py>(
     blurred(py, &image, &across, &down)
 }
 
-/// The same as `blur` for a float image.
+/// Blurs a float image. See `blur`.
 ///
 /// Parameters
 /// ----------
 /// image : ndarray, shape (height, width, 3) or (height, width), float32
 ///     C-contiguous.
 /// across, down : ndarray, shape (odd,), float32
-///     As `blur`'s.
+///     As for `blur`.
 ///
 /// Returns
 /// -------
@@ -220,7 +231,7 @@ pub fn blur<'py>(
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     Arguments that are not as above.
+///     Invalid arguments.
 #[pyfunction]
 pub fn blur_floats<'py>(
     py: Python<'py>,
@@ -231,14 +242,14 @@ pub fn blur_floats<'py>(
     blurred(py, &image, &across, &down)
 }
 
-/// Sharpens or smooths an image: `PIL.ImageEnhance.Sharpness`, bit for bit.
+/// Sharpens or smooths an image, as `PIL.ImageEnhance.Sharpness` does, bit for bit.
 ///
 /// Parameters
 /// ----------
 /// image : ndarray, shape (height, width, 3) or (height, width), uint8
 ///     C-contiguous.
 /// factor : float
-///     0: smooth; 1: as it is; above: sharper. Finite.
+///     0: smooth. 1: unchanged. Above 1: sharper. Must be finite.
 ///
 /// Returns
 /// -------
@@ -248,12 +259,12 @@ pub fn blur_floats<'py>(
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     Arguments that are not as above.
+///     Invalid arguments.
 #[pyfunction]
 pub fn sharpen<'py>(py: Python<'py>, image: Array<u8>, factor: f64) -> PyResult<NewArray<'py, u8>> {
     let size = extent(&image)?;
     if !factor.is_finite() {
-        return Err(invalid(format!("a factor of {factor}: only finite numbers")));
+        return Err(invalid(format!("factor must be finite, got {factor}")));
     }
     let mut changed = NewArray::empty(py, image.shape())?;
     let (level, pixels, out) = (level(), image.values(), changed.values_mut());
@@ -261,7 +272,7 @@ pub fn sharpen<'py>(py: Python<'py>, image: Array<u8>, factor: f64) -> PyResult<
     Ok(changed)
 }
 
-/// Mixes each row of a batch with the one before it, the first with the last: ``before * rest + own * share``.
+/// Mixes each row of a batch with the one before it, and the first with the last: ``before * rest + own * share``.
 ///
 /// Parameters
 /// ----------
@@ -270,20 +281,20 @@ pub fn sharpen<'py>(py: Python<'py>, image: Array<u8>, factor: f64) -> PyResult<
 /// share, rest : float
 ///     Factors, rounded to float32.
 /// out : ndarray, float32
-///     As many elements as ``images``; writable and C-contiguous. It does not overlap them.
+///     As many elements as ``images``; writable and C-contiguous. It must not overlap ``images``.
 ///
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     Something that is not as above; nothing was written.
+///     Invalid arguments. Nothing was written.
 #[pyfunction]
 pub fn mix(py: Python<'_>, images: Array<f32>, share: f64, rest: f64, mut out: ArrayMut<f32>) -> PyResult<()> {
     let rows = *images
         .shape()
         .first()
-        .ok_or_else(|| invalid("a batch has an axis of rows"))?;
+        .ok_or_else(|| invalid("images must have an axis of rows"))?;
     if out.overlaps(&images) {
-        return Err(invalid("out overlaps the images"));
+        return Err(invalid("out must not overlap images"));
     }
     let values = images.values();
     if out.len() != values.len() {

@@ -1,21 +1,24 @@
-//! Whole batches: each picture mixed with the one before it.
+//! Mixing of whole batches: each picture with the one before it.
 //!
-//! A batch is larger than the caches: the result is written past them, as [`crate::concat`] does.
+//! A large batch is written past the cache, as in [`crate::concat`].
 
 use crate::concat::STREAMED;
 use crate::simd::{Available, dispatch, fence_streaming_stores};
 
-/// `out[i] = before[i] * rest + own[i] * share` in single precision with three roundings, where `before` is the row in
-/// front, of the first the last.
+/// Computes `out[i] = before[i] * rest + own[i] * share` in single precision with three roundings. `before` is the
+/// previous row; for the first row, the last one.
 ///
 /// # Panics
 /// If lengths differ or are not whole rows.
 pub fn mix(images: &[f32], rows: usize, share: f32, rest: f32, out: &mut [f32], level: Available) {
-    assert_eq!(images.len(), out.len(), "as long as the batch");
+    assert_eq!(images.len(), out.len(), "out must be as long as the batch");
     if images.is_empty() {
         return;
     }
-    assert!(images.len().is_multiple_of(rows), "whole rows");
+    assert!(
+        images.len().is_multiple_of(rows),
+        "the batch must consist of whole rows"
+    );
     let row_len = images.len() / rows;
     let streamed = size_of_val(out) >= STREAMED;
     for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
@@ -48,12 +51,12 @@ mod avx2 {
 
     use crate::simd::avx2::load_floats;
 
-    /// See [`super::scalar::mix`]; not ordered with later stores of other processors until a fence.
+    /// See [`super::scalar::mix`]. Other processors may see later stores first, until a fence.
     #[target_feature(enable = "avx2")]
     pub(super) fn mix_past_cache(own: &[f32], before: &[f32], share: f32, rest: f32, out: &mut [f32]) {
         assert!(
             own.len() == out.len() && before.len() == out.len(),
-            "rows of one length"
+            "rows must have one length"
         );
         let head = out.as_ptr().align_offset(32).min(out.len());
         super::scalar::mix(&own[..head], &before[..head], share, rest, &mut out[..head]);

@@ -6,7 +6,7 @@ use super::{Affine, scalar};
 use crate::simd::avx2::{load8, load16, store_8_words, store_floats, store16};
 use crate::simd::interleave::{DEINTERLEAVE, INTERLEAVE};
 
-/// The bytes that three shuffles pick, one from each part.
+/// Combines bytes of three vectors, each shuffled by its own mask.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pick(parts: [__m128i; 3], masks: &[[u8; 16]; 3]) -> __m128i {
@@ -75,7 +75,7 @@ fn normalised(values: &[u8; 8], scale: __m256, offset: __m256) -> __m256 {
     _mm256_add_ps(_mm256_mul_ps(values, scale), offset)
 }
 
-/// `affine` as it applies to a line from element `at` on.
+/// `affine` for a line that begins with element `at`.
 fn rotated(affine: &Affine, at: usize) -> Affine {
     let turn = |of: [f32; 3]| std::array::from_fn(|i| of[(at + i) % 3]);
     Affine {

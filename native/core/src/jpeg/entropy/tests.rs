@@ -1,4 +1,5 @@
-//! Entropy decoding stops where the data do, however many blocks a header declares.
+//! Entropy decoding stops where the data end, however many blocks a header declares. Lookups find what reading bit by
+//! bit finds.
 
 use crate::jpeg::entropy::huffman::HuffmanTables;
 use crate::jpeg::entropy::sequential::{self, Cursor, McuLayout, PADDING, SLACK, WINDOW, Window};
@@ -49,14 +50,14 @@ fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
         assert!(tables.set_dc(0, header.huffman[0][0].unwrap()));
         assert!(tables.set_ac(0, header.huffman[1][0].unwrap()));
         let layout = McuLayout::new(&header, &tables);
-        // those that the data hold, and those that begin in the bytes that are loaded at once
+        // The blocks in the data, and those that begin in the bytes that are loaded at once.
         let most = 8 * (DATA + 9) / (2 * length) + 1;
         for &level in Available::all() {
             let mut cursor = Cursor::default();
             let skipped = sequential::skip_blocks(level, &window(), &layout, &mut cursor, BLOCKS).unwrap();
 
             assert!(skipped <= most, "{skipped} blocks of {length} bits at {level:?}");
-            assert!(cursor.next_bit() > 8 * DATA as isize, "the end is noticed");
+            assert!(cursor.next_bit() > 8 * DATA as isize, "the position is past the end");
 
             let mut cursor = Cursor::default();
             let (mut blocks, mut used) = (vec![0; 64 * BLOCKS + SLACK], vec![0; BLOCKS]);
@@ -64,7 +65,7 @@ fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
                 sequential::decode_blocks(level, &window(), &layout, &mut cursor, &mut blocks, &mut used).unwrap();
 
             assert!(decoded <= most, "{decoded} blocks of {length} bits at {level:?}");
-            assert!(cursor.next_bit() > 8 * DATA as isize, "the end is noticed");
+            assert!(cursor.next_bit() > 8 * DATA as isize, "the position is past the end");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Every kernel of every level against the scalar one beside it, and table-driven decoding against one bit at a time.
+//! Every kernel at every level equals the scalar kernel.
 
 use std::fmt::Debug;
 use std::io::{Write, stderr};
@@ -237,7 +237,7 @@ fn upsampling_agrees() {
     }
 }
 
-/// Byte by byte.
+/// Removes the stuffing byte by byte.
 fn unstuff_plainly(source: &[u8]) -> (Vec<u8>, usize) {
     let (mut out, mut at) = (vec![], 0);
     while at < source.len() {

@@ -1,8 +1,8 @@
-//! Drives the decoding of a JPEG of several scans: all of them into the coefficients, then strips of those to the sink.
+//! The decoder of files of several scans: all scans fill the coefficients, then these become rows of the sink.
 //!
-//! Nothing is allocated before the sequential script was read and found possible: the number of scans is limited, memory is
-//! two bytes per sample of the rows down to the region's end (and a bit; [`crate::jpeg::Limits`] has a cap on it), and a file
-//! with fewer bits than blocks is refused. Rows below the region are neither kept nor decoded, in any scan.
+//! Nothing is allocated before all scan headers are read and checked. The number of scans is limited. Memory is about
+//! two bytes per sample of the rows down to the region's end; [`crate::jpeg::Limits`] limits it. A file with fewer bits
+//! than blocks is refused. Rows below the region are neither kept nor decoded.
 
 use super::intervals::{IntervalBytes, McuGrid};
 use crate::error::Error;
@@ -20,14 +20,14 @@ use crate::jpeg::strips::StripEmitter;
 use crate::rows::RowSink;
 use crate::simd::Available;
 
-/// What decoding keeps from one image to the next.
+/// Tables and buffers that are kept from one image to the next.
 pub(crate) struct MultiScanDecoder {
     coefficients: Coefficients,
     scan_decoder: ScanDecoder,
     used: Vec<u8>,
 }
 
-/// Reads scans.
+/// Decodes scans into coefficients.
 struct ScanDecoder {
     table: BandTableBuilder,
     source: IntervalBytes,
@@ -97,7 +97,7 @@ impl MultiScanDecoder {
         Ok(())
     }
 
-    /// All coefficients of a file, ours until the next one.
+    /// Decodes all coefficients of a file.
     pub fn coefficients(
         &mut self,
         level: Available,
@@ -109,7 +109,7 @@ impl MultiScanDecoder {
         Ok(&self.coefficients)
     }
 
-    /// Reads the coefficients of the first `mcu_rows` rows of MCUs.
+    /// Decodes the coefficients of the first `mcu_rows` rows of MCUs.
     fn read(
         &mut self,
         level: Available,
@@ -118,7 +118,7 @@ impl MultiScanDecoder {
         script: &Script<'_>,
         mcu_rows: usize,
     ) -> Result<(), Error> {
-        // the first scan of a component takes a bit of each block at least
+        // The first scan of a component has at least one bit per block.
         if Coefficients::count(header, header.mcus_y) > 8 * header.bytes.len() {
             return corrupt("fewer bits than blocks", header.bytes.len());
         }
@@ -132,7 +132,7 @@ impl MultiScanDecoder {
 }
 
 impl ScanDecoder {
-    /// Adds what a scan sends.
+    /// Decodes a scan.
     fn decode_scan(
         &mut self,
         level: Available,
@@ -190,8 +190,8 @@ impl ScanDecoder {
         }
     }
 
-    /// Calls `decode` for every block of a DC scan, with its component's place in the scan; `fresh`: predictors are to
-    /// be forgotten first.
+    /// Calls `decode` for every block of a DC scan, with its component's position in the scan. `fresh`: a restart
+    /// interval begins, and the predictors must be reset first.
     fn for_each_dc(
         &mut self,
         level: Available,

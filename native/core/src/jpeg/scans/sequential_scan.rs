@@ -1,5 +1,5 @@
-//! Scans of a sequential JPEG that has several of them, into the coefficients of the picture: each is read as the only
-//! scan of a picture of its components would be.
+//! Scans of a sequential file of several scans, decoded into the coefficients. Each is read as the only scan of a
+//! picture that has only its components.
 
 use core::ops::Range;
 
@@ -13,10 +13,10 @@ use crate::jpeg::scans::scan_reader::ScanReader;
 use crate::jpeg::scans::script::ScanSpec;
 use crate::simd::Available;
 
-/// Blocks decoded before they are put in their places.
+/// Blocks that are decoded before they are copied to the coefficients.
 const RUN_BLOCKS: usize = 64;
 
-/// What reading keeps from one scan to the next.
+/// Buffers that are kept from one scan to the next.
 pub(crate) struct SequentialScanReader {
     window: Window,
     blocks: Box<[i16; 64 * RUN_BLOCKS + SLACK]>,
@@ -40,8 +40,8 @@ impl SequentialScanReader {
         }
     }
 
-    /// Adds the first `rows` rows of MCUs of a scan, whose components have the tables `raw`. If these are all, nothing may
-    /// be left.
+    /// Decodes the first `rows` rows of MCUs of a scan whose components have the tables `raw`. After the last row of
+    /// the picture, no data may be left.
     pub fn scan<'a>(
         &mut self,
         level: Available,
@@ -74,7 +74,7 @@ impl SequentialScanReader {
     }
 }
 
-/// Puts the blocks of some MCUs of row `row`, each with its number of positions in use, in their places.
+/// Copies the blocks of some MCUs of row `row` to the coefficients.
 fn put<'b>(
     mut blocks: impl Iterator<Item = (&'b [i16; 64], &'b u8)>,
     alone: &Header<'_>,
@@ -97,7 +97,7 @@ fn put<'b>(
     }
 }
 
-/// Bit k: the coefficient at zigzag position k, of the first `used`, is not zero.
+/// A bit for each of the first `used` zigzag positions whose coefficient is not zero.
 fn nonzero_positions(block: &[i16; 64], used: u8) -> u64 {
     let nonzero = |&(_, place): &(usize, &u8)| block[usize::from(*place)] != 0;
     let positions = ZIGZAG.iter().enumerate().take(usize::from(used)).skip(1);

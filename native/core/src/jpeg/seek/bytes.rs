@@ -1,4 +1,4 @@
-//! The table as bytes:
+//! The seek table as bytes:
 //!
 //! ```text
 //!  version  kind  known  least  │ per point after the first: bits - least, predictors │  check
@@ -7,20 +7,19 @@
 //!                               │                             neighbour's             │
 //! ```
 //!
-//! `check` covers these bytes and what the table depends upon in the image: its geometry, its Huffman tables, the length
-//! of its scan, and both ends of the scan. One comparison therefore tells an table that was damaged and one that belongs
-//! to another image (or another edition of it) from the right one: a change within eight aligned bytes is always
-//! noticed, another with a probability of 1 - 2^-64. It is no signature: who forges table bytes with their check can
-//! move pixels inside this image, and no more.
+//! `check` covers these bytes and everything in the image that the table depends on: geometry, Huffman tables, the
+//! length of the scan, and both ends of the scan. One comparison therefore detects a damaged table and a table of
+//! another image. A change within eight aligned bytes is always detected, any other with a probability of 1 - 2^-64. It
+//! is not a signature: forged bytes with a valid check can move pixels inside this image, and nothing else.
 
 use crate::jpeg::format::header::Header;
 use crate::jpeg::seek::table::{SeekPoint, SeekTable, SeekTableKind};
 
 const VERSION: u8 = 1;
 const CHECK_BYTES: usize = 8;
-/// Bytes of either end of the scan that an table is bound to.
+/// Bytes at each end of the scan that the check covers.
 const END_BYTES: usize = 64;
-/// The fewest bytes that an point takes.
+/// The fewest bytes that a seek point takes.
 const MIN_ENTRY_BYTES: usize = 2;
 
 impl SeekTable {
@@ -42,14 +41,14 @@ impl SeekTable {
         Self::with_check(header, bytes)
     }
 
-    /// Ends table bytes with their check. Public so that fuzzing can go past it, as a forger would.
+    /// Appends the check to a table's bytes. Public, so that fuzzing can make tables that pass it.
     pub fn with_check(header: &Header<'_>, mut body: Vec<u8>) -> Vec<u8> {
         let check = check(header, &body);
         body.extend(check.to_le_bytes());
         body
     }
 
-    /// Reads an table of this very image; None: damaged, of another image, or of another version.
+    /// Reads a table of this image. None: damaged, of another image, or of another version.
     pub fn parse(header: &Header<'_>, bytes: &[u8]) -> Option<Self> {
         let (body, stored) = bytes.split_last_chunk::<CHECK_BYTES>()?;
         if header.has_several_scans || check(header, body) != u64::from_le_bytes(*stored) {
@@ -83,7 +82,7 @@ impl SeekTable {
     }
 }
 
-/// Seven bits a byte, the lowest first; the top bit says that more follow.
+/// Writes seven bits per byte, the lowest first. The top bit says that more bytes follow.
 fn put(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
@@ -105,7 +104,7 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Small numbers of either sign to small ones: 0, -1, 1, -2, ...
+/// Maps small numbers of either sign to small unsigned numbers: 0, -1, 1, -2, ...
 fn zigzag(value: i32) -> u64 {
     u64::from((value << 1 ^ value >> 31) as u32)
 }
@@ -133,7 +132,8 @@ fn check(header: &Header<'_>, body: &[u8]) -> u64 {
     hash.0
 }
 
-/// A word at a time; each step is one-to-one in the word and in what came before, so that no change of one word is lost.
+/// Hashes a word at a time. Each step is one-to-one in the word and in the state, so that no change of a single word is
+/// lost.
 struct Hash(u64);
 
 impl Hash {

@@ -1,8 +1,8 @@
-//! Several scans, progressive or not, to baseline without loss: the same coefficients, in one scan with the best Huffman
-//! codes for them.
+//! Lossless conversion of files of several scans to baseline: the same coefficients in one scan, with optimal Huffman
+//! codes.
 //!
-//! Everything else of the file stays, byte for byte and in order: quantisation tables, comments, Exif, profiles, what
-//! says how colours are meant, and what follows the image. What cannot be kept so is refused.
+//! All other content keeps its bytes and its order: quantisation tables, comments, Exif, profiles, colour markers, and
+//! what follows the image. Files for which this is not possible are refused.
 
 pub(crate) mod huffman_code;
 #[cfg(test)]
@@ -21,21 +21,21 @@ use crate::jpeg::transcode::huffman_code::HuffmanCode;
 use crate::memory;
 use crate::simd::Available;
 
-/// Most bits of a DC difference and of an AC coefficient in a baseline file.
+/// The most bits of a DC difference and of an AC coefficient in a baseline file.
 const DC_BITS: u32 = 11;
 const AC_BITS: u32 = 10;
 
-/// Rewrites a JPEG of several scans as a baseline one.
+/// Rewrites a JPEG of several scans as a baseline JPEG.
 ///
 /// # Errors
-/// As decoding it whole; and [`Error::Unsupported`] for what has one scan already, for coefficients that are too large for
-/// a baseline file, and where markers depend on their place: a file with further pictures behind (MPF), or with JFIF or
-/// Adobe markers between its scans.
+/// As decoding the whole image. [`Error::Unsupported`] also for files of one scan, for coefficients that are too large
+/// for a baseline file, and for markers that depend on their position: further pictures in the file (MPF), or JFIF or
+/// Adobe markers between scans.
 pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
     let header = Header::parse(bytes, limits)?;
     if !header.has_several_scans {
         return Err(Error::Unsupported(
-            "one scan, not progressive: there is nothing to transcode",
+            "the file has one scan and is not progressive: it needs no transcoding",
         ));
     }
     let script = Script::read(&header)?;
@@ -73,7 +73,7 @@ pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Erro
     Ok(out)
 }
 
-/// The file up to the first scan, as a baseline file begins.
+/// The segments of a baseline file up to the first DHT segment.
 fn segments(bytes: &[u8], header: &Header<'_>, metadata: &[Range<usize>]) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     memory::reserve(&mut out, bytes.len() + bytes.len() / 4)?;
@@ -87,7 +87,9 @@ fn segments(bytes: &[u8], header: &Header<'_>, metadata: &[Range<usize>]) -> Res
             0xda => break,
             0xc0..=0xc2 => frame = out.len() + 1,
             0xdb => wide |= has_wide_table(body),
-            0xe2 if body.starts_with(b"MPF\0") => return Err(Error::Unsupported("further pictures follow (MPF)")),
+            0xe2 if body.starts_with(b"MPF\0") => {
+                return Err(Error::Unsupported("the file holds further pictures (MPF)"));
+            }
             _ => {}
         }
         put_segment(&mut out, marker, body);
@@ -99,7 +101,7 @@ fn segments(bytes: &[u8], header: &Header<'_>, metadata: &[Range<usize>]) -> Res
         }
         put_segment(&mut out, marker, body);
     }
-    // 16-bit quantisation tables belong to extended sequential files
+    // 16-bit quantisation tables require the extended sequential process.
     out[frame] = if wide { 0xc1 } else { 0xc0 };
     Ok(out)
 }
@@ -120,7 +122,8 @@ fn put_segment(out: &mut Vec<u8>, marker: u8, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// Calls `put` with class (DC, AC), table, symbol, value bits and their number, for every symbol of a baseline scan.
+/// Calls `put` for every symbol of a baseline scan. Its arguments: class (DC, AC), table, symbol, value bits and their
+/// number.
 fn for_each_symbol(
     header: &Header<'_>,
     coefficients: &Coefficients,
@@ -136,7 +139,7 @@ fn for_each_symbol(
                     let (blocks, nonzero) = coefficients.planes[i].row(y);
                     for x in column * component.h..(column + 1) * component.h {
                         if x >= across || y >= down {
-                            // fills its MCU only: as cheap as a block can be
+                            // A block that only pads its MCU: it takes the fewest bits possible.
                             put(0, table, 0, 0, 0);
                             put(1, table, 0, 0, 0);
                             continue;
@@ -186,7 +189,7 @@ fn block_symbols(
     Ok(())
 }
 
-/// A value as its magnitude category and the bits that follow it.
+/// The value bits of a number, and how many there are.
 fn value_bits(value: i32, most: u32) -> Result<(u16, u8), Error> {
     let count = 32 - value.unsigned_abs().leading_zeros();
     if count > most {
@@ -196,7 +199,7 @@ fn value_bits(value: i32, most: u32) -> Result<(u16, u8), Error> {
     Ok((bits as u16, count as u8))
 }
 
-/// Entropy-coded bytes, with their stuffing.
+/// Writes entropy-coded bytes with stuffing.
 struct BitWriter {
     out: Vec<u8>,
     /// The last `count` bits, right-aligned.

@@ -1,4 +1,4 @@
-//! Transcoding keeps every coefficient, and every segment that is not about how they are coded.
+//! Transcoding keeps every coefficient, and every segment that does not declare the coding.
 
 use crate::error::Error;
 use crate::jpeg::entropy::huffman::HuffmanTables;
@@ -39,7 +39,7 @@ fn baseline_blocks(header: &Header<'_>) -> Vec<[i16; 64]> {
     blocks.as_chunks().0[..count].to_vec()
 }
 
-/// Those of a file of several scans in the same order; None: blocks that only fill an MCU.
+/// The coefficients of a file of several scans in the same order. None: blocks that only pad an MCU.
 fn blocks_of_scans(header: &Header<'_>, coefficients: &Coefficients) -> Vec<Option<[i16; 64]>> {
     let mut blocks = Vec::new();
     for (row, column) in (0..header.mcus_y).flat_map(|row| (0..header.mcus_x).map(move |column| (row, column))) {

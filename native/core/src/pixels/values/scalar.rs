@@ -21,7 +21,7 @@ pub fn blend(base: &[u8], plane: &mut [u8], factor: f32) {
     }
 }
 
-/// In single precision, three roundings; cut off to 0..=255, then towards zero.
+/// Blends in single precision with three roundings, clips to 0..=255, and truncates.
 #[inline]
 pub fn blended(base: u8, level: u8, factor: f32) -> u8 {
     let (base, level) = (f32::from(base), f32::from(level));
@@ -36,11 +36,12 @@ pub fn rotate_hue(planes: [&mut [u8]; 3], turn: u8) {
     }
 }
 
-/// Pillow's conversion, which computes the hue in double precision: single gives the same for every colour.
+/// Pillow's conversion to HSV. Pillow computes the hue in double precision; single precision gives the same for every
+/// colour.
 fn hsv([r, g, b]: [u8; 3]) -> [u8; 3] {
     let (most, least) = (r.max(g).max(b), r.min(g).min(b));
     let range = f32::from((most - least).max(1));
-    // how far the middle one is below the greatest, as a share of the range
+    // The distance of the middle channel from the largest, as a fraction of the range.
     let middle = u16::from(r) + u16::from(g) + u16::from(b) - u16::from(most) - u16::from(least);
     let below = f32::from(u16::from(most) - middle) / range;
     let sixth = match most {
@@ -56,8 +57,8 @@ fn hsv([r, g, b]: [u8; 3]) -> [u8; 3] {
     [(turns * 255.0) as u8, (share * 255.0) as u8, most]
 }
 
-/// Pillow's conversion. Its p, q and t are one formula: a channel loses `saturation * loss / 255²` of the value,
-/// where its loss is a trapezium over the hue.
+/// Pillow's conversion from HSV. Its p, q and t are one formula: a channel loses `saturation * loss / 255²` of the
+/// value, where its loss is a trapezium over the hue.
 fn rgb(hue: u8, saturation: u8, value: u8) -> [u8; 3] {
     let place = 6.0 * f32::from(hue);
     let losses = [

@@ -2,7 +2,7 @@
 
 use super::{Map, SourceImage};
 
-/// See [`super::warp`]: the nearest pixel, of a projective map.
+/// See [`super::warp`]: the nearest pixel, for a projective map.
 pub(super) fn nearest<const N: usize>(source: SourceImage<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
     each(source.width, out, |x, y| {
         let (x, y) = map.source_point(x, y);
@@ -10,7 +10,7 @@ pub(super) fn nearest<const N: usize>(source: SourceImage<'_, N>, map: &Map, fil
     });
 }
 
-/// See [`super::warp`].
+/// See [`super::warp`]: bilinear sampling.
 pub(super) fn bilinear<const N: usize>(source: SourceImage<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
     each(source.width, out, |x, y| {
         let (x, y) = map.source_point(x, y);
@@ -27,7 +27,7 @@ fn each<const N: usize>(width: usize, out: &mut [[u8; N]], pixel: impl Fn(f64, f
 }
 
 impl Map {
-    /// Where a place of the result lies in the source.
+    /// The position in the source of a position in the result.
     #[inline]
     pub(super) fn source_point(&self, x: f64, y: f64) -> (f64, f64) {
         match self {
@@ -44,17 +44,17 @@ impl Map {
 }
 
 impl<const N: usize> SourceImage<'_, N> {
-    /// The pixel, if there is one.
+    /// The pixel at a position, if it lies inside the image.
     #[inline]
     fn at(&self, x: i32, y: i32) -> Option<[u8; N]> {
         let (x, y) = (usize::try_from(x).ok()?, usize::try_from(y).ok()?);
         (x < self.width && y < self.height).then(|| self.pixels[y * self.width + x])
     }
 
-    /// Between the centres of four pixels; outside of the outermost centres between as many as there are.
+    /// Interpolates between the centres of four pixels, or of fewer at the borders.
     #[inline]
     pub(super) fn between(&self, x: f64, y: f64) -> Option<[u8; N]> {
-        // also false for what is not a number
+        // Also false for NaN.
         if !(x >= 0.0 && x < self.width as f64 && y >= 0.0 && y < self.height as f64) {
             return None;
         }
@@ -79,7 +79,7 @@ fn mixed(from: f64, to: f64, share: f64) -> f64 {
     from + (to - from) * share
 }
 
-/// Towards zero; -1 for all that is negative, and for what is not a number.
+/// Rounds towards zero. -1 for negative numbers and NaN.
 #[inline]
 fn truncated(place: f64) -> i32 {
     if place >= 0.0 { place as i32 } else { -1 }
@@ -106,7 +106,8 @@ pub(super) fn affine_nearest<const N: usize>(
     }
 }
 
-/// No turn and no shear: each column of the result comes from one column. Positions are summed up, with their errors.
+/// Without rotation and shear, each column of the result comes from one column. Positions are sums, with their rounding
+/// errors.
 fn scaled_nearest<const N: usize>(source: SourceImage<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {
     let mut place = m[2] + m[0] * 0.5;
     let columns: Vec<i32> = (0..source.width)
@@ -135,7 +136,7 @@ fn fixed_nearest<const N: usize>(source: SourceImage<'_, N>, m: &[f64; 6], fill:
     for out in out.chunks_exact_mut(source.width) {
         let (mut x, mut y) = (start_x, start_y);
         for out in out {
-            // negative positions become too great ones
+            // Negative positions wrap to large ones.
             let (column, row) = ((x >> 16) as u32, (y >> 16) as u32);
             *out = if column < width && row < height {
                 source.pixels[row as usize * source.width + column as usize]
@@ -148,7 +149,7 @@ fn fixed_nearest<const N: usize>(source: SourceImage<'_, N>, m: &[f64; 6], fill:
     }
 }
 
-/// What leaves the range of fixed point. Positions are summed up, with their errors.
+/// For positions outside the range of fixed point. Positions are sums, with their rounding errors.
 fn float_nearest<const N: usize>(source: SourceImage<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {
     let mut start = (m[2] + m[0] * 0.5 + m[1] * 0.5, m[5] + m[3] * 0.5 + m[4] * 0.5);
     for out in out.chunks_exact_mut(source.width) {

@@ -45,12 +45,12 @@ pub(crate) fn two_row(
     }
 }
 
-/// One block to 4 x 4 samples, each the average of 2 x 2.
+/// Transforms one block to 4 x 4 samples, each the average of 2 x 2.
 pub(crate) fn four(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let x: [i16; 64] = core::array::from_fn(|i| block[i].wrapping_mul(quant[i]));
     let mut work = [[0i16; 8]; 4];
     if block[8..32].iter().chain(&block[40..]).all(|&c| c == 0) {
-        // libjpeg-turbo's short cut: the same, but that it wraps instead of saturating
+        // The short cut of libjpeg-turbo: it equals the full transform, except that it wraps instead of saturating.
         work = [core::array::from_fn(|i| x[i].wrapping_shl(2)); 4];
     } else {
         for column in [0, 1, 2, 3, 5, 6, 7] {
@@ -67,7 +67,7 @@ pub(crate) fn four(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: 
     }
 }
 
-/// One dimension, 8 to 4; the fifth coefficient has no part in averages of two.
+/// One dimension, 8 to 4. The fifth coefficient has no effect on averages of two.
 fn pass_four(x: [i16; 8], shift: u32) -> [i16; 4] {
     let w = |i: usize| i32::from(x[i]);
     let dc = w(0) << 14;
@@ -84,16 +84,16 @@ fn pass_four(x: [i16; 8], shift: u32) -> [i16; 4] {
     .map(|v| narrow(v, shift))
 }
 
-/// One block to 2 x 2 samples, each the average of 4 x 4.
+/// Transforms one block to 2 x 2 samples, each the average of 4 x 4.
 pub(crate) fn two(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let x = |row: usize, column: usize| block[8 * row + column].wrapping_mul(quant[8 * row + column]);
-    // columns 0, 1, 3, 5, 7; each as the upper and the lower half
+    // Columns 0, 1, 3, 5, 7, each as the upper and the lower half.
     let columns = [0, 1, 3, 5, 7].map(|c| {
         let (dc, odd) = (i32::from(x(0, c)) << 15, odd_two([1, 3, 5, 7].map(|row| x(row, c))));
         [dc.wrapping_add(odd), dc.wrapping_sub(odd)]
     });
     for (half, row) in out.chunks_mut(pitch).take(2).enumerate() {
-        // the first is kept in 32 bits
+        // The first column is kept in 32 bits.
         let dc = columns[0][half].wrapping_add(1 << 12) >> 13;
         let dc = dc.wrapping_shl(15);
         let odd = odd_two([1, 2, 3, 4].map(|i| narrow(columns[i][half], 13)));
@@ -107,7 +107,7 @@ fn odd_two(x: [i16; 4]) -> i32 {
     (x1 * F3624 - x3 * F1272).wrapping_add(x5 * F0850 - x7 * F0720)
 }
 
-/// A block's average. libjpeg looks it up with its lower ten bits.
+/// The average of a block. libjpeg looks it up by its lower ten bits.
 pub(crate) fn one(dc: i16, quant: i16) -> u8 {
     let average = (i32::from(dc) * i32::from(quant) + 4) >> 3;
     let wrapped = average.wrapping_shl(22) >> 22;
