@@ -82,7 +82,7 @@ fn crop(header: &Header<'_>, seed: &mut u64) -> Region {
 }
 
 /// An image, and what of it is decoded.
-struct Job {
+struct Case {
     bytes: Vec<u8>,
     region: Region,
     index: Option<Vec<u8>>,
@@ -95,13 +95,13 @@ struct How {
     learn: Option<SeekTableKind>,
 }
 
-fn decode(decoder: &mut Decoder, job: &Job, how: How, sinks: &mut (Interleaved, Planar)) -> Result<(), Error> {
-    let header = Header::parse(&job.bytes, &LIMITS)?;
-    let mut index = match &job.index {
+fn decode(decoder: &mut Decoder, case: &Case, how: How, sinks: &mut (Interleaved, Planar)) -> Result<(), Error> {
+    let header = Header::parse(&case.bytes, &LIMITS)?;
+    let mut index = match &case.index {
         Some(bytes) => Some(SeekTable::parse(&header, bytes).expect("made for this image")),
         None => how.learn.map(|kind| SeekTable::new(&header, kind)),
     };
-    let region = job.region;
+    let region = case.region;
     if how.planar {
         for plane in &mut sinks.1.0 {
             plane.resize(plane.len().max(planar_row_len(region.width)), 0);
@@ -122,7 +122,7 @@ fn decode(decoder: &mut Decoder, job: &Job, how: How, sinks: &mut (Interleaved, 
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut rounds, mut scale, mut crops, mut level, mut jobs) = (5u32, 1.0, false, Available::best(), vec![]);
+    let (mut rounds, mut scale, mut crops, mut level, mut cases) = (5u32, 1.0, false, Available::best(), vec![]);
     let (mut index, mut seed) = (None, 1);
     let mut how = How {
         planar: false,
@@ -164,7 +164,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         file_bytes += bytes.len();
         index_bytes += index.as_ref().map_or(0, Vec::len);
-        jobs.push(Job { bytes, region, index });
+        cases.push(Case { bytes, region, index });
     }
     let mut sinks = (
         Interleaved {
@@ -173,23 +173,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
         Planar(Default::default()),
     );
-    jobs.retain(|job| decode(&mut decoder, job, how, &mut sinks).is_ok());
+    cases.retain(|case| decode(&mut decoder, case, how, &mut sinks).is_ok());
     // The best time of each image: other processes rarely disturb the same image in all rounds.
-    let mut best = vec![Duration::MAX; jobs.len()];
+    let mut best = vec![Duration::MAX; cases.len()];
     let start = Instant::now();
     for _ in 0..rounds {
-        for (job, best) in jobs.iter().zip(&mut best) {
+        for (case, best) in cases.iter().zip(&mut best) {
             let start = Instant::now();
-            let result = decode(&mut decoder, job, how, &mut sinks);
+            let result = decode(&mut decoder, case, how, &mut sinks);
             *best = (*best).min(start.elapsed());
             assert!(result.is_ok(), "decoded before");
         }
     }
     let all = start.elapsed() / rounds;
-    let per_image = |time: Duration| time.as_secs_f64() * 1e3 / jobs.len().max(1) as f64;
+    let per_image = |time: Duration| time.as_secs_f64() * 1e3 / cases.len().max(1) as f64;
     println!(
         "{} images, ms per image: best {:.3}, mean {:.3}; index {:.2} % of the files",
-        jobs.len(),
+        cases.len(),
         per_image(best.iter().sum()),
         per_image(all),
         100.0 * index_bytes as f64 / file_bytes.max(1) as f64

@@ -70,3 +70,8 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Fails because the bytes are corrupt.
+pub(crate) fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
+    Err(Error::Corrupt { what, offset })
+}

@@ -26,8 +26,8 @@ pub fn uniforms(seed: u64, epoch: u32, indices: &[i64], stream: u16, out: &mut [
     let key = [seed as u32, (seed >> 32) as u32];
     for (row, &index) in out.chunks_exact_mut(out.len() / indices.len()).zip(indices) {
         for (block, pair) in row.chunks_mut(2).enumerate() {
-            let place = u32::from(stream) << 16 | block as u32;
-            let words = philox4x32([index as u32, (index >> 32) as u32, epoch, place], key);
+            let counter = u32::from(stream) << 16 | block as u32;
+            let words = philox4x32([index as u32, (index >> 32) as u32, epoch, counter], key);
             for (out, w) in pair.iter_mut().zip(words.as_chunks::<2>().0) {
                 let wide = u64::from(w[0]) << 32 | u64::from(w[1]);
                 *out = (wide >> 11) as f64 * (1.0 / (1u64 << 53) as f64);

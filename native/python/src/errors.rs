@@ -24,12 +24,12 @@ create_exception!(
 );
 
 /// The exception for invalid arguments.
-pub fn invalid(message: impl Into<String>) -> PyErr {
+pub fn invalid_argument(message: impl Into<String>) -> PyErr {
     PyValueError::new_err(message.into())
 }
 
 /// The exception for an error of the decoder.
-pub fn refused(error: &Error) -> PyErr {
+pub fn from_decoder(error: &Error) -> PyErr {
     let message = error.to_string();
     match error {
         Error::Unsupported(_) => UnsupportedError::new_err(message),
@@ -40,7 +40,7 @@ pub fn refused(error: &Error) -> PyErr {
 }
 
 /// The word with which `fill` reports an error of the decoder.
-pub fn kind(error: &Error) -> &'static str {
+pub fn failure_kind(error: &Error) -> &'static str {
     match error {
         Error::Unsupported(_) => "unsupported",
         Error::Corrupt { .. } => "corrupt",

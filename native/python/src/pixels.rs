@@ -10,7 +10,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::{type_hint_identifier, type_hint_subscript};
 
 use crate::arrays::{Array, ArrayMut, Element, NewArray};
-use crate::errors::invalid;
+use crate::errors::invalid_argument;
 use crate::level::level;
 use crate::memory::BufferArgument;
 
@@ -25,29 +25,31 @@ unsafe impl Element for f32 {
 }
 
 /// Height, width and channels of an image with shape HWC (one or three channels) or HW.
-fn extent<T: Element>(image: &Array<T>) -> PyResult<[usize; 3]> {
+fn image_size<T: Element>(image: &Array<T>) -> PyResult<[usize; 3]> {
     match *image.shape() {
         [height, width] => Ok([height, width, 1]),
         [height, width, channels @ (1 | 3)] => Ok([height, width, channels]),
-        ref shape => Err(invalid(format!(
+        ref shape => Err(invalid_argument(format!(
             "image must have shape (height, width) or (height, width, 1 or 3), got {shape:?}"
         ))),
     }
 }
 
 /// Converts to single precision, clipped to its finite range.
-fn single(value: f64) -> f32 {
+fn to_single(value: f64) -> f32 {
     (value as f32).clamp(f32::MIN, f32::MAX)
 }
 
-fn step(name: &str, value: f64) -> PyResult<Step> {
+fn step_from_name(name: &str, value: f64) -> PyResult<Step> {
     if !value.is_finite() {
-        return Err(invalid(format!("the value of {name} must be finite, got {value}")));
+        return Err(invalid_argument(format!(
+            "the value of {name} must be finite, got {value}"
+        )));
     }
     Ok(match name {
-        "brightness" => Step::Brightness(single(value)),
-        "contrast" => Step::Contrast(single(value)),
-        "saturation" => Step::Saturation(single(value)),
+        "brightness" => Step::Brightness(to_single(value)),
+        "contrast" => Step::Contrast(to_single(value)),
+        "saturation" => Step::Saturation(to_single(value)),
         "hue" => Step::Hue(((value * 255.0) as i64).rem_euclid(256) as u8),
         "gray" => Step::Gray,
         "posterize" if (0.0..=8.0).contains(&value) => Step::Posterize(!(0xffu16 >> value as u32) as u8),
@@ -55,7 +57,11 @@ fn step(name: &str, value: f64) -> PyResult<Step> {
         "invert" => Step::Invert,
         "auto_contrast" => Step::AutoContrast,
         "equalize" => Step::Equalize,
-        _ => return Err(invalid(format!("there is no step '{name}' with value {value}"))),
+        _ => {
+            return Err(invalid_argument(format!(
+                "there is no step '{name}' with value {value}"
+            )));
+        }
     })
 }
 
@@ -82,10 +88,10 @@ fn step(name: &str, value: f64) -> PyResult<Step> {
 ///     An invalid image or step.
 #[pyfunction]
 pub fn adjust<'py>(py: Python<'py>, image: Array<u8>, steps: Vec<(PyBackedStr, f64)>) -> PyResult<NewArray<'py, u8>> {
-    let [.., channels] = extent(&image)?;
+    let [.., channels] = image_size(&image)?;
     let steps: Vec<Step> = steps
         .iter()
-        .map(|(name, value)| step(name, *value))
+        .map(|(name, value)| step_from_name(name, *value))
         .collect::<PyResult<_>>()?;
     let mut changed = NewArray::empty(py, image.shape())?;
     let (level, pixels, out) = (level(), image.values(), changed.values_mut());
@@ -123,15 +129,15 @@ pub fn warp<'py>(
     filter: &str,
     fill: (u8, u8, u8),
 ) -> PyResult<NewArray<'py, u8>> {
-    let [height, width, channels] = extent(&image)?;
+    let [height, width, channels] = image_size(&image)?;
     if i32::try_from(height * width).is_err() {
-        return Err(invalid("image must have fewer than 2**31 pixels"));
+        return Err(invalid_argument("image must have fewer than 2**31 pixels"));
     }
     let map = match *matrix {
         [a, b, c, d, e, f] => Map::Affine([a, b, c, d, e, f]),
         [a, b, c, d, e, f, g, h] => Map::Projective([a, b, c, d, e, f, g, h]),
         _ => {
-            return Err(invalid(format!(
+            return Err(invalid_argument(format!(
                 "matrix must have 6 or 8 numbers, got {}",
                 matrix.len()
             )));
@@ -141,7 +147,7 @@ pub fn warp<'py>(
         "nearest" => Sampling::Nearest,
         "bilinear" => Sampling::Bilinear,
         _ => {
-            return Err(invalid(format!(
+            return Err(invalid_argument(format!(
                 "filter must be one of nearest, bilinear, got '{filter}'"
             )));
         }
@@ -168,16 +174,18 @@ pub fn warp<'py>(
     Ok(mapped)
 }
 
-fn blurred<'py, T: Element + Value>(
+fn blur_image<'py, T: Element + Value>(
     py: Python<'py>,
     image: &Array<T>,
     across: &Array<f32>,
     down: &Array<f32>,
 ) -> PyResult<NewArray<'py, T>> {
-    let size = extent(image)?;
+    let size = image_size(image)?;
     let (across, down) = (across.values(), down.values());
     if across.len() % 2 == 0 || down.len() % 2 == 0 || across.iter().chain(down).any(|weight| !weight.is_finite()) {
-        return Err(invalid("across and down must be odd numbers of finite weights"));
+        return Err(invalid_argument(
+            "across and down must be odd numbers of finite weights",
+        ));
     }
     let mut changed = NewArray::empty(py, image.shape())?;
     let (level, pixels, out) = (level(), image.values(), changed.values_mut());
@@ -211,7 +219,7 @@ pub fn blur<'py>(
     across: Array<f32>,
     down: Array<f32>,
 ) -> PyResult<NewArray<'py, u8>> {
-    blurred(py, &image, &across, &down)
+    blur_image(py, &image, &across, &down)
 }
 
 /// Blurs a float image. See `blur`.
@@ -239,7 +247,7 @@ pub fn blur_floats<'py>(
     across: Array<f32>,
     down: Array<f32>,
 ) -> PyResult<NewArray<'py, f32>> {
-    blurred(py, &image, &across, &down)
+    blur_image(py, &image, &across, &down)
 }
 
 /// Sharpens or smooths an image, as `PIL.ImageEnhance.Sharpness` does, bit for bit.
@@ -262,13 +270,13 @@ pub fn blur_floats<'py>(
 ///     Invalid arguments.
 #[pyfunction]
 pub fn sharpen<'py>(py: Python<'py>, image: Array<u8>, factor: f64) -> PyResult<NewArray<'py, u8>> {
-    let size = extent(&image)?;
+    let size = image_size(&image)?;
     if !factor.is_finite() {
-        return Err(invalid(format!("factor must be finite, got {factor}")));
+        return Err(invalid_argument(format!("factor must be finite, got {factor}")));
     }
     let mut changed = NewArray::empty(py, image.shape())?;
     let (level, pixels, out) = (level(), image.values(), changed.values_mut());
-    py.detach(|| core::blur::sharpen(pixels, size, single(factor), out, level));
+    py.detach(|| core::blur::sharpen(pixels, size, to_single(factor), out, level));
     Ok(changed)
 }
 
@@ -292,13 +300,13 @@ pub fn mix(py: Python<'_>, images: Array<f32>, share: f64, rest: f64, mut out: A
     let rows = *images
         .shape()
         .first()
-        .ok_or_else(|| invalid("images must have an axis of rows"))?;
+        .ok_or_else(|| invalid_argument("images must have an axis of rows"))?;
     if out.overlaps(&images) {
-        return Err(invalid("out must not overlap images"));
+        return Err(invalid_argument("out must not overlap images"));
     }
     let values = images.values();
     if out.len() != values.len() {
-        return Err(invalid(format!(
+        return Err(invalid_argument(format!(
             "out has {} elements, the batch {}",
             out.len(),
             values.len()

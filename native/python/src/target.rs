@@ -6,7 +6,7 @@ use penstock_core::resample::Filter;
 use pyo3::prelude::*;
 
 use crate::arrays::{Batch, Dtype};
-use crate::errors::invalid;
+use crate::errors::invalid_argument;
 use crate::memory::BufferArgument;
 
 /// A batch to write to, and the options for its rows.
@@ -33,10 +33,14 @@ impl<'a> Target<'a> {
         let (order, channels, height, width) = match (layout, batch.shape) {
             ("HWC", [_, h, w, c]) => (Layout::Hwc, c, h, w),
             ("CHW", [_, c, h, w]) => (Layout::Chw, c, h, w),
-            _ => return Err(invalid(format!("layout must be one of HWC, CHW, got '{layout}'"))),
+            _ => {
+                return Err(invalid_argument(format!(
+                    "layout must be one of HWC, CHW, got '{layout}'"
+                )));
+            }
         };
         if channels != 3 || height == 0 || width == 0 {
-            return Err(invalid(format!(
+            return Err(invalid_argument(format!(
                 "out must have layout {layout} with 3 channels and at least one pixel, got shape {:?}",
                 batch.shape
             )));
@@ -46,15 +50,15 @@ impl<'a> Target<'a> {
                 scale: [1.0; 3],
                 offset: [0.0; 3],
             },
-            (Dtype::U8, ..) => return Err(invalid("scale and offset must be None for uint8 batches")),
+            (Dtype::U8, ..) => return Err(invalid_argument("scale and offset must be None for uint8 batches")),
             (_, Some(scale), Some(offset)) => Affine { scale, offset },
-            _ => return Err(invalid("scale and offset must be given for float batches")),
+            _ => return Err(invalid_argument("scale and offset must be given for float batches")),
         };
         if affine.scale.iter().chain(&affine.offset).any(|x| !x.is_finite()) {
-            return Err(invalid("scale and offset must be finite float32 numbers"));
+            return Err(invalid_argument("scale and offset must be finite float32 numbers"));
         }
         if quality.is_some_and(|quality| !(quality >= 1.0 && quality.is_finite())) {
-            return Err(invalid("quality must be a finite number of at least 1"));
+            return Err(invalid_argument("quality must be a finite number of at least 1"));
         }
         let options = FillOptions {
             filter: filter_from_name(filter)?,
@@ -75,7 +79,7 @@ impl<'a> Target<'a> {
     /// Refuses an argument that overlaps the batch: the call would overwrite what it reads.
     pub fn check_apart(&self, argument: &impl BufferArgument, name: impl FnOnce() -> String) -> PyResult<()> {
         if self.batch.overlaps(argument) {
-            return Err(invalid(format!("{} must not overlap out", name())));
+            return Err(invalid_argument(format!("{} must not overlap out", name())));
         }
         Ok(())
     }
@@ -98,7 +102,7 @@ impl<'a> Target<'a> {
     /// Row `i` of the geometry, for windows of the batch's size.
     pub fn geometry(&self, columns: &[i32; Geometry::COLUMNS], i: usize) -> PyResult<Geometry> {
         Geometry::new(*columns, self.options.window, self.framed)
-            .map_err(|message| invalid(format!("geometry[{i}]: {message}")))
+            .map_err(|message| invalid_argument(format!("geometry[{i}]: {message}")))
     }
 
     /// Checks that the batch has this row.
@@ -107,7 +111,7 @@ impl<'a> Target<'a> {
             .ok()
             .filter(|r| *r < self.batch.shape[0])
             .ok_or_else(|| {
-                invalid(format!(
+                invalid_argument(format!(
                     "row must be in [0, {}), the rows of out, got {row}",
                     self.batch.shape[0]
                 ))
@@ -118,7 +122,7 @@ impl<'a> Target<'a> {
 /// The filter with this name.
 pub fn filter_from_name(name: &str) -> PyResult<Filter> {
     Filter::from_name(name).ok_or_else(|| {
-        invalid(format!(
+        invalid_argument(format!(
             "filter must be one of box, bilinear, bicubic, lanczos, got '{name}'"
         ))
     })

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use super::{FillOptions, Filler, Geometry, RgbSink, TimedResampler, begin_resize, strip_rows};
+use super::{FillOptions, Filler, Geometry, RgbSink, TimedResampler, begin_resize, most_rows_at_once};
 use crate::jpeg::{DecodeHints, Header, Region, SeekReport, SeekTable};
 use crate::resample::Picture;
 
@@ -30,7 +30,7 @@ impl Filler {
         let bands = split_rows(geometry.visible()[1], hints.threads, |rows| rows);
         let (made, threads) = self.run_on_threads(hints.threads, bands, |filler, rows| {
             let geometry = geometry.band(&rows);
-            let open_rows = strip_rows(header, region.scale);
+            let open_rows = most_rows_at_once(header, region.scale);
             let region = begin_resize(&mut filler.resampler, &geometry, region.scale, options, 3, open_rows).ok()?;
             let mut sink = TimedResampler {
                 resampler: &mut filler.resampler,

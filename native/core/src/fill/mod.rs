@@ -137,7 +137,7 @@ impl Filler {
             .check_inside(header.width(), header.height())
             .map_err(FillError::Geometry)?;
         let scale = geometry.scale(options.quality);
-        let open_rows = strip_rows(&header, scale);
+        let open_rows = most_rows_at_once(&header, scale);
         let region = begin_resize(&mut self.resampler, geometry, scale, options, 3, open_rows)?;
         if let Some((pictures, resized, report)) = self.fill_bands(&header, hints, geometry, options, region) {
             times.resize += resized;
@@ -241,7 +241,7 @@ impl Filler {
 }
 
 /// The most rows that are emitted at once: an MCU row, and the row before it if that needed the chroma below it.
-fn strip_rows(header: &Header<'_>, scale: Scale) -> usize {
+fn most_rows_at_once(header: &Header<'_>, scale: Scale) -> usize {
     8 * header.vmax / scale.denominator() + 1
 }
 

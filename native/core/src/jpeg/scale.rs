@@ -81,7 +81,7 @@ impl ScaledComponent {
         let (across, down) = (pixels.0 / (component.h * block), pixels.1 / (component.v * block));
         let width = (header.width * component.h * block).div_ceil(8 * header.hmax);
         // libjpeg keeps no rows of context where a block is one sample.
-        let upsample = Upsample::of(across, down, width, scale != Scale::Eighth);
+        let upsample = Upsample::choose(across, down, width, scale != Scale::Eighth);
         ScaledComponent {
             block,
             across,

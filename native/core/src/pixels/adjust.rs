@@ -9,7 +9,7 @@
 //! Steps that map each value independently are merged into one table per channel. The result of every step is rounded
 //! to 8 bits, as if each step were applied to the whole picture.
 
-use super::values::{self, LookupTable, STEP, scalar::blended};
+use super::values::{self, LookupTable, STEP, scalar::blend_value};
 use crate::fill::lines;
 use crate::simd::Available;
 
@@ -86,7 +86,7 @@ pub fn adjust(image: &[u8], channels: usize, steps: &[Step], out: &mut [u8], lev
         fresh &= !written;
         let Some(next) = next else { return };
         stages.clear();
-        let tables = next.tables(&statistics, image.len() / channels, channels);
+        let tables = next.make_tables(&statistics, image.len() / channels, channels);
         stages.push(Stage::Lookup(Box::new(tables)));
         rest = &rest[ready + 1..];
     }
@@ -105,7 +105,7 @@ impl Step {
     /// The new value of a value, if the step maps each value independently.
     fn map_value(self, value: u8) -> Option<u8> {
         match self {
-            Self::Brightness(factor) => Some(blended(0, value, factor)),
+            Self::Brightness(factor) => Some(blend_value(0, value, factor)),
             Self::Posterize(bits) => Some(value & bits),
             Self::Solarize(threshold) if threshold <= f64::from(value) => Some(!value),
             Self::Solarize(_) => Some(value),
@@ -115,10 +115,10 @@ impl Step {
     }
 
     /// The tables of a step that needs statistics.
-    fn tables(self, statistics: &Statistics, pixels: usize, channels: usize) -> [LookupTable; 3] {
+    fn make_tables(self, statistics: &Statistics, pixels: usize, channels: usize) -> [LookupTable; 3] {
         if let Self::Contrast(factor) = self {
             let mean = (statistics.luma as f64 / pixels as f64 + 0.5) as u8;
-            return [std::array::from_fn(|level| blended(mean, level as u8, factor)); 3];
+            return [std::array::from_fn(|level| blend_value(mean, level as u8, factor)); 3];
         }
         std::array::from_fn(|channel| {
             if channel >= channels {
@@ -227,7 +227,7 @@ impl<'a> Pass<'a> {
             } else {
                 r.copy_from_slice(line);
             }
-            self.apply(count.next_multiple_of(STEP));
+            self.apply_stages(count.next_multiple_of(STEP));
             self.collect_statistics(count);
             if !written {
                 continue;
@@ -243,7 +243,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Applies all stages to the first `count` values of each plane.
-    fn apply(&mut self, count: usize) {
+    fn apply_stages(&mut self, count: usize) {
         let luma = &mut self.luma[..count];
         let mut planes = self.planes.each_mut().map(|plane| &mut plane[..count]);
         for stage in self.stages {

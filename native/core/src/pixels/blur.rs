@@ -1,7 +1,7 @@
 //! Filters over neighbouring pixels: separable blur, and sharpening by a 3 x 3 blur.
 //!
 //! ```text
-//!  rows around y ──vertical──> one line of floats, mirrored beyond both ends ──horizontal──> row y
+//!  rows around y ──vertical──> one line of floats, reflected beyond both ends ──horizontal──> row y
 //! ```
 //!
 //! Single precision. Each product and each sum is rounded by itself, in the order in which they are written here:
@@ -89,12 +89,19 @@ pub fn gaussian<T: Value>(
     // For each column beyond the borders: where it begins in the line, and which column it copies.
     let beyond: Vec<_> = (0..reach)
         .chain(reach + width..width + 2 * reach)
-        .map(|column| (column * channels, margin + mirrored(column, reach, width) * channels))
+        .map(|column| {
+            (
+                column * channels,
+                margin + mirror_position(column, reach, width) * channels,
+            )
+        })
         .collect();
     let mut rows: Vec<&[T]> = Vec::with_capacity(down.len());
     for (y, out) in out.chunks_exact_mut(row_len).enumerate() {
         rows.clear();
-        rows.extend((0..down.len()).map(|i| &image[mirrored(y + i, down.len() / 2, height) * row_len..][..row_len]));
+        rows.extend(
+            (0..down.len()).map(|i| &image[mirror_position(y + i, down.len() / 2, height) * row_len..][..row_len]),
+        );
         let (rows, middle) = (&rows[..], &mut line[margin..][..row_len]);
         dispatch!(level, [Avx2], blur_down(rows, down, middle));
         for (to, from) in &beyond {
@@ -105,14 +112,14 @@ pub fn gaussian<T: Value>(
     }
 }
 
-/// The position of `place - before`, reflected at the first and the last of `length` positions.
-fn mirrored(place: usize, before: usize, length: usize) -> usize {
+/// The position of `position - before`, reflected at the first and the last of `length` positions.
+fn mirror_position(position: usize, before: usize, length: usize) -> usize {
     let period = 2 * (length - 1);
     if period == 0 {
         return 0;
     }
-    let place = (place + before.div_ceil(period) * period - before) % period;
-    place.min(period - place)
+    let position = (position + before.div_ceil(period) * period - before) % period;
+    position.min(period - position)
 }
 
 compile_versions! {
@@ -244,7 +251,7 @@ fn thirteenth(sum: u16) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::{mirrored, thirteenth};
+    use super::{mirror_position, thirteenth};
 
     #[test]
     fn thirteenths_are_rounded() {
@@ -255,10 +262,10 @@ mod tests {
 
     #[test]
     fn mirrors_repeat_no_border() {
-        let places: Vec<_> = (0..9).map(|place| mirrored(place, 3, 3)).collect();
-        let alone: Vec<_> = (0..3).map(|place| mirrored(place, 1, 1)).collect();
+        let positions: Vec<_> = (0..9).map(|position| mirror_position(position, 3, 3)).collect();
+        let alone: Vec<_> = (0..3).map(|position| mirror_position(position, 1, 1)).collect();
 
-        assert_eq!(places, [1, 2, 1, 0, 1, 2, 1, 0, 1]);
+        assert_eq!(positions, [1, 2, 1, 0, 1, 2, 1, 0, 1]);
         assert_eq!(alone, [0; 3]);
     }
 }

@@ -67,7 +67,7 @@ pub struct Windows {
 
 impl Windows {
     /// None if neighbours lie too far apart.
-    fn of(taps: &Taps<i16>) -> Result<Option<Self>, Error> {
+    fn from_taps(taps: &Taps<i16>) -> Result<Option<Self>, Error> {
         Ok(match Self::with_outputs::<16>(taps)? {
             Some(windows) => Some(windows),
             None => Self::with_outputs::<8>(taps)?,
@@ -142,7 +142,7 @@ impl ConvexTaps {
         match level.level() {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => {
-                self.windows = Windows::of(&self.taps)?;
+                self.windows = Windows::from_taps(&self.taps)?;
                 match self.windows {
                     Some(_) => Ok(()),
                     None => self.arrange_groups(),
@@ -161,20 +161,20 @@ impl ConvexTaps {
             reserve(&mut self.groups, starts.len())?;
             let groups = starts.iter().zip(weights);
             self.groups
-                .extend(groups.map(|(starts, weights)| convex_group(starts, weights)));
+                .extend(groups.map(|(starts, weights)| make_convex_group(starts, weights)));
             return Ok(());
         }
         reserve(&mut self.pairs, self.taps.weights.len() / 64)?;
         for eight in self.taps.weights.chunks_exact(8 * stride) {
             let taps = (0..stride).step_by(8);
-            self.pairs.extend(taps.map(|tap| convex_pairs(eight, stride, tap)));
+            self.pairs.extend(taps.map(|tap| make_convex_pairs(eight, stride, tap)));
         }
         Ok(())
     }
 }
 
 /// The weights of eight taps, from `tap` on, of eight outputs with `stride` weights each.
-fn convex_pairs(weights: &[i16], stride: usize, tap: usize) -> Aligned<[[i16; 16]; 4]> {
+fn make_convex_pairs(weights: &[i16], stride: usize, tap: usize) -> Aligned<[[i16; 16]; 4]> {
     let mut pairs = [[0; 16]; 4];
     for (i, pair) in pairs.iter_mut().enumerate() {
         pair[..8].copy_from_slice(&weights[i * stride + tap..][..8]);
@@ -183,7 +183,7 @@ fn convex_pairs(weights: &[i16], stride: usize, tap: usize) -> Aligned<[[i16; 16
     Aligned(pairs)
 }
 
-fn convex_group(starts: &[u32; 8], weights: &[i16; 32]) -> ConvexGroup {
+fn make_convex_group(starts: &[u32; 8], weights: &[i16; 32]) -> ConvexGroup {
     let mut group = ConvexGroup {
         bases: [0; 2],
         shuffle: [0; 32],
@@ -246,7 +246,7 @@ impl LobedTaps {
         let starts = self.taps.starts.as_chunks().0;
         self.groups.clear();
         reserve(&mut self.groups, starts.len())?;
-        self.groups.extend(starts.iter().map_while(lobed_group));
+        self.groups.extend(starts.iter().map_while(make_lobed_group));
         self.weights.clear();
         self.pairs = self
             .taps
@@ -272,7 +272,7 @@ impl LobedTaps {
 }
 
 /// `None` if the outputs lie too far apart.
-fn lobed_group(starts: &[u32; 8]) -> Option<LobedGroup> {
+fn make_lobed_group(starts: &[u32; 8]) -> Option<LobedGroup> {
     let mut group = LobedGroup {
         bases: [0; 2],
         shuffle: [128; 32],

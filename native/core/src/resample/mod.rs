@@ -74,7 +74,7 @@ enum Mode {
 }
 
 impl Mode {
-    fn of(filter: Filter, x: Axis, y: Axis) -> Self {
+    fn choose(filter: Filter, x: Axis, y: Axis) -> Self {
         // Pillow 13 begins with the vertical pass where the height shrinks more than twice as much as the width;
         // earlier versions always begin with the horizontal pass. The order matters where lobes are clipped.
         let shrinks = |axis: Axis| axis.source as i64 - axis.target as i64;
@@ -156,7 +156,7 @@ impl Resampler {
         self.open_rows = open_rows;
         self.offsets.clear();
         self.picture.resize(planes, x.len, y.len)?;
-        self.mode = Mode::of(filter, x, y);
+        self.mode = Mode::choose(filter, x, y);
         Ok(match self.mode {
             Mode::Copy => Needed {
                 x: x.start,

@@ -225,15 +225,15 @@ impl<W: Weight> Taps<W> {
         reserve(&mut exact, most)?;
         reserve(&mut packed, most * axis.len)?;
         for output in axis.start..axis.start + axis.len {
-            let start = contributions(filter, axis, scale, stretch, output, &mut exact);
+            let start = compute_weights(filter, axis, scale, stretch, output, &mut exact);
             let from = packed.len();
             W::quantise(&exact, exact.iter().sum(), self.shift, &mut packed);
             let start = sum_averages(&mut packed, from, start, axis);
-            let skipped = trim(&mut packed, from);
+            let skipped = trim_zeros(&mut packed, from);
             self.starts.push((start + skipped) as u32);
             self.counts.push((packed.len() - from) as u32);
         }
-        self.lay_out(&packed)?;
+        self.pad_weights(&packed)?;
         self.made_for = Some((filter, axis));
         Ok(true)
     }
@@ -244,7 +244,7 @@ impl<W: Weight> Taps<W> {
     }
 
     /// Pads the packed weights to `stride` each and makes the starts relative to `first`.
-    fn lay_out(&mut self, packed: &[W]) -> Result<(), Error> {
+    fn pad_weights(&mut self, packed: &[W]) -> Result<(), Error> {
         let most = self.counts.iter().copied().max().unwrap_or(1) as usize;
         self.stride = if most <= W::NARROW && self.is_near() {
             W::NARROW
@@ -320,7 +320,14 @@ impl<W: Weight> Taps<W> {
 }
 
 /// Computes the weights of one output pixel, not normalised. Returns its first tap.
-fn contributions(filter: Filter, axis: Axis, scale: f64, stretch: f64, output: usize, weights: &mut Vec<f64>) -> usize {
+fn compute_weights(
+    filter: Filter,
+    axis: Axis,
+    scale: f64,
+    stretch: f64,
+    output: usize,
+    weights: &mut Vec<f64>,
+) -> usize {
     let support = filter.support() * stretch;
     let center = (output as f64 + 0.5) * scale;
     // `as` truncates towards zero and saturates, like C's cast for values in range. The bounds hold for any size;
@@ -353,7 +360,7 @@ fn sum_averages<W: Weight>(packed: &mut Vec<W>, from: usize, start: usize, axis:
 
 /// Drops zero weights at both ends of `packed[from..]` but keeps at least one. Returns how many were dropped at the
 /// front.
-fn trim<W: Weight>(packed: &mut Vec<W>, from: usize) -> usize {
+fn trim_zeros<W: Weight>(packed: &mut Vec<W>, from: usize) -> usize {
     while packed.len() > from + 1 && packed[packed.len() - 1] == W::default() {
         packed.pop();
     }

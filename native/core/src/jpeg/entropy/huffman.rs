@@ -110,13 +110,13 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
     /// the entry.
     #[inline(always)]
     pub fn look_up(&self, bits: u64) -> (u64, &LookupEntry) {
-        let place = (bits >> (64 - Self::BITS)) as usize;
+        let index = (bits >> (64 - Self::BITS)) as usize;
         // Widened here: a later conversion would delay the next lookup.
-        let total = u64::from(self.total[place]);
+        let total = u64::from(self.total[index]);
         if total == 0 {
             return self.look_up_long(bits);
         }
-        (total, &self.lookup[place])
+        (total, &self.lookup[index])
     }
 
     /// Bits of the first symbol alone.
@@ -136,8 +136,8 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
         let mut entry = &LookupEntry::BAD;
         for length in Self::BITS..=16 {
             if code < self.limit[length as usize] {
-                let place = (code >> (16 - length)) as i32 + self.shift[length as usize];
-                if let Some(both) = self.long.get(place as usize) {
+                let index = (code >> (16 - length)) as i32 + self.shift[length as usize];
+                if let Some(both) = self.long.get(index as usize) {
                     entry = &both[(bits << length >> 63) as usize];
                 }
                 break;
@@ -170,14 +170,20 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
                 }
                 if length >= Self::BITS {
                     self.long
-                        .push([0, 0x8000].map(|sign| entry(class, symbol, length, sign, 1)));
+                        .push([0, 0x8000].map(|sign| make_entry(class, symbol, length, sign, 1)));
                 }
                 if length <= Self::BITS {
                     // Runs of equal entries, one for each value of the value bits inside the lookup.
                     let seen = class.value_bits(symbol).min(Self::BITS - length);
                     let run = 1usize << (Self::BITS - length - seen);
                     for value in 0..1u32 << seen {
-                        self.lookup[fill..fill + run].fill(entry(class, symbol, length, value << (16 - seen), seen));
+                        self.lookup[fill..fill + run].fill(make_entry(
+                            class,
+                            symbol,
+                            length,
+                            value << (16 - seen),
+                            seen,
+                        ));
                         fill += run;
                     }
                 }
@@ -194,7 +200,7 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
     }
 
     /// Joins each symbol with its successor where the lookup holds both.
-    fn pair_up(&mut self, singles: &mut [LookupEntry; SIZE]) {
+    fn join_pairs(&mut self, singles: &mut [LookupEntry; SIZE]) {
         singles.copy_from_slice(&self.lookup);
         self.first = self.total;
         for (i, (entry, total)) in self.lookup.iter_mut().zip(&mut self.total).enumerate() {
@@ -215,7 +221,7 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
 }
 
 /// The entry of a symbol. `value`: the 16 bits after the code, left-aligned, of which the first `seen` are known.
-fn entry(class: SymbolClass, symbol: u8, length: u32, value: u32, seen: u32) -> LookupEntry {
+fn make_entry(class: SymbolClass, symbol: u8, length: u32, value: u32, seen: u32) -> LookupEntry {
     let bits = class.value_bits(symbol);
     // 8-bit files have no larger values.
     if bits > (if class == SymbolClass::Dc { 11 } else { 10 }) {
@@ -288,7 +294,7 @@ impl HuffmanTables {
         let (table, scratch) = (&mut self.ac[id], &mut self.scratch);
         rebuild(&mut self.ac_raw[id], raw, || {
             let good = table.build(SymbolClass::Ac, raw);
-            table.pair_up(scratch);
+            table.join_pairs(scratch);
             good
         })
     }
@@ -337,7 +343,7 @@ impl BandTableBuilder {
             return None;
         }
         if pairs {
-            self.table.pair_up(&mut self.scratch);
+            self.table.join_pairs(&mut self.scratch);
         }
         Some(&self.table)
     }

@@ -81,7 +81,7 @@ impl<'t> McuLayout<'t> {
 
     /// The last byte position from which another MCU is certainly in the window. Where the interval ends in the window:
     /// the last position before its end, so that blocks that are declared but missing cost nothing.
-    fn limit(&self, window: &Window) -> usize {
+    fn last_start(&self, window: &Window) -> usize {
         if window.ended {
             window.filled + LOAD
         } else {
@@ -105,17 +105,17 @@ impl Cursor {
     }
 
     /// Number of bytes at the front of the window that are no longer needed.
-    pub fn spent(&self) -> usize {
+    pub fn consumed_bytes(&self) -> usize {
         self.position.next_byte()
     }
 
     /// Adapts the position after `bytes` bytes were removed from the front of the window.
-    pub fn rebase(&mut self, bytes: usize) {
+    pub fn move_back(&mut self, bytes: usize) {
         self.position = self.position.moved_back(bytes);
     }
 
     /// Skips up to 7 bits of the first byte.
-    pub fn drop_bits(&mut self, window: &Window, bits: u8) {
+    pub fn skip_bits(&mut self, window: &Window, bits: u8) {
         let mut reader = BitReader::new(&*window.bytes, self.position);
         reader.refill();
         reader.take(bits.into());
@@ -126,7 +126,7 @@ impl Cursor {
 impl BitReader<&[u8; WINDOW + PADDING]> {
     /// Reads a block's DC symbol and adds it to the predictor. Returns false if the code is invalid.
     #[inline(always)]
-    fn dc(&mut self, tables: &BlockTables<'_>, predictor: &mut i32) -> bool {
+    fn read_dc(&mut self, tables: &BlockTables<'_>, predictor: &mut i32) -> bool {
         let (total, entry) = tables.dc.look_up(self.bits());
         *predictor = predictor.wrapping_add(i32::from(self.value(total, entry)));
         self.take(total);
@@ -232,7 +232,7 @@ fn decode_blocks_portable(
     coefficients: &mut [i16],
     used: &mut [u8],
 ) -> Option<usize> {
-    let limit = layout.limit(window);
+    let limit = layout.last_start(window);
     let (mut at, mut predictors) = (BitReader::new(&*window.bytes, cursor.position), cursor.predictors);
     let mut good = true;
     let mut done = 0;
@@ -244,9 +244,9 @@ fn decode_blocks_portable(
             block[..64].fill(0);
             at.refill();
             let predictor = &mut predictors[$tables.component];
-            good &= at.dc($tables, predictor);
+            good &= at.read_dc($tables, predictor);
             block[0] = *predictor as i16;
-            let k = ac_block::<true>($tables.ac, block, &mut at);
+            let k = decode_ac::<true>($tables.ac, block, &mut at);
             good &= is_valid_end(k);
             $used[$number] = if k >= 128 { k as u8 & 127 } else { 64 };
         };
@@ -269,7 +269,7 @@ fn decode_blocks_portable(
 
 /// Decodes a block's AC symbols, into `block` if `KEPT`. Returns the position after the block.
 #[inline(always)]
-fn ac_block<const KEPT: bool>(
+fn decode_ac<const KEPT: bool>(
     table: &AcTable,
     block: &mut [i16; 256],
     reader: &mut BitReader<&[u8; WINDOW + PADDING]>,
@@ -310,7 +310,7 @@ fn ac_block<const KEPT: bool>(
 
 #[inline(always)]
 fn skip_blocks_portable(window: &Window, layout: &McuLayout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
-    let limit = layout.limit(window);
+    let limit = layout.last_start(window);
     let (mut at, mut predictors) = (BitReader::new(&*window.bytes, cursor.position), cursor.predictors);
     let mut good = true;
     let mut done = 0;
@@ -319,8 +319,8 @@ fn skip_blocks_portable(window: &Window, layout: &McuLayout<'_>, cursor: &mut Cu
         ($tables:ident, $mcu:ident, $number:expr) => {
             let ((), _) = ($mcu, $number);
             at.refill();
-            good &= at.dc($tables, &mut predictors[$tables.component]);
-            good &= is_valid_end(ac_block::<false>($tables.ac, &mut nowhere, &mut at));
+            good &= at.read_dc($tables, &mut predictors[$tables.component]);
+            good &= is_valid_end(decode_ac::<false>($tables.ac, &mut nowhere, &mut at));
             done += 1;
         };
     }

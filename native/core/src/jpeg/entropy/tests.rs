@@ -72,14 +72,14 @@ fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
 
 /// Reads one symbol of a table bit by bit: symbol and code length.
 fn symbol_plainly(raw: &[u8], bits: u64) -> Option<(u8, u32)> {
-    let (mut code, mut place) = (0u64, 0usize);
+    let (mut code, mut index) = (0u64, 0usize);
     for length in 1..=16u32 {
         let count = raw[length as usize - 1] as usize;
         let found = bits >> (64 - length);
         if found < code + count as u64 {
-            return Some((raw[16 + place + (found - code) as usize], length));
+            return Some((raw[16 + index + (found - code) as usize], length));
         }
-        (code, place) = ((code + count as u64) << 1, place + count);
+        (code, index) = ((code + count as u64) << 1, index + count);
     }
     None
 }
@@ -90,14 +90,14 @@ fn lookups_find_what_codes_spell() {
     let mut tables = HuffmanTables::new();
     for round in 0..60 {
         let mut raw = vec![0u8; 16];
-        let (mut room, mut codes) = (1u32, 0usize);
+        let (mut space, mut codes) = (1u32, 0usize);
         for (length, counted) in raw.iter_mut().enumerate() {
-            room *= 2;
+            space *= 2;
             let count = numbers
-                .below(room.min(if length < 6 { 3 } else { 30 }) as usize)
+                .below(space.min(if length < 6 { 3 } else { 30 }) as usize)
                 .min(160 - codes) as u32;
             *counted = count as u8;
-            room -= count;
+            space -= count;
             codes += count as usize;
         }
         raw.extend((0..codes).map(|_| (numbers.below(16) << 4 | numbers.below(11)) as u8));

@@ -37,8 +37,8 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,bmi1")]
     pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
-        let find_ff = |chunk: &[u8; STEP]| {
-            let equal = _mm256_cmpeq_epi8(load32(chunk), _mm256_set1_epi8(-1));
+        let find_ff = |bytes: &[u8; STEP]| {
+            let equal = _mm256_cmpeq_epi8(load32(bytes), _mm256_set1_epi8(-1));
             let mask = _mm256_movemask_epi8(equal) as u32;
             (mask != 0).then(|| mask.trailing_zeros() as usize)
         };
@@ -46,16 +46,16 @@ mod avx2 {
     }
 }
 
-/// `find_ff`: the position of the first FF in a chunk.
+/// `find_ff`: the position of the first FF.
 #[inline(always)]
 fn unstuff_by(find_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], target: &mut [u8]) -> Unstuffed {
     let (mut read, mut written) = (0, 0);
-    while let Some(room) = target.get_mut(written..).and_then(|t| t.first_chunk_mut::<STEP>()) {
-        let Some(chunk) = source.get(read..).and_then(|s| s.first_chunk::<STEP>()) else {
+    while let Some(out) = target.get_mut(written..).and_then(|t| t.first_chunk_mut::<STEP>()) {
+        let Some(bytes) = source.get(read..).and_then(|s| s.first_chunk::<STEP>()) else {
             return unstuff_tail(source, target, read, written);
         };
-        *room = *chunk;
-        let Some(plain) = find_ff(chunk) else {
+        *out = *bytes;
+        let Some(plain) = find_ff(bytes) else {
             read += STEP;
             written += STEP;
             continue;
@@ -100,9 +100,9 @@ fn unstuff_tail(source: &[u8], target: &mut [u8], mut read: usize, mut written: 
 
 /// Counts the bytes that are FF. In unstuffed data these are the bytes that were stuffed.
 pub(crate) fn count_ff(bytes: &[u8]) -> usize {
-    let (chunks, rest) = bytes.as_chunks::<STEP>();
+    let (steps, rest) = bytes.as_chunks::<STEP>();
     let count = |bytes: &[u8]| bytes.iter().map(|&byte| u8::from(byte == 0xff)).sum::<u8>();
-    chunks.iter().map(|chunk| usize::from(count(chunk))).sum::<usize>() + usize::from(count(rest))
+    steps.iter().map(|bytes| usize::from(count(bytes))).sum::<usize>() + usize::from(count(rest))
 }
 
 /// Offset of the marker that ends the entropy-coded data at the start of `source`, or the length of `source` if there
@@ -134,9 +134,9 @@ fn skip_fill_bytes(source: &[u8], at: usize) -> usize {
 }
 
 #[inline(always)]
-fn find_ff(chunk: &[u8; STEP]) -> Option<usize> {
-    if chunk.iter().fold(0, |any, &byte| any | u8::from(byte == 0xff)) == 0 {
+fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
+    if bytes.iter().fold(0, |any, &byte| any | u8::from(byte == 0xff)) == 0 {
         return None;
     }
-    chunk.iter().position(|&byte| byte == 0xff)
+    bytes.iter().position(|&byte| byte == 0xff)
 }

@@ -177,22 +177,22 @@ impl<'a> Header<'a> {
         &self.components[..self.count]
     }
 
-    /// The header of a picture that consists of one sequential scan of this picture. `places`: positions of its
+    /// The header of a picture that consists of one sequential scan of this picture. `positions`: those of the scan's
     /// components in the frame. Each component has the table whose number is its position in the scan.
     pub(crate) fn for_single_scan(
         &self,
-        places: impl Iterator<Item = usize>,
+        positions: impl Iterator<Item = usize>,
         tables: [[&'a [u8]; 3]; 2],
         restart_interval: usize,
         start: usize,
     ) -> Self {
         let mut components = [Component::default(); 3];
         let mut count = 0;
-        for (i, (component, place)) in components.iter_mut().zip(places).enumerate() {
+        for (i, (component, position)) in components.iter_mut().zip(positions).enumerate() {
             *component = Component {
                 dc: i,
                 ac: i,
-                ..self.components[place]
+                ..self.components[position]
             };
             count = i + 1;
         }

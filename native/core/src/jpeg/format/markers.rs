@@ -1,6 +1,6 @@
 //! The marker segments of a JPEG up to its first scan. [`super::header`] checks what they declare.
 
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 
 /// libjpeg's `JPEG_MAX_DIMENSION`.
 pub(crate) const MAX_SIDE: usize = 65500;
@@ -90,10 +90,6 @@ pub(crate) struct Markers<'a> {
     /// Body of the first SOS segment and its offset.
     sos: &'a [u8],
     pub sos_offset: usize,
-}
-
-fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
-    Err(Error::Corrupt { what, offset })
 }
 
 impl<'a> Markers<'a> {

@@ -37,14 +37,14 @@ pub fn inspect(bytes: &[u8]) -> Result<Summary, Error> {
         height: frame.height,
         components: frame.count,
         precision: frame.precision,
-        sampling: sampling(&factors),
+        sampling: name_sampling(&factors),
         color: markers.color(),
         process: frame.process,
         restart_interval: markers.restart_interval,
     })
 }
 
-fn sampling(factors: &[(u8, u8)]) -> String {
+fn name_sampling(factors: &[(u8, u8)]) -> String {
     if factors.len() == 1 {
         return "gray".to_owned();
     }

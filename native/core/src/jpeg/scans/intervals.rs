@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use super::coefficients::Coefficients;
 use super::script::ScanSpec;
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use crate::jpeg::entropy::bit_reader::{BitPosition, BitReader, LOAD};
 use crate::jpeg::entropy::unstuff::unstuff;
 use crate::jpeg::format::header::Header;
@@ -31,10 +31,6 @@ pub(crate) struct McuGrid {
     /// Rows that are decoded, and all rows.
     pub down: usize,
     pub all: usize,
-}
-
-fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
-    Err(Error::Corrupt { what, offset })
 }
 
 impl McuGrid {
@@ -120,10 +116,10 @@ impl IntervalBytes {
     /// Unstuffs the interval at the start of `data`. Returns its length in the file.
     fn unstuff_interval(&mut self, level: Available, data: &[u8]) -> Result<usize, Error> {
         memory::grow(&mut self.bytes, data.len() + UNSTUFF_SPARE)?;
-        let progress = unstuff(level, data, &mut self.bytes);
-        self.filled = progress.written;
+        let unstuffed = unstuff(level, data, &mut self.bytes);
+        self.filled = unstuffed.written;
         self.bytes[self.filled..][..LOAD].fill(0);
-        Ok(progress.read)
+        Ok(unstuffed.read)
     }
 
     /// Frees the memory of an unusually large file.

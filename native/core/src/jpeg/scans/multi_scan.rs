@@ -5,7 +5,7 @@
 //! than blocks is refused. Rows below the region are neither kept nor decoded.
 
 use super::intervals::{IntervalBytes, McuGrid};
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use crate::jpeg::decoder::Region;
 use crate::jpeg::entropy::bit_reader::BitReader;
 use crate::jpeg::entropy::huffman::{BandTableBuilder, HuffmanTables};
@@ -33,10 +33,6 @@ struct ScanDecoder {
     source: IntervalBytes,
     /// Made for the first sequential file.
     sequential: Option<SequentialScanReader>,
-}
-
-fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
-    Err(Error::Corrupt { what, offset })
 }
 
 impl MultiScanDecoder {
@@ -84,7 +80,7 @@ impl MultiScanDecoder {
         sink: &mut S,
     ) -> Result<(), Error> {
         let rows = strips.needed.rows.clone();
-        self.read(strips.level, tables, strips.header, script, rows.end)?;
+        self.decode_scans(strips.level, tables, strips.header, script, rows.end)?;
         strips.begin()?;
         for row in rows.clone() {
             strips.transform_planes(row, &self.coefficients, &mut self.used);
@@ -98,19 +94,19 @@ impl MultiScanDecoder {
     }
 
     /// Decodes all coefficients of a file.
-    pub fn coefficients(
+    pub fn decode_coefficients(
         &mut self,
         level: Available,
         tables: &mut HuffmanTables,
         header: &Header<'_>,
         script: &Script<'_>,
     ) -> Result<&Coefficients, Error> {
-        self.read(level, tables, header, script, header.mcus_y)?;
+        self.decode_scans(level, tables, header, script, header.mcus_y)?;
         Ok(&self.coefficients)
     }
 
     /// Decodes the coefficients of the first `mcu_rows` rows of MCUs.
-    fn read(
+    fn decode_scans(
         &mut self,
         level: Available,
         tables: &mut HuffmanTables,
@@ -206,14 +202,14 @@ impl ScanDecoder {
             .for_each_run(level, header.bytes, spec, &grid, |bits, row, columns, mut fresh| {
                 let mut good = true;
                 for column in columns {
-                    for (place, component) in spec.components().enumerate() {
+                    for (position, component) in spec.components().enumerate() {
                         let frame = &header.components()[component];
                         let (h, v) = if interleaved { (frame.h, frame.v) } else { (1, 1) };
                         for y in 0..v {
                             let columns = column * h..(column + 1) * h;
                             let (blocks, nonzero) = coefficients.planes[component].run(row * v + y, columns);
                             for block in blocks.iter_mut().zip(nonzero) {
-                                good &= decode(bits, place, core::mem::take(&mut fresh), block);
+                                good &= decode(bits, position, core::mem::take(&mut fresh), block);
                             }
                         }
                     }

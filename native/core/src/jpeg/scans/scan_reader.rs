@@ -88,7 +88,7 @@ impl<'a> ScanReader<'a> {
         self.restart_at(self.source);
         self.fill_window();
         self.cursor.predictors = point.predictors;
-        self.cursor.drop_bits(self.window, (point.bits % 8) as u8);
+        self.cursor.skip_bits(self.window, (point.bits % 8) as u8);
     }
 
     /// Decodes the next MCUs: see [`sequential::decode_blocks`].
@@ -176,7 +176,11 @@ impl<'a> ScanReader<'a> {
     /// Fills the window, unless it is more than half full.
     fn fill_window(&mut self) {
         // Bits of the bytes loaded last may still be needed: their offset is.
-        let spent = self.cursor.spent().min(self.window.filled).saturating_sub(LOAD);
+        let spent = self
+            .cursor
+            .consumed_bytes()
+            .min(self.window.filled)
+            .saturating_sub(LOAD);
         if self.window.filled - spent > WINDOW / 2 {
             return;
         }
@@ -186,13 +190,13 @@ impl<'a> ScanReader<'a> {
         }
         let window = &mut *self.window;
         window.bytes.copy_within(spent..window.filled, 0);
-        self.cursor.rebase(spent);
+        self.cursor.move_back(spent);
         window.filled -= spent;
-        let room = &mut window.bytes[window.filled..WINDOW];
-        let progress = unstuff::unstuff(self.level, &self.file[self.source..self.end.max(self.source)], room);
-        self.source += progress.read;
-        window.filled += progress.written;
-        window.ended = progress.ended;
+        let space = &mut window.bytes[window.filled..WINDOW];
+        let unstuffed = unstuff::unstuff(self.level, &self.file[self.source..self.end.max(self.source)], space);
+        self.source += unstuffed.read;
+        window.filled += unstuffed.written;
+        window.ended = unstuffed.ended;
         window.bytes[window.filled..][..PADDING].fill(0);
     }
 

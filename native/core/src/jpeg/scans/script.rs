@@ -3,7 +3,7 @@
 
 use core::ops::{Range, RangeInclusive};
 
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use crate::jpeg::entropy::unstuff::find_marker;
 use crate::jpeg::format::header::{Component, Header};
 use crate::jpeg::format::markers::{Process, read_huffman, segment};
@@ -75,10 +75,6 @@ struct ScriptReader<'a, 'h> {
     sent: [[i8; 64]; 3],
     scans: Vec<ScanSpec<'a>>,
     metadata: Vec<Range<usize>>,
-}
-
-fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
-    Err(Error::Corrupt { what, offset })
 }
 
 impl<'a> Script<'a> {
@@ -160,12 +156,12 @@ impl<'a> ScriptReader<'a, '_> {
         }
         let (mut components, mut tables) = ([0; 3], [0; 3]);
         for (i, pair) in selectors.chunks_exact(2).enumerate() {
-            let place = self.find_component(pair[0])?;
-            if i > 0 && place <= components[i - 1] {
+            let position = self.find_component(pair[0])?;
+            if i > 0 && position <= components[i - 1] {
                 return Err(Error::Unsupported("components out of order"));
             }
-            (components[i], tables[i]) = (place, pair[1]);
-            self.record_sent(usize::from(place), first..=last, before, shift, offset)?;
+            (components[i], tables[i]) = (position, pair[1]);
+            self.record_sent(usize::from(position), first..=last, before, shift, offset)?;
         }
         let end = self.end_of_data(*at);
         let content = self.content(first, last, before > 0, &tables[..count], offset)?;
@@ -223,7 +219,7 @@ impl<'a> ScriptReader<'a, '_> {
         let matches = |c: &Component| c.id == id;
         let components = self.header.components();
         match components.iter().position(matches) {
-            Some(place) if components.iter().rposition(matches) == Some(place) => Ok(place as u8),
+            Some(position) if components.iter().rposition(matches) == Some(position) => Ok(position as u8),
             _ => Err(Error::Unsupported("scan of an unknown component")),
         }
     }

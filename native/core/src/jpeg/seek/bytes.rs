@@ -29,13 +29,13 @@ impl SeekTable {
         let distances = self.points.windows(2).map(|pair| pair[1].bits - pair[0].bits);
         let least = distances.clone().min().unwrap_or(0);
         let mut bytes = vec![VERSION, self.kind as u8];
-        put(&mut bytes, self.points.len() as u64);
-        put(&mut bytes, least);
+        write_varint(&mut bytes, self.points.len() as u64);
+        write_varint(&mut bytes, least);
         for ((segment, point), distance) in self.points.iter().enumerate().skip(1).zip(distances) {
-            put(&mut bytes, distance - least);
+            write_varint(&mut bytes, distance - least);
             let before = self.points[self.neighbour(segment)].predictors;
             for (predictor, before) in point.predictors.iter().zip(before).take(components) {
-                put(&mut bytes, zigzag(predictor.wrapping_sub(before)));
+                write_varint(&mut bytes, zigzag(predictor.wrapping_sub(before)));
             }
         }
         Self::with_check(header, bytes)
@@ -43,7 +43,7 @@ impl SeekTable {
 
     /// Appends the check to a table's bytes. Public, so that fuzzing can make tables that pass it.
     pub fn with_check(header: &Header<'_>, mut body: Vec<u8>) -> Vec<u8> {
-        let check = check(header, &body);
+        let check = compute_check(header, &body);
         body.extend(check.to_le_bytes());
         body
     }
@@ -51,7 +51,7 @@ impl SeekTable {
     /// Reads a table of this image. None: damaged, of another image, or of another version.
     pub fn parse(header: &Header<'_>, bytes: &[u8]) -> Option<Self> {
         let (body, stored) = bytes.split_last_chunk::<CHECK_BYTES>()?;
-        if header.has_several_scans || check(header, body) != u64::from_le_bytes(*stored) {
+        if header.has_several_scans || compute_check(header, body) != u64::from_le_bytes(*stored) {
             return None;
         }
         let (&[version, kind], mut rest) = body.split_first_chunk()?;
@@ -59,8 +59,8 @@ impl SeekTable {
             .into_iter()
             .find(|known| *known as u8 == kind && version == VERSION)?;
         let mut table = SeekTable::new(header, kind);
-        let known = usize::try_from(take(&mut rest)?).ok()?;
-        let least = take(&mut rest)?;
+        let known = usize::try_from(read_varint(&mut rest)?).ok()?;
+        let least = read_varint(&mut rest)?;
         if known == 0 || known > table.total() || known - 1 > rest.len() / MIN_ENTRY_BYTES {
             return None;
         }
@@ -68,13 +68,13 @@ impl SeekTable {
         let (end, components) = (8 * (header.bytes.len() - header.scan) as u64, header.components().len());
         let mut bits = 0u64;
         for segment in 1..known {
-            bits = bits.checked_add(least)?.checked_add(take(&mut rest)?)?;
+            bits = bits.checked_add(least)?.checked_add(read_varint(&mut rest)?)?;
             let mut point = SeekPoint {
                 bits,
                 predictors: table.points[table.neighbour(segment)].predictors,
             };
             for predictor in &mut point.predictors[..components] {
-                *predictor = predictor.wrapping_add(unzigzag(take(&mut rest)?)?);
+                *predictor = predictor.wrapping_add(unzigzag(read_varint(&mut rest)?)?);
             }
             table.points.push(point);
         }
@@ -83,7 +83,7 @@ impl SeekTable {
 }
 
 /// Writes seven bits per byte, the lowest first. The top bit says that more bytes follow.
-fn put(bytes: &mut Vec<u8>, mut value: u64) {
+fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
         value >>= 7;
@@ -91,7 +91,7 @@ fn put(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
-fn take(bytes: &mut &[u8]) -> Option<u64> {
+fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..63).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;
@@ -114,7 +114,7 @@ fn unzigzag(value: u64) -> Option<i32> {
     Some((value >> 1) as i32 ^ -((value & 1) as i32))
 }
 
-fn check(header: &Header<'_>, body: &[u8]) -> u64 {
+fn compute_check(header: &Header<'_>, body: &[u8]) -> u64 {
     let scan = header.bytes.get(header.scan..).unwrap_or_default();
     let mut hash = Hash(0x9e37_79b9_7f4a_7c15);
     for number in [header.width, header.height, header.restart_interval, scan.len()] {

@@ -39,8 +39,8 @@ pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Erro
         ));
     }
     let script = Script::read(&header)?;
-    let mut progressive = MultiScanDecoder::new();
-    let coefficients = progressive.coefficients(Available::best(), &mut HuffmanTables::new(), &header, &script)?;
+    let mut decoder = MultiScanDecoder::new();
+    let coefficients = decoder.decode_coefficients(Available::best(), &mut HuffmanTables::new(), &header, &script)?;
     let mut counts = [[[0; 256]; 2]; 2];
     for_each_symbol(&header, coefficients, |class, table, symbol, _, _| {
         counts[class][table][usize::from(symbol)] += 1;
@@ -52,7 +52,7 @@ pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Erro
         for (table, code) in codes.iter().take(tables).enumerate() {
             let mut body = vec![(class << 4 | table) as u8];
             body.extend_from_slice(&code.dht_body);
-            put_segment(&mut out, 0xc4, &body);
+            write_segment(&mut out, 0xc4, &body);
         }
     }
     let mut scan = vec![header.components().len() as u8];
@@ -61,12 +61,12 @@ pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Erro
         scan.extend([component.id, table << 4 | table]);
     }
     scan.extend([0, 63, 0]);
-    put_segment(&mut out, 0xda, &scan);
+    write_segment(&mut out, 0xda, &scan);
     let mut bits = BitWriter { out, held: 0, count: 0 };
     for_each_symbol(&header, coefficients, |class, table, symbol, value, count| {
         let (code, length) = codes[class][table].code_of(symbol);
-        bits.put(code, length);
-        bits.put(value, count);
+        bits.write(code, length);
+        bits.write(value, count);
     })?;
     let mut out = bits.finish();
     out.extend_from_slice(&bytes[script.end..]);
@@ -92,14 +92,14 @@ fn segments(bytes: &[u8], header: &Header<'_>, metadata: &[Range<usize>]) -> Res
             }
             _ => {}
         }
-        put_segment(&mut out, marker, body);
+        write_segment(&mut out, marker, body);
     }
     for note in metadata {
         let (marker, body, _) = segment(bytes, note.start)?;
         if matches!(marker, 0xe0 | 0xee) {
             return Err(Error::Unsupported("JFIF or Adobe marker between scans"));
         }
-        put_segment(&mut out, marker, body);
+        write_segment(&mut out, marker, body);
     }
     // 16-bit quantisation tables require the extended sequential process.
     out[frame] = if wide { 0xc1 } else { 0xc0 };
@@ -116,7 +116,7 @@ fn has_wide_table(mut body: &[u8]) -> bool {
     false
 }
 
-fn put_segment(out: &mut Vec<u8>, marker: u8, body: &[u8]) {
+fn write_segment(out: &mut Vec<u8>, marker: u8, body: &[u8]) {
     out.extend([0xff, marker]);
     out.extend((body.len() as u16 + 2).to_be_bytes());
     out.extend_from_slice(body);
@@ -208,7 +208,7 @@ struct BitWriter {
 }
 
 impl BitWriter {
-    fn put(&mut self, bits: u16, count: u8) {
+    fn write(&mut self, bits: u16, count: u8) {
         self.held = self.held << count | u64::from(bits);
         self.count += u32::from(count);
         while self.count >= 8 {
@@ -224,7 +224,7 @@ impl BitWriter {
     /// Fills the last byte with ones.
     fn finish(mut self) -> Vec<u8> {
         let missing = (8 - self.count % 8) as u8 % 8;
-        self.put((1 << missing) - 1, missing);
+        self.write((1 << missing) - 1, missing);
         self.out
     }
 }

@@ -59,9 +59,9 @@ fn blocks_of_scans(header: &Header<'_>, coefficients: &Coefficients) -> Vec<Opti
 fn transcoding_keeps_every_coefficient() {
     for file in FILES {
         let header = Header::parse(file, &LIMITS).unwrap();
-        let (script, mut progressive) = (Script::read(&header).unwrap(), MultiScanDecoder::new());
-        let coefficients = progressive
-            .coefficients(Available::best(), &mut HuffmanTables::new(), &header, &script)
+        let (script, mut decoder) = (Script::read(&header).unwrap(), MultiScanDecoder::new());
+        let coefficients = decoder
+            .decode_coefficients(Available::best(), &mut HuffmanTables::new(), &header, &script)
             .unwrap();
         let expected = blocks_of_scans(&header, coefficients);
 
@@ -106,15 +106,15 @@ fn other_segments_are_kept_in_order_and_what_follows_too() {
 
     let transcoded = transcode_baseline(&file, &LIMITS).unwrap();
 
-    let place = |part: &[u8]| {
+    let position = |part: &[u8]| {
         transcoded
             .windows(part.len())
             .position(|window| window == part)
             .unwrap()
     };
-    assert_eq!(place(comment), 2);
-    assert_eq!(place(profile), 2 + comment.len());
-    assert!(place(b"\xff\xfe\x00\x04in") < place(b"\xff\xda"));
+    assert_eq!(position(comment), 2);
+    assert_eq!(position(profile), 2 + comment.len());
+    assert!(position(b"\xff\xfe\x00\x04in") < position(b"\xff\xda"));
     assert!(transcoded.ends_with(b"\xff\xd9behind"));
 }
 

@@ -10,7 +10,7 @@ type V = __m256i;
 /// Eight values from byte `8 * part` on, widened to 32 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn widened(from: &[u8; STEP], part: usize) -> V {
+fn widen(from: &[u8; STEP], part: usize) -> V {
     let eight: &[u8; 8] = &from.as_chunks().0[part];
     _mm256_cvtepu8_epi32(load8(eight))
 }
@@ -18,7 +18,7 @@ fn widened(from: &[u8; STEP], part: usize) -> V {
 /// Narrows 32 numbers in four vectors to bytes, clipped to 0..=255.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn narrowed(parts: [V; 4]) -> V {
+fn narrow(parts: [V; 4]) -> V {
     let low = _mm256_packs_epi32(parts[0], parts[1]);
     let high = _mm256_packs_epi32(parts[2], parts[3]);
     // Packing works within halves: groups of four come out as 0 2 4 6 1 3 5 7.
@@ -109,13 +109,13 @@ pub fn blend(base: &[u8], plane: &mut [u8], factor: f32) {
     for (base, levels) in base.as_chunks::<STEP>().0.iter().zip(plane.as_chunks_mut::<STEP>().0) {
         let mut parts = [_mm256_setzero_si256(); 4];
         for (i, part) in parts.iter_mut().enumerate() {
-            let start = widened(base, i);
-            let away = _mm256_cvtepi32_ps(_mm256_sub_epi32(widened(levels, i), start));
+            let start = widen(base, i);
+            let away = _mm256_cvtepi32_ps(_mm256_sub_epi32(widen(levels, i), start));
             let mixed = _mm256_add_ps(_mm256_mul_ps(away, factor), _mm256_cvtepi32_ps(start));
             // Far below zero the conversion gives the smallest integer, which is clipped to 0 too.
             *part = _mm256_cvttps_epi32(_mm256_min_ps(mixed, most));
         }
-        store32(levels, narrowed(parts));
+        store32(levels, narrow(parts));
     }
 }
 
@@ -126,31 +126,31 @@ pub fn rotate_hue(planes: [&mut [u8]; 3], turn: u8) {
     for ((r, g), b) in r.iter_mut().zip(g).zip(b) {
         let mut parts = [[_mm256_setzero_si256(); 4]; 3];
         for i in 0..4 {
-            let levels = [widened(r, i), widened(g, i), widened(b, i)];
-            for (parts, part) in parts.iter_mut().zip(rotated(levels, turn)) {
+            let levels = [widen(r, i), widen(g, i), widen(b, i)];
+            for (parts, part) in parts.iter_mut().zip(rotate(levels, turn)) {
                 parts[i] = part;
             }
         }
         let [red, green, blue] = parts;
-        store32(r, narrowed(red));
-        store32(g, narrowed(green));
-        store32(b, narrowed(blue));
+        store32(r, narrow(red));
+        store32(g, narrow(green));
+        store32(b, narrow(blue));
     }
 }
 
 /// Rotates the hue of eight pixels.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn rotated([r, g, b]: [V; 3], turn: V) -> [V; 3] {
+fn rotate([r, g, b]: [V; 3], turn: V) -> [V; 3] {
     let one = _mm256_set1_epi32(1);
     let most = _mm256_max_epi32(r, _mm256_max_epi32(g, b));
     let least = _mm256_min_epi32(r, _mm256_min_epi32(g, b));
     let range = _mm256_sub_epi32(most, least);
     let sum = _mm256_add_epi32(r, _mm256_add_epi32(g, b));
     let middle = _mm256_sub_epi32(sum, _mm256_add_epi32(most, least));
-    let share = |part, of| _mm256_div_ps(_mm256_cvtepi32_ps(part), _mm256_cvtepi32_ps(_mm256_max_epi32(of, one)));
-    let below = share(_mm256_sub_epi32(most, middle), range);
-    let saturation = _mm256_cvttps_epi32(_mm256_mul_ps(share(range, most), _mm256_set1_ps(255.0)));
+    let fraction = |part, of| _mm256_div_ps(_mm256_cvtepi32_ps(part), _mm256_cvtepi32_ps(_mm256_max_epi32(of, one)));
+    let below = fraction(_mm256_sub_epi32(most, middle), range);
+    let saturation = _mm256_cvttps_epi32(_mm256_mul_ps(fraction(range, most), _mm256_set1_ps(255.0)));
     let hue = hue([r, g, b], most, below);
     let turned = _mm256_and_si256(_mm256_add_epi32(hue, turn), _mm256_set1_epi32(255));
     rgb(turned, _mm256_cvtepi32_ps(saturation), _mm256_cvtepi32_ps(most))
@@ -191,12 +191,12 @@ fn hue([r, g, b]: [V; 3], most: V, below: __m256) -> V {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn rgb(hue: V, saturation: __m256, value: __m256) -> [V; 3] {
-    let place = _mm256_cvtepi32_ps(_mm256_add_epi32(
+    let position = _mm256_cvtepi32_ps(_mm256_add_epi32(
         _mm256_slli_epi32::<2>(hue),
         _mm256_slli_epi32::<1>(hue),
     ));
     let sign = _mm256_set1_ps(-0.0);
-    let distance = |from: f32| _mm256_andnot_ps(sign, _mm256_sub_ps(place, _mm256_set1_ps(from)));
+    let distance = |from: f32| _mm256_andnot_ps(sign, _mm256_sub_ps(position, _mm256_set1_ps(from)));
     let (most, half) = (_mm256_set1_ps(255.0), _mm256_set1_ps(0.5));
     let losses = [
         _mm256_sub_ps(_mm256_set1_ps(510.0), distance(765.0)),

@@ -16,8 +16,8 @@ pub(super) fn bilinear(source: SourceImage<'_, 3>, map: &Map, fill: [u8; 3], out
         let (fours, rest) = row.as_chunks_mut::<4>();
         for (i, four) in fours.iter_mut().enumerate() {
             let u = (4 * i) as f64 + 0.5;
-            let positions = positions(map, u, v);
-            let between = positions.between();
+            let positions = map_positions(map, u, v);
+            let between = positions.between_centres();
             if inner.hold(&between) == 0b1111 {
                 // SAFETY: `inner` holds all positions.
                 unsafe { mix(&source, &between, four) };
@@ -38,7 +38,7 @@ pub(super) fn bilinear(source: SourceImage<'_, 3>, map: &Map, fill: [u8; 3], out
 
 fn one(source: &SourceImage<'_, 3>, map: &Map, u: f64, v: f64) -> Option<[u8; 3]> {
     let (x, y) = map.source_point(u, v);
-    source.between(x, y)
+    source.interpolate_at(x, y)
 }
 
 /// Positions of four pixels in the source.
@@ -49,7 +49,7 @@ struct Positions {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn positions(map: &Map, u: f64, v: f64) -> Positions {
+fn map_positions(map: &Map, u: f64, v: f64) -> Positions {
     let x = _mm256_add_pd(_mm256_set1_pd(u), _mm256_setr_pd(0.0, 1.0, 2.0, 3.0));
     let y = _mm256_set1_pd(v);
     let linear = |a: f64, b: f64, c: f64| {
@@ -73,7 +73,7 @@ impl Positions {
     /// The same positions counted from the centre of the first pixel.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn between(&self) -> Self {
+    fn between_centres(&self) -> Self {
         let half = _mm256_set1_pd(0.5);
         Self {
             x: _mm256_sub_pd(self.x, half),
@@ -175,7 +175,7 @@ unsafe fn neighbours(source: &SourceImage<'_, 3>, at: [i32; 4], further: usize) 
 /// Interpolates between a pixel and its right neighbour, in one channel.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn along(bytes: __m256i, channel: i8, share: __m256d) -> __m256d {
+fn along(bytes: __m256i, channel: i8, fraction: __m256d) -> __m256d {
     // A byte in the lowest bits of the significand of 2^52 is added to it. This replaces a conversion.
     let base = _mm256_set1_pd(4_503_599_627_370_496.0);
     let based = |byte: i8| {
@@ -185,14 +185,14 @@ fn along(bytes: __m256i, channel: i8, share: __m256d) -> __m256d {
         _mm256_or_pd(_mm256_castsi256_pd(moved), base)
     };
     let (left, right) = (based(channel), based(channel + 3));
-    let away = _mm256_mul_pd(_mm256_sub_pd(right, left), share);
+    let away = _mm256_mul_pd(_mm256_sub_pd(right, left), fraction);
     _mm256_add_pd(_mm256_sub_pd(left, base), away)
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn lerp(from: __m256d, to: __m256d, share: __m256d) -> __m256d {
-    _mm256_add_pd(from, _mm256_mul_pd(_mm256_sub_pd(to, from), share))
+fn lerp(from: __m256d, to: __m256d, fraction: __m256d) -> __m256d {
+    _mm256_add_pd(from, _mm256_mul_pd(_mm256_sub_pd(to, from), fraction))
 }
 
 /// See [`super::warp`]: the nearest pixel, for a projective map.
@@ -201,7 +201,7 @@ pub(super) fn nearest<const N: usize>(source: SourceImage<'_, N>, map: &Map, fil
     let whole = Bounds::whole(&source);
     for (y, row) in out.chunks_exact_mut(source.width).enumerate() {
         for (i, four) in row.chunks_mut(4).enumerate() {
-            let positions = positions(map, (4 * i) as f64 + 0.5, y as f64 + 0.5);
+            let positions = map_positions(map, (4 * i) as f64 + 0.5, y as f64 + 0.5);
             let (inside, at) = (whole.hold(&positions), indices(&source, positions.x, positions.y));
             for (i, out) in four.iter_mut().enumerate() {
                 *out = if inside >> i & 1 == 1 {

@@ -24,7 +24,7 @@ pub(crate) fn block_row(
     while let Some(left) = numbers.next() {
         let right = numbers.next().unwrap_or(left);
         let used = used[left].max(used[right]);
-        pair(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
+        transform_pair(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
         x += 16;
     }
 }
@@ -32,15 +32,15 @@ pub(crate) fn block_row(
 /// Transforms two blocks, side by side, into 8 rows of 16 samples.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn pair(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+pub(crate) fn transform_pair(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     if used <= 1 {
-        return flat(a[0], b[0], quant[0], out, pitch);
+        return fill_flat(a[0], b[0], quant[0], out, pitch);
     }
     let top = row(a, b, quant, 0);
     // The short cut of the specification differs from the full transform only above this size, which no valid file has.
     if is_large(top) {
-        scalar::idct(a, quant, out, pitch);
-        return scalar::idct(b, quant, &mut out[8..], pitch);
+        scalar::transform_block(a, quant, out, pitch);
+        return scalar::transform_block(b, quant, &mut out[8..], pitch);
     }
     // Zigzag positions up to 10 lie in the top left 4 x 4.
     let samples = if used <= 10 {
@@ -62,7 +62,7 @@ pub(crate) fn is_large(top: V) -> bool {
 /// Transforms blocks that have only DC coefficients.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn flat(a: i16, b: i16, quant: i16, out: &mut [u8], pitch: usize) {
+fn fill_flat(a: i16, b: i16, quant: i16, out: &mut [u8], pitch: usize) {
     let sample = |dc: i16| {
         let scaled = i32::from(dc.wrapping_mul(quant).wrapping_shl(2));
         (((scaled + 16) >> 5).clamp(-128, 127) + 128) as i8

@@ -5,7 +5,7 @@
 use core::arch::x86_64::*;
 
 use super::BlockRow;
-use super::avx2::pair;
+use super::avx2::transform_pair;
 use super::scalar::{self, *};
 use crate::simd::avx2::store32;
 use crate::simd::avx512::load_words;
@@ -28,11 +28,11 @@ pub(crate) fn block_row(
         let second = numbers.next().unwrap_or(first);
         let Some(third) = numbers.next() else {
             let used = used[first].max(used[second]);
-            return pair(&blocks[first], &blocks[second], used, quant, &mut out[x..], pitch);
+            return transform_pair(&blocks[first], &blocks[second], used, quant, &mut out[x..], pitch);
         };
         let four = [first, second, third, numbers.next().unwrap_or(third)];
         let used = four.iter().fold(0, |most, &i| used[i].max(most));
-        quad(four.map(|i| &blocks[i]), used, quant, &mut out[x..], pitch);
+        transform_quad(four.map(|i| &blocks[i]), used, quant, &mut out[x..], pitch);
         x += 32;
     }
 }
@@ -40,16 +40,16 @@ pub(crate) fn block_row(
 /// Transforms four blocks, side by side, into 8 rows of 32 samples.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-fn quad(blocks: [&[i16; 64]; 4], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+fn transform_quad(blocks: [&[i16; 64]; 4], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     if used <= 1 {
-        return flat(blocks.map(|block| block[0]), quant[0], out, pitch);
+        return fill_flat(blocks.map(|block| block[0]), quant[0], out, pitch);
     }
     let top = rows::<0>(blocks, quant);
     // The short cut of the specification differs from the full transform only above this size, which no valid file has.
     let sized = _mm512_add_epi16(top[0], _mm512_set1_epi16(0x2000));
     if _mm512_test_epi16_mask(sized, _mm512_set1_epi16(0xc000_u16 as i16)) != 0 {
         for (i, block) in blocks.into_iter().enumerate() {
-            scalar::idct(block, quant, &mut out[8 * i..], pitch);
+            scalar::transform_block(block, quant, &mut out[8 * i..], pitch);
         }
         return;
     }
@@ -68,7 +68,7 @@ fn quad(blocks: [&[i16; 64]; 4], used: u8, quant: &[i16; 64], out: &mut [u8], pi
 /// Transforms blocks that have only DC coefficients.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-fn flat(dc: [i16; 4], quant: i16, out: &mut [u8], pitch: usize) {
+fn fill_flat(dc: [i16; 4], quant: i16, out: &mut [u8], pitch: usize) {
     let [a, b, c, d] = dc.map(|dc| {
         let scaled = i32::from(dc.wrapping_mul(quant).wrapping_shl(2));
         let sample = (((scaled + 16) >> 5).clamp(-128, 127) + 128) as u8;

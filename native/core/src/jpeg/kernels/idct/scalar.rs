@@ -26,12 +26,12 @@ pub(crate) fn block_row(
 ) {
     debug_assert!(used.len() <= blocks.len(), "the scalar kernel does not need `used`");
     for (i, block) in row.indices().enumerate() {
-        idct(&blocks[block], quant, &mut out[8 * i..], pitch);
+        transform_block(&blocks[block], quant, &mut out[8 * i..], pitch);
     }
 }
 
 /// Transforms one block.
-pub(crate) fn idct(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+pub(crate) fn transform_block(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let mut work: [i16; 64] = core::array::from_fn(|i| block[i].wrapping_mul(quant[i]));
     if block[8..].iter().all(|&c| c == 0) {
         // The short cut of libjpeg-turbo: it equals the full transform, except that it wraps instead of saturating.

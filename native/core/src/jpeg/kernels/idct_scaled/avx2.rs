@@ -9,7 +9,7 @@ use crate::jpeg::kernels::idct::avx2::{V, hi, is_large, lo, madd, row};
 
 /// See [`super::block_row`]; 4 x 4.
 #[target_feature(enable = "avx2")]
-pub(crate) fn four_row(
+pub(crate) fn block_row_4x4(
     blocks: &[[i16; 64]],
     used: &[u8],
     order: BlockRow,
@@ -22,14 +22,14 @@ pub(crate) fn four_row(
     while let Some(left) = numbers.next() {
         let right = numbers.next().unwrap_or(left);
         let used = used[left].max(used[right]);
-        four(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
+        transform_4x4(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
         x += 8;
     }
 }
 
 /// See [`super::block_row`]; 2 x 2.
 #[target_feature(enable = "avx2")]
-pub(crate) fn two_row(
+pub(crate) fn block_row_2x2(
     blocks: &[[i16; 64]],
     used: &[u8],
     order: BlockRow,
@@ -42,7 +42,7 @@ pub(crate) fn two_row(
     while let Some(left) = numbers.next() {
         let right = numbers.next().unwrap_or(left);
         let used = used[left].max(used[right]);
-        two(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
+        transform_2x2(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
         x += 4;
     }
 }
@@ -50,12 +50,12 @@ pub(crate) fn two_row(
 /// Transforms two blocks, side by side, into 4 rows of 8 samples.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn four(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+fn transform_4x4(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let top = row(a, b, quant, 0);
     // The short cut of the specification differs from the full transform only above this size, which no valid file has.
     if is_large(top) {
-        scalar::four(a, quant, out, pitch);
-        return scalar::four(b, quant, &mut out[4..], pitch);
+        scalar::transform_4x4(a, quant, out, pitch);
+        return scalar::transform_4x4(b, quant, &mut out[4..], pitch);
     }
     // Zigzag positions up to 10 lie in the top left 4 x 4.
     let samples = if used <= 10 {
@@ -159,7 +159,7 @@ fn butterfly_four<const SHIFT: i32>(x0: V, even: V, a: V, b: V) -> [V; 4] {
 /// Transforms two blocks, side by side, into 2 rows of 4 samples.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn two(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+fn transform_2x2(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let zero = _mm256_setzero_si256();
     let round = _mm256_set1_epi32(1 << 12);
     let dc = |x0| _mm256_add_epi32(_mm256_srai_epi32::<1>(x0), round);

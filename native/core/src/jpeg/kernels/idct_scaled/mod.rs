@@ -26,11 +26,11 @@ pub(crate) fn block_row(
 ) {
     match size {
         8 => idct::block_row(level, blocks, used, row, quant, out, pitch),
-        4 => dispatch!(level, [Avx2], four_row(blocks, used, row, quant, out, pitch)),
-        2 => dispatch!(level, [Avx2], two_row(blocks, used, row, quant, out, pitch)),
+        4 => dispatch!(level, [Avx2], block_row_4x4(blocks, used, row, quant, out, pitch)),
+        2 => dispatch!(level, [Avx2], block_row_2x2(blocks, used, row, quant, out, pitch)),
         _ => {
             for (sample, block) in out.iter_mut().zip(row.indices()) {
-                *sample = scalar::one(blocks[block][0], quant[0]);
+                *sample = scalar::transform_1x1(blocks[block][0], quant[0]);
             }
         }
     }

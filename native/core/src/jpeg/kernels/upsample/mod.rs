@@ -26,7 +26,7 @@ pub(crate) enum Upsample {
 
 impl Upsample {
     /// The method that libjpeg uses for a component of `width` samples. `fancy`: triangle filters are allowed.
-    pub fn of(across: usize, down: usize, width: usize, fancy: bool) -> Self {
+    pub fn choose(across: usize, down: usize, width: usize, fancy: bool) -> Self {
         match (across, down) {
             (1, 1) => Upsample::None,
             (1, 2) if fancy => Upsample::H1V2,
