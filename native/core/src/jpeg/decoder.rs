@@ -157,7 +157,7 @@ impl Decoder {
         };
         strips.begin()?;
         for row in needed.rows.clone() {
-            let last = reader.last_of_run(&needed.columns, &needed.rows, row);
+            let last = reader.last_before_move(&needed.columns, &needed.rows, row);
             reader.move_to(row * header.mcus_x + needed.columns.start, last)?;
             let mut column = needed.columns.start;
             while column < needed.columns.end {

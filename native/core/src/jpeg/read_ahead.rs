@@ -104,7 +104,7 @@ fn read(
         };
         reader.move_to(
             row * header.mcus_x + columns.start,
-            reader.last_of_run(&columns, &needed.rows, row),
+            reader.last_before_move(&columns, &needed.rows, row),
         )?;
         let mut column = columns.start;
         while column < columns.end {

@@ -54,8 +54,8 @@ impl<'a> ScanReader<'a> {
     }
 
     /// Prepares for [`Self::seek_point`]. Must be called before anything is read.
-    pub fn track_offsets(&mut self, kept: bool) {
-        self.known_offset = kept.then_some((0, self.source));
+    pub fn track_offsets(&mut self, enabled: bool) {
+        self.known_offset = enabled.then_some((0, self.source));
     }
 
     /// The seek point of the next MCU. [`Self::track_offsets`] must be on.

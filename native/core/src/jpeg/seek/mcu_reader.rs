@@ -25,8 +25,8 @@ pub(crate) struct McuReader<'a, 'i> {
     /// The MCU at which the available bytes end. Reading on from there requires a move.
     end: usize,
     /// Whether the reader moved to a point, and whether a point was compared.
-    jumped: bool,
-    checked: bool,
+    has_moved: bool,
+    has_compared: bool,
 }
 
 impl<'a, 'i> McuReader<'a, 'i> {
@@ -38,8 +38,8 @@ impl<'a, 'i> McuReader<'a, 'i> {
             mcus_x,
             at: 0,
             end: usize::MAX,
-            jumped: false,
-            checked: false,
+            has_moved: false,
+            has_compared: false,
         }
     }
 
@@ -47,7 +47,7 @@ impl<'a, 'i> McuReader<'a, 'i> {
     /// read.
     pub fn move_to(&mut self, target: usize, last: usize) -> Result<(), Error> {
         if self.point_before(target).is_some_and(|(first, _)| first > self.at) {
-            self.check()?;
+            self.compare_next_point()?;
         }
         if let Some((first, point)) = self.point_before(target)
             && (first > self.at || self.at >= self.end)
@@ -55,14 +55,14 @@ impl<'a, 'i> McuReader<'a, 'i> {
             let end = self.point_after(last);
             self.scan.seek(first, point, end.map(|(_, point)| point));
             self.at = first;
-            self.jumped = true;
+            self.has_moved = true;
             self.end = end.map_or(usize::MAX, |(first, _)| first);
         }
         self.skip(target)
     }
 
     /// The last MCU to read before the next move, for `columns` of row `row` and of the rows after it.
-    pub fn last_of_run(&self, columns: &Range<usize>, rows: &Range<usize>, row: usize) -> usize {
+    pub fn last_before_move(&self, columns: &Range<usize>, rows: &Range<usize>, row: usize) -> usize {
         let last = |row: usize| row * self.mcus_x + columns.end - 1;
         match &self.table {
             Some(table) if !table.is_gapless(columns) => last(row),
@@ -86,10 +86,10 @@ impl<'a, 'i> McuReader<'a, 'i> {
     }
 
     /// If a move was made and no point was compared yet: reads on to the next point and compares.
-    fn check(&mut self) -> Result<(), Error> {
+    fn compare_next_point(&mut self) -> Result<(), Error> {
         let Some(table) = &self.table else { return Ok(()) };
         let segment = table.segment(self.at);
-        if self.jumped && !self.checked && self.at > table.first_mcu(segment) && segment + 1 < table.known() {
+        if self.has_moved && !self.has_compared && self.at > table.first_mcu(segment) && segment + 1 < table.known() {
             let end = table.first_mcu(segment + 1);
             self.skip(end)?;
         }
@@ -97,11 +97,11 @@ impl<'a, 'i> McuReader<'a, 'i> {
     }
 
     /// Finishes after the last MCU of a region. Where that is the last MCU of the picture, the scan must end.
-    pub fn finish_region(&mut self, header: &Header<'_>, cover: &NeededMcus) -> Result<(), Error> {
-        if cover.columns.end == header.mcus_x && cover.rows.end == header.mcus_y {
+    pub fn finish_region(&mut self, header: &Header<'_>, needed: &NeededMcus) -> Result<(), Error> {
+        if needed.columns.end == header.mcus_x && needed.rows.end == header.mcus_y {
             return self.finish();
         }
-        self.check()
+        self.compare_next_point()
     }
 
     /// Checks that the scan ends here.
@@ -129,7 +129,7 @@ impl<'a, 'i> McuReader<'a, 'i> {
         let point = self.scan.seek_point();
         match (table.points.get(segment), point) {
             (Some(known), Ok(point)) if *known == point => {
-                self.checked = true;
+                self.has_compared = true;
                 Ok(())
             }
             (Some(_), Ok(_)) => self.scan.corrupt("the data contradict the index"),
