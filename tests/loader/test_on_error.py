@@ -394,9 +394,7 @@ def test_a_generator_that_has_raised_is_an_error(kind: str) -> None:
 
     assert numbers(batches) == [[0, 1], [2]]
     assert [type(error) for error in errors] == [ValueError]
-    assert "a generator ends when it raises" in str(errors[0]) + "".join(
-        getattr(errors[0], "__notes__", ())
-    )
+    assert "a generator ends when it raises" in str(errors[0]) + "".join(getattr(errors[0], "__notes__", ()))
 
 
 @ON
