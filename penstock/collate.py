@@ -10,10 +10,8 @@ this module.
 from __future__ import annotations
 
 import copy
-import importlib
 import logging
 import operator
-import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence, Sized
 from dataclasses import dataclass
 from typing import Final
@@ -22,13 +20,14 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from penstock import _native
+from penstock.frameworks import FRAMEWORKS, is_imported
 from penstock.sample import Array, Batch, Index, Sample, Tree
 from penstock.scalars import CollateError, CollateTypeError, as_array, as_doubles, as_dtype, common_dtype, stack_scalars
 
 __all__ = [
+    "ArrayBatch",
     "CollateError",
-    "TorchCollate",
-    "Untorched",
+    "FrameworkCollate",
     "allocate_by",
     "allocated",
     "default_collate",
@@ -107,38 +106,41 @@ def default_convert(sample: Sample) -> Sample:
 
 
 @dataclass(slots=True)
-class Untorched:
-    """A batch by torch's rules that was collated without torch: ``default_convert`` makes tensors of its arrays."""
+class ArrayBatch:
+    """A batch collated by a framework's rules without the framework: its arrays are still to be converted."""
 
     batch: Batch
 
 
-class TorchCollate:
-    """``torch.utils.data``'s own collation for processes in which torch may not be there; picklable without it.
+class FrameworkCollate:
+    """A framework's own collation, which does not import the framework if it can do without; can be pickled.
 
-    Without torch, the rules of this module (which are torch's) give an :class:`Untorched` batch; what they refuse is
-    put to torch, so that torch's own error is raised.
+    If the process has not imported the framework, the rules of this module (which are torch's) give an
+    :class:`ArrayBatch`. What they refuse is given to the framework, so that its own error is raised.
 
     Parameters
     ----------
+    framework : str
+        A key of :data:`~penstock.frameworks.FRAMEWORKS`.
     batched : bool
-        Whether samples are stacked (``default_collate``) or one sample is converted (``default_convert``).
+        Whether samples are stacked (as by torch's ``default_collate``) or one sample is converted
+        (``default_convert``).
     """
 
-    def __init__(self, *, batched: bool = True) -> None:
-        self.batched = batched
+    def __init__(self, framework: str, *, batched: bool = True) -> None:
+        self.framework, self.batched = framework, batched
 
-    def __call__(self, samples: Sample) -> Batch:
-        """The batch of ``samples``; of one sample, without batches."""
-        if "torch" not in sys.modules:
+    def __call__(self, samples: Sample) -> ArrayBatch | Batch:
+        """The batch of ``samples``, a list; without batches, of one sample."""
+        if not is_imported(self.framework):
             if not self.batched:
-                return Untorched(samples)
+                return ArrayBatch(samples)
             try:
-                return Untorched(_collate(samples, "", _TORCH_LEAVES))
-            except Exception:  # noqa: BLE001  # torch says what is wrong, in its words
-                _logger.debug("collation is put to torch")
-        torch_data = importlib.import_module("torch.utils.data")
-        return torch_data.default_collate(samples) if self.batched else torch_data.default_convert(samples)
+                return ArrayBatch(_collate(samples, "", _TORCH_LEAVES))
+            except Exception:  # noqa: BLE001  # the framework raises its own error
+                _logger.debug("samples are collated by %s", self.framework)
+        framework = FRAMEWORKS[self.framework]
+        return framework.collate(samples) if self.batched else framework.convert(samples)
 
 
 def rebuild_mapping(like: Mapping[Index, Tree], values: dict[Index, Tree]) -> Tree:

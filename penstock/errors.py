@@ -1,28 +1,28 @@
-"""Every error penstock raises on purpose, as one small tree.
+"""The errors that penstock raises.
 
 ::
 
     PenstockError
-    ├── ArgumentError            (ValueError)     a call that cannot mean anything
+    ├── ArgumentError            (ValueError)     an invalid argument
     ├── RecordIndexError         (IndexError)     an index outside a store or dataset
     ├── OptionalPackageError     (ImportError)    a package that an extra installs is absent
     ├── StoreError               (OSError)        a store cannot be opened, read or written
     │   ├── StoreNotFoundError   (FileNotFoundError)
-    │   ├── StoreFormatError     (ValueError)     not a store, an unknown version, hostile structure
-    │   ├── IncompleteStoreError                  a pack that was never finished
-    │   └── CorruptRecordError   (ValueError)     a checksum, length or count does not hold
-    ├── PackError                (ValueError)     a source that cannot be packed as it is
+    │   ├── StoreFormatError     (ValueError)     not a store, an unknown version, an invalid structure
+    │   ├── IncompleteStoreError                  a pack that is not finished
+    │   └── CorruptRecordError   (ValueError)     a checksum, length or count is wrong
+    ├── PackError                (ValueError)     a source that cannot be packed
     ├── DecodeError              (ValueError)     bytes that are not a readable image
-    │   ├── UnsupportedImageError                 a valid image of a kind nobody here reads
-    │   └── ImageTooLargeError                    declared size above the cap
+    │   ├── UnsupportedImageError                 a valid image of an unsupported kind
+    │   └── ImageTooLargeError                    its size is above the limit
     ├── SampleError              (RuntimeError)   a sample failed in a dataset, a transform or collation
-    ├── BatchMemoryError         (MemoryError)    a batch is larger than the memory that there is
+    ├── BatchMemoryError         (MemoryError)    a batch is larger than the memory
     ├── WorkerError              (RuntimeError)   a worker process died, or could not be started
-    ├── StateError               (ValueError)     a state_dict that does not belong to this loader
-    └── StallError               (TimeoutError, RuntimeError)   nothing arrived within the limit
+    ├── StateError               (ValueError)     a state_dict of another loader
+    └── StallError               (TimeoutError, RuntimeError)   no batch arrived within the limit
 
-Each class also subclasses the built-in that a user of ``torch.utils.data`` would catch. Errors
-pickle with everything they name. This module raises nothing itself and imports nothing of penstock.
+Each class also subclasses the built-in exception that a user of ``torch.utils.data`` would catch. Errors can be
+pickled with their attributes. This module imports nothing of penstock.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ __all__ = [
 
 
 class PenstockError(Exception):
-    """Root of every error that penstock raises on purpose.
+    """Base of all errors that penstock raises.
 
     Parameters
     ----------
     message : str
-        What was given, what is allowed, what to do.
+        What must be, what was given, and what to do.
     **where : object
         Where it happened, by name: ``store``, ``key``, ``index``, ``offset`` (bytes), ``dataset``, ``epoch``,
-        ``batch``, ``worker``. Kept in :attr:`where` and appended to the message, in this order of
-        insertion; ``None`` values are left out.
+        ``batch``, ``worker``. Kept in :attr:`where` and appended to the message in the order given; ``None`` values
+        are left out.
     """
 
-    def __init__(self, message: str, **where: Any) -> None:
+    def __init__(self, message: str, **where: object) -> None:
         super().__init__(message)
         self.message = message
         self.where: dict[str, Any] = {name: value for name, value in where.items() if value is not None}
 
-    def locate(self, **where: Any) -> PenstockError:
-        """Add what an outer layer knows (store, key, index, worker); inner knowledge stays."""
+    def locate(self, **where: object) -> PenstockError:
+        """Add where it happened, as an outer layer knows it (store, key, index, worker); present values are kept."""
         self.where = {**{k: v for k, v in where.items() if v is not None}, **self.where}
         return self
 
@@ -79,11 +79,13 @@ class PenstockError(Exception):
             return self.message
         return f"{self.message} [{', '.join(f'{name}={value!r}' for name, value in self.where.items())}]"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.message, self.where, self.__dict__.get("__notes__"))
 
 
-def _rebuild(cls: type[PenstockError], message: str, where: dict[str, Any], notes: list[str] | None) -> PenstockError:
+def _rebuild(
+    cls: type[PenstockError], message: str, where: dict[str, object], notes: list[str] | None
+) -> PenstockError:
     error = cls(message, **where)
     for note in notes or ():
         error.add_note(note)
@@ -91,15 +93,15 @@ def _rebuild(cls: type[PenstockError], message: str, where: dict[str, Any], note
 
 
 class ArgumentError(PenstockError, ValueError):
-    """A call that cannot mean anything; nothing was started."""
+    """An invalid argument; nothing was started."""
 
 
 class RecordIndexError(PenstockError, IndexError):
-    """An index outside a store or dataset; the message says what it holds."""
+    """An index outside a store or dataset; the message names the valid indices."""
 
 
 class OptionalPackageError(PenstockError, ImportError):
-    """A package that one of penstock's extras installs is absent; the message says which."""
+    """A package that one of penstock's extras installs is absent; the message names both."""
 
 
 class StoreError(PenstockError, OSError):
@@ -107,23 +109,23 @@ class StoreError(PenstockError, OSError):
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):
-    """There is nothing at the given path or URL."""
+    """Nothing exists at the given path or URL."""
 
 
 class StoreFormatError(StoreError, ValueError):
-    """Not a store, an unknown version of one, or a structure that no writer of ours makes."""
+    """Not a store, an unknown version of one, or an invalid structure."""
 
 
 class IncompleteStoreError(StoreError):
-    """A pack that was never finished; packing again resumes it."""
+    """A pack that is not finished; packing again resumes it."""
 
 
 class CorruptRecordError(StoreError, ValueError):
-    """A checksum, length or count does not hold; the record is named."""
+    """A checksum, length or count is wrong; the message names the record."""
 
 
 class PackError(PenstockError, ValueError):
-    """A source that cannot be packed as it is; each offending file is named."""
+    """A source that cannot be packed; the message names each invalid file."""
 
 
 class DecodeError(PenstockError, ValueError):
@@ -135,7 +137,7 @@ class UnsupportedImageError(DecodeError):
 
 
 class ImageTooLargeError(DecodeError):
-    """The size that the header declares, or what its coefficients take, is above a cap; nothing was allocated."""
+    """The size in the header, or the memory for the coefficients, is above a limit; nothing was allocated."""
 
 
 class SampleError(PenstockError, RuntimeError):
@@ -143,16 +145,16 @@ class SampleError(PenstockError, RuntimeError):
 
 
 class BatchMemoryError(PenstockError, MemoryError):
-    """A batch is larger than the memory that there is; the message says how large it is, and a sample of it."""
+    """A batch is larger than the available memory; the message says how large a batch and a sample are."""
 
 
 class WorkerError(PenstockError, RuntimeError):
-    """A worker process died, or could not be started; how, and the sample it was at, are named."""
+    """A worker process died, or could not be started; the message says how, and at which sample."""
 
 
 class StateError(PenstockError, ValueError):
-    """A ``state_dict`` that does not belong to this loader; the message says which field differs."""
+    """A ``state_dict`` of another loader; the message names the field that differs."""
 
 
 class StallError(PenstockError, TimeoutError, RuntimeError):  # RuntimeError: what torch raises for `timeout`
-    """No batch arrived within the limit; the stage and worker that stood still are named."""
+    """No batch arrived within the limit; the message says what each busy worker is doing."""

@@ -1,8 +1,8 @@
-"""Renews in a forked child what must not be its parent's: locks, file descriptors.
+"""Renews locks and file descriptors of objects in forked children.
 
-A lock that another thread holds at the moment of a fork is held for ever in the child, which does not have that
-thread. A descriptor is shared with the parent, and with it the locks of its file. An object that has either calls
-:func:`watch` when it is made; its ``renew_in_child`` is called in each forked child before anything else runs there.
+A lock that another thread holds at the moment of a fork stays locked for ever in the child, which does not have that
+thread. A file descriptor is shared with the parent, and with it the locks of its file. An object that has either calls
+:func:`watch` when it is made; its ``renew_in_child`` is called in each forked child before other code runs there.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import os
 import weakref
 from typing import Protocol
 
-__all__ = ["Renewed", "watch"]
+__all__ = ["Renewable", "watch"]
 
 
-class Renewed(Protocol):
-    """An object with something of its own in each process."""
+class Renewable(Protocol):
+    """An object that must not share everything with its copy in a forked child."""
 
     def renew_in_child(self) -> None:
-        """Replace what a forked child must not share with its parent; quick, and never raises."""
+        """Replace what the child must not share with its parent; fast, and never raises."""
         ...
 
 
-_watched: weakref.WeakSet[Renewed] = weakref.WeakSet()
+_watched: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
-def watch(owner: Renewed) -> None:
+def watch(owner: Renewable) -> None:
     """Have ``owner.renew_in_child()`` called in each forked child, as long as ``owner`` is alive."""
     _watched.add(owner)
 

@@ -1,18 +1,18 @@
-"""Randomness that belongs to the sample: counter-based, keyed by (seed, epoch, index).
+"""Random numbers of samples: counter-based, with the key (seed, epoch, index).
 
-Two doors. Ops draw for a whole chunk at once with :func:`uniforms` (this NumPy text is the specification;
-the native core computes the same numbers). User code calls :func:`generator` (``penstock.rng()``) inside
-``__getitem__``, a transform or ``collate_fn`` and gets the current sample's, or batch's, ``numpy.random.Generator``.
+Ops draw for a whole chunk at once by :func:`uniforms`. This NumPy code is the specification; the native core computes
+the same numbers. User code calls :func:`generator` (``penstock.rng()``) inside ``__getitem__``, a transform or
+``collate_fn`` and gets the ``numpy.random.Generator`` of the current sample or batch.
 
 ::
 
-    sample_scope(seed, epoch, index) ──┬── generator()    one for the sample, made when it is first asked for
+    sample_scope(seed, epoch, index) ──┬── generator()    one for the sample, made at the first call
       (entered again for the same      └── next_keys()    the sample's key for a pipeline; another one at each call
-       sample: goes on)
+       sample: continues)
 
-Code that draws from the global generators (``random``, ``numpy.random``, torch's, cv2's) knows no keys: inside
-:func:`seeding_globals` these are seeded at the beginning of each sample, and of each collation, and whatever else the
-caller knows to hold generators.
+Code that draws from global generators (``random``, ``numpy.random``, torch's, cv2's) uses no keys. Inside
+:func:`seeding_globals` these generators are seeded at the beginning of each sample and each collation, and with them
+other generators that the caller names.
 
 Philox4x32-10: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -22,17 +22,17 @@ from __future__ import annotations
 import contextvars
 import os
 import random
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.frameworks import imported_frameworks
 from penstock.sample import SampleKeys
 
 __all__ = [
@@ -58,17 +58,17 @@ _current: contextvars.ContextVar[_Scope | None] = contextvars.ContextVar("pensto
 _seeding: contextvars.ContextVar[_Seeding | None] = contextvars.ContextVar("penstock-seeding", default=None)
 
 _turn = threading.RLock()
-"""The global generators are the process's: threads that seed them take turns, sample by sample."""
+"""The process has one set of global generators: threads that seed them take turns, sample by sample."""
 
 
-def _forget_turn() -> None:
-    """The thread that held the lock is not there in a forked child."""
+def _renew_turn() -> None:
+    """Make another lock in a forked child, which does not have the thread that may hold this one."""
     global _turn  # noqa: PLW0603  # one for the process
     _turn = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_turn)
+    os.register_at_fork(after_in_child=_renew_turn)
 
 
 def philox4x32(counter: NDArray[np.uint64], key: tuple[int, int]) -> NDArray[np.uint64]:
@@ -108,15 +108,20 @@ def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
     keys : SampleKeys
         ``n`` samples.
     stream : int
-        Which consumer draws (the op's position in its pipeline), 0..65535: streams are independent.
+        Number of the consumer (the op's position in its pipeline), 0 to 65535; streams are independent.
     count : int
         Numbers per sample, at most 65536.
 
     Returns
     -------
     ndarray, shape (n, count), float64
-        53 random bits each; row ``i`` depends on (seed, epoch, indices[i], stream) alone, and a longer
+        53 random bits each; row ``i`` depends on (seed, epoch, indices[i], stream) only, and a longer
         row begins with the shorter one.
+
+    Raises
+    ------
+    ArgumentError
+        If ``stream`` or ``count`` is out of range.
 
     Notes
     -----
@@ -124,7 +129,7 @@ def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
     four words makes two numbers: ``((w0 << 32 | w1) >> 11) * 2**-53`` and the same of w2, w3.
     """
     if not (0 <= stream < 1 << 16 and 0 <= count <= 1 << 16):
-        raise ArgumentError(f"stream {stream} and count {count} must be below 65536")
+        raise ArgumentError(f"stream must be in [0, 65535] and count in [0, 65536], got {stream} and {count}")
     blocks = (count + 1) // 2
     n = len(keys)
     index = keys.indices.astype(np.int64).view(np.uint64)
@@ -139,20 +144,20 @@ def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
 
 
 class _Scope:
-    """What is being built in this thread while the body runs, and its random numbers.
+    """The sample or batch that is being built in this thread while the body runs, and its random numbers.
 
-    Entered for what is being built already, it changes nothing: the outer scope goes on.
+    If it is entered for the sample that is being built already, the outer scope continues.
     """
 
     __slots__ = ("_calls", "_generator", "_key", "_seeded", "_token")
     kind: ClassVar[int]
-    """Part of the key of what is seeded for it."""
+    """Part of the seed of global generators."""
 
     _generator: np.random.Generator
     _calls: int
 
     def __init__(self, seed: int, epoch: int, number: int) -> None:
-        self._key = seed, epoch, number  # entered for every sample: what few ask for is made when it is asked for
+        self._key = seed, epoch, number  # entered for every sample: the rest, which few use, is made when needed
 
     def __enter__(self) -> None:
         self._token: contextvars.Token[_Scope | None] | None = None
@@ -174,15 +179,15 @@ class _Scope:
             self._seeded.__exit__(kind, error, trace)
 
     def generator(self) -> np.random.Generator:
-        """The one generator of this scope."""
+        """The generator of this scope."""
         try:
             return self._generator
         except AttributeError:
             seed, epoch, number = self._key
-            # Drawing moves counter word 0 on. Bit 63 keeps these streams off the ops', bit 62 the batches' off the
-            # samples'.
-            place = epoch & 0xFFFFFFFF | 1 << 63 | self.kind << 62
-            counter = np.array([0, 0, number & _WORD, place], np.uint64)
+            # Drawing increments counter word 0. Bit 63 separates these streams from those of ops, bit 62 batches from
+            # samples.
+            high = epoch & 0xFFFFFFFF | 1 << 63 | self.kind << 62
+            counter = np.array([0, 0, number & _WORD, high], np.uint64)
             key = np.array([seed & _WORD, 1], np.uint64)
             self._generator = np.random.Generator(np.random.Philox(counter=counter, key=key))
             return self._generator
@@ -203,13 +208,13 @@ class sample_scope(_Scope):  # noqa: N801  # a context manager, written as one; 
 
 
 class batch_scope(_Scope):  # noqa: N801  # as sample_scope
-    """Where batch (seed, epoch, number) is collated; no sample is the current one."""
+    """Make (seed, epoch, number) the current batch of this thread, for collation; there is no current sample."""
 
     __slots__ = ()
     kind: ClassVar[int] = 1
 
     def next_keys(self) -> SampleKeys | None:
-        """None: a batch is no sample."""
+        """None: there is no current sample."""
         return None
 
 
@@ -222,15 +227,15 @@ class _Seeding(NamedTuple):
 def seeding_globals(*, put_back: bool, others: Sequence[Callable[[int], None]] = ()) -> Iterator[None]:
     """While the body runs, each :func:`sample_scope` seeds the global generators from its sample's key.
 
-    These are ``random``, ``numpy.random``, and, where they are imported, torch's for the CPU and cv2's.
+    These are ``random``, ``numpy.random``, and those of frameworks that are imported: torch's for the CPU, and cv2's.
 
     Parameters
     ----------
     put_back : bool
-        Whether the process has other users of these generators: then one sample at a time is built, whichever thread
-        builds it, and the state before it is put back after it (cv2's cannot be). False: the process is a worker.
+        Whether other code of the process uses these generators: one sample at a time is then built, in any thread, and
+        the states are restored after it (but cv2's, which cannot be). False: the process is a worker.
     others : sequence of callable
-        What seeds generators besides: each is called with 63 bits of its own. Their states are not put back.
+        Functions that seed other generators; each is called with 63 bits of its own. Their states are not restored.
     """
     token = _seeding.set(_Seeding(put_back, others))
     try:
@@ -246,16 +251,16 @@ def seeds_globals() -> bool:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """No thread that builds samples has global generators seeded for one of them meanwhile."""
+    """While the body runs, no other thread seeds global generators for a sample."""
     with _turn:
         yield
 
 
 @contextmanager
 def _seeded(seed: int, epoch: int, number: int, kind: int) -> Iterator[None]:
-    """Global generators seeded from a key: of a sample (``kind`` 0) or of a batch (1)."""
+    """Seed global generators with the key of a sample (``kind`` 0) or of a batch (1)."""
     how = _seeding.get()
-    assert how is not None, "entered only inside of seeding_globals"
+    assert how is not None, "entered only inside seeding_globals"
     if not how.put_back:
         _seed_globals(seed, epoch, number, kind, how.others)
         yield
@@ -267,17 +272,17 @@ def _seeded(seed: int, epoch: int, number: int, kind: int) -> Iterator[None]:
 
 @contextmanager
 def globals_put_back() -> Iterator[None]:
-    """Put the states of ``random``, ``numpy.random`` and torch's CPU generator back when the body has ended."""
-    torch = sys.modules.get("torch")
+    """Restore the states of ``random``, ``numpy.random`` and the frameworks' generators when the body has ended."""
     of_random, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is meant
-    of_torch = None if torch is None else torch.default_generator.get_state()
+    of_frameworks = [(framework, framework.rng_state()) for framework in imported_frameworks()]
     try:
         yield
     finally:
         random.setstate(of_random)
         np.random.set_state(of_numpy)  # noqa: NPY002  # as above
-        if torch is not None:
-            torch.default_generator.set_state(of_torch)
+        for framework, state in of_frameworks:
+            if state is not None:
+                framework.restore_rng(state)
 
 
 def _seed_globals(seed: int, epoch: int, number: int, kind: int, others: Sequence[Callable[[int], None]]) -> None:
@@ -285,21 +290,17 @@ def _seed_globals(seed: int, epoch: int, number: int, kind: int, others: Sequenc
     words = np.random.SeedSequence([*halves, kind]).generate_state(9 + 2 * len(others))
     random.seed(words[0:2].tobytes())
     np.random.seed(words[2:6])  # noqa: NPY002  # the global one is meant
-    torch: Any = sys.modules.get("torch")
-    if torch is not None:
-        torch.default_generator.manual_seed(int(words[6]) << 31 | int(words[7]) >> 1)
-    cv2: Any = sys.modules.get("cv2")
-    if cv2 is not None:
-        cv2.setRNGSeed(int(words[8]) >> 1)
-    for place, other in enumerate(others):
-        other(int(words[9 + 2 * place]) << 31 | int(words[10 + 2 * place]) >> 1)
+    for framework in imported_frameworks():
+        framework.seed(words[framework.seed_words])
+    for position, other in enumerate(others):
+        other(int(words[9 + 2 * position]) << 31 | int(words[10 + 2 * position]) >> 1)
 
 
 def next_keys() -> SampleKeys | None:
     """The current sample's key as a chunk of one, for a pipeline that draws; None outside a sample.
 
-    The first call gives the key that filled rows are drawn by, and each further one of the same sample another: two
-    pipelines that one sample goes through draw other numbers. Its seed is the sample's plus a multiple of a constant.
+    The first call returns the key with which filled rows are drawn. Each further call for the same sample returns
+    another key, so that two pipelines of one sample draw different numbers: the seed plus a multiple of a constant.
     """
     scope = _current.get()
     return None if scope is None else scope.next_keys()
@@ -311,20 +312,20 @@ def generator() -> np.random.Generator:
     Returns
     -------
     numpy.random.Generator
-        In ``__getitem__`` and transforms: the sample's, a Philox generator keyed by (seed, epoch, index). In
-        ``collate_fn``: the batch's, keyed by (seed, epoch, number of the batch). The same numbers for any number and
-        kind of workers, and after a resume. All calls within one sample (or batch) return the same generator, which
-        goes on where the call before stopped.
+        In ``__getitem__`` and transforms: the sample's, a Philox generator with the key (seed, epoch, index). In
+        ``collate_fn``: the batch's, with the key (seed, epoch, number of the batch). It draws the same numbers for any
+        number and kind of workers, and after a resume. All calls within one sample (or batch) return the same
+        generator.
 
     Raises
     ------
     ArgumentError
-        Where a penstock loader builds neither a sample nor a batch.
+        If no penstock loader is building a sample or batch in this thread.
     """
     scope = _current.get()
     if scope is None:
         raise ArgumentError(
-            "penstock.rng() is the generator of the current sample, and there is no current sample here: call it "
-            "inside __getitem__, a transform or collate_fn that a penstock loader runs"
+            "penstock.rng() must be called inside __getitem__, a transform or collate_fn that a penstock loader runs: "
+            "there is no current sample here"
         )
     return scope.generator()

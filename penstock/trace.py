@@ -1,14 +1,13 @@
-"""Where the time goes: nanoseconds per stage, always on, cheap enough never to be switched off.
+"""Nanoseconds per stage; always on, as it costs little.
 
-A worker opens a stage around each chunk of rows, not around each sample::
+A worker opens a stage for each chunk of rows, not for each sample::
 
     with trace.stage("read", items=len(indices)):
         records = store.read(indices)
 
-:func:`stage` and :func:`add` write to the trace that the worker made current for its thread
-(:meth:`Trace.activate`) and do nothing where there is none, so that datasets need not be told of one.
-Each thread adds to its own counters, so that nothing is locked on the way; :meth:`Trace.total` sums them.
-This module keeps numbers; it prints nothing and decides nothing.
+:func:`stage` and :func:`add` write to the trace that the worker has activated for its thread
+(:meth:`Trace.activate`); without one they do nothing, so that datasets need no reference to it. Each thread adds to its
+own counters, without a lock; :meth:`Trace.total` sums them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from penstock import forks
 __all__ = ["STAGES", "Trace", "add", "stage"]
 
 STAGES: Final = ("read", "decode", "augment", "collate", "transport", "wait")
-"""Stages of a batch in the order a sample passes them; ``wait`` is the consumer waiting for a batch."""
+"""Stages of a batch, in order; ``wait`` is the time for which the consumer waits for a batch."""
 
 
 _ORDER: Final = {name: 2 * i for i, name in enumerate(STAGES)}
@@ -54,7 +53,7 @@ class Trace:
         forks.watch(self)
 
     def renew_in_child(self) -> None:
-        """In a forked child: forget who holds the lock."""
+        """Make another lock in a forked child, which does not have the thread that may hold this one."""
         self._lock = threading.Lock()
 
     def _row(self) -> list[int]:
@@ -74,11 +73,11 @@ class Trace:
         row[at + 1] += items
 
     def activate(self) -> None:
-        """Make this the trace that :func:`stage` and :func:`add` write to in the current thread."""
+        """Have :func:`stage` and :func:`add` write to this trace in the current thread."""
         _active.trace = self
 
     def deactivate(self) -> None:
-        """Make the current thread write to no trace."""
+        """Have them write to no trace in the current thread."""
         _active.trace = None
 
     def thread_ns(self) -> int:

@@ -1,29 +1,30 @@
-"""What a dataset is, and the one place that asks it for samples.
+"""The interface of datasets, and the functions that call datasets for samples.
 
-Any object with ``__getitem__`` is a dataset for the loader; :class:`Dataset` adds the operators. A dataset that can
-write samples straight into a batch's arrays says so by :class:`Filler`; one that reads many samples cheaper than
-one by one defines ``load_samples``; one that can tell itself from others of its length, ``fingerprint``. Each sample is
-built under its own key, and the index stands on errors. A subclass that overrides ``__getitem__`` alone has the last
-word: it is asked sample by sample. This module starts no thread and keeps no state.
+Any object with ``__getitem__`` is a dataset for the loader. :class:`Dataset` adds operators. Optional methods: those of
+:class:`Filler` write samples into a batch's arrays, ``load_samples`` reads many samples at once, ``prefetch`` looks
+ahead, ``fingerprint`` distinguishes a dataset from others of its length. Each sample is built with its own random key,
+and errors name its index. A subclass that overrides ``__getitem__`` only is called sample by sample. This module starts
+no thread and keeps no state.
 
-Two questions are asked, as torch's loader and datasets ask them::
+Datasets are called in two ways, as by torch's loader and datasets::
 
-    fetch          a batch:   __getitems__(indices), where the dataset has it; else as below
-    iter_samples   samples:   dataset[index] for each, in the order of indices, each when it is wanted
+    fetch          a batch:   __getitems__(indices), if the dataset has it; else as below
+    iter_samples   samples:   dataset[index] for each, in the order of indices, each when it is needed
 
-Datasets over others (:class:`Wrapper`) pass on the question that they were asked. Code that draws from a global
-generator depends on that order, so that reads may be grouped by ``load_samples``, but no sample is built out of turn.
+Datasets over others (:class:`Wrapper`) call those in the same way. Code that draws from a global generator depends on
+the order of calls: ``load_samples`` may group reads, but samples are built in order.
 """
 
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import PenstockError, SampleError
+from penstock.frameworks import stream_types
 from penstock.rng import sample_scope, seeds_globals
+from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,24 +32,26 @@ if TYPE_CHECKING:
 
     from penstock.datasets.chain import ChainDataset
     from penstock.datasets.concat import ConcatDataset
-    from penstock.sample import SampleKeys, Tree, Watch
 
 __all__ = [
     "Dataset",
+    "DatasetLike",
     "Filler",
     "IndexBatch",
     "IterableDataset",
     "Wrapper",
+    "add_location",
     "combined_fingerprint",
     "fetch",
     "fetch_one",
     "fingerprint_of",
     "get_each",
+    "has_prefetch",
     "is_iterable",
     "iter_samples",
     "loads_many",
-    "located",
-    "place_of",
+    "location_of",
+    "prefetch",
     "register_sum",
     "spec_of",
     "takes_many",
@@ -56,24 +59,31 @@ __all__ = [
 
 T_co = TypeVar("T_co", covariant=True)
 
-_PLACE: Final = "_penstock_place"
-"""Attribute of a foreign error that holds its place, for :func:`place_of`."""
+_LOCATION: Final = "_penstock_location"
+"""Attribute of an error that is not penstock's: its location, for :func:`location_of`."""
+
+DatasetLike = Any
+"""Any object with ``__getitem__``, or a stream; of penstock, torch or the user's."""
 
 
 class Dataset(Generic[T_co]):
     """Base of map-style datasets: a subclass defines ``__getitem__`` and, where it can, ``__len__``.
 
-    A subclass may define ``load_samples(indices, keys)``, which the loader then calls for a whole chunk. It gives what
-    ``__getitem__`` gives under the same keys, as a list, or as an iterator that builds each sample when it is asked for
-    (a generator): code that draws from global generators then runs in the order of indices, also where several datasets
-    are concatenated. The call, and the first sample of an iterator, may take the loader's ``stall_timeout`` for each of
-    the indices; each further sample of an iterator, for itself.
+    A subclass may define ``load_samples(indices, keys)``, which the loader then calls for a whole chunk. It returns
+    what ``__getitem__`` returns with the same keys: as a list, or as an iterator that builds each sample when it is
+    needed (a generator). With an iterator, code that draws from global generators runs in the order of indices, also if
+    several datasets are concatenated. The call, and the first sample of an iterator, may take the loader's
+    ``stall_timeout`` once for each of the indices; a further sample of an iterator, once.
 
-    A subclass may define ``fingerprint() -> str``, another one for other samples: a loader of another dataset then
-    refuses the state.
+    A subclass whose storage is slow may define ``prefetch(indices)``, which starts reading and returns at once. The
+    loader calls it with the indices of each batch as soon as they are known, in the process that builds the batch, and
+    from one thread while others build samples. An error is logged at debug level and ignored.
+
+    A subclass may define ``fingerprint() -> str``, which differs for other samples: a loader then refuses the state of
+    another dataset.
     """
 
-    def __getitem__(self, index: Any) -> T_co:
+    def __getitem__(self, index: Index) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
     def __add__(self, other: Dataset[Any]) -> ConcatDataset[Any]:
@@ -84,8 +94,8 @@ class Dataset(Generic[T_co]):
 class IterableDataset(Dataset[T_co], Iterable[T_co]):
     """Base of datasets that are streams: a subclass defines ``__iter__``.
 
-    With ``state_dict`` and ``load_state_dict`` (on itself or on its iterator) a resumed loader goes on at once;
-    without, the stream is run forward to where it was.
+    If it or its iterator has ``state_dict`` and ``load_state_dict``, a resumed loader restores its state; if not, the
+    stream is run forward to its position.
     """
 
     def __iter__(self) -> Iterator[T_co]:
@@ -108,10 +118,10 @@ def register_sum(operands: str, join: Callable[[list[Any]], Any]) -> None:
     _sum_types[operands] = join
 
 
-class IndexBatch(list[Any]):
-    """The indices of a batch, with the object that a batch sampler gave for them, which is no list.
+class IndexBatch(list[Index]):
+    """The indices of a batch, with the object that a batch sampler yielded for them, if that is not a list.
 
-    ``__getitems__`` is called with that object, as by torch: an array, a tensor, a tuple. Of what cannot be iterated,
+    ``__getitems__`` is called with that object (an array, a tensor, a tuple), as by torch. If it cannot be iterated,
     there are no indices.
     """
 
@@ -126,29 +136,33 @@ class IndexBatch(list[Any]):
         self.given: Any = list(self) if isinstance(given, Iterator) else given
 
     def check(self) -> None:
-        """Raise Python's own TypeError if what was given is no batch."""
+        """Raise Python's own TypeError if the object cannot be iterated."""
         iter(self.given)
 
 
 class Wrapper:
-    """A dataset over other datasets, of this family or another, which asks them as torch's own wrappers do."""
+    """A dataset over other datasets of any kind, which calls them as torch's own datasets do."""
 
-    def wrapped_datasets(self) -> Iterable[Any]:
-        """The datasets that it asks."""
+    def wrapped_datasets(self) -> Iterable[DatasetLike]:
+        """The inner datasets."""
         raise NotImplementedError(f"{type(self).__name__} must define wrapped_datasets")
 
-    def fetch_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> Any:
-        """The samples of a batch: what torch's wrapper gives for ``__getitems__``, or else for each index."""
+    def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Any:
+        """The samples of a batch: what torch's dataset returns for ``__getitems__``, or else for each index."""
         raise NotImplementedError(f"{type(self).__name__} must define fetch_samples")
 
-    def iter_samples(self, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
-        """What ``self[index]`` gives for each, in order; called where something inside loads many at once."""
+    def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
+        """What ``self[index]`` returns for each, in order; called if an inner dataset loads many samples at once."""
         raise NotImplementedError(f"{type(self).__name__} must define iter_samples")
+
+    def prefetch(self, indices: Sequence[Index]) -> None:
+        """Call :func:`prefetch` for the inner datasets, with their own indices."""
+        raise NotImplementedError(f"{type(self).__name__} must define prefetch")
 
 
 @runtime_checkable
 class Filler(Protocol):
-    """A dataset that writes samples into the rows of a batch, in place of returning them."""
+    """A dataset that writes samples into the rows of a batch instead of returning them."""
 
     def spec(self) -> Tree | None:
         """Tree of :class:`~penstock.sample.ArraySpec` of one sample; None if samples have no fixed shape.
@@ -163,21 +177,21 @@ class Filler(Protocol):
         """Write sample ``indices[j]`` into row ``rows[j]`` (``j`` if None) of each array of ``out``.
 
         Rows of an array whose first length varies go to :meth:`penstock.ragged.RaggedRows.write`, which takes lengths.
-        Thread-safe. ``keys.indices[j]`` is the index that the sampler drew for it: a wrapper translates ``indices`` and
-        passes ``keys`` on.
+        Thread-safe. ``keys.indices[j]`` is the index that the sampler drew: a wrapper translates ``indices``, but not
+        ``keys``.
         """
         ...
 
 
-def spec_of(dataset: Any) -> Tree | None:
+def spec_of(dataset: DatasetLike) -> Tree | None:
     """The spec of one sample if ``dataset`` fills rows, else None."""
-    return dataset.spec() if isinstance(dataset, Filler) and _is_last_word(dataset, "fill") else None
+    return dataset.spec() if isinstance(dataset, Filler) and _matches_getitem(dataset, "fill") else None
 
 
-def _is_last_word(dataset: Any, method: str) -> bool:
-    """Whether ``method`` gives what ``dataset[index]`` does.
+def _matches_getitem(dataset: DatasetLike, method: str) -> bool:
+    """Whether ``method`` returns what ``dataset[index]`` does.
 
-    Not where a subclass of who defines it redefines ``__getitem__`` alone, or a proxy finds it in what it wraps.
+    It does not if a subclass of the class that defines it overrides ``__getitem__`` only, or if a proxy delegates it.
     """
     for cls in type(dataset).__mro__:
         if method in vars(cls):
@@ -187,15 +201,15 @@ def _is_last_word(dataset: Any, method: str) -> bool:
     return True
 
 
-def fingerprint_of(dataset: Any) -> str | None:
-    """What tells ``dataset`` from others of its length, if it says so by a method ``fingerprint() -> str``."""
+def fingerprint_of(dataset: DatasetLike) -> str | None:
+    """``dataset.fingerprint()``; None if it has no such method, or the result is no text."""
     fingerprint = getattr(dataset, "fingerprint", None)
     found = fingerprint() if callable(fingerprint) else None
     return found if isinstance(found, str) else None
 
 
-def combined_fingerprint(datasets: Iterable[Any], *more: bytes) -> str | None:
-    """One fingerprint of several datasets, in order, and of what else counts; None if there is nothing to tell."""
+def combined_fingerprint(datasets: Iterable[DatasetLike], *more: bytes) -> str | None:
+    """One fingerprint of several datasets, in order, and of ``more``; None if there is none at all."""
     parts = [fingerprint_of(dataset) for dataset in datasets]
     if not more and not any(parts):
         return None
@@ -205,45 +219,57 @@ def combined_fingerprint(datasets: Iterable[Any], *more: bytes) -> str | None:
     return state.hexdigest()
 
 
-def is_iterable(dataset: Any) -> bool:
-    """Whether ``dataset`` is a stream, ours or torch's (which is not imported to find out)."""
-    torch_data = sys.modules.get("torch.utils.data")
-    return isinstance(dataset, IterableDataset) or (
-        torch_data is not None and isinstance(dataset, torch_data.IterableDataset)
-    )
+def is_iterable(dataset: DatasetLike) -> bool:
+    """Whether ``dataset`` is a stream: penstock's, or a framework's that is imported."""
+    return isinstance(dataset, (IterableDataset, *stream_types()))
 
 
-def loads_many(dataset: Any) -> bool:
-    """Whether ``load_samples`` is called where ``dataset``, or one inside of it, is asked for samples."""
+def loads_many(dataset: DatasetLike) -> bool:
+    """Whether ``dataset``, or one inside of it, defines ``load_samples``."""
     if isinstance(dataset, Wrapper):
-        return _is_last_word(dataset, "iter_samples") and any(map(loads_many, dataset.wrapped_datasets()))
+        return _matches_getitem(dataset, "iter_samples") and any(map(loads_many, dataset.wrapped_datasets()))
     return _has_load_samples(dataset)
 
 
-def takes_many(dataset: Any) -> bool:
-    """Whether several samples of a batch are asked for at once; then one that fails takes the others with it."""
-    if isinstance(dataset, Wrapper) and _is_last_word(dataset, "fetch_samples"):
+def takes_many(dataset: DatasetLike) -> bool:
+    """Whether one call asks for several samples of a batch, so that they are all missing if one fails."""
+    if isinstance(dataset, Wrapper) and _matches_getitem(dataset, "fetch_samples"):
         return any(map(takes_many, dataset.wrapped_datasets()))
     return _has_load_samples(dataset) or bool(getattr(dataset, "__getitems__", None))
 
 
-def _has_load_samples(dataset: Any) -> bool:
-    return isinstance(dataset, Dataset) and hasattr(dataset, "load_samples") and _is_last_word(dataset, "load_samples")
+def _has_load_samples(dataset: DatasetLike) -> bool:
+    return (
+        isinstance(dataset, Dataset) and hasattr(dataset, "load_samples") and _matches_getitem(dataset, "load_samples")
+    )
+
+
+def has_prefetch(dataset: DatasetLike) -> bool:
+    """Whether ``dataset``, or one inside of it, defines ``prefetch``."""
+    if isinstance(dataset, Wrapper):
+        return _matches_getitem(dataset, "prefetch") and any(map(has_prefetch, dataset.wrapped_datasets()))
+    return isinstance(dataset, Dataset) and hasattr(dataset, "prefetch") and _matches_getitem(dataset, "prefetch")
+
+
+def prefetch(dataset: DatasetLike, indices: Sequence[Index]) -> None:
+    """Have ``dataset`` look ahead to samples that are soon asked for, if it can."""
+    if has_prefetch(dataset):
+        dataset.prefetch(indices)
 
 
 def fetch(
-    dataset: Any,
-    indices: Sequence[Any],
+    dataset: DatasetLike,
+    indices: Sequence[Index],
     keys: SampleKeys,
     watch: Watch | None = None,
     *,
     as_given: bool = False,
 ) -> Any:
-    """Samples ``indices`` of ``dataset`` for a batch, each built under its own key.
+    """Samples ``indices`` of ``dataset`` for a batch, each built with its own key.
 
-    Uses ``load_samples`` if the dataset has it, else torch's ``__getitems__``, else ``__getitem__`` for each; inside
-    ``__getitems__`` there is no current sample, so ``penstock.rng()`` refuses to guess one (where global generators are
-    seeded for each sample, it is asked for one at a time).
+    Calls ``load_samples`` if the dataset has it, else torch's ``__getitems__``, else ``__getitem__`` for each. Inside
+    ``__getitems__`` there is no current sample, so that ``penstock.rng()`` raises; if global generators are seeded for
+    each sample, ``__getitems__`` is called for one sample at a time.
 
     Parameters
     ----------
@@ -254,18 +280,20 @@ def fetch(
     keys : SampleKeys
         One for each index.
     watch : Watch, optional
-        Called before each call of the dataset's code, with the places in ``indices`` of the samples that it asks for.
+        Called before each call of the dataset's code, with the positions in ``indices`` that the call asks for.
     as_given : bool
-        Whether to return what ``__getitems__`` returns, whatever it is, as torch's loader does. False: a list, of one
-        sample for each index.
+        Whether to return what ``__getitems__`` returns unchanged, as torch's loader does. False: a list of one sample
+        for each index.
 
     Raises
     ------
     Exception
-        What the dataset raised, of its own type, with the index noted. A ``StopIteration`` (which would end the epoch
-        silently) becomes a :class:`SampleError`.
+        What the dataset raised, of the same type, with a note of the index. A ``StopIteration``, which would end the
+        epoch silently, becomes a :class:`SampleError`.
+    SampleError
+        If the number of samples is not that of ``indices``.
     """
-    if isinstance(dataset, Wrapper) and _is_last_word(dataset, "fetch_samples"):
+    if isinstance(dataset, Wrapper) and _matches_getitem(dataset, "fetch_samples"):
         samples = dataset.fetch_samples(_iterable(indices), keys, watch)
     elif _has_load_samples(dataset) or not getattr(dataset, "__getitems__", None):
         samples = list(iter_samples(dataset, _iterable(indices), keys, watch))
@@ -277,28 +305,30 @@ def fetch(
         return samples
     if len(samples) != len(indices):
         raise SampleError(
-            f"{type(dataset).__name__} was asked for {len(indices)} samples and gave {len(samples)}; __getitems__ and "
-            "load_samples give one sample for each index",
+            f"__getitems__ and load_samples must return one sample for each index, but {type(dataset).__name__} "
+            f"returned {len(samples)} for {len(indices)} indices",
             indices=_shown(indices),
         )
     return list(samples)
 
 
-def _iterable(indices: Sequence[Any]) -> Sequence[Any]:
+def _iterable(indices: Sequence[Index]) -> Sequence[Index]:
     if isinstance(indices, IndexBatch):
         indices.check()
     return indices
 
 
-def fetch_one(dataset: Any, index: Any, keys: SampleKeys) -> Any:
-    """``dataset[index]``, under the one key of ``keys``: how torch's loader asks without automatic batching."""
+def fetch_one(dataset: DatasetLike, index: Index, keys: SampleKeys) -> Sample:
+    """``dataset[index]``, with the one key of ``keys``: for loaders without automatic batching."""
     return next(get_each(dataset, [index], keys))
 
 
-def iter_samples(dataset: Any, indices: Iterable[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
-    """What ``dataset[index]`` gives for each index, in this order, under its own key, built when it is asked for.
+def iter_samples(
+    dataset: DatasetLike, indices: Iterable[Index], keys: SampleKeys, watch: Watch | None = None
+) -> Iterator[Sample]:
+    """What ``dataset[index]`` returns for each index, in this order, with its own key, each built when it is needed.
 
-    What loads many samples at once is told of all ``indices`` before the first sample is built.
+    A dataset that loads many samples at once gets all ``indices`` before the first sample is built.
     """
     if isinstance(dataset, Wrapper) and loads_many(dataset):
         return dataset.iter_samples(list(indices), keys, watch)
@@ -307,11 +337,11 @@ def iter_samples(dataset: Any, indices: Iterable[Any], keys: SampleKeys, watch: 
     if watch is None:
         return iter(dataset.load_samples(list(indices), keys))
     watch(0, len(keys))
-    return _reported(dataset.load_samples(list(indices), keys), len(keys), watch)
+    return _report_each(dataset.load_samples(list(indices), keys), len(keys), watch)
 
 
-def _reported(samples: Iterable[Any], count: int, watch: Watch) -> Iterator[Any]:
-    """``samples``, what ``load_samples`` gave for ``count`` indices; the first one may read for all of them."""
+def _report_each(samples: Iterable[Sample], count: int, watch: Watch) -> Iterator[Sample]:
+    """``samples``, which ``load_samples`` returned for ``count`` indices; the first one may read for all of them."""
     watch(0, count)
     for following, sample in enumerate(samples, 1):
         yield sample
@@ -319,61 +349,64 @@ def _reported(samples: Iterable[Any], count: int, watch: Watch) -> Iterator[Any]
             watch(following)
 
 
-def get_each(dataset: Any, indices: Iterable[Any], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Any]:
-    """``dataset[index]`` for each index, under its own key; an error tells the index."""
-    for place, (index, drawn) in enumerate(zip(indices, keys.indices.tolist(), strict=True)):
+def get_each(
+    dataset: DatasetLike, indices: Iterable[Index], keys: SampleKeys, watch: Watch | None = None
+) -> Iterator[Sample]:
+    """``dataset[index]`` for each index, with its own key; an error names the index."""
+    for position, (index, drawn) in enumerate(zip(indices, keys.indices.tolist(), strict=True)):
         if watch is not None:
-            watch(place)
+            watch(position)
         try:
             with sample_scope(keys.seed, keys.epoch, drawn):
                 sample = dataset[index]
-        except BaseException as error:  # noqa: BLE001  # raised again, with its place
-            raise located(error, index=index)  # noqa: B904  # the same object, or one that is chained
+        except BaseException as error:  # noqa: BLE001  # raised again, with its location
+            raise add_location(error, index=index)  # noqa: B904  # the same object, or one that is chained
         yield sample
 
 
-def _get_singly(dataset: Any, indices: Sequence[Any], keys: SampleKeys, watch: Watch | None) -> list[Any]:
-    samples: list[Any] = []
-    for place, (index, drawn) in enumerate(zip(indices, keys.indices.tolist(), strict=True)):
+def _get_singly(dataset: DatasetLike, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> list[Sample]:
+    samples: list[Sample] = []
+    for position, (index, drawn) in enumerate(zip(indices, keys.indices.tolist(), strict=True)):
         if watch is not None:
-            watch(place)
+            watch(position)
         with sample_scope(keys.seed, keys.epoch, drawn):
             samples += _get_many(dataset, [index], None)
     return samples
 
 
-def _get_many(dataset: Any, indices: Sequence[Any], watch: Watch | None) -> Any:
+def _get_many(dataset: DatasetLike, indices: Sequence[Index], watch: Watch | None) -> Any:
     if watch is not None:
         watch(0, len(indices))
     try:
         return dataset.__getitems__(indices.given if isinstance(indices, IndexBatch) else list(indices))
-    except BaseException as error:  # noqa: BLE001  # raised again, with its place
-        raise located(error, indices=_shown(indices))  # noqa: B904  # the same object, or one that is chained
+    except BaseException as error:  # noqa: BLE001  # raised again, with its location
+        raise add_location(error, indices=_shown(indices))  # noqa: B904  # the same object, or one that is chained
 
 
-def _shown(indices: Sequence[Any]) -> list[Any] | str:
+def _shown(indices: Sequence[Index]) -> list[Index] | str:
     return list(indices) if len(indices) <= 16 else f"{indices[0]}, ..., {indices[-1]} ({len(indices)} in all)"
 
 
-def located(error: BaseException, **where: Any) -> BaseException:
-    """``error`` with a place noted on it; ``StopIteration`` and its like as a :class:`SampleError`.
+def add_location(error: BaseException, **where: object) -> BaseException:
+    """``error`` with a note where it happened.
 
-    The same object wherever possible, so that its type and attributes stay catchable.
+    The same object, so that its type and attributes are kept; for ``StopIteration``, ``GeneratorExit`` and
+    ``SystemExit``, a :class:`SampleError`.
     """
     if isinstance(error, PenstockError):
         return error.locate(**where)
     if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit)):
-        said = f"{type(error).__name__} was raised while a sample was built: {error}"
-        wrapped = SampleError(said.removesuffix(": "), **where)
+        message = f"{type(error).__name__} was raised while a sample was built: {error}"
+        wrapped = SampleError(message.removesuffix(": "), **where)
         wrapped.__cause__ = error
         return wrapped
     known = {name: value for name, value in where.items() if value is not None}
     if known:
         error.add_note(f"[{', '.join(f'{name}={value!r}' for name, value in known.items())}]")
-        error.__dict__[_PLACE] = {**known, **error.__dict__.get(_PLACE, {})}
+        error.__dict__[_LOCATION] = {**known, **error.__dict__.get(_LOCATION, {})}
     return error
 
 
-def place_of(error: BaseException) -> dict[str, Any]:
-    """What :func:`located` noted on ``error``, inner knowledge before outer."""
-    return error.where if isinstance(error, PenstockError) else error.__dict__.get(_PLACE, {})
+def location_of(error: BaseException) -> dict[str, Any]:
+    """What :func:`add_location` has added to ``error``; the innermost call first."""
+    return error.where if isinstance(error, PenstockError) else error.__dict__.get(_LOCATION, {})

@@ -17,6 +17,7 @@ from penstock.datasets.base import (
     is_iterable,
     iter_samples,
     loads_many,
+    prefetch,
     register_sum,
     spec_of,
 )
@@ -24,7 +25,7 @@ from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError, SampleError
 from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
 
-__all__ = ["ConcatDataset", "iter_concatenated"]
+__all__ = ["ConcatDataset", "iter_concatenated", "prefetch_concatenated"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -80,6 +81,10 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         """Samples of the inner datasets, in the order of ``indices``."""
         return iter_concatenated(self, self.datasets.__getitem__, self.cumulative_sizes, indices, keys, watch)
 
+    def prefetch(self, indices: Sequence[int]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        prefetch_concatenated(self.datasets, self.cumulative_sizes, indices)
+
     def fingerprint(self) -> str | None:
         """One of all datasets that have one, in order."""
         return combined_fingerprint(self.datasets)
@@ -112,6 +117,16 @@ class ConcatDataset(Dataset[T_co], Wrapper):
 
 
 register_sum("samples", ConcatDataset)
+
+
+def prefetch_concatenated(datasets: Sequence[Any], sizes: Sequence[int], indices: Sequence[int]) -> None:
+    """Call ``prefetch`` of each dataset that holds some of ``indices``, with its own; ``sizes`` are cumulative."""
+    inner: dict[int, list[int]] = {}
+    for index in indices:
+        child, at = _split_index(sizes, index + sizes[-1] if index < 0 else index)
+        inner.setdefault(child, []).append(at)
+    for child, positions in inner.items():
+        prefetch(datasets[child], positions)
 
 
 def iter_concatenated(

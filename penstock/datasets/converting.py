@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from penstock import frameworks
 from penstock.errors import ArgumentError
 from penstock.registry import Registry
 from penstock.sample import Sample
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["IMAGE_TRANSFORMS", "ImageTransform", "as_image_transform", "as_pipeline"]
 
 IMAGE_TRANSFORMS: Final = Registry("library of image transforms")
-IMAGE_TRANSFORMS.register("torchvision", "penstock.torch.vision.images:TorchvisionImages")
+for _name, _converter in frameworks.IMAGE_TRANSFORMS.items():
+    IMAGE_TRANSFORMS.register(_name, _converter)
 
 
 class ImageTransform(Protocol):
@@ -76,8 +78,11 @@ def as_image_transform(transform: object) -> ImageTransform | None:
 
 
 def _library(transform: object) -> str:
-    """The package of its class; for torch's own ``nn.Sequential``, that of its first child."""
+    """The package of its class; for a framework's container (``nn.Sequential``), that of its first child."""
     library = type(transform).__module__.partition(".")[0]
-    if library == "torch" and (inner := next(iter(getattr(transform, "children", tuple)()), None)) is not None:
+    if (
+        library in frameworks.FRAMEWORKS
+        and (inner := next(iter(getattr(transform, "children", tuple)()), None)) is not None
+    ):
         return _library(inner)
     return library

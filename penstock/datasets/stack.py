@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, spec_of
+from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, prefetch, spec_of
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Sample, SampleKeys, Tree, Watch
@@ -71,6 +71,11 @@ class StackDataset(Dataset[Sample], Wrapper):
         """Sample after sample, each from all inner datasets, with the same keys."""
         columns = [iter_samples(child, indices, keys, watch) for child in self.wrapped_datasets()]
         return map(self._stack, zip(*columns, strict=True))
+
+    def prefetch(self, indices: Sequence[int]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        for child in self.wrapped_datasets():
+            prefetch(child, indices)
 
     def fingerprint(self) -> str | None:
         """One of all datasets that have one, in order."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import stores
-from penstock.datasets.base import Dataset, located
+from penstock.datasets.base import Dataset, add_location
 from penstock.datasets.sample_plan import SamplePlan, fill_arrays
 from penstock.datasets.seek_tables import MEMORY_NBYTES, SeekTables
 from penstock.errors import ArgumentError
@@ -230,7 +230,7 @@ class StoreDataset(Dataset[Sample]):
         return plan
 
     def _locate(self, error: BaseException, record: Record) -> BaseException:
-        return located(error, store=self.store.url, key=record.key, index=record.index)
+        return add_location(error, store=self.store.url, key=record.key, index=record.index)
 
     def _open_seek_tables(self) -> SeekTables | None:
         plan = self._plan

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, spec_of
+from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, prefetch, spec_of
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
@@ -57,6 +57,10 @@ class Subset(Dataset[T_co], Wrapper):
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
         """Samples of the inner dataset, with the same keys."""
         return iter_samples(self.dataset, [self.indices[i] for i in indices], keys, watch)
+
+    def prefetch(self, indices: Sequence[Any]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        prefetch(self.dataset, [self.indices[i] for i in indices])
 
     def fingerprint(self) -> str | None:
         """That of the inner dataset with the indices; None if these are not ints."""

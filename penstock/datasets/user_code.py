@@ -13,6 +13,8 @@ import types
 from functools import cache
 from pathlib import Path
 
+from penstock.frameworks import FRAMEWORKS
+
 __all__ = ["is_user_code", "unwrap_function"]
 
 
@@ -37,8 +39,9 @@ def unwrap_function(method: object) -> object:
 @cache
 def _installed_folders() -> tuple[Path, ...]:
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    modules = [sys.modules.get(name) for name in ("penstock", "torch", "numpy")]
-    packages = {Path(str(module.__file__)).parent for module in modules if module is not None}
+    modules = (sys.modules.get(name) for name in ("penstock", "numpy", *FRAMEWORKS))
+    files = [getattr(module, "__file__", None) for module in modules]
+    packages = {Path(file).parent for file in files if file is not None}
     return tuple({Path(path).resolve() for path in paths if path} | {path.resolve() for path in packages})
 
 

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from penstock.datasets.user_code import is_user_code, unwrap_function
+from penstock.frameworks import array_types
 from penstock.sample import Index, Sample
 from penstock.stores.base import Store
 
@@ -208,8 +209,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 
 def _is_tensor(kind: type) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and issubclass(kind, torch.Tensor)
+    return issubclass(kind, array_types())
 
 
 def _is_frame(value: object) -> bool:

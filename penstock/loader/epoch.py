@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.loader.faults import ErrorBudget
-from penstock.loader.jobs import Opening
+from penstock.loader.jobs import EpochStart
 from penstock.loader.position import Position, WorkerPosition
 from penstock.loader.route import Route
 from penstock.sample import StateDict
@@ -36,15 +36,15 @@ class PreparedEpoch:
     resumed: bool = True
     replay: int = 0  # batches to build again and drop before the first that is delivered
 
-    def openings(self) -> dict[int, Opening]:
+    def openings(self) -> dict[int, EpochStart]:
         """How each worker begins."""
         position = self.position
         numbers = range(max(1, position.processes))
         if not self.has_states:
-            return {number: Opening(position.epoch, number) for number in numbers}
+            return {number: EpochStart(position.epoch, number) for number in numbers}
         workers = {number: position.workers.get(number, WorkerPosition()) for number in numbers}
         return {
-            number: Opening(position.epoch, number, worker.samples, _opening_state(worker), self.resumed, worker.rng)
+            number: EpochStart(position.epoch, number, worker.samples, _opening_state(worker), self.resumed, worker.rng)
             for number, worker in workers.items()
         }
 
@@ -132,7 +132,7 @@ class Epoch:
             workers = [position.worker(number) for number in range(max(1, position.processes))]
             if missing_only and all(worker.state is not None for worker in workers):
                 continue
-            for worker, state in zip(workers, backend.opened(timeout_s), strict=False):
+            for worker, state in zip(workers, backend.wait_for_start(timeout_s), strict=False):
                 if state is not None and not (missing_only and worker.state is not None):
                     worker.state = state
 

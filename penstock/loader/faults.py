@@ -16,7 +16,6 @@ import dataclasses
 import json
 import math
 import os
-import sys
 import warnings
 from collections import deque
 from collections.abc import Sequence
@@ -24,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.datasets.base import place_of
+from penstock.datasets.base import location_of
 from penstock.errors import ArgumentError, PenstockError, SampleError
+from penstock.frameworks import imported_frameworks
 from penstock.workers.base import END, NOTHING, Done
 
 __all__ = ["ErrorBudget", "LeftOut", "LeftOutLog", "Rules", "warn_of_unequal_steps"]
@@ -77,7 +77,7 @@ class LeftOut:
     @classmethod
     def of(cls, error: BaseException, epoch: int, batch: int, index: Any) -> LeftOut:
         """The record of a sample that could not be built because of ``error``."""
-        place = place_of(error)
+        place = location_of(error)
         store, key = place.get("store"), place.get("key")
         reason = error.message if isinstance(error, PenstockError) else str(error)
         return cls(
@@ -114,10 +114,9 @@ class Rules:
 
 def warn_of_unequal_steps(on_error: str, *, stacklevel: int) -> None:
     """Warn where ranks may take unequal numbers of steps: with "skip", under a process group of several ranks."""
-    distributed: Any = sys.modules.get("torch.distributed")  # where it is not imported, there is no process group
-    if on_error != "skip" or distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    if on_error != "skip":
         return
-    ranks = distributed.get_world_size()
+    ranks = max((framework.num_ranks() for framework in imported_frameworks()), default=1)
     if ranks > 1:
         warnings.warn(
             f'on_error="skip" delivers nothing for a batch that lost every sample: the {ranks} ranks may then take '

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import ArgumentError, StallError, WorkerError
-from penstock.loader.jobs.stream import IN_A_ROW
+from penstock.loader.jobs.stream import MAX_ERRORS_IN_A_ROW
 from penstock.workers.base import END, NOTHING, Backend, Done, Task
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class LoaderIterator:
         if worker is None:
             return
         self._failures[worker] = self._failures.get(worker, 0) + 1 if done.error is not None and not done.rows else 0
-        if isinstance(done.error, WorkerError) or self._failures[worker] >= IN_A_ROW:
+        if isinstance(done.error, WorkerError) or self._failures[worker] >= MAX_ERRORS_IN_A_ROW:
             self._retire_worker(worker)
 
     def _warn_of_length(self) -> None:
@@ -393,4 +393,4 @@ class LoaderIterator:
     def _make_stall_error(self, what: str) -> StallError:
         dataset = type(self._settings.order.dataset).__name__
         where = {"dataset": dataset, "epoch": self.epoch.position.epoch, "batch": self._next_seq}
-        return StallError(f"{what}; {self.backend.stuck()}", **where)
+        return StallError(f"{what}; {self.backend.describe_workers()}", **where)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from penstock.collate import Untorched, allocated, rebuild_mapping, rebuild_sequence
+from penstock.collate import ArrayBatch, allocated, rebuild_mapping, rebuild_sequence
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.ragged import join_rows
 from penstock.sample import Array, Batch, Sample, Tree, tree_leaves
@@ -56,9 +56,9 @@ class RaggedCollate:
         columns = zip(*found, strict=True)
         joined = iter([join_rows(column, form, allocated) for column, form in zip(columns, forms, strict=True)])
         batch = self.collate(others)
-        inner = batch.batch if isinstance(batch, Untorched) else batch
+        inner = batch.batch if isinstance(batch, ArrayBatch) else batch
         inner = map_ragged(lambda _: next(joined), self.forms, inner)
-        return Untorched(inner) if isinstance(batch, Untorched) else inner
+        return ArrayBatch(inner) if isinstance(batch, ArrayBatch) else inner
 
 
 def map_ragged(function: Callable[[object], object], forms: Tree, batch: Batch) -> Batch:

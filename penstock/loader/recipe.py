@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.loader.ahead import EpochAhead
 from penstock.loader.faults import LeftOutLog, Rules
-from penstock.loader.jobs import FillJob, Opening, SampleJob, StreamJob
+from penstock.loader.jobs import EpochStart, FillJob, SampleJob, StreamJob
 from penstock.loader.order import Order
 from penstock.loader.stats import LoaderCounters
 from penstock.sample import Batch, DatasetLike, StateDict, Tree
@@ -144,7 +144,7 @@ class Recipe:
         )
         return backend
 
-    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, Opening]) -> Job:
+    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, EpochStart]) -> Job:
         """What is done with the tasks of one epoch.
 
         Parameters
@@ -161,7 +161,7 @@ class Recipe:
             assert self.pool is not None, "allocated with the spec"
             assert self.deliver_rows is not None, "given with the spec"
             return FillJob(*first, BatchLayout(self.spec, self.rows), self.pool, self.deliver_rows, self.rules)
-        more: StateDict = {"deliver": self.deliver, "openings": openings, "rules": self.rules}
+        more: StateDict = {"deliver": self.deliver, "epoch_starts": openings, "rules": self.rules}
         if self.is_stream:
             size = (self.batch_size or 1) if self.batched else None
             return StreamJob(*first, size, self.drop_last, self.collate, seed, **more)

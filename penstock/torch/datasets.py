@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from torch.utils import data
 
 from penstock import datasets
-from penstock.datasets.base import Filler, Wrapper, fetch, fingerprint_of, iter_samples, spec_of
-from penstock.datasets.concat import iter_concatenated
+from penstock.datasets.base import Filler, Wrapper, fetch, fingerprint_of, iter_samples, prefetch, spec_of
+from penstock.datasets.concat import iter_concatenated, prefetch_concatenated
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Index, Sample, SampleKeys, Tree, Watch
@@ -122,6 +122,10 @@ class Subset(_FillerMixin, Wrapper, data.Subset[T_co]):
         """With the calls of torch's ``__getitem__``."""
         return iter_samples(native(self.dataset), [self.indices[index] for index in indices], keys, watch)
 
+    def prefetch(self, indices: Sequence[Any]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        prefetch(native(self.dataset), [self.indices[index] for index in indices])
+
 
 class ConcatDataset(_FillerMixin, Wrapper, data.ConcatDataset[T_co]):
     """``torch.utils.data.ConcatDataset``, which fills if all of ``datasets`` fill with one spec.
@@ -153,6 +157,10 @@ class ConcatDataset(_FillerMixin, Wrapper, data.ConcatDataset[T_co]):
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
         """With the calls of torch's ``__getitem__``."""
         return iter_concatenated(self, lambda i: native(self.datasets[i]), self.cumulative_sizes, indices, keys, watch)
+
+    def prefetch(self, indices: Sequence[Any]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        prefetch_concatenated(self.wrapped_datasets(), self.cumulative_sizes, indices)
 
 
 class StackDataset(_FillerMixin, Wrapper, data.StackDataset[T_stack]):
@@ -200,6 +208,11 @@ class StackDataset(_FillerMixin, Wrapper, data.StackDataset[T_stack]):
         """With the calls of torch's ``__getitem__``: sample after sample, each from all datasets."""
         columns = [iter_samples(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
         return map(self._stack, zip(*columns, strict=True))
+
+    def prefetch(self, indices: Sequence[Any]) -> None:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        for inner in self.wrapped_datasets():
+            prefetch(inner, indices)
 
 
 class TensorDataset(_FillerMixin, data.TensorDataset):

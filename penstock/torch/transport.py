@@ -1,7 +1,7 @@
-"""Tensors between processes: collated where the parent will read them, sent as places in a slot.
+"""Tensors of worker processes: collated into the memory of the batch, and sent as spans of a slot.
 
-Installed in worker processes as soon as torch is there, and by the loader in the parent, which rebuilds. What is not a
-plain dense tensor in main memory is left to torch's own reductions.
+The extension of :class:`penstock.frameworks.Torch`, installed in worker processes when torch is imported; the parent
+rebuilds the tensors. Tensors that are not plain, dense and in main memory are left to torch's own reductions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch.utils.data._utils import collate as torch_collate
 
 from penstock import collate
-from penstock.workers.processes.packing import REDUCERS
+from penstock.frameworks import REDUCERS
 
 __all__ = ["install"]
 
@@ -25,12 +25,12 @@ _plain_collate: Callable[..., Any] = torch_collate.collate_tensor_fn
 
 
 def install() -> None:
-    """Teach this worker process."""
-    importlib.import_module("torch.multiprocessing")  # its reductions, for what is not plain
+    """Collate and reduce tensors of this worker process by this module."""
+    importlib.import_module("torch.multiprocessing")  # torch's reductions, for other tensors
 
     REDUCERS[torch.Tensor] = _reduce
     functions = torch_collate.default_collate_fn_map
-    if functions.get(torch.Tensor) is _plain_collate:  # else the user's own, which stays
+    if functions.get(torch.Tensor) is _plain_collate:  # not the user's own
         functions[torch.Tensor] = _collate
 
 
@@ -56,13 +56,13 @@ def _reduce(tensor: torch.Tensor) -> Any:
 
 
 def _dense(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...] | None]:
-    """A contiguous tensor, and how its dimensions are put back in their order: ``channels_last`` is sent as it lies."""
+    """A contiguous tensor, and the permutation of its dimensions: ``channels_last`` keeps its order in memory."""
     strides, sizes = tensor.stride(), tensor.shape
     outer_first = sorted(range(tensor.dim()), key=lambda i: (-strides[i], -sizes[i]))
-    lying = tensor.permute(outer_first)
-    if not lying.is_contiguous():
+    in_memory = tensor.permute(outer_first)
+    if not in_memory.is_contiguous():
         return tensor.contiguous(), None
-    return lying, tuple(outer_first.index(i) for i in range(tensor.dim()))
+    return in_memory, tuple(outer_first.index(i) for i in range(tensor.dim()))
 
 
 _NAMES: Final = {value: name for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
@@ -71,7 +71,7 @@ _NAMES: Final = {value: name for name, value in vars(torch).items() if isinstanc
 def _rebuild(
     buffer: Any, dtype_name: str, shape: tuple[int, ...], requires_grad: bool, order: tuple[int, ...] | None
 ) -> torch.Tensor:
-    """A tensor over ``buffer``, which it keeps; its dimensions are those of ``shape``, in ``order``."""
+    """A tensor over ``buffer``, with dimensions of ``shape`` in ``order``."""
     dtype: torch.dtype = getattr(torch, dtype_name)
     tensor = torch.frombuffer(buffer, dtype=dtype).view(shape) if len(buffer) else torch.empty(shape, dtype=dtype)
     if order is not None:
@@ -80,10 +80,10 @@ def _rebuild(
 
 
 def _collate(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
-    """As torch stacks tensors, into the batch's own memory; what it would refuse or do otherwise is left to it."""
+    """Stack tensors as torch does, into the batch's memory; other tensors are left to torch."""
     first = batch[0]
     rows = len(batch)
-    if not isinstance(batch, (list, tuple)):  # a tensor, for instance: torch does not stack its rows
+    if not isinstance(batch, (list, tuple)):  # a tensor: torch does not stack its rows
         refused: torch.Tensor = _plain_collate(batch, collate_fn_map=collate_fn_map)
         return refused
     if (
@@ -102,6 +102,6 @@ def _collate(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> to
 
 
 def _bytes(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The content of a plain tensor, one dimension; its own memory, if that is contiguous."""
+    """The bytes of a plain tensor in one dimension; a view if it is contiguous."""
     array: np.ndarray[Any, Any] = tensor.contiguous().view(-1).view(torch.uint8).numpy()
     return array

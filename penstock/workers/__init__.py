@@ -1,13 +1,13 @@
 """Worker backends: who executes tasks. One new backend is one new file and one line here.
 
 The line also enrols it in ``tests/conformance/test_workers.py``. Backends of a loader's ``workers=`` argument are
-named here and imported when asked for.
+named here and imported when they are used.
 """
 
 from __future__ import annotations
 
 from penstock.registry import Registry
-from penstock.workers.base import END, NOTHING, Backend, Build, Capabilities, Done, Job, Task
+from penstock.workers.base import END, NOTHING, Backend, Build, Capabilities, Done, EpochStart, Job, Task
 from penstock.workers.info import WorkerInfo, get_worker_info
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Build",
     "Capabilities",
     "Done",
+    "EpochStart",
     "Job",
     "Task",
     "WorkerInfo",

@@ -1,4 +1,4 @@
-"""What a backend is given and what it gives back; it knows neither datasets nor loaders.
+"""The interfaces between loaders, jobs and worker backends; nothing here knows datasets or loaders.
 
 ::
 
@@ -7,18 +7,19 @@
                                       build.finish()                           once, when every row is there
     loader <--result()------ Done(seq, batch or error)
 
-A backend keeps the order in which tasks are *begun*; it returns them as they end, and the loader puts them in order.
+A backend begins tasks in the order of submission. It returns batches as they are finished; the loader orders them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from penstock.sample import SampleKeys, Watch
+from penstock.sample import Batch, SampleKeys, State, Watch
 from penstock.trace import Trace
 
 __all__ = [
@@ -28,16 +29,22 @@ __all__ = [
     "Build",
     "Capabilities",
     "Done",
+    "EpochStart",
+    "Indices",
     "Job",
     "Task",
-    "between",
     "chunk_rows",
+    "name_rows",
     "name_samples",
 ]
 
 
-class _Instead:
-    """Stands where a batch would; pickles as itself."""
+Indices = Any
+"""Indices of a batch: an int64 array, or a sequence of :data:`~penstock.sample.Index`."""
+
+
+class _Marker:
+    """A constant in place of a batch; pickling keeps its identity."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -46,11 +53,11 @@ class _Instead:
         return self._name
 
 
-END = _Instead("END")
-"""The batch of a task that found its stream at an end."""
+END: Batch = _Marker("END")
+"""The batch of a task whose stream has ended."""
 
-NOTHING = _Instead("NOTHING")
-"""The batch of a task of whose samples every one was left out: there is nothing to deliver."""
+NOTHING: Batch = _Marker("NOTHING")
+"""The batch of a task whose samples were all left out: nothing is delivered."""
 
 
 @dataclass(slots=True)
@@ -62,26 +69,26 @@ class Task:
     seq : int
         Position of the batch in its epoch.
     indices : sequence
-        What the sampler drew: an int64 array, or a list where indices are not ints. Empty for a stream's batch.
+        What the sampler drew: an int64 array, or a list if indices are not ints. Empty for a stream's batch.
     keys : SampleKeys
-        Where each sample's randomness hangs; one for each index.
+        Random keys, one for each index.
     sampler_state : object
-        State of a foreign sampler after this draw; carried along for the loader's ``state_dict``.
+        State of another library's sampler after this draw; kept for the loader's ``state_dict``.
     worker : int, optional
-        Who must build it, where workers are processes; None: worker ``seq`` modulo their number.
+        The worker process that must build it; None: worker ``seq`` modulo their number.
     snapshot : bool
         Whether :attr:`Done.state` and :attr:`Done.rng` are wanted.
     fatal : mapping, optional
-        Given once a worker has died at this batch (of a job that is ``tolerant``): samples are then built one at a
-        time, without those at these positions, which ended their workers in the way that the values tell.
+        Set when a worker has died at this batch, if the job is ``tolerant``: samples are then built one at a time,
+        without those at these positions. The values say how their workers died.
     size : int, optional
-        Samples of a stream's batch; None: as many as the job's batches have.
+        Samples of a stream's batch; None: the job's batch size.
     """
 
     seq: int
-    indices: Any
+    indices: Indices
     keys: SampleKeys
-    sampler_state: Any = None
+    sampler_state: State = None
     worker: int | None = None
     snapshot: bool = True
     fatal: Mapping[int, str] | None = None
@@ -90,70 +97,130 @@ class Task:
 
 @dataclass(slots=True)
 class Done:
-    """One batch that is built, or why it is not.
+    """One batch that is built, or the error in its place.
 
-    ``seq`` is the task's, or the one that the job gave it (a stream's tasks are numbered as they are pulled). ``state``
-    is what :attr:`Build.state` was at the end. ``worker`` and ``rng`` (the state of the worker's random generators
-    after this batch; None: as before) are known where workers are processes. ``rows`` are the samples drawn;
-    ``left_out`` says what is missing of them in ``batch``, or replaced, by the job's own records.
+    Parameters
+    ----------
+    seq : int
+        The task's, or the one that the job gave it (a stream's batches are numbered as they are pulled).
+    batch : object
+        The batch, if there is no error.
+    error : BaseException, optional
+        Why there is no batch.
+    rows : int
+        Samples that were drawn.
+    state : object
+        :attr:`Build.state` after the batch.
+    task : Task, optional
+        Whose batch it is.
+    worker : int, optional
+        The worker process that built it.
+    rng : bytes, optional
+        State of that process's random generators after the batch; None: unchanged.
+    left_out : sequence
+        The job's records of samples that are missing in ``batch``, or replaced.
     """
 
     seq: int
-    batch: Any = None
+    batch: Batch = None
     error: BaseException | None = None
     rows: int = 0
-    state: Any = None
+    state: State = None
     task: Task | None = field(default=None, repr=False)
     worker: int | None = None
     rng: bytes | None = None
     left_out: Sequence[Any] = ()
 
 
-class Build(Protocol):
-    """One batch on its way. ``rows`` rows of work, to be run in chunks that may overlap in time.
+@dataclass(slots=True)
+class EpochStart:
+    """How a worker starts an epoch.
 
-    Beside these it may have ``left_out``, for :attr:`Done.left_out` after :meth:`finish`, and ``whole``: a worker that
-    builds alone then runs all rows at once.
+    Parameters
+    ----------
+    epoch : int
+        Number of the epoch.
+    worker : int
+        Number of the worker.
+    samples : int
+        Samples that came from this worker in this epoch before.
+    state : mapping, optional
+        :attr:`Build.state` after these samples: ``dataset`` and ``iterator`` (their own states, or None), ``ended``.
+    resumed : bool
+        Whether ``state`` is one of this epoch; if not, only the dataset's own state is restored from it.
+    rng : bytes, optional
+        State of a worker process's random generators (:func:`penstock.workers.info.rng_state`) to begin with.
     """
+
+    epoch: int = 0
+    worker: int = 0
+    samples: int = 0
+    state: Mapping[str, Any] | None = None
+    resumed: bool = True
+    rng: bytes | None = None
+
+
+class Build(Protocol):
+    """One batch that is being built: ``rows`` rows of work, run in chunks that may overlap in time.
+
+    Subclasses inherit the defaults of ``whole`` and ``left_out``.
+    """
+
+    __slots__ = ()
 
     rows: int
     seq: int
-    state: Any
+    state: State
+    whole: ClassVar[bool] = False
+    """Whether a worker that builds the batch alone runs all rows at once."""
+
+    @property
+    def left_out(self) -> Sequence[Any]:
+        """Records of samples that are missing in the batch, or replaced; valid after :meth:`finish`."""
+        return ()
 
     def run(self, start: int, stop: int) -> None:
-        """Do rows ``start..stop``; raises the user's error with its place noted."""
+        """Build rows ``start..stop``; raises the user's error with a note where it happened."""
         ...
 
-    def finish(self) -> Any:
+    def finish(self) -> Batch:
         """The batch, after every row has run. The build keeps no reference to it."""
         ...
 
 
 class Job(Protocol):
-    """What is done with tasks; shared by all threads that work, so that everything it calls must be thread-safe.
+    """How tasks become batches. All threads share one job, so everything that it calls must be thread-safe.
 
-    A process works on its own copy: pickled or forked, without what belongs to the parent (trace, slots, delivery).
-    It may have ``tolerant``: whether batches may come without some of their samples.
+    A worker process has its own copy, pickled or forked, without the parent's trace, slots and delivery.
 
-    ``watch`` is set where work is done in workers, by the backend. Each chunk of rows counts as one call for all of
-    them, until the job calls ``watch`` with the places, from the chunk's first row, that a call asks for.
+    Subclasses inherit the defaults of ``dataset``, ``prefetches``, ``tolerant`` and ``prefetch``. A backend with
+    workers sets ``watch``. Each chunk of rows counts as one call for all of them, until the job calls
+    ``watch`` with the positions, relative to the chunk's first row, that a call asks for.
     """
 
     trace: Trace
-    watch: Watch | None
+    watch: Watch | None = None
+    dataset: Any = None
+    prefetches: bool = False
+    """Whether :meth:`prefetch` does something; decided by :meth:`start_epoch`."""
 
-    def opening(self, worker: int, last: Done | None = None, samples: int = 0) -> Any:
-        """What ``worker`` needs to know to begin the epoch; picklable, small.
+    @property
+    def tolerant(self) -> bool:
+        """Whether a batch may be delivered without some of its samples."""
+        return False
 
-        ``last`` and ``samples``: the last batch that came from a worker which died, and how many samples came from it
-        in this epoch; its successor goes on behind them.
+    def epoch_start(self, worker: int, last: Done | None = None, samples: int = 0) -> EpochStart:
+        """How ``worker`` starts the epoch; small, can be pickled.
+
+        ``last`` and ``samples`` are given if the worker replaces one that died: the last batch that came from it, and
+        how many samples came from it in this epoch. The new worker continues after them.
         """
         ...
 
-    def open(self, opening: Any) -> Any:
-        """Begin an epoch where the work is done, before any :meth:`begin`; may raise the user's error.
+    def start_epoch(self, start: EpochStart) -> State:
+        """Start an epoch in a worker, before any :meth:`begin`; may raise the user's error.
 
-        Returns :attr:`Build.state` as it is before the first batch.
+        Returns :attr:`Build.state` before the first batch.
         """
         ...
 
@@ -161,22 +228,29 @@ class Job(Protocol):
         """Called once in each worker before it works; may raise the user's error."""
         ...
 
+    def prefetch(self, task: Task) -> None:  # noqa: ARG002  # a default
+        """Have the dataset look ahead to the samples of ``task``; does not wait, and does not raise.
+
+        Called as soon as the process that builds the batch has the task, if :attr:`prefetches`.
+        """
+        return
+
     def begin(self, task: Task) -> Build:
-        """Start a batch: take its memory, decide its rows. Called in the order of submission."""
+        """Begin a batch: take its memory, decide its rows. Called in the order of submission."""
         ...
 
-    def deliver(self, batch: Any) -> Any:
-        """The last step, where the consumer is: from what was built to what the user gets."""
+    def deliver(self, batch: Batch) -> Batch:
+        """The last step, in the consumer's process: from what was built to what the user gets."""
         ...
 
-    def move_in(self, memory: Any, trace: Trace, watch: Watch) -> None:
-        """Make a worker process's copy at home: where slots come from, where time is kept, where calls are reported."""
+    def attach(self, memory: object, trace: Trace, watch: Watch) -> None:
+        """Use the resources of a worker process: its memory (a slot pool), its trace, its watch."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a kind of backend is able to do, so that a loader can choose without knowing its name.
+    """What a backend is able to do, so that a loader can choose one without knowing its name.
 
     Parameters
     ----------
@@ -184,13 +258,13 @@ class Capabilities:
         Each worker is a process of its own: it has a copy of the dataset and its own global random generators, and a
         stream is iterated once in each.
     builds_ahead : bool
-        Batches are built while the consumer does something else; False: when :meth:`Backend.result` is called.
+        Batches are built while the consumer does something else; False: inside :meth:`Backend.result`.
     shares_memory : bool
-        Workers write to the memory of this process, so that a batch's arrays may lie in a slot of the loader's.
+        Workers write to the memory of this process, so that a batch's arrays may lie in the loader's slots.
     splits_batches : bool
         Several workers may build rows of one batch.
     pins_memory : bool
-        The memory in which batches arrive is the backend's own, and it page-locks that memory by ``page_lock``.
+        Batches arrive in memory of the backend's own, which it page-locks by ``page_lock``.
     """
 
     isolated: bool = False
@@ -201,7 +275,7 @@ class Capabilities:
 
 
 class Backend(Protocol):
-    """Executes tasks. Not shared between iterators; its methods are called from one thread.
+    """Executes tasks. Belongs to one iterator at a time; its methods are called from one thread.
 
     The constructor of every backend takes ``(num_workers, chunk_size=None, *, context=None, base_seed=0,
     page_lock=None)`` and ignores what does not apply to it.
@@ -209,14 +283,24 @@ class Backend(Protocol):
 
     capabilities: ClassVar[Capabilities]
 
+    @property
+    def processes(self) -> Sequence[BaseProcess]:
+        """Process objects of the workers (``pid``, ``is_alive()``, ``exitcode``); none if workers are threads."""
+        return ()
+
     def start(self, job: Job) -> None:
-        """Make ready to work on ``job``; the first call starts the workers."""
+        """Start an epoch of ``job``; the first call starts the workers."""
         ...
 
-    def opened(self, timeout_s: float | None = None) -> list[Any]:
-        """Wait until every worker has begun; what :meth:`Job.open` gave, or raised, in each.
+    def wait_for_start(self, timeout_s: float | None = None) -> list[State]:
+        """Wait until every worker has started the epoch; returns what :meth:`Job.start_epoch` returned in each.
 
-        A StallError with their stacks if none of those that have not begun does so within ``timeout_s``.
+        Raises
+        ------
+        Exception
+            What :meth:`Job.start_epoch` or :meth:`Job.start_worker` raised in a worker.
+        StallError
+            If within ``timeout_s`` no further worker has started; with the stacks of those that have not.
         """
         ...
 
@@ -225,43 +309,43 @@ class Backend(Protocol):
         ...
 
     def result(self, timeout_s: float | None = None) -> Done | None:
-        """The next batch that ends, whichever it is; None if none did within ``timeout_s``."""
+        """The next batch that is finished, whichever it is; None if none is within ``timeout_s``."""
         ...
 
     def pause(self) -> None:
-        """Let go of the job between epochs (everything submitted has been returned); the workers stay."""
+        """Drop the job between epochs, when everything submitted has been returned; the workers stay."""
         ...
 
     def progress(self) -> int:
-        """A number that grows whenever a worker gets on, for telling slow from stuck."""
+        """A number that grows whenever a worker does something; if it does not grow, the workers are stuck."""
         ...
 
     def samples_per_call(self) -> int:
-        """The most samples that a call which is running asks for, at least 1; see :class:`~penstock.sample.Watch`."""
+        """The most samples that a running call asks for, at least 1; see :class:`~penstock.sample.Watch`."""
         ...
 
-    def stuck(self) -> str:
-        """What each busy worker is doing, with its stack, for a stall's message."""
+    def describe_workers(self) -> str:
+        """What each busy worker is doing, with its stack, for the message of a StallError."""
         ...
 
     def close(self) -> None:
-        """Stop; returns within about two seconds whatever the workers do. Queued tasks are dropped. Idempotent."""
+        """Stop the workers, within about two seconds whatever they do. Queued tasks are dropped. Idempotent."""
         ...
 
 
 def chunk_rows(rows: int, workers: int, chunk_size: int | None) -> int:
-    """Rows per chunk: ``chunk_size`` if given, else a worker's even share, 8 rows at least and 32 at most.
+    """Rows per chunk: ``chunk_size`` if given, else the rows of a batch divided by the workers, within 8 and 32.
 
-    Small chunks spread a batch evenly, large ones pay Python's fixed cost per chunk less often. A worker that is done
-    goes on to the next batch, so that an uneven spread costs latency alone.
+    Small chunks divide a batch evenly; large chunks have less overhead in Python. A worker without a chunk takes one of
+    the next batch, so that an uneven division costs latency only.
     """
     if chunk_size is not None:
         return chunk_size
     return min(max(-(-rows // workers), 8), 32)
 
 
-def between(task: Task, start: int, stop: int) -> dict[str, Any]:
-    """Rows ``start..stop`` of a task in words: their index, or indices; nothing where they have none."""
+def name_rows(task: Task, start: int, stop: int) -> dict[str, Any]:
+    """The index, or indices, of rows ``start..stop`` of a task, for an error; empty if they have none."""
     indices = list(task.indices[start:stop])
     shown = [int(i) if isinstance(i, np.integer) else i for i in indices]
     if len(shown) == 1:
@@ -272,9 +356,9 @@ def between(task: Task, start: int, stop: int) -> dict[str, Any]:
 
 
 def name_samples(task: Task, row: int, count: int) -> str:
-    """Samples ``row`` to ``row + count - 1`` of a task in words, with their indices."""
+    """Text for samples ``row`` to ``row + count - 1`` of a task, with their indices."""
     rows = f"samples {row}..{row + count - 1}" if count > 1 else f"sample {row}"
-    where = between(task, row, row + max(count, 1))
+    where = name_rows(task, row, row + max(count, 1))
     if isinstance(listed := where.get("indices"), list):
         where["indices"] = ", ".join(map(str, listed))
     return f"{rows} of batch {task.seq}" + "".join(f" ({name} {shown})" for name, shown in where.items())

@@ -1,46 +1,50 @@
-"""No workers: a batch is built when it is asked for, in the thread that asks."""
+"""The backend without workers: a batch is built when it is requested, in the calling thread."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from penstock.workers.base import Capabilities, Done, Job, Task, chunk_rows
+from penstock.sample import State
+from penstock.workers.base import Backend, Capabilities, Done, Job, Task, chunk_rows
 
 __all__ = ["SerialBackend"]
 
 
-class SerialBackend:
+class SerialBackend(Backend):
     """Executes tasks in the caller's thread; see :class:`~penstock.workers.base.Backend`.
 
     Parameters
     ----------
     num_workers : int
-        Ignored: there is one worker, the caller.
+        Ignored: the calling thread is the only worker.
     chunk_size : int, optional
         Rows per call of the job; by default as for one worker.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(builds_ahead=False)
 
-    def __init__(self, num_workers: int = 0, chunk_size: int | None = None, **others: Any) -> None:  # noqa: ARG002  # every backend's arguments
+    def __init__(self, num_workers: int = 0, chunk_size: int | None = None, **others: object) -> None:  # noqa: ARG002  # every backend's arguments
         self._chunk_size = chunk_size
         self._tasks: deque[Task] = deque()
         self._job: Job | None = None
         self._built = 0
-        self._opened: Any = None
+        self._state: State = None
 
     def start(self, job: Job) -> None:
         """See :class:`~penstock.workers.base.Backend`."""
         self._job = job
-        self._opened = job.open(job.opening(0))
+        self._state = job.start_epoch(job.epoch_start(0))
 
-    def opened(self, timeout_s: float | None = None) -> list[Any]:  # noqa: ARG002  # nothing to wait for
+    def wait_for_start(self, timeout_s: float | None = None) -> list[State]:  # noqa: ARG002  # nothing to wait for
         """See :class:`~penstock.workers.base.Backend`."""
-        return [self._opened]
+        return [self._state]
 
     def submit(self, task: Task) -> None:
         """See :class:`~penstock.workers.base.Backend`."""
+        assert self._job is not None, "start() comes first"
+        if self._job.prefetches:
+            self._job.prefetch(task)
         self._tasks.append(task)
 
     def result(self, timeout_s: float | None = None) -> Done | None:  # noqa: ARG002  # nothing to wait for
@@ -52,17 +56,16 @@ class SerialBackend:
         self._built += 1
         try:
             build = self._job.begin(task)
-        except Exception as error:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
+        except Exception as error:  # noqa: BLE001  # raised by the consumer when the batch is due
             return Done(task.seq, error=error, task=task)
-        chunk = max(build.rows, 1) if getattr(build, "whole", False) else chunk_rows(build.rows, 1, self._chunk_size)
+        chunk = max(build.rows, 1) if build.whole else chunk_rows(build.rows, 1, self._chunk_size)
         try:
             for start in range(0, build.rows, chunk):
                 build.run(start, min(start + chunk, build.rows))
             batch = build.finish()
         except Exception as error:  # noqa: BLE001  # as above
             return Done(build.seq, error=error, rows=build.rows, state=build.state, task=task)
-        left_out = getattr(build, "left_out", ())
-        return Done(build.seq, batch, rows=build.rows, state=build.state, task=task, left_out=left_out)
+        return Done(build.seq, batch, rows=build.rows, state=build.state, task=task, left_out=build.left_out)
 
     def pause(self) -> None:
         """See :class:`~penstock.workers.base.Backend`."""
@@ -73,13 +76,13 @@ class SerialBackend:
         return self._built
 
     def samples_per_call(self) -> int:
-        """1: the caller itself works."""
+        """1: the calling thread does the work."""
         return 1
 
-    def stuck(self) -> str:
-        """Nothing: the caller itself works."""
+    def describe_workers(self) -> str:
+        """See :class:`~penstock.workers.base.Backend`."""
         return "no worker: batches are built in the calling thread"
 
     def close(self) -> None:
-        """Forget queued tasks."""
+        """Drop queued tasks."""
         self._tasks.clear()

@@ -1,16 +1,16 @@
-"""Threads that build one batch together, chunk of rows by chunk of rows.
+"""The backend whose workers are threads, which build one batch together, in chunks of rows.
 
 ::
 
-    submit() -> queue of pieces of work: [batch 7: rows 24.. left][batch 8][batch 9]
-                    every idle thread takes the next chunk of the first batch; the last one to end finishes it
+    submit() -> queue of batches: [batch 7: rows 24.. left][batch 8][batch 9]
+                    an idle thread takes the next chunk of the first batch; the last one finishes the batch
     result() <- done
 
-One lock guards queue and results; a thread takes it once per chunk, to report the chunk behind it and take the next.
-Calls of user code are reported without it, in a record of each thread's own (:class:`_Position`).
-Threads hold the shared state, never the backend, so that a forgotten backend is collected and its threads end. They
-are daemons: a thread stuck in user code cannot keep the interpreter alive; those that can end do so before the
-interpreter is torn down (native code must not wake up in a dead interpreter).
+One lock protects queue and results. A thread takes it once per chunk, to report the last chunk and take the next. Calls
+of user code are reported without a lock, in an object of each thread (:class:`_ThreadStatus`). Threads reference the
+shared state, not the backend, so that an unreferenced backend is collected and its threads end. They are daemons, so
+that one that is stuck in user code does not keep the interpreter alive; the others end before the interpreter is
+finalized, as native code must not return to a finalized interpreter.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
-from penstock.datasets.base import located
-from penstock.workers.base import Build, Capabilities, Done, Job, Task, chunk_rows, name_samples
+from penstock.datasets.base import add_location
+from penstock.sample import State
+from penstock.workers.base import Backend, Build, Capabilities, Done, Job, Task, chunk_rows, name_samples
 from penstock.workers.frames import current_frames
 
 __all__ = ["ThreadBackend"]
@@ -35,7 +36,7 @@ _JOIN_S: Final = 2.0
 """Longest wait for threads to end in :meth:`ThreadBackend.close`."""
 
 
-class ThreadBackend:
+class ThreadBackend(Backend):
     """Executes tasks on threads of this process; see :class:`~penstock.workers.base.Backend`.
 
     Parameters
@@ -43,14 +44,14 @@ class ThreadBackend:
     num_workers : int
         Threads, at least 1.
     chunk_size : int, optional
-        Rows that a thread takes at a time; by default see :func:`~penstock.workers.base.chunk_rows`.
+        Rows of a chunk; None: see :func:`~penstock.workers.base.chunk_rows`.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(splits_batches=True)
 
-    def __init__(self, num_workers: int, chunk_size: int | None = None, **others: Any) -> None:  # noqa: ARG002  # every backend's arguments
+    def __init__(self, num_workers: int, chunk_size: int | None = None, **others: object) -> None:  # noqa: ARG002  # every backend's arguments
         self._shared = _Shared(num_workers, chunk_size)
-        self._opened: Any = None
+        self._state: State = None
         self._finalizer = weakref.finalize(self, _Shared.stop, self._shared)
         self._finalizer.atexit = False  # _stop_all does it, and waits
         _alive.add(self._shared)
@@ -59,19 +60,19 @@ class ThreadBackend:
         """Start the threads (once); a further call changes the job, between epochs."""
         shared = self._shared
         shared.job, job.watch = job, _report
-        self._opened = job.open(job.opening(0))
+        self._state = job.start_epoch(job.epoch_start(0))
         if not shared.threads:
-            shared.beginnings = dict.fromkeys(range(shared.num_workers), job.start_worker)
+            shared.start_calls = dict.fromkeys(range(shared.num_workers), job.start_worker)
             shared.threads = [
-                threading.Thread(target=_serve, args=(shared, i), name=f"penstock-worker-{i}", daemon=True)
+                threading.Thread(target=_run_worker, args=(shared, i), name=f"penstock-worker-{i}", daemon=True)
                 for i in range(shared.num_workers)
             ]
             for thread in shared.threads:
                 thread.start()
 
-    def opened(self, timeout_s: float | None = None) -> list[Any]:  # noqa: ARG002  # nothing to wait for
+    def wait_for_start(self, timeout_s: float | None = None) -> list[State]:  # noqa: ARG002  # nothing to wait for
         """See :class:`~penstock.workers.base.Backend`."""
-        return [self._opened]
+        return [self._state]
 
     def submit(self, task: Task) -> None:
         """See :class:`~penstock.workers.base.Backend`."""
@@ -82,30 +83,30 @@ class ThreadBackend:
         return self._shared.result(timeout_s)
 
     def pause(self) -> None:
-        """See :class:`~penstock.workers.base.Backend`. An idle thread must not keep the loader that it belongs to."""
+        """See :class:`~penstock.workers.base.Backend`. An idle thread must not keep a reference to its loader."""
         self._shared.job = None
 
     def progress(self) -> int:
         """Calls begun and chunks ended, over all threads."""
-        return self._shared.progress + sum(position.calls for position in self._shared.positions)
+        return self._shared.progress + sum(status.calls for status in self._shared.statuses)
 
     def samples_per_call(self) -> int:
         """See :class:`~penstock.workers.base.Backend`."""
-        return max([1, *(position.count for position in self._shared.positions if position.task is not None)])
+        return max([1, *(status.count for status in self._shared.statuses if status.task is not None)])
 
-    def stuck(self) -> str:
-        """The stack of each thread that is in the middle of something."""
+    def describe_workers(self) -> str:
+        """See :class:`~penstock.workers.base.Backend`."""
         frames, now, parts = current_frames(), time.monotonic(), []
         for worker, thread in enumerate(self._shared.threads):
-            position, frame = self._shared.positions[worker], frames.get(thread.ident or 0)
-            what = position.described()
+            status, frame = self._shared.statuses[worker], frames.get(thread.ident or 0)
+            what = status.describe()
             if what and frame is not None:
-                at = f"has been busy for {now - position.since:.1f} s with {what}, here:\n"
+                at = f"has been busy for {now - status.since:.1f} s with {what}, here:\n"
                 parts.append(f"worker {worker} {at}{''.join(traceback.format_stack(frame))}")
         return "\n".join(parts) or "every worker is idle"
 
     def close(self) -> None:
-        """Drop what is queued, wake the threads and wait for them, two seconds at most."""
+        """Drop queued tasks, wake the threads and wait for them, two seconds at most."""
         if self._shared.pid == os.getpid():  # a forked child has no threads
             self._finalizer()
             self._shared.join(time.monotonic() + _JOIN_S)
@@ -113,7 +114,7 @@ class ThreadBackend:
 
 
 _alive: weakref.WeakSet[_Shared] = weakref.WeakSet()
-"""What threads still share, also where the backend was collected: a thread keeps its state alive until it ends."""
+"""The state of threads that have not ended; their backend may be collected already."""
 
 
 _at_exit = threading.Event()
@@ -130,50 +131,50 @@ def _stop_all() -> None:
         shared.join(deadline)
 
 
-class _Position:
-    """What a thread is at; written by it alone, put into words only when somebody asks."""
+class _ThreadStatus:
+    """What a thread is doing; only the thread itself writes it."""
 
-    __slots__ = ("calls", "count", "first", "place", "since", "task")
+    __slots__ = ("calls", "count", "first", "position", "since", "task")
 
     def __init__(self) -> None:
         self.task: Task | None = None
-        self.first = self.place = self.calls = 0
+        self.first = self.position = self.calls = 0
         self.count, self.since = 1, time.monotonic()
 
-    def begin(self, task: Task, first: int, place: int, count: int) -> None:
-        """Work on a chunk that begins at row ``first``, or on the collation of all rows, begins."""
-        self.task, self.first, self.place, self.count, self.since = task, first, place, count, time.monotonic()
+    def begin(self, task: Task, first: int, position: int, count: int) -> None:
+        """Record that work on a chunk that begins at row ``first`` begins, or the collation (``position`` is -1)."""
+        self.task, self.first, self.position, self.count, self.since = task, first, position, count, time.monotonic()
         self.calls += 1
 
-    def described(self) -> str:
-        """Which samples, in words; nothing if the thread is idle."""
+    def describe(self) -> str:
+        """Which samples it builds, in words; empty if the thread is idle."""
         task = self.task
         if task is None:
             return ""
-        if self.place < 0:
+        if self.position < 0:
             return f"stage 'collate' of batch {task.seq}"
-        return name_samples(task, self.first + self.place, self.count)
+        return name_samples(task, self.first + self.position, self.count)
 
 
 class _Local(threading.local):
-    """The position of the thread that asks; one that nobody looks at in threads that are no workers."""
+    """The status of the current thread; unused in threads that are no workers."""
 
     def __init__(self) -> None:
-        self.position = _Position()
+        self.status = _ThreadStatus()
 
 
 _local = _Local()
 
 
 def _report(place: int, count: int = 1) -> None:
-    """The watch of jobs: of this module, so that a job does not keep alive what its threads share."""
-    position = _local.position
-    position.place, position.count, position.since = place, count, time.monotonic()
-    position.calls += 1
+    """The watch of jobs; a function, so that a job keeps no reference to the shared state."""
+    status = _local.status
+    status.position, status.count, status.since = place, count, time.monotonic()
+    status.calls += 1
 
 
 class _Batch:
-    """A build with what is left of it to hand out, and its first error by row."""
+    """A build, with the chunks that are left of it, and the error of its lowest row."""
 
     __slots__ = ("build", "chunk", "error", "failed_at", "next", "running", "task")
 
@@ -184,24 +185,24 @@ class _Batch:
         self.failed_at = -1
 
     def fail(self, start: int, error: BaseException) -> None:
-        """Keep the error of the lowest row: it was handed out before any higher one, so it is always known."""
+        """Keep the error of the lowest row. Its chunk was taken first, so that the result does not depend on timing."""
         if self.error is None or start < self.failed_at:
             self.error, self.failed_at = error, start
 
 
 class _Shared:
-    """What the threads share with the backend."""
+    """The state that threads and backend share."""
 
     def __init__(self, num_workers: int, chunk_size: int | None) -> None:
         self.num_workers, self.chunk_size = num_workers, chunk_size
         self.pid = os.getpid()
         self.job: Job | None = None
         self.threads: list[threading.Thread] = []
-        # taken by each thread when it begins; the job may be gone by then
-        self.beginnings: dict[int, Callable[[int], None]] = {}
-        self.positions = [_Position() for _ in range(num_workers)]
+        # taken by each thread when it begins, when the job may be dropped already
+        self.start_calls: dict[int, Callable[[int], None]] = {}
+        self.statuses = [_ThreadStatus() for _ in range(num_workers)]
         self.progress = 0
-        self._lock = threading.RLock()  # the collector may run a finalizer (stop) in the thread that holds it
+        self._lock = threading.RLock()  # the collector may call stop() in the thread that holds it
         self._work = threading.Condition(self._lock)
         self._ready = threading.Condition(self._lock)
         self._queue: deque[_Batch] = deque()
@@ -211,10 +212,12 @@ class _Shared:
 
     def submit(self, task: Task) -> None:
         assert self.job is not None, "start() comes first"
+        if self.job.prefetches:
+            self.job.prefetch(task)
         try:
             build = self.job.begin(task)
-        except Exception as error:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
-            self._done.append(Done(task.seq, error=_without_traceback(error), task=task))
+        except Exception as error:  # noqa: BLE001  # raised by the consumer when the batch is due
+            self._done.append(Done(task.seq, error=_remove_tracebacks(error), task=task))
             return
         chunk = chunk_rows(build.rows, self.num_workers, self.chunk_size)
         with self._lock:
@@ -228,7 +231,7 @@ class _Shared:
             while not self._done:
                 left = None if deadline is None else deadline - time.monotonic()
                 if self._closed and _at_exit.is_set() and threading.current_thread() is not threading.main_thread():
-                    self._ready.wait()  # a daemon in the middle of an epoch: it ends with the interpreter, silently
+                    self._ready.wait()  # a daemon thread inside an epoch: it ends silently with the interpreter
                 if self._closed or (left is not None and left <= 0):
                     return None
                 self._ready.wait(left)
@@ -236,9 +239,9 @@ class _Shared:
 
     def stop(self) -> None:
         if self.pid != os.getpid():
-            return  # a forked child has no threads, and one that it does not have may hold the lock
+            return  # a forked child has no workers; a thread of its parent may hold the lock
         with self._lock:
-            self._closed = True  # what is queued goes with the last thread: nothing is taken from under a thread here
+            self._closed = True  # the queue is not cleared here: a thread may use it
             self._work.notify_all()
             self._ready.notify_all()
 
@@ -249,7 +252,7 @@ class _Shared:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def drop(self) -> None:
-        """Forget what was queued and what is done, after :meth:`stop`."""
+        """Drop queued tasks and results, after :meth:`stop`."""
         with self._lock:
             self._queue.clear()
             self._done.clear()
@@ -271,15 +274,15 @@ class _Shared:
                 self._queue.popleft()
             return batch, start, stop
 
-    def ended(self, batch: _Batch, start: int, error: BaseException | None) -> bool:
-        """Report a chunk; whether it was the batch's last, so that the caller must finish it."""
+    def end_chunk(self, batch: _Batch, start: int, error: BaseException | None) -> bool:
+        """Report a chunk; whether it was the last of the batch, which the caller must then finish."""
         with self._lock:
             self.progress += 1
             batch.running -= 1
             if error is not None:
                 batch.fail(start, error)
                 if batch.next < batch.build.rows:
-                    batch.next = batch.build.rows  # nobody starts on the rest
+                    batch.next = batch.build.rows  # the rest is not started
                     if batch in self._queue:
                         self._queue.remove(batch)
             return batch.running == 0 and batch.next == batch.build.rows
@@ -291,8 +294,8 @@ class _Shared:
                 self._ready.notify()
 
 
-def _without_traceback(error: Exception) -> Exception:
-    """An error of the calling thread: its frames lead to the backend, which the threads would so keep alive."""
+def _remove_tracebacks(error: Exception) -> Exception:
+    """``error`` without tracebacks: their frames reference the backend, which the threads would keep alive."""
     part: BaseException | None = error
     while part is not None:
         part.__traceback__ = None
@@ -300,45 +303,45 @@ def _without_traceback(error: Exception) -> Exception:
     return error
 
 
-def _serve(shared: _Shared, worker: int) -> None:
-    """A thread's life. Everything about a batch lives in :func:`_work`, so that an idle thread keeps none alive."""
+def _run_worker(shared: _Shared, worker: int) -> None:
+    """The target of a thread. Batches are local to :func:`_work_on_chunk`, so that an idle thread references none."""
     failure: BaseException | None = None
-    _local.position = shared.positions[worker]
+    _local.status = shared.statuses[worker]
     try:
-        shared.beginnings.pop(worker)(worker)
-    except BaseException as error:  # noqa: BLE001  # raised in the consumer, instead of the first batch of this worker
-        failure = located(error, worker=worker)
-    while _work(shared, worker, failure):
+        shared.start_calls.pop(worker)(worker)
+    except BaseException as error:  # noqa: BLE001  # raised in position of the first batch of this worker
+        failure = add_location(error, worker=worker)
+    while _work_on_chunk(shared, worker, failure):
         failure = None
 
 
-def _work(shared: _Shared, worker: int, failure: BaseException | None) -> bool:
+def _work_on_chunk(shared: _Shared, worker: int, failure: BaseException | None) -> bool:
     chunk = shared.take()
     if chunk is None:
         return False
     batch, start, stop = chunk
-    position = shared.positions[worker]
-    position.begin(batch.task, start, 0, stop - start)
+    status = shared.statuses[worker]
+    status.begin(batch.task, start, 0, stop - start)
     if failure is None:
         try:
             batch.build.run(start, stop)
-        except BaseException as error:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
-            failure = located(error, worker=worker)
-    if shared.ended(batch, start, failure):
-        position.begin(batch.task, 0, -1, batch.build.rows)
-        done = _finished(batch, worker)
-        position.task = None
+        except BaseException as error:  # noqa: BLE001  # raised by the consumer when the batch is due
+            failure = add_location(error, worker=worker)
+    if shared.end_chunk(batch, start, failure):
+        status.begin(batch.task, 0, -1, batch.build.rows)
+        done = _finish(batch, worker)
+        status.task = None
         shared.deliver(done)
-    position.task = None
+    status.task = None
     return True
 
 
-def _finished(batch: _Batch, worker: int) -> Done:
+def _finish(batch: _Batch, worker: int) -> Done:
     build, error, content = batch.build, batch.error, None
     if error is None:
         try:
             content = build.finish()
-        except BaseException as raised:  # noqa: BLE001  # carried to the consumer, who raises it in its turn
-            error = located(raised, worker=worker)
-    left_out = getattr(build, "left_out", ()) if error is None else ()
+        except BaseException as raised:  # noqa: BLE001  # raised by the consumer when the batch is due
+            error = add_location(raised, worker=worker)
+    left_out = build.left_out if error is None else ()
     return Done(build.seq, content, error, build.rows, build.state, batch.task, left_out=left_out)

@@ -22,7 +22,7 @@ import pytest
 
 from penstock.sample import SampleKeys, Watch
 from penstock.trace import Trace
-from penstock.workers import BACKENDS, Backend, Done, Task
+from penstock.workers import BACKENDS, Backend, Build, Done, EpochStart, Job, Task
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Seen:
     pid: int
 
 
-class Recorder:
+class Recorder(Job):
     """A job that notes which rows ran, and fails where it is told to."""
 
     def __init__(self, rows: int = 10, fail: dict[int, BaseException] | None = None) -> None:
@@ -47,17 +47,18 @@ class Recorder:
         self.gate = multiprocessing.get_context("fork").Event()
         self.gate.set()
 
-    def opening(self, worker: int, last: Done | None = None, samples: int = 0) -> Any:
+    def epoch_start(self, worker: int, last: Done | None = None, samples: int = 0) -> EpochStart:
         """Nothing to say."""
+        return EpochStart(worker=worker)
 
-    def open(self, opening: Any) -> Any:
+    def start_epoch(self, start: EpochStart) -> Any:
         """Nothing to open."""
 
     def deliver(self, batch: Any) -> Any:
         """As it is."""
         return batch
 
-    def move_in(self, memory: Any, trace: Any, watch: Any) -> None:
+    def attach(self, memory: Any, trace: Any, watch: Any) -> None:
         """Nothing to bring."""
 
     def begin(self, task: Task) -> Any:
@@ -70,7 +71,7 @@ class Recorder:
         self.started.append(worker)
 
 
-class _Build:
+class _Build(Build):
     def __init__(self, job: Recorder, task: Task) -> None:
         self.job, self.seq, self.rows, self.state = job, task.seq, job.rows, f"state {task.seq}"
         self.ran: list[tuple[int, int]] = []
@@ -89,7 +90,7 @@ class _Build:
 
 def shares_memory(backend: Backend) -> bool:
     """Whether the job that works is the one that was given, not a copy."""
-    return not hasattr(backend, "processes")
+    return not backend.capabilities.isolated
 
 
 def workers_of(backend: Any) -> list[Any]:
@@ -273,13 +274,13 @@ def test_closing_what_never_started_is_nothing(backend: Backend) -> None:
 def test_an_idle_backend_keeps_no_batch_alive(backend: Backend) -> None:
     """What was delivered belongs to the receiver alone: its memory is free when it lets go."""
 
-    class Job(Recorder):
+    class Large(Recorder):
         def begin(self, task: Task) -> Any:
             build = super().begin(task)
             build.finish = lambda: np.zeros(10 ** (task.seq + 1))
             return build
 
-    backend.start(Job())
+    backend.start(Large())
     for seq in range(4):
         backend.submit(task(seq))
     done = results(backend, 4)
@@ -305,9 +306,9 @@ def test_result_waits_no_longer_than_told(name: str) -> None:
     backend.start(job)
     for seq in (6, 7):
         backend.submit(task(seq))
-    _wait_for(lambda: backend.stuck().count("batch") >= 2)  # both have begun
+    _wait_for(lambda: backend.describe_workers().count("batch") >= 2)  # both have begun
 
-    nothing, said = backend.result(0.05), backend.stuck()
+    nothing, said = backend.result(0.05), backend.describe_workers()
     job.gate.set()
     done = results(backend, 2)
     backend.close()
@@ -328,8 +329,8 @@ def test_a_call_says_how_many_samples_it_asks_for(name: str) -> None:
     backend.start(job)
     before = backend.samples_per_call()
     backend.submit(task(0))
-    _wait_for(lambda: backend.stuck().count("batch") >= 1)
-    during, said = backend.samples_per_call(), backend.stuck()
+    _wait_for(lambda: backend.describe_workers().count("batch") >= 1)
+    during, said = backend.samples_per_call(), backend.describe_workers()
     job.gate.set()
     results(backend, 1)
     after = backend.samples_per_call()

@@ -55,7 +55,7 @@ def test_a2_workers_that_die_before_they_begin_are_an_error_of_iter() -> None:
     def init(worker: int) -> None:
         os._exit(3)
 
-    with pytest.raises(WorkerError, match="exited with code 3 before it had begun"):
+    with pytest.raises(WorkerError, match="exited with code 3 before it had started"):
         iter(penstock.torch.StatefulDataLoader(Indices(16), 4, num_workers=2, worker_init_fn=init))
 
 
@@ -108,7 +108,7 @@ def test_04_a_state_does_not_wait_for_ever_for_a_worker_that_never_begins() -> N
     walk = iter(loader)
     first = next(walk).tolist()
     for _ in range(2):
-        with pytest.raises(StallError, match="have not begun within 1 seconds") as caught:
+        with pytest.raises(StallError, match="have not started within 1 seconds") as caught:
             loader.state_dict()
 
         assert "in hang" in str(caught.value)
@@ -119,12 +119,12 @@ def test_04_a_state_does_not_wait_for_ever_for_a_worker_that_never_begins() -> N
 def test_a7_a_worker_that_begins_after_its_parents_death_ends(tmp_path: Path) -> None:
     """Fault A7: killed between the start of a worker and the moment at which it asks to be told of that."""
     body = """
-from penstock.workers.processes import worker
-real = worker._die_with
+from penstock.workers.processes import sockets
+real = sockets._exit_with_parent
 def late(lifeline):
     time.sleep(1)
     real(lifeline)
-worker._die_with = late
+sockets._exit_with_parent = late
 if __name__ == "__main__":
     walk = iter(ps.DataLoader(Indices(16), 4, num_workers=2, workers="processes"))
     say(pids=children())

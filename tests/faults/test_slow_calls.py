@@ -52,7 +52,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 def begun(loader: Any) -> Any:
     """An iterator whose worker has started, however long that took: it is no part of what is limited here."""
     walk = iter(loader)
-    walk.backend.opened(60)
+    walk.backend.wait_for_start(60)
     return walk
 
 

@@ -270,7 +270,7 @@ def test_no_stand_in_comes_from_outside_an_order_of_the_users(kind: str, make: A
 
     assert numbers(batches) == [[4, 4], [7, 8]]
     assert [type(error) for error in errors] == [SampleError]
-    assert str(errors[0]).startswith("sample 11 cannot be built, nor can any of 1 that might stand in for it")
+    assert str(errors[0]).startswith("sample 11 cannot be built, nor can any of the 1 tried in its place")
     told = repr(errors[0].__cause__) + "".join(getattr(errors[0], "__notes__", ()))
     assert "bad 11" in told
 
@@ -394,9 +394,7 @@ def test_a_generator_that_has_raised_is_an_error(kind: str) -> None:
 
     assert numbers(batches) == [[0, 1], [2]]
     assert [type(error) for error in errors] == [ValueError]
-    assert "a generator is at its end when it has raised" in str(errors[0]) + "".join(
-        getattr(errors[0], "__notes__", ())
-    )
+    assert "a generator ends when it raises" in str(errors[0]) + "".join(getattr(errors[0], "__notes__", ()))
 
 
 @ON
@@ -428,7 +426,7 @@ def test_an_end_right_behind_an_error_is_an_error(kind: str) -> None:
 
     assert numbers(batches)[:2] == [[0, 1], [2, 3]]
     assert [type(error) for error in errors] == [SampleError]
-    assert "the stream ended right behind a sample that failed" in str(errors[0])
+    assert "the stream ended directly after a sample that failed" in str(errors[0])
 
 
 # ---------------------------------------------------------------- all are accounted for

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from penstock.collate import TorchCollate, Untorched, default_collate  # noqa: E402  # torch decides whether to run
+from penstock.collate import ArrayBatch, FrameworkCollate, default_collate  # noqa: E402  # torch decides whether to run
 
 
 class Animal(enum.IntEnum):
@@ -165,10 +165,10 @@ def test_without_torch_a_batch_is_what_torch_makes(batch: Any, monkeypatch: pyte
     """Containers of strings, too, which torch leaves as they come."""
     wanted = torch.utils.data.default_collate(batch)
     monkeypatch.delitem(sys.modules, "torch")
-    made = TorchCollate()(batch)
+    made = FrameworkCollate("torch")(batch)
     monkeypatch.undo()
 
-    assert isinstance(made, Untorched)
+    assert isinstance(made, ArrayBatch)
     assert types(made.batch) == types(wanted)
 
 

@@ -144,7 +144,7 @@ def asks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is changed once the next one has come."""
-    collated = samples.collated
+    collated = samples.collate_samples
     last: list[Any] = []
 
     def collate(*arguments: Any) -> Any:
@@ -154,13 +154,13 @@ def overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
         last[:] = [batch[1]]
         return batch
 
-    monkeypatch.setattr(samples, "collated", collate)
+    monkeypatch.setattr(samples, "collate_samples", collate)
 
 
 def forgets_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     """The values are right, the dtype is not."""
-    collated = samples.collated
-    monkeypatch.setattr(samples, "collated", lambda *arguments: [part.float() for part in collated(*arguments)])
+    collated = samples.collate_samples
+    monkeypatch.setattr(samples, "collate_samples", lambda *arguments: [part.float() for part in collated(*arguments)])
 
 
 @pytest.mark.parametrize("plant", [draws_more, asks_backwards, asks_twice, overwrites, forgets_dtype])

@@ -186,3 +186,22 @@ def test_a_head_that_cannot_be_pickled_leaves_no_trace(pair: Pair) -> None:
     here.send("next")
 
     assert received(there) == [("next", b"")]
+
+
+def test_a_channel_that_waits_need_not() -> None:
+    """Asked for what is there, it gives whole messages or nothing, at once; half a message stays for later."""
+    here, there = make_pair(blocking=True)
+    nothing = there.receive(wait=False)
+    here.send("one", b"x")
+    here.send("two")
+    whole = [there.receive(wait=False) for _ in range(3)]
+    here._socket.sendall(b"\x10\0\0\0")
+    half, ended = there.receive(wait=False), there.ended
+    here.close()
+
+    assert nothing is None
+    assert whole == [("one", b"x", []), ("two", b"", []), None]
+    assert (half, ended) == (None, False)
+    assert there.receive(wait=False) is None
+    assert there.ended
+    there.close()

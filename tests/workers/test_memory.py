@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from numpy.typing import NDArray
 
 from penstock.workers.processes import memory as memory_module
-from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory, mapped, memory_file
+from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory, map_file, memory_file
+from penstock.workers.processes.messages import SlotReturn
 from penstock.workers.processes.packing import pack, unpack
 
 
@@ -27,23 +28,22 @@ class Both:
 
     def carry(self, batch: Any) -> Any:
         """Build a batch on one side; it as the other side has it."""
-        pickled, places = pack(batch, self.worker)
+        pickled, spans = pack(batch, self.worker)
         del batch
-        self.parent.add(*self.sent(places))
-        return unpack(pickled, places, self.parent)
+        self.parent.add(*self.sent(spans))
+        return unpack(pickled, spans, self.parent)
 
-    def sent(self, places: Any) -> tuple[list[tuple[int, int]], list[int]]:
-        """What a message tells of slots, and its descriptors."""
-        new, fds = self.worker.finish(places)
+    def sent(self, spans: Any) -> tuple[list[tuple[int, int]], list[int]]:
+        """New slots of a message, and their descriptors."""
+        report, fds = self.worker.finish(spans)
         given = [os.dup(fd) for fd in fds]
-        self.parent.drop(self.worker.dropped)
-        self.worker.dropped.clear()
-        self.worker.sent()
-        return new, given
+        self.parent.drop(report.dropped)
+        self.worker.record_sent()
+        return report.new, given
 
     def begin(self) -> None:
         """The next task: what came back goes to the worker."""
-        self.worker.give_back(*self.parent.take_freed())
+        self.worker.accept_returned(self.parent.take_returned())
         self.worker.begin()
 
     def collated(self, shape: tuple[int, ...], value: float) -> NDArray[np.float32]:
@@ -193,7 +193,7 @@ def test_a_slot_that_cannot_be_mapped_is_told_and_forgotten(monkeypatch: pytest.
         both.begin()
         told = both.sent(pack(both.collated((30, 1000), 1), both.worker)[1])
         with monkeypatch.context() as patch:
-            patch.setattr(memory_module, "mapped", refuse)
+            patch.setattr(memory_module, "map_file", refuse)
             with pytest.raises(OSError, match="no room"):
                 both.parent.add(*told)
     both.begin()
@@ -211,9 +211,9 @@ def test_slots_of_a_batch_that_nobody_will_see_come_back() -> None:
     both.begin()
     both.carry(both.collated((30, 1000), 1))
     both.begin()
-    both.worker.finish(places := pack(both.collated((30, 1000), 2), both.worker)[1])
-    both.worker.sent()
-    both.parent.refuse(places)
+    both.worker.finish(spans := pack(both.collated((30, 1000), 2), both.worker)[1])
+    both.worker.record_sent()
+    both.parent.free(spans)
     both.begin()
     both.carry(both.collated((30, 1000), 3))
 
@@ -225,10 +225,10 @@ def test_what_was_not_told_is_told_later() -> None:
     both = Both()
     both.begin()
     both.carry(both.collated((30, 1000), 1))
-    freed = both.parent.take_freed()
-    both.parent.put_back(*freed)
+    returned = both.parent.take_returned()
+    both.parent.put_back(returned)
 
-    assert freed == both.parent.take_freed() == ([1], [])
+    assert returned == both.parent.take_returned() == SlotReturn([1], [])
 
 
 @settings(max_examples=20)
@@ -236,7 +236,7 @@ def test_what_was_not_told_is_told_later() -> None:
 def test_memory_has_no_name_and_is_there_to_its_last_byte(nbytes: int) -> None:
     """A memory file can be written where it ends, and goes with its last mapping."""
     fd = memory_file("penstock-slot", nbytes)
-    one, two = mapped(fd, nbytes), mapped(fd, nbytes)
+    one, two = map_file(fd, nbytes), map_file(fd, nbytes)
     os.close(fd)
     one[-1] = 7
 
@@ -269,11 +269,11 @@ def test_no_memory_is_an_answer_not_an_error(refuses: str, monkeypatch: pytest.M
     worker.begin()
     array = worker.allocate((100, 100), np.float32)
     array[...] = 3
-    pickled, places = pack(array, worker)
+    pickled, spans = pack(array, worker)
 
-    assert places == []
-    assert str(worker.refused) == "[Errno 28] No space left on device"
-    assert (unpack(pickled, places, ParentSlots()) == 3).all()
+    assert spans == []
+    assert worker.finish([])[0].refused == "[Errno 28] No space left on device"
+    assert (unpack(pickled, spans, ParentSlots()) == 3).all()
     assert descriptors() == before
 
 
@@ -299,15 +299,15 @@ def test_a_slot_of_many_arrays_waits_for_the_last() -> None:
     for _ in range(2):  # how large a batch is, is known from the first on
         both.begin()
         arrays = both.carry([both.collated((2000,), n) for n in range(5)])
-    both.parent.take_freed()
+    both.parent.take_returned()
     too_early = []
     while len(arrays) > 1:
         arrays.pop(0)
-        too_early += both.parent.take_freed()[0]
+        too_early += both.parent.take_returned().freed
     last = arrays.pop()[5:7]
-    too_early += both.parent.take_freed()[0]
+    too_early += both.parent.take_returned().freed
     del last
-    freed = both.parent.take_freed()[0]
+    freed = both.parent.take_returned().freed
 
     assert too_early == []
     assert len(freed) == 1

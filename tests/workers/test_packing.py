@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory
-from penstock.workers.processes.packing import pack, packed_state, unpack, unpacked_state
+from penstock.workers.processes.packing import pack, pack_state, unpack, unpack_state
 
 Point = collections.namedtuple("Point", "x y")  # noqa: PYI024  # as user code has them, untyped
 
@@ -34,11 +34,12 @@ TREES = st.recursive(
 def carried(batch: Any, memory: WorkerMemory | None = None) -> Any:
     """``batch`` packed and unpacked again."""
     worker, parent = memory or WorkerMemory(), ParentSlots()
-    pickled, places = pack(batch, worker)
-    parent.add(*worker.finish(places))
+    pickled, spans = pack(batch, worker)
+    report, fds = worker.finish(spans)
+    parent.add(report.new, fds)
     for slot in worker._slots:
         slot.fd = None  # the parent has closed it
-    return unpack(pickled, places, parent)
+    return unpack(pickled, spans, parent)
 
 
 @given(TREES)
@@ -73,7 +74,7 @@ def test_layouts_of_arrays(array: Any) -> None:
     assert (type(came), came.dtype, came.shape) == (type(array), array.dtype, array.shape)
 
 
-def test_one_array_in_two_places_is_one_array() -> None:
+def test_one_array_in_two_spans_is_one_array() -> None:
     """As a pickle keeps what is the same the same."""
     array = np.zeros(5000)
     one, two = carried([array, array])
@@ -86,12 +87,12 @@ def test_one_array_in_two_places_is_one_array() -> None:
 def test_large_buffers_lie_on_pages_and_small_ones_in_the_pickle(sizes: list[int]) -> None:
     """From a page on, an array is where a device can copy it from; below, a slot would cost more than a copy."""
     worker = WorkerMemory()
-    pickled, places = pack([np.full(size, 7, np.uint8) for size in sizes], worker)
+    pickled, spans = pack([np.full(size, 7, np.uint8) for size in sizes], worker)
     worker.begin()
     worker._free.clear()
 
-    assert [nbytes for _, _, nbytes in places] == [size for size in sizes if size >= ALIGNMENT]
-    assert all(start % ALIGNMENT == 0 for _, start, _ in places)
+    assert [nbytes for _, _, nbytes in spans] == [size for size in sizes if size >= ALIGNMENT]
+    assert all(start % ALIGNMENT == 0 for _, start, _ in spans)
     assert len(pickled) >= sum(size for size in sizes if size < ALIGNMENT)
 
 
@@ -100,9 +101,9 @@ def test_what_lies_in_the_batchs_memory_is_not_copied() -> None:
     worker = WorkerMemory()
     worker.begin()
     array = worker.allocate((100, 100), np.float32)
-    _, places = pack([array, array[50:]], worker)
+    _, spans = pack([array, array[50:]], worker)
 
-    assert places == [(1, 0, 40_000), (1, 20_000, 20_000)]
+    assert spans == [(1, 0, 40_000), (1, 20_000, 20_000)]
 
 
 def test_what_cannot_be_pickled_is_pickles_error() -> None:
@@ -114,10 +115,10 @@ def test_what_cannot_be_pickled_is_pickles_error() -> None:
 @given(st.one_of(st.none(), st.dictionaries(st.text(), st.one_of(st.integers(), st.none(), st.lists(st.text())))))
 def test_a_state_is_none_or_pickled(state: Any) -> None:
     """None, the usual one, costs nothing."""
-    packed = packed_state(state)
+    packed = pack_state(state)
 
     assert (packed is None) == (state is None)
-    assert unpacked_state(packed) == state
+    assert unpack_state(packed) == state
 
 
 class Late:

@@ -33,7 +33,7 @@ def backend() -> Iterator[ProcessBackend]:
     """Two workers that have begun."""
     made = ProcessBackend(2)
     made.start(SampleJob(Trace(), None, Rows(), np.stack, batched=True))
-    made.opened()
+    made.wait_for_start()
     yield made
     made.close()
 
@@ -44,6 +44,12 @@ def submit(backend: ProcessBackend, seq: int, indices: Any = None) -> None:
     backend.submit(Task(seq, drawn, SampleKeys(0, 0, drawn)))
 
 
+PARENT_MODULES = tuple(
+    f"processes/{name}.py"
+    for name in ("pool", "restarts", "worker_process", "sockets", "channel", "packing", "memory", "messages")
+)
+
+
 class At:
     """Interrupts the ``n``-th line that runs in this package's part of the parent, once."""
 
@@ -51,7 +57,7 @@ class At:
         self.left = n
 
     def __call__(self, frame: Any, event: str, _arg: Any) -> Any:  # noqa: D102  # what sys.settrace calls
-        if not frame.f_code.co_filename.endswith(("pool.py", "channel.py", "packing.py", "seat.py", "memory.py")):
+        if not frame.f_code.co_filename.endswith(PARENT_MODULES):
             return None
         if event == "line":
             self.left -= 1
@@ -92,7 +98,7 @@ def test_an_interrupt_at_any_line_of_waiting_loses_nothing(backend: ProcessBacke
                 waited(pool, at)
             except KeyboardInterrupt:
                 interrupts += 1
-            pool.settle()
+            pool.record_finished()
             came += [(done.seq, float(done.batch[0, 0])) for done in pool.done]
             pool.done.clear()
 
@@ -115,7 +121,8 @@ def test_tasks_that_cannot_be_sent_cost_no_slots(backend: ProcessBackend) -> Non
         submit(backend, seq + 1 + (seq + 1) % 2, [lambda: 0])
         failed = [backend.result(30), backend.result(30)]
         assert all(done is not None and "cannot be sent" in str(done.error) for done in failed)
-        sizes.append(sum(len(worker.slots._mapped) for worker in backend._pool.workers))
+        connections: list[Any] = [worker.connection for worker in backend._pool.workers]
+        sizes.append(sum(len(connection._slots._mapped) for connection in connections))
 
     assert max(sizes) <= 3
 
@@ -138,7 +145,7 @@ def test_closing_that_is_interrupted_ends_the_workers_all_the_same(
         raise KeyboardInterrupt
 
     processes = backend.processes
-    monkeypatch.setattr("penstock.workers.processes.pool.end_all", interrupted)
+    monkeypatch.setattr("penstock.workers.processes.pool.end_processes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         backend.close()
     for process in processes:

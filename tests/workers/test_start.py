@@ -20,7 +20,7 @@ import pytest
 
 from penstock.workers.frames import current_frames
 from penstock.workers.processes import start
-from penstock.workers.processes.start import Launcher, refusal
+from penstock.workers.processes.start import Launcher, describe_start_error
 
 
 class Job:
@@ -244,4 +244,4 @@ def test_a_lock_that_is_held_at_a_fork_is_free_in_the_child() -> None:
 )
 def test_a_refusal_names_the_limit(number: int, words: str) -> None:
     """What to raise, or else what the system says."""
-    assert words in refusal(OSError(number, os.strerror(number))).lower()
+    assert words in describe_start_error(OSError(number, os.strerror(number))).lower()

@@ -1,4 +1,4 @@
-"""What workers do with a task: fill rows, or build samples and collate, or pull from a stream.
+"""Jobs: how a worker builds the batch of a task.
 
 ::
 
@@ -6,15 +6,15 @@
     SampleJob   samples[i] = dataset[index]; collate_fn(samples)          the general path
     StreamJob   next(iterator) under one lock; collate_fn(samples)        iterable datasets
 
-Jobs are shared by threads; a build's rows never overlap. Every job works under its own trace. A worker process has a
-copy of the job, which leaves trace, slots and delivery behind and finds its own there (:meth:`Job.move_in`).
+Threads share a job; the rows of a build never overlap. A worker process has a copy of the job, without trace, slots and
+delivery, and attaches its own (:meth:`~penstock.workers.base.Job.attach`).
 """
 
 from __future__ import annotations
 
-from penstock.loader.jobs.base import Opening
 from penstock.loader.jobs.fill import FillJob
 from penstock.loader.jobs.samples import SampleJob
 from penstock.loader.jobs.stream import StreamJob
+from penstock.workers.base import EpochStart
 
-__all__ = ["FillJob", "Opening", "SampleJob", "StreamJob"]
+__all__ = ["EpochStart", "FillJob", "SampleJob", "StreamJob"]

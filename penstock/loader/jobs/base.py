@@ -1,4 +1,4 @@
-"""What all jobs share: a trace, a beginning in each worker, and how an error says where it happened."""
+"""What all jobs have in common: the trace, the start of a worker, collation, and where an error happened."""
 
 from __future__ import annotations
 
@@ -8,115 +8,92 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from penstock.datasets.base import located
+from penstock.datasets.base import DatasetLike, add_location, has_prefetch, prefetch
 from penstock.datasets.libraries import find_seeders
 from penstock.loader.faults import Rules
 from penstock.rng import batch_scope, seeding_globals
-from penstock.sample import Watch
+from penstock.sample import Batch, Index, State, Watch
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Done, Task, between
+from penstock.workers.base import NOTHING, Done, EpochStart, Job, Task, name_rows
 
 __all__ = [
-    "Job",
-    "Opening",
-    "Reading",
-    "asked_by",
-    "collated",
+    "LoaderJob",
+    "ReadTimer",
+    "chunk_location",
+    "collate_samples",
+    "count_requested",
     "is_stateful",
     "note_length",
-    "place",
-    "snapshot",
-    "snapshot_before",
+    "take_snapshot",
+    "take_snapshot_at_start",
 ]
 
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Opening:
-    """How a worker begins an epoch.
-
-    Parameters
-    ----------
-    epoch : int
-        Which one.
-    worker : int
-        Whose opening it is.
-    samples : int
-        How many samples it gave in this epoch before.
-    state : dict, optional
-        :attr:`Build.state` after these: ``dataset`` and ``iterator`` (their own states, or None), ``ended``.
-    resumed : bool
-        Whether ``state`` is one of this epoch; else only what the dataset itself remembers is taken from it.
-    rng : bytes, optional
-        State of a worker process's generators (:func:`penstock.workers.info.rng_state`) to begin with.
-    """
-
-    epoch: int = 0
-    worker: int = 0
-    samples: int = 0
-    state: Mapping[str, Any] | None = None
-    resumed: bool = True
-    rng: bytes | None = None
-
-
-def _as_it_is(batch: Any) -> Any:
+def _unchanged(batch: Batch) -> Batch:
     return batch
 
 
-class Job:
-    """What all jobs share.
+class LoaderJob(Job):
+    """Base of all jobs.
 
     Parameters
     ----------
     trace : Trace
-        Where time is kept; current while a build runs.
+        Records times; active while a build runs.
     worker_init_fn : callable, optional
         Called with the worker's number in each worker.
     deliver : callable, optional
-        The last step, taken where the consumer is.
-    openings : mapping, optional
-        By worker, how it begins an epoch that is resumed, or whose number matters.
+        The last step, called in the consumer's process.
+    epoch_starts : mapping, optional
+        By worker, how it starts an epoch that is resumed, or whose number matters.
     rules : Rules, optional
-        What becomes of samples that fail, and how random generators are seeded.
+        What is done about samples that fail, and how random generators are seeded.
     """
 
-    dataset: Any
-    collate: Any = None
+    batched = True
+    collate: Callable[[Any], Batch] | None = None
 
     def __init__(
         self,
         trace: Trace,
         worker_init_fn: Callable[[int], None] | None,
-        deliver: Callable[[Any], Any] | None = None,
-        openings: Mapping[int, Opening] | None = None,
+        deliver: Callable[[Batch], Batch] | None = None,
+        epoch_starts: Mapping[int, EpochStart] | None = None,
         rules: Rules | None = None,
     ) -> None:
         self.trace = trace
         self.rules = rules or Rules()
         self._worker_init_fn = worker_init_fn
-        self._deliver: Callable[[Any], Any] = deliver or _as_it_is
-        self._openings = openings or {}
+        self._deliver: Callable[[Batch], Batch] = deliver or _unchanged
+        self._epoch_starts = epoch_starts or {}
         self.watch: Watch | None = None
-        self.in_worker_process = False
+        self.in_worker_process = self.prefetches = False
         self._seeders: Sequence[Callable[[int], None]] | None = None
 
     @property
     def tolerant(self) -> bool:
-        """Whether batches may come without some of their samples."""
+        """See :class:`~penstock.workers.base.Job`."""
         return self.rules.tolerant
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "trace": None, "_deliver": _as_it_is, "_openings": {}, "_seeders": None, "watch": None}
+    def __getstate__(self) -> dict[str, object]:
+        return {
+            **self.__dict__,
+            "trace": None,
+            "_deliver": _unchanged,
+            "_epoch_starts": {},
+            "_seeders": None,
+            "watch": None,
+        }
 
-    def move_in(self, memory: Any, trace: Trace, watch: Watch) -> None:  # noqa: ARG002  # memory is FillJob's
+    def attach(self, memory: object, trace: Trace, watch: Watch) -> None:  # noqa: ARG002  # memory is FillJob's
         """See :class:`~penstock.workers.base.Job`."""
-        self.trace, self._deliver = trace, _as_it_is
+        self.trace, self._deliver = trace, _unchanged
         self.watch, self.in_worker_process = watch, True
 
     def start_worker(self, worker: int) -> None:
@@ -124,33 +101,42 @@ class Job:
         if self._worker_init_fn is not None:
             self._worker_init_fn(worker)
 
-    def opening(self, worker: int, last: Done | None = None, samples: int = 0) -> Opening:
+    def epoch_start(self, worker: int, last: Done | None = None, samples: int = 0) -> EpochStart:
         """See :class:`~penstock.workers.base.Job`."""
-        given = self._openings.get(worker) or Opening(worker=worker)
+        given = self._epoch_starts.get(worker) or EpochStart(worker=worker)
         if last is None:
             return given
-        return Opening(given.epoch, worker, given.samples + samples, last.state, rng=last.rng)
+        return EpochStart(given.epoch, worker, given.samples + samples, last.state, rng=last.rng)
 
-    def open(self, opening: Opening) -> Any:  # noqa: ARG002  # a stream's
+    def start_epoch(self, start: EpochStart) -> State:  # noqa: ARG002  # a stream's
         """See :class:`~penstock.workers.base.Job`."""
+        self.prefetches = has_prefetch(self.dataset)
         return None
 
-    def deliver(self, batch: Any) -> Any:
+    def prefetch(self, task: Task) -> None:
+        """See :class:`~penstock.workers.base.Job`."""
+        indices = task.indices.tolist() if isinstance(task.indices, np.ndarray) else list(task.indices)
+        try:
+            prefetch(self.dataset, indices)
+        except Exception:  # whatever a dataset raises: building the batch raises it again, if it matters
+            _logger.debug("prefetch of batch %d failed", task.seq, exc_info=True)
+
+    def deliver(self, batch: Batch) -> Batch:
         """See :class:`~penstock.workers.base.Job`."""
         return batch if batch is NOTHING else self._deliver(batch)
 
     def seeding(self) -> AbstractContextManager[None]:
-        """Where samples are built and collated: with global generators seeded for each, if the rules say so."""
+        """A context in which global generators are seeded for each sample and each collation, if the rules say so."""
         if not self.rules.seed_per_sample:
             return contextlib.nullcontext()
         if self._seeders is None:
             self._seeders = find_seeders([("dataset", self.dataset), ("collate_fn", self.collate)])
-        put_back = not self.in_worker_process  # which has them for itself
+        put_back = not self.in_worker_process  # where nothing else uses them
         return seeding_globals(put_back=put_back, others=self._seeders)
 
 
-class Reading:
-    """Times the making of samples as stage ``read``, less what the dataset itself has put under a stage."""
+class ReadTimer:
+    """Adds the time of building samples to stage ``read``, without what the dataset itself adds to a stage."""
 
     __slots__ = ("_start", "_traced", "items", "trace")
 
@@ -169,64 +155,65 @@ class Reading:
         self.trace.deactivate()
 
 
-def is_stateful(what: Any) -> bool:
-    """Whether a dataset or iterator keeps a state of its own."""
-    return hasattr(what, "state_dict") and hasattr(what, "load_state_dict")
+def is_stateful(value: object) -> bool:
+    """Whether a dataset or iterator has a state of its own."""
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
-def snapshot_before(dataset: Any, iterator: Any = None) -> dict[str, Any] | None:
-    """:func:`snapshot` before the first sample; None also where they fail: many know where they are only after it."""
+def take_snapshot_at_start(dataset: DatasetLike, iterator: Any = None) -> State:
+    """:func:`take_snapshot` before the first sample; None if it fails: many have no state before their first sample."""
     try:
-        return snapshot(dataset, iterator, ended=False)
-    except Exception:  # whatever their state_dict raises, nothing was taken from them yet
+        return take_snapshot(dataset, iterator, ended=False)
+    except Exception:  # whatever their state_dict raises: no sample is lost
         _logger.debug("no state before the first sample of %s", type(dataset).__name__, exc_info=True)
         return None
 
 
-def snapshot(dataset: Any, iterator: Any, *, ended: bool) -> dict[str, Any] | None:
-    """What dataset and iterator say of themselves (once, if they are the same object); None if neither does."""
-    own = is_stateful(dataset) and iterator is not dataset
-    its = iterator is not None and is_stateful(iterator)
-    if not own and not its:
+def take_snapshot(dataset: DatasetLike, iterator: Any, *, ended: bool) -> State:
+    """The states of dataset and iterator (once, if they are the same object); None if neither has one."""
+    has_dataset = is_stateful(dataset) and iterator is not dataset
+    has_iterator = iterator is not None and is_stateful(iterator)
+    if not has_dataset and not has_iterator:
         return None
     return {
-        "dataset": copy.deepcopy(dataset.state_dict()) if own else None,
-        "iterator": copy.deepcopy(iterator.state_dict()) if its else None,
+        "dataset": copy.deepcopy(dataset.state_dict()) if has_dataset else None,
+        "iterator": copy.deepcopy(iterator.state_dict()) if has_iterator else None,
         "ended": ended,
     }
 
 
-def collated(job: Any, samples: Any, task: Task, seq: int, key: int | None = None) -> Any:
-    """The batch of ``samples`` (a list, or what a dataset gave for one); an error names the batch and its indices.
+def collate_samples(job: LoaderJob, samples: Any, task: Task, seq: int, key: int | None = None) -> Batch:
+    """The batch of ``samples`` (a list, or what ``__getitems__`` returned); an error names the batch and its indices.
 
-    ``key``: what its randomness hangs on, besides seed and epoch; None: ``seq``.
+    ``key`` is the batch's random key, besides seed and epoch; None: ``seq``.
     """
+    assert job.collate is not None, "a job that builds samples collates them"
     count = len(task.indices) or len(samples)
     if job.watch is not None:
-        job.watch(-1, count if job.batched or not len(task.indices) else asked_by(task.indices[0]))
+        job.watch(-1, count if job.batched or not len(task.indices) else count_requested(task.indices[0]))
     start = time.perf_counter_ns()
     try:
         with job.seeding(), batch_scope(task.keys.seed, task.keys.epoch, seq if key is None else key):
             return job.deliver(job.collate(samples if job.batched else samples[0]))
     except BaseException as error:  # noqa: BLE001  # raised again, with its place
-        raise located(error, batch=seq, **between(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
+        raise add_location(error, batch=seq, **name_rows(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
     finally:
         job.trace.add("collate", time.perf_counter_ns() - start, count)
 
 
-def asked_by(index: Any) -> int:
-    """How many samples ``dataset[index]`` asks for: a batch sampler may stand where a sampler does."""
+def count_requested(index: Index) -> int:
+    """How many samples ``dataset[index]`` asks for: with a batch sampler in place of a sampler, several."""
     return max(1, len(index)) if isinstance(index, list) or (isinstance(index, np.ndarray) and index.ndim) else 1
 
 
-def place(error: BaseException, task: Task, start: int, stop: int) -> dict[str, Any]:
-    """Where a chunk failed; the sample itself if the error says which row of the chunk it was."""
+def chunk_location(error: BaseException, task: Task, start: int, stop: int) -> dict[str, object]:
+    """Where a chunk failed, for :func:`~penstock.datasets.base.add_location`; empty if the error names the sample."""
     where = getattr(error, "where", {})
-    return {} if "index" in where else between(task, start, stop)
+    return {} if "index" in where else name_rows(task, start, stop)
 
 
-def note_length(error: IndexError, dataset: Any) -> None:
-    """An index that the dataset itself promised: say both numbers."""
+def note_length(error: IndexError, dataset: DatasetLike) -> None:
+    """Add a note with ``len(dataset)`` to an IndexError of an index that is below it."""
     try:
         count = len(dataset)
     except (TypeError, NotImplementedError):

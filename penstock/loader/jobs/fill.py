@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Filler, IndexBatch, located
+from penstock.datasets.base import Filler, IndexBatch, add_location
 from penstock.loader.faults import LeftOut, Rules
-from penstock.loader.jobs.base import Job, note_length, place
-from penstock.loader.jobs.singly import Singly
+from penstock.loader.jobs.base import LoaderJob, chunk_location, note_length
+from penstock.loader.jobs.single_rows import SingleRowBuilder
 from penstock.loader.memory import SlotSource, lease
 from penstock.ragged import Padded, Ragged, RaggedRows, RaggedSpec
 from penstock.sample import Array, ArraySpec, Batch, Index, SampleKeys, State, Tree, Watch, tree_map
 from penstock.slots import BatchLayout, SpareMemory
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Task
+from penstock.workers.base import NOTHING, Build, Task
 
 __all__ = ["FillJob"]
 
 
-class FillJob(Job):
+class FillJob(LoaderJob):
     """Batches that a dataset fills by itself.
 
     Parameters
@@ -60,10 +61,10 @@ class FillJob(Job):
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "pool": None}
 
-    def move_in(self, memory: SlotSource, trace: Trace, watch: Watch) -> None:
+    def attach(self, memory: object, trace: Trace, watch: Watch) -> None:
         """See :class:`~penstock.workers.base.Job`."""
-        super().move_in(memory, trace, watch)
-        self.pool = memory
+        super().attach(memory, trace, watch)
+        self.pool = cast("SlotSource", memory)
 
     def begin(self, task: Task) -> _FillBuild:
         """Lease a slot; see :class:`~penstock.workers.base.Job`."""
@@ -87,7 +88,7 @@ def _as_form(spec: ArraySpec | RaggedSpec, value: Array | Ragged | Padded) -> ob
     return value.list() if isinstance(spec, RaggedSpec) and isinstance(value, Ragged) and spec.form == "list" else value
 
 
-class _FillBuild:
+class _FillBuild(Build):
     __slots__ = ("_arrays", "_job", "_rows", "_singly", "_spare", "_task", "rows", "seq", "state")
 
     def __init__(self, job: FillJob, task: Task) -> None:
@@ -99,11 +100,11 @@ class _FillBuild:
         layout, self._rows = job.layout, job.rows
         if self.rows > layout.rows:
             layout, self._rows = layout.resized(self.rows), np.arange(self.rows, dtype=np.int64)
-        assert job.pool is not None, "in this process, or given by move_in"
+        assert job.pool is not None, "in this process, or given by attach"
         slot = lease(job.pool, layout, job.spare_nbytes)
         self._arrays: Tree = layout.arrays(slot, self.rows)
         self._spare = SpareMemory(slot.bytes()[layout.nbytes :]) if layout.is_ragged else None
-        self._singly = Singly(job, task, self._fill_one) if job.tolerant else None
+        self._singly = SingleRowBuilder(job, task, self._fill_one) if job.tolerant else None
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -134,7 +135,7 @@ class _FillBuild:
         except BaseException as error:  # noqa: BLE001  # raised again, with its place
             if isinstance(error, IndexError):
                 note_length(error, job.dataset)
-            raise located(error, **place(error, task, start, stop))  # noqa: B904  # the same object, or one that is chained
+            raise add_location(error, **chunk_location(error, task, start, stop))  # noqa: B904  # the same object, or one that is chained
 
     def _fill_one(self, row: int, index: Index) -> None:
         self._fill(np.array([index], np.int64), row, row + 1)

@@ -1,4 +1,4 @@
-"""Batches of samples that are built one by one and collated: the general path."""
+"""The job of the general path: builds samples one by one and collates them."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from penstock.datasets.base import fetch, fetch_one, takes_many
+from penstock.datasets.base import DatasetLike, fetch, fetch_one, takes_many
 from penstock.loader.faults import LeftOut, Rules
 from penstock.loader.jobs.base import (
-    Job,
-    Opening,
-    Reading,
-    asked_by,
-    collated,
+    LoaderJob,
+    ReadTimer,
+    collate_samples,
+    count_requested,
     is_stateful,
     note_length,
-    snapshot,
-    snapshot_before,
+    take_snapshot,
+    take_snapshot_at_start,
 )
-from penstock.loader.jobs.singly import Singly
-from penstock.sample import SampleKeys
+from penstock.loader.jobs.single_rows import SingleRowBuilder
+from penstock.sample import Batch, Index, Sample, SampleKeys, State
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Task
+from penstock.workers.base import NOTHING, Build, EpochStart, Task
 
 __all__ = ["SampleJob"]
 
 
-class SampleJob(Job):
-    """Batches of samples that are built one by one and collated.
+class SampleJob(LoaderJob):
+    """Builds samples one by one and collates them.
 
     Parameters
     ----------
@@ -40,74 +39,75 @@ class SampleJob(Job):
         From the list of samples to the batch; from the one sample without auto-batching.
     batched : bool
         Whether samples come in batches.
-    deliver, openings, rules
+    deliver, epoch_starts, rules
         As for all jobs.
     stateful : bool
         Whether the dataset's own ``state_dict`` is kept with each batch, if it has one.
     as_given : bool
-        Whether what ``__getitems__`` returns is collated as it is, as with torch's loader; it may be a batch that is
-        finished already. False: it has to be one sample for each index.
+        Whether what ``__getitems__`` returns is collated unchanged, as with torch's loader, even if it is a finished
+        batch. False: it must be one sample for each index.
     """
 
     def __init__(
         self,
         trace: Trace,
-        worker_init_fn: Any,
-        dataset: Any,
-        collate: Callable[[Any], Any],
+        worker_init_fn: Callable[[int], None] | None,
+        dataset: DatasetLike,
+        collate: Callable[[Any], Batch],
         *,
         batched: bool,
-        deliver: Callable[[Any], Any] | None = None,
-        openings: Mapping[int, Opening] | None = None,
+        deliver: Callable[[Batch], Batch] | None = None,
+        epoch_starts: Mapping[int, EpochStart] | None = None,
         stateful: bool = False,
         rules: Rules | None = None,
         as_given: bool = False,
     ) -> None:
-        super().__init__(trace, worker_init_fn, deliver, openings, rules)
+        super().__init__(trace, worker_init_fn, deliver, epoch_starts, rules)
         self.dataset, self.collate, self.batched, self.as_given = dataset, collate, batched, as_given
         self._stateful = stateful and is_stateful(dataset)
 
-    def open(self, opening: Opening) -> Any:
+    def start_epoch(self, start: EpochStart) -> State:
         """See :class:`~penstock.workers.base.Job`."""
-        if self._stateful and opening.state is not None and opening.state["dataset"] is not None:
-            self.dataset.load_state_dict(copy.deepcopy(opening.state["dataset"]))
-        return snapshot_before(self.dataset) if self._stateful else None
+        super().start_epoch(start)
+        if self._stateful and start.state is not None and start.state["dataset"] is not None:
+            self.dataset.load_state_dict(copy.deepcopy(start.state["dataset"]))
+        return take_snapshot_at_start(self.dataset) if self._stateful else None
 
-    def snapshot(self) -> Any:
-        """What the dataset says of itself; None if it does not."""
-        return snapshot(self.dataset, None, ended=False) if self._stateful else None
+    def take_snapshot(self) -> State:
+        """The dataset's own state; None if it has none, or it is not kept."""
+        return take_snapshot(self.dataset, None, ended=False) if self._stateful else None
 
     def begin(self, task: Task) -> _SampleBuild:
         """See :class:`~penstock.workers.base.Job`."""
         return _SampleBuild(self, task)
 
 
-class _SampleBuild:
-    whole = True  # to a worker that builds alone: a dataset's __getitems__ is asked for the batch at once
-    __slots__ = ("_job", "_samples", "_singly", "_task", "rows", "seq", "state")
+class _SampleBuild(Build):
+    whole = True  # so that a worker that builds alone calls the dataset's __getitems__ once for the batch
+    __slots__ = ("_job", "_samples", "_single_rows", "_task", "rows", "seq", "state")
 
     def __init__(self, job: SampleJob, task: Task) -> None:
         self._job, self._task = job, task
         self.seq, self.rows, self.state = task.seq, len(task.indices), None
-        self._samples: Any = [None] * self.rows
-        self._singly = Singly(job, task, self._build_one) if job.tolerant else None
+        self._samples: list[Sample] = [None] * self.rows
+        self._single_rows = SingleRowBuilder(job, task, self._build_one) if job.tolerant else None
 
     @property
     def left_out(self) -> list[LeftOut]:
-        return [] if self._singly is None else self._singly.left_out
+        return [] if self._single_rows is None else self._single_rows.left_out
 
     def run(self, start: int, stop: int) -> None:
         job = self._job
-        with Reading(job.trace, stop - start), job.seeding():
-            if self._singly is None:
+        with ReadTimer(job.trace, stop - start), job.seeding():
+            if self._single_rows is None:
                 self._build_many(start, stop)
             elif self._task.fatal is not None or not (job.batched and takes_many(job.dataset)):
-                self._singly.run(start, stop)
+                self._single_rows.run(start, stop)
             else:
                 try:
                     self._build_many(start, stop)
-                except Exception:  # noqa: BLE001  # raised again by the sample that it belongs to
-                    self._singly.run(start, stop)
+                except Exception:  # noqa: BLE001  # raised again by the sample that fails
+                    self._single_rows.run(start, stop)
 
     def _build_many(self, start: int, stop: int) -> None:
         job, task = self._job, self._task
@@ -126,7 +126,7 @@ class _SampleBuild:
             note_length(error, job.dataset)
             raise
 
-    def _build_one(self, row: int, index: Any) -> None:
+    def _build_one(self, row: int, index: Index) -> None:
         dataset, keys = self._job.dataset, self._task.keys[row : row + 1]
         index = index.item() if isinstance(index, np.integer) else index
         if self._job.batched:
@@ -134,20 +134,20 @@ class _SampleBuild:
         else:
             self._samples[row] = self._fetch_one(index, keys)
 
-    def _fetch_one(self, index: Any, keys: SampleKeys) -> Any:
+    def _fetch_one(self, index: Index, keys: SampleKeys) -> Sample:
         if self._job.watch is not None:
-            self._job.watch(0, asked_by(index))
+            self._job.watch(0, count_requested(index))
         return fetch_one(self._job.dataset, index, keys)
 
-    def finish(self) -> Any:
+    def finish(self) -> Batch:
         if not self.rows:
-            self.run(0, 0)  # a dataset may have something to say to no indices, and collate_fn to no samples
+            self.run(0, 0)  # dataset and collate_fn are called without indices and samples, too
         samples, self._samples = self._samples, []
         if self._task.snapshot:
-            self.state = self._job.snapshot()
-        missing = self._singly.missing() if self._singly is not None else ()
+            self.state = self._job.take_snapshot()
+        missing = self._single_rows.missing() if self._single_rows is not None else ()
         if missing:
             samples = [sample for row, sample in enumerate(samples) if row not in missing]
             if not samples:
                 return NOTHING
-        return collated(self._job, samples, self._task, self.seq)
+        return collate_samples(self._job, samples, self._task, self.seq)

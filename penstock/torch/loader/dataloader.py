@@ -293,5 +293,5 @@ class StatefulDataLoader(DataLoader[T_co]):
 
     def _await_workers(self, backend: Backend, epoch: Epoch) -> None:
         patience_s = self._make_settings().patience_s
-        backend.opened(patience_s)
+        backend.wait_for_start(patience_s)
         epoch.record_first_states(backend, patience_s)

@@ -11,13 +11,13 @@ from torch.utils.data import DistributedSampler, RandomSampler, SequentialSample
 from torch.utils.data import Subset as TorchSubset
 from torch.utils.data._utils import worker as torch_worker
 
-from penstock.collate import TorchCollate, Untorched
+from penstock.collate import ArrayBatch, FrameworkCollate
 from penstock.datasets import Subset as OwnSubset
 from penstock.datasets.base import is_iterable, spec_of
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.loader.arguments import refuse_records
 from penstock.loader.faults import Rules
-from penstock.loader.jobs import Opening
+from penstock.loader.jobs import EpochStart
 from penstock.loader.order import length
 from penstock.loader.ragged_collate import RaggedCollate, map_ragged
 from penstock.loader.recipe import Memory, Recipe
@@ -62,7 +62,7 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
     limit = loader.num_workers * (loader.prefetch_factor or 0) or 1
     collate = loader.collate_fn
     if by_default and capabilities.isolated:
-        collate = TorchCollate(batched=batched)  # a worker process need not import torch
+        collate = FrameworkCollate("torch", batched=batched)  # a worker process need not import torch
     forms = ragged_forms(dataset) if batched and by_default and not order.is_stream else None
     if forms is not None:
         collate = RaggedCollate(forms, collate)
@@ -137,7 +137,7 @@ class _Deliver:
 
     def batch(self, batch: Batch) -> Batch:
         """A collated batch; one that was collated without torch becomes tensors."""
-        if isinstance(batch, Untorched):
+        if isinstance(batch, ArrayBatch):
             batch = default_convert(batch.batch)  # type: ignore[no-untyped-call]  # torch's is untyped
         if self.forms is not None:
             batch = map_ragged(as_tensors, self.forms, batch)
@@ -151,7 +151,7 @@ class _Deliver:
 class _ThreadRecipe(Recipe):
     """Where threads stand for worker processes: ``worker_init_fn`` finds torch's worker info there."""
 
-    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, Opening]) -> Job:
+    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, EpochStart]) -> Job:
         assert self.worker_init_fn is not None, "else there is nothing to wrap"
         init = _InitInThread(self.worker_init_fn, self.num_workers, seed, self.dataset)
         return Recipe.make_job(replace(self, worker_init_fn=init), trace, seed, openings)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.loader.jobs.base import is_stateful, snapshot_before
+from penstock.loader.jobs.base import is_stateful, take_snapshot_at_start
 from penstock.loader.order import place_on_ranks
 from penstock.loader.position import Position, WorkerPosition
 from penstock.rng import undisturbed
@@ -81,7 +81,7 @@ def make_unstarted_state(settings: TorchSettings, number: int, processes: int) -
             of_torch=settings.generator is None or not settings.num_workers,
             of_others=not settings.num_workers or order.draws_from_globals()[1],
         )
-    state = snapshot_before(order.dataset)
+    state = take_snapshot_at_start(order.dataset)
     position = Position(
         number, processes=processes, is_stream=order.is_stream, beginning=Beginning(-1),
         workers={worker: WorkerPosition(state=state) for worker in range(max(1, processes))},

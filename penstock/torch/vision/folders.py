@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torchvision import datasets
 from torchvision.datasets import folder
 
-from penstock.datasets.base import located
+from penstock.datasets.base import add_location
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
 from penstock.rng import globals_put_back, sample_scope
 from penstock.sample import Array, ArraySpec, Sample, SampleKeys, Tree
@@ -271,4 +271,4 @@ def _read(paths: list[str]) -> list[bytes]:
 
 def _with_location(error: Exception, path: str, index: int) -> BaseException:
     getattr(error, "where", {}).pop("position", None)
-    return located(error, key=path, index=index)
+    return add_location(error, key=path, index=index)

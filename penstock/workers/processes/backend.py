@@ -1,13 +1,13 @@
-"""The parent's side: gives tasks to worker processes, takes batches, and does not mind if a worker dies.
+"""The backend whose workers are processes: sends tasks, returns batches, and replaces workers that die.
 
 ::
 
-    submit(task) -> worker seq % n ----socket---> builds it in a slot
-    result()     <- poll: sockets (batches), sentinels (deaths) <-'
-                       a worker that died is replaced, and what it had not delivered is built again
+    submit(task) -> worker seq % n ----message---> builds it in a slot
+    result()     <- wait: connections (batches), sentinels (deaths) <-'
+                       a worker that died is replaced, and the batches that it had not delivered are built again
 
-Every wait is on all sockets and sentinels at once, so that a death is seen when it happens. The pool's state is held
-by the pool, not by the backend, so that a forgotten backend is collected and its workers end.
+Every wait is on all connections and sentinels at once, so that a death is seen when it happens. The state is held by
+the pool, not by the backend, so that an unreferenced backend is collected and its workers end.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ import threading
 import time
 import weakref
 from multiprocessing.context import BaseContext
-from typing import Any, ClassVar
+from multiprocessing.process import BaseProcess
+from typing import ClassVar
 
+from penstock.sample import State
 from penstock.slots import PageLock
-from penstock.workers.base import Capabilities, Done, Job, Task
+from penstock.workers.base import Backend, Capabilities, Done, Job, Task
 from penstock.workers.processes.pool import Pool
+from penstock.workers.processes.sockets import SocketTransport
 
 __all__ = ["ProcessBackend"]
 
 _alive: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
-class ProcessBackend:
+class ProcessBackend(Backend):
     """Executes tasks in processes; see :class:`~penstock.workers.base.Backend`.
 
     Whole batches go to one process each: ``Task.worker``, or ``seq`` modulo their number.
@@ -47,7 +50,7 @@ class ProcessBackend:
     restart_workers : bool
         Whether a worker that dies is replaced and its batches are built again; False: the batch it was at is an error.
     page_lock : PageLock, optional
-        Locks the memory that batches lie in, for a device's copies.
+        Page-locks the memory of batches, for a device's copies.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(isolated=True, shares_memory=False, pins_memory=True)
@@ -62,36 +65,38 @@ class ProcessBackend:
         restart_workers: bool = True,
         page_lock: PageLock | None = None,
     ) -> None:
-        self._pool = Pool(num_workers, context, base_seed, restart_workers=restart_workers, page_lock=page_lock)
+        transport = SocketTransport(page_lock)
+        self._pool = Pool(num_workers, transport, context, base_seed, restart_workers=restart_workers)
         self._finalizer = weakref.finalize(self, Pool.stop, self._pool)
         self._finalizer.atexit = False  # _stop_all does it, before multiprocessing ends its children
         _alive.add(self._pool)
 
     @property
-    def processes(self) -> list[Any]:
-        """The workers' process objects (``pid``, ``is_alive()``, ``exitcode``); one that was replaced is not there."""
-        return [worker.process for worker in self._pool.workers]
+    def processes(self) -> list[BaseProcess]:
+        """See :class:`~penstock.workers.base.Backend`. A process that was replaced is not among them."""
+        return [worker.process for worker in self._pool.workers if worker.is_launched]
 
     def start(self, job: Job) -> None:
-        """Start the workers (once); a further call begins an epoch of the same dataset in them."""
+        """Start the workers (once); a further call starts an epoch of the same dataset in them."""
         self._pool.start(job)
 
-    def opened(self, timeout_s: float | None = None) -> list[Any]:
-        """Wait until every worker has begun; each one's :attr:`~penstock.workers.base.Build.state` before any batch.
+    def wait_for_start(self, timeout_s: float | None = None) -> list[State]:
+        """See :class:`~penstock.workers.base.Backend`.
 
         Raises
         ------
         Exception
-            What ``worker_init_fn`` or ``iter(dataset)`` raised in a worker; WorkerError if workers die of it,
-            StallError if for ``timeout_s`` no further one has begun.
+            What ``worker_init_fn`` or ``iter(dataset)`` raised in a worker.
+        WorkerError
+            If workers die before they have started.
+        StallError
+            If within ``timeout_s`` no further worker has started.
         """
-        pool = self._pool
-        pool.await_starts(timeout_s)
-        for worker in pool.workers:
-            assert worker.state_at_start is not None, "waited for above"
-            if worker.state_at_start.failure is not None:
-                raise worker.state_at_start.failure.rebuilt(worker.number)
-        return [worker.state_at_start.state for worker in pool.workers if worker.state_at_start is not None]
+        results = self._pool.wait_for_start(timeout_s)
+        for worker, result in enumerate(results):
+            if result.error is not None:
+                raise result.error.rebuild(worker)
+        return [result.state for result in results]
 
     def submit(self, task: Task) -> None:
         """See :class:`~penstock.workers.base.Backend`."""
@@ -100,51 +105,51 @@ class ProcessBackend:
     def result(self, timeout_s: float | None = None) -> Done | None:
         """See :class:`~penstock.workers.base.Backend`."""
         pool = self._pool
-        pool.settle()
+        pool.record_finished()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not pool.done:
             left = None if deadline is None else deadline - time.monotonic()
-            if pool.at_exit and threading.current_thread() is not threading.main_thread():
-                raise SystemExit  # which ends this thread without a word: the program is at its end
-            if pool.closed or (left is not None and left <= 0):
+            if pool.is_at_exit and threading.current_thread() is not threading.main_thread():
+                raise SystemExit  # which ends this thread silently: the program is exiting
+            if pool.is_closed or (left is not None and left <= 0):
                 return None
             pool.wait(left)
         return pool.done.popleft()
 
     def pause(self) -> None:
-        """See :class:`~penstock.workers.base.Backend`. Idle workers must not keep the loader that they belong to."""
+        """See :class:`~penstock.workers.base.Backend`. Idle workers must not keep a reference to their loader."""
         self._pool.job = None
 
     def progress(self) -> int:
-        """Samples begun and batches ended, over all workers."""
+        """Calls begun and batches ended, over all workers."""
         return self._pool.progress()
 
     def samples_per_call(self) -> int:
         """See :class:`~penstock.workers.base.Backend`."""
         return self._pool.samples_per_call()
 
-    def stuck(self) -> str:
-        """The stack of each worker that is in the middle of something, as it says itself when asked by a signal."""
-        return self._pool.stuck()
+    def describe_workers(self) -> str:
+        """See :class:`~penstock.workers.base.Backend`. Workers write their stacks on a signal."""
+        return self._pool.describe_workers()
 
     def close(self) -> None:
-        """End the workers: asked first, then terminated, then killed; two seconds at most."""
-        if self._pool.pid == os.getpid():  # a forked child has no workers: they are its parent's
+        """Ask the workers to exit, then terminate, then kill them; two seconds at most."""
+        if self._pool.pid == os.getpid():  # in a forked child, the workers are the parent's
             self._finalizer()
 
 
 @atexit.register
 def _stop_all() -> None:
     for pool in list(_alive):
-        pool.at_exit = True  # a daemon thread may be waiting for a batch
+        pool.is_at_exit = True  # a daemon thread may be waiting for a batch
         pool.stop()
 
 
-def _forget_in_child() -> None:
-    """A forked child must not hold the parent's ends: its workers would not see the parent die."""
+def _close_in_child() -> None:
+    """Close the parent's ends in a forked child; otherwise workers would not notice the death of the parent."""
     for pool in list(_alive):
-        pool.forget()
+        pool.close_in_child()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)
+    os.register_at_fork(after_in_child=_close_in_child)

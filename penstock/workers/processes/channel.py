@@ -1,32 +1,33 @@
-"""Messages between a parent and one worker: a socket pair, whole messages, file descriptors beside them.
+"""Whole messages over a socket pair, with file descriptors.
 
 ::
 
-    message = u32 length of head | u32 length of body | head (pickle) | body (bytes)
+    message = u32 length of head | u64 length of body | head (pickle) | body (bytes)
 
-Every worker has a socket of its own: one that is killed in the middle of a message spoils nobody else's. The worker
-blocks; the parent never does: what a full socket does not take waits in :class:`Channel` until it does. Pickles come
-only from the other end of a socket pair of this program.
+Every worker has a socket pair of its own, so that one that is killed in the middle of a message does not damage the
+messages of others. The worker's end blocks. The parent's end does not: what a full socket does not take is kept and
+sent by :meth:`Channel.flush`. Pickles come only from the other end of a socket pair of this program.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import select
 import socket
 import struct
 from collections import deque
 from typing import Any, Final
 
-__all__ = ["Channel", "Message"]
+__all__ = ["Channel", "RawMessage"]
 
 _LENGTHS: Final = struct.Struct("=IQ")
 _READ: Final = 1 << 18
 _FDS: Final = 64
-"""Most descriptors beside one message (a batch has a few); Linux takes 253."""
+"""Most descriptors with one message (a batch has a few); Linux allows 253."""
 
-Message = tuple[Any, bytes, list[int]]
-"""Head, body, descriptors (the receiver's to close)."""
+RawMessage = tuple[Any, bytes, list[int]]
+"""Head, body, descriptors (to be closed by the receiver)."""
 
 
 class Channel:
@@ -35,7 +36,7 @@ class Channel:
     Parameters
     ----------
     end : socket
-        Connected, of type stream; owned from now on.
+        Connected, of type stream; closed by :meth:`close`.
     blocking : bool
         Whether sending and receiving wait.
     """
@@ -45,7 +46,7 @@ class Channel:
         end.setblocking(blocking)
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._received = bytearray()
-        self._fds: deque[list[int]] = deque()  # of each message that has some, in their order
+        self._fds: deque[list[int]] = deque()  # one list for each message that has some, in order
         self.ended = False
 
     def fileno(self) -> int:
@@ -54,17 +55,17 @@ class Channel:
 
     @property
     def unsent(self) -> bool:
-        """Whether something waits to be sent."""
+        """Whether something is queued to be sent."""
         return bool(self._unsent)
 
-    def send(self, head: Any, body: bytes = b"", fds: list[int] | None = None) -> None:
-        """Send one message, or as much as the socket takes now; the rest by :meth:`flush`."""
+    def send(self, head: object, body: bytes = b"", fds: list[int] | None = None) -> None:
+        """Queue one message and send as much as the socket takes now; :meth:`flush` sends the rest."""
         pickled = pickle.dumps((head, len(fds or ())), pickle.HIGHEST_PROTOCOL)
         self._unsent.append((memoryview(b"".join((_LENGTHS.pack(len(pickled), len(body)), pickled, body))), fds or []))
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, as far as the socket takes it."""
+        """Send what is queued, as far as the socket takes it."""
         while self._unsent and not self.ended:
             left, fds = self._unsent.popleft()
             try:
@@ -73,22 +74,28 @@ class Channel:
                 self._unsent.appendleft((left, fds))
                 return
             except OSError as error:
-                self._end_at(error)
+                self._end_on(error)
                 return
             if sent < len(left):
                 self._unsent.appendleft((left[sent:], []))
 
-    def receive(self) -> Message | None:
-        """The next whole message; waits for it if blocking, else None if there is none yet. None at the end."""
-        while (message := self._whole()) is None:
-            if self.ended or not self._read():
+    def receive(self, *, wait: bool = True) -> RawMessage | None:
+        """The next whole message; None at the end, and None if there is none yet and the channel does not wait.
+
+        Parameters
+        ----------
+        wait : bool
+            False: do not wait, even if the channel is blocking.
+        """
+        while (message := self._take_whole()) is None:
+            if self.ended or not (wait or self._is_readable()) or not self._read():
                 return None
         return message
 
     def close(self) -> None:
-        """Close the socket, whose other end reads an end, and descriptors that came with half a message.
+        """Close the socket, and the descriptors that came with an incomplete message. Idempotent.
 
-        A thread that is in the middle of :meth:`receive` or :meth:`flush` finds an end, too.
+        The other end then reads an end of file; so does a thread that is inside :meth:`receive` or :meth:`flush`.
         """
         self.ended = True
         self._socket.close()
@@ -96,28 +103,33 @@ class Channel:
             for fd in self._fds.popleft():
                 os.close(fd)
 
+    def _is_readable(self) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
+
     def _read(self) -> bool:
-        """Take what is there; False if there is nothing yet, or no more."""
+        """Read what is there; False if there is nothing yet, or no more."""
         try:
             data, fds, flags, _ = socket.recv_fds(self._socket, _READ, _FDS)
         except BlockingIOError:
             return False
         except OSError as error:
-            self._end_at(error)
+            self._end_on(error)
             return False
-        if fds or flags & socket.MSG_CTRUNC:  # with too many open files, none: they are this message's all the same
+        if fds or flags & socket.MSG_CTRUNC:  # truncated by too many open files: an entry for this message all the same
             self._fds.append(list(fds))
         self.ended = self.ended or not data
         self._received += data
         return bool(data)
 
-    def _end_at(self, error: OSError) -> None:
-        """Take an error for the end if it is one: of the other side, or of this one by another thread."""
+    def _end_on(self, error: OSError) -> None:
+        """Record the end if ``error`` says that either side has closed its socket; else raise it."""
         if not self.ended and not isinstance(error, (BrokenPipeError, ConnectionResetError)):
             raise error
         self.ended = True
 
-    def _whole(self) -> Message | None:
+    def _take_whole(self) -> RawMessage | None:
         received = self._received
         if len(received) < _LENGTHS.size:
             return None

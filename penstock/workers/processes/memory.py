@@ -1,14 +1,15 @@
-"""Batches in memory that a worker writes and the parent reads: slots without a name, used again and again.
+"""Shared memory of batches: slots that a worker writes and the parent reads, and that are used again.
 
 ::
 
-    worker: reserve -> write ----- message: slot, offset (first time: its descriptor) ----> parent: map, lease
+    worker: reserve -> write ----- SlotReport: spans (first time: a descriptor) ----------> parent: map, lease
               ^                                                                                   |
-              '----------------- next task: slots whose last array died -------------------------'
+              '----------------- SlotReturn: slots whose last array was deleted -----------------'
 
-A slot belongs to the worker that made it. Both sides close the descriptor once it is mapped, so that their number
-stays constant however many batches are kept; memory goes when the last mapping does, whoever is killed. Where no
-memory can be had (a limit, a full tmpfs), batches travel through the socket instead, with one warning.
+A slot is a memory file without a name; it belongs to the worker that made it. Both sides close the descriptor once the
+file is mapped, so that the number of descriptors is constant however many batches are kept. The system frees the memory
+with the last mapping, whichever process is killed. If the system refuses memory (a limit, a full tmpfs), batches are
+sent through the socket instead, with one warning.
 """
 
 from __future__ import annotations
@@ -21,22 +22,24 @@ import sys
 import tempfile
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from penstock.slots import Lease, PageLock, Quarantine
+from penstock.sample import Array
+from penstock.slots import Lease, PageLock, Quarantine, SlotPool
+from penstock.workers.processes.messages import BufferSpan, SlotReport, SlotReturn
 
-__all__ = ["ParentSlots", "WorkerMemory", "mapped", "memory_file"]
+__all__ = ["ParentSlots", "WorkerMemory", "map_file", "memory_file"]
 
 ALIGNMENT: Final = 4096
 _LARGE: Final = 64 << 20
-"""Bytes from which on a file's memory is compared with what there is."""
+"""Bytes above which a request is compared with the memory that is available."""
 _KEEP: Final = 4
-"""Free slots that a worker holds on to; with more, the smallest goes."""
+"""Free slots that a worker keeps; if there are more, it drops the smallest."""
 
 
 def memory_file(name: str, nbytes: int) -> int:
@@ -45,11 +48,9 @@ def memory_file(name: str, nbytes: int) -> int:
     Raises
     ------
     OSError
-        If there is not so much: now, not by a signal when it is written.
+        If there is not so much memory; without the reservation, a signal would end the process when it is written.
     """
-    if (
-        nbytes > _LARGE and nbytes > _available_nbytes()
-    ):  # reserving them one by one would end in the death of a process
+    if nbytes > _LARGE and nbytes > _available_nbytes():  # or reserving the pages gets a process killed
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create(name, os.MFD_CLOEXEC)
@@ -67,10 +68,10 @@ def memory_file(name: str, nbytes: int) -> int:
 
 
 def _available_nbytes() -> int:
-    """Bytes of memory that the system could hand out now; an unreachable number where it does not say."""
+    """Bytes of memory that the system can provide now; 2**62 if unknown."""
     try:
-        said = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
-        return int(said.split()[1]) << 10
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10
     except (OSError, StopIteration, ValueError, IndexError):
         return 1 << 62
 
@@ -82,20 +83,20 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _FAILED: Final = ctypes.c_void_p(-1).value
 
 
-def mapped(fd: int, nbytes: int) -> NDArray[np.uint8]:
-    """The memory of a descriptor, shared and writable; unmapped when the last view of it dies.
+def map_file(fd: int, nbytes: int) -> NDArray[np.uint8]:
+    """The memory of a descriptor, shared and writable; unmapped when the last view of it is deleted.
 
-    ``mmap.mmap`` would hold a copy of the descriptor as long as the mapping lives: one for each batch that is kept.
+    ``mmap.mmap`` would keep a copy of the descriptor as long as the mapping: one for each batch that is kept.
 
     Raises
     ------
     OSError
         If the system refuses.
     """
-    return np.asarray(_Mapped(fd, nbytes))
+    return np.asarray(_MappedFile(fd, nbytes))
 
 
-class _Mapped:
+class _MappedFile:
     __slots__ = ("__array_interface__", "_address", "_nbytes")
 
     def __init__(self, fd: int, nbytes: int) -> None:
@@ -108,36 +109,34 @@ class _Mapped:
         self.__array_interface__ = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if (
-            not is_finalizing() and getattr(self, "_address", None) is not None
-        ):  # it may have been interrupted before it had one
+        if not is_finalizing() and getattr(self, "_address", None) is not None:  # None if __init__ was interrupted
             _libc.munmap(self._address, self._nbytes)
 
 
-class _Slot:
-    """A worker's slot: who uses it, on both sides."""
+class _WorkerSlot:
+    """A slot, in the worker that made it."""
 
     __slots__ = ("array", "fd", "lease", "number")
 
     def __init__(self, number: int, nbytes: int) -> None:
         self.number = number
         self.fd: int | None = memory_file("penstock-slot", nbytes)
-        self.array = mapped(self.fd, nbytes)
+        self.array = map_file(self.fd, nbytes)
         self.lease: weakref.ref[Lease] | None = None
 
     def take(self) -> Lease:
-        lease = Lease(_NOBODY, self.array)
+        lease = Lease(_NO_POOL, self.array)
         self.lease = weakref.ref(lease)
         return lease
 
     @property
     def in_use(self) -> bool:
-        """Whether code in this process still looks at it (a dataset that keeps what it collated)."""
+        """Whether an array of this process still views it (a dataset may keep what it collated)."""
         return self.lease is not None and self.lease() is not None
 
 
-class _Nobody:
-    """A worker's leases give nothing back: the parent says when a slot is free."""
+class _NoPool:
+    """The pool of a worker's leases; it does nothing, as the parent reports when a slot is free."""
 
     def _give_back(self, memory: NDArray[np.uint8]) -> None:
         pass
@@ -145,133 +144,135 @@ class _Nobody:
     _discard = _give_back
 
 
-_NOBODY: Any = _Nobody()
+_NO_POOL: Final = cast("SlotPool", _NoPool())  # a lease calls these two methods only
 
 
 class WorkerMemory:
-    """The slots of one worker process, as the place where its batches are built.
+    """The slots of one worker process, in which its batches are built.
 
-    ``take`` makes it a slot pool to a job that fills; ``allocate`` gives collation its arrays.
+    A job that fills rows uses it as a slot pool (:meth:`take`); collation gets its arrays by :meth:`allocate`.
     """
 
     def __init__(self) -> None:
-        self._free: list[_Slot] = []
-        self._lent: dict[int, _Slot] = {}
+        self._free: list[_WorkerSlot] = []
+        self._lent: dict[int, _WorkerSlot] = {}
         self._count = 0
-        self._hint = 0
-        self._slots: list[_Slot] = []
+        self._expected_nbytes = 0
+        self._slots: list[_WorkerSlot] = []  # of the current batch, with their leases
         self._leases: list[Lease] = []
-        self._used = 0
-        self._reserved = 0
-        self.dropped: list[int] = []
-        self.refused: OSError | None = None
+        self._used_nbytes = 0
+        self._reserved_nbytes = 0
+        self._dropped: list[int] = []
+        self._refused: OSError | None = None
 
     def begin(self) -> None:
-        """Start a batch; what one that was not sent reserved is free again."""
+        """Start a batch. Slots of a batch that was not sent are free again."""
         self._free += self._slots
-        self._slots, self._leases, self._used, self._reserved = [], [], 0, 0
+        self._slots, self._leases, self._used_nbytes, self._reserved_nbytes = [], [], 0, 0
 
     def reserve(self, nbytes: int) -> NDArray[np.uint8] | None:
-        """``nbytes`` of the batch's memory; None if there is none to be had."""
-        start = -(-self._used // ALIGNMENT) * ALIGNMENT
+        """``nbytes`` of memory for the batch; None if the system refuses."""
+        start = -(-self._used_nbytes // ALIGNMENT) * ALIGNMENT
         if not self._slots or start + nbytes > self._slots[-1].array.nbytes:
-            # twice as much as there is already: a batch's slots stay few, however many arrays it has
-            slot = self._take(max(nbytes, self._hint - self._reserved, self._reserved))
+            # doubling: a batch has few slots, however many arrays
+            slot = self._take(max(nbytes, self._expected_nbytes - self._reserved_nbytes, self._reserved_nbytes))
             if slot is None:
                 return None
             self._slots.append(slot)
             self._leases.append(slot.take())
             start = 0
-        self._used = start + nbytes
-        self._reserved += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self._used_nbytes = start + nbytes
+        self._reserved_nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return self._leases[-1].bytes()[start : start + nbytes]
 
-    def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Like ``numpy.empty``, in the batch's memory where there is some."""
+    def allocate(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """An array with arbitrary content, in the batch's memory unless it is small or the system refuses."""
         wanted = np.dtype(dtype)
         nbytes = wanted.itemsize * int(np.prod(shape, dtype=np.int64))
         memory = self.reserve(nbytes) if nbytes >= ALIGNMENT else None
         return np.empty(shape, wanted) if memory is None else memory.view(wanted).reshape(shape)
 
-    def take(self, nbytes: int) -> Any:
+    def take(self, nbytes: int) -> _SlotPart:
         """See :meth:`penstock.slots.SlotPool.take`."""
         memory = self.reserve(nbytes)
-        return _Plain(np.empty(nbytes, np.uint8) if memory is None else memory)
+        return _SlotPart(np.empty(nbytes, np.uint8) if memory is None else memory)
 
-    def place(self, buffer: NDArray[np.uint8]) -> tuple[int, int, int] | None:
-        """Slot, offset and size of bytes that lie in the batch's memory, or are copied there; None: there is none."""
+    def store(self, buffer: NDArray[np.uint8]) -> BufferSpan | None:
+        """The span of bytes that lie in the batch's memory, or are copied there; None if the system refuses memory."""
         address = buffer.__array_interface__["data"][0]
         for slot in self._slots:
             start = address - slot.array.__array_interface__["data"][0]
             if start >= 0 and start + buffer.nbytes <= slot.array.nbytes:
-                return slot.number, start, buffer.nbytes
+                return BufferSpan(slot.number, start, buffer.nbytes)
         memory = self.reserve(buffer.nbytes)
         if memory is None:
             return None
         memory[:] = buffer
-        return self.place(memory)
+        return self.store(memory)
 
-    def finish(self, places: Iterable[tuple[int, int, int]]) -> tuple[list[tuple[int, int]], list[int]]:
-        """The batch's new slots (number, size) and their descriptors, to be closed by :meth:`sent`.
+    def finish(self, spans: list[BufferSpan]) -> tuple[SlotReport, list[int]]:
+        """End a batch: its report, and the descriptors of its new slots, which :meth:`record_sent` closes.
 
-        Slots in which none of its ``places`` is (collation wrote there what the batch is no more) are free again: the
-        parent would never look at them, and so never let them go.
+        Slots that hold none of its ``spans`` (collation wrote something there that is not in the batch) are free again:
+        the parent would not map them, and so never return them.
         """
-        self._hint = max(self._reserved, self._hint // 2)
-        used = {number for number, _, _ in places}
+        self._expected_nbytes = max(self._reserved_nbytes, self._expected_nbytes // 2)
+        used = {span.slot for span in spans}
         self._free += [slot for slot in self._slots if slot.number not in used]
         self._slots = [slot for slot in self._slots if slot.number in used]
-        new = [slot for slot in self._slots if slot.fd is not None]
-        return [(slot.number, slot.array.nbytes) for slot in new], [slot.fd for slot in new if slot.fd is not None]
+        new = [(slot.number, slot.array.nbytes) for slot in self._slots if slot.fd is not None]
+        refused = "" if self._refused is None else str(self._refused)
+        plain = [(span.slot, span.start, span.nbytes) for span in spans]
+        return SlotReport(plain, new, self._dropped, refused), [slot.fd for slot in self._slots if slot.fd is not None]
 
-    def sent(self) -> None:
-        """The batch is the parent's."""
+    def record_sent(self) -> None:
+        """Record that the report was sent: the batch's slots are the parent's."""
         for slot in self._slots:
             if slot.fd is not None:
                 os.close(slot.fd)
                 slot.fd = None
             self._lent[slot.number] = slot
-        self._slots, self._leases = [], []
+        self._slots, self._leases, self._dropped = [], [], []
 
-    def give_back(self, freed: list[int], lost: list[int]) -> None:
-        """The parent looks at ``freed`` no longer; ``lost`` are not to be used again.
+    def accept_returned(self, returned: SlotReturn) -> None:
+        """Take slots back from the parent.
 
         A slot is lost if the parent could not map it, or has forked while it was leased.
         """
-        for number in lost:
+        for number in returned.lost:
             del self._lent[number]
-        self._free += [self._lent.pop(number) for number in freed]
+        self._free += [self._lent.pop(number) for number in returned.freed]
         while len(self._free) > _KEEP:
             self._drop(min(self._free, key=lambda slot: slot.array.nbytes))
 
-    def _take(self, nbytes: int) -> _Slot | None:
+    def _take(self, nbytes: int) -> _WorkerSlot | None:
         fitting = [slot for slot in self._free if slot.array.nbytes >= nbytes and not slot.in_use]
         if fitting:
             slot = min(fitting, key=lambda slot: slot.array.nbytes)
             self._free.remove(slot)
             return slot
         for slot in [slot for slot in self._free if not slot.in_use]:
-            self._drop(slot)  # too small for what comes now
-        if self.refused is not None:
+            self._drop(slot)  # too small
+        if self._refused is not None:
             return None
         self._count += 1
         rounded = -(-(nbytes + nbytes // 16) // ALIGNMENT) * ALIGNMENT
         try:
-            return _Slot(self._count, rounded)
+            return _WorkerSlot(self._count, rounded)
         except OSError as error:
-            self.refused = error
+            self._refused = error
             return None
 
-    def _drop(self, slot: _Slot) -> None:
+    def _drop(self, slot: _WorkerSlot) -> None:
         self._free.remove(slot)
         if slot.fd is None:
-            self.dropped.append(slot.number)
+            self._dropped.append(slot.number)
         else:
             os.close(slot.fd)
 
 
-class _Plain:
-    """A piece of a slot, as a job that fills expects it."""
+class _SlotPart:
+    """A part of a slot, with the method of a :class:`~penstock.slots.Lease` that a job calls."""
 
     __slots__ = ("_memory",)
 
@@ -288,24 +289,24 @@ class ParentSlots:
     Parameters
     ----------
     page_lock : PageLock, optional
-        Called with address and size of each mapping; what it returns is called when the mapping goes.
+        Called with address and size of each mapping; the function that it returns is called when it is unmapped.
     quarantine : Quarantine, optional
-        Where slots wait for the device, one for all workers; goes with ``page_lock``.
+        Holds slots that a device may still read; one for all workers. Given with ``page_lock``.
     """
 
     def __init__(self, page_lock: PageLock | None = None, quarantine: Quarantine | None = None) -> None:
-        self._mapped: dict[int, Any] = {}  # of _Mapping, which is a pool to its leases
+        self._mapped: dict[int, _ParentSlot] = {}
         self._page_lock, self._quarantine = page_lock, quarantine
         self._lost: deque[int] = deque()
         self.freed: deque[int] = deque()
 
-    def add(self, new: list[tuple[int, int]], fds: list[int]) -> None:
-        """Map new slots (number, size); closes ``fds``. The worker is told of those that cannot be mapped.
+    def add(self, new: Sequence[tuple[int, int]], fds: Sequence[int]) -> None:
+        """Map new slots (number, size) and close ``fds``. Those that cannot be mapped are returned as lost.
 
         Raises
         ------
         OSError
-            If a descriptor did not come, because this process has too many, or the system refuses.
+            If a descriptor is missing because this process has too many open files, or the system refuses.
         """
         try:
             self._map(new, fds)
@@ -316,43 +317,45 @@ class ParentSlots:
             for fd in fds:
                 os.close(fd)
 
-    def _map(self, new: list[tuple[int, int]], fds: list[int]) -> None:
+    def _map(self, new: Sequence[tuple[int, int]], fds: Sequence[int]) -> None:
         if len(fds) < len(new):
             raise OSError("this process has too many open files; raise the limit by `ulimit -n`")
         for (number, nbytes), fd in zip(new, fds, strict=True):
-            memory = mapped(fd, nbytes)
-            self._mapped[number] = _Mapping(number, memory, self.freed, self._lost, self._page_lock, self._quarantine)
+            memory = map_file(fd, nbytes)
+            self._mapped[number] = _ParentSlot(
+                number, memory, self.freed, self._lost, self._page_lock, self._quarantine
+            )
 
-    def refuse(self, places: list[tuple[int, int, int]]) -> None:
-        """Let go of the slots of a batch that nobody will look at."""
-        self.freed.extend({number for number, _, _ in places if number in self._mapped})
+    def free(self, spans: list[BufferSpan]) -> None:
+        """Return the slots of a batch that is not used."""
+        self.freed.extend({span.slot for span in spans if span.slot in self._mapped})
 
     def drop(self, numbers: list[int]) -> None:
-        """Forget slots that the worker has let go."""
+        """Unmap slots that the worker has dropped."""
         for number in numbers:
             self._mapped.pop(number, None)
 
-    def buffers(self, places: list[tuple[int, int, int]]) -> list[NDArray[np.uint8]]:
-        """Views of slots; each slot comes back (into :attr:`freed`) when the last view of it dies."""
-        used = {number for number, _, _ in places}  # one lease for each: its death gives the slot back
-        leases = {number: Lease(self._mapped[number], self._mapped[number].array) for number in used}
-        return [leases[number].bytes()[start : start + nbytes] for number, start, nbytes in places]
+    def lease_buffers(self, spans: list[BufferSpan]) -> list[NDArray[np.uint8]]:
+        """Views of slots; a slot is freed (:attr:`freed`) when the last view of it is deleted."""
+        slots = {number: self._mapped[number] for number in {span.slot for span in spans}}
+        leases = {number: Lease(cast("SlotPool", slot), slot.array) for number, slot in slots.items()}
+        return [leases[number].bytes()[start : start + nbytes] for number, start, nbytes in spans]
 
-    def take_freed(self) -> tuple[list[int], list[int]]:
-        """Numbers of slots that came back since the last call, and of those that are not to be used again."""
-        _release(self._quarantine)
+    def take_returned(self) -> SlotReturn:
+        """Slots that were freed or lost since the last call."""
+        _release_slots(self._quarantine)
         freed, lost = ([queue.popleft() for _ in range(len(queue))] for queue in (self.freed, self._lost))
         self.drop(lost)
-        return freed, lost
+        return SlotReturn(freed, lost)
 
-    def put_back(self, freed: list[int], lost: list[int]) -> None:
-        """Undo :meth:`take_freed`: the worker was not told."""
-        self.freed.extend(freed)
-        self._lost += lost
+    def put_back(self, returned: SlotReturn) -> None:
+        """Undo :meth:`take_returned`: the worker did not get the message."""
+        self.freed.extend(returned.freed)
+        self._lost += returned.lost
 
 
-class _Mapping:
-    """One mapped slot; a lease's pool."""
+class _ParentSlot:
+    """A slot, as the parent has mapped it; the pool of its leases."""
 
     def __init__(
         self,
@@ -366,25 +369,25 @@ class _Mapping:
         self.number, self._freed, self._lost, self._quarantine = number, freed, lost, quarantine
         self.array = memory
         if page_lock is not None:
-            undo = page_lock(self.array.__array_interface__["data"][0], self.array.nbytes)
-            # An array's weak references die before what it views: the undo comes before the unmapping.
-            weakref.finalize(self.array, undo).atexit = False
+            unlock = page_lock(self.array.__array_interface__["data"][0], self.array.nbytes)
+            # an array's weak references are called before the memory that it views is unmapped
+            weakref.finalize(self.array, unlock).atexit = False
 
-    def _give_back(self, memory: NDArray[np.uint8]) -> None:  # noqa: ARG002  # a lease's other half
+    def _give_back(self, memory: NDArray[np.uint8]) -> None:  # noqa: ARG002  # called by a lease
         if self._quarantine is None:
             self.free()
         else:
-            self._quarantine.put(self)  # which keeps it mapped, should its worker die meanwhile
-            _release(self._quarantine)
+            self._quarantine.put(self)  # which keeps it mapped if the worker exits meanwhile
+            _release_slots(self._quarantine)
 
-    def _discard(self, memory: NDArray[np.uint8]) -> None:  # noqa: ARG002  # a lease's other half
+    def _discard(self, memory: NDArray[np.uint8]) -> None:  # noqa: ARG002  # called by a lease
         self._lost.append(self.number)
 
     def free(self) -> None:
-        """Tell the worker, with its next task."""
+        """Return the slot to the worker, with the next message."""
         self._freed.append(self.number)
 
 
-def _release(quarantine: Quarantine | None) -> None:
-    while quarantine is not None and (mapping := quarantine.get()) is not None:
-        mapping.free()
+def _release_slots(quarantine: Quarantine | None) -> None:
+    while quarantine is not None and (slot := quarantine.get()) is not None:
+        slot.free()

@@ -1,8 +1,8 @@
-"""Any batch as a pickle and a list of places in slots: arrays and tensors are not in the pickle.
+"""A batch as a pickle and a list of spans in slots: large arrays and tensors are not in the pickle.
 
-Pickle protocol 5 hands out the buffers of arrays; one that lies in the batch's memory already (collation put it
-there) is named, another is copied there once. Small ones stay in the pickle. Objects travel as pickles do, torch's
-own kinds as torch reduces them (:mod:`penstock.torch.transport`, if torch is there).
+Pickle protocol 5 hands out the buffers of arrays. A buffer that lies in the batch's memory already (collation put it
+there) is sent as its span; another is copied there once. Small buffers stay in the pickle. Other objects are pickled as
+multiprocessing pickles them.
 """
 
 from __future__ import annotations
@@ -15,25 +15,22 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.frameworks import REDUCERS
+from penstock.sample import Batch, State
 from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory
+from penstock.workers.processes.messages import BufferSpan
 
-__all__ = ["REDUCERS", "Places", "pack", "packed_state", "unpack", "unpacked_state"]
-
-Places = list[tuple[int, int, int]]
-"""Slot, offset, size of each buffer, in the pickle's order."""
+__all__ = ["pack", "pack_state", "unpack", "unpack_state"]
 
 _SMALL: Final = ALIGNMENT
 
-REDUCERS: dict[type, Callable[[Any], Any]] = {}
-"""How values of exactly a type are taken apart into buffers; ``NotImplemented``: as pickle would."""
-
 
 class _Pickler(pickle.Pickler):
-    """Hands out buffers, and pickles all else as multiprocessing does."""
+    """Hands out buffers, and pickles other objects as multiprocessing does."""
 
     def __init__(self, file: io.BytesIO, hand_out: Callable[[pickle.PickleBuffer], bool]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=hand_out)
-        # asked for each time, as it is a copy: torch may be imported, and register its own, after this module
+        # a copy, so it is made each time: torch may be imported, and register its reducers, after this module
         self.dispatch_table = ForkingPickler(file).dispatch_table
 
     def reducer_override(self, value: Any) -> Any:
@@ -41,35 +38,35 @@ class _Pickler(pickle.Pickler):
         return NotImplemented if reduce is None else reduce(value)
 
 
-def pack(batch: Any, memory: WorkerMemory) -> tuple[bytes, Places]:
-    """``batch`` as a pickle and the places of its buffers in ``memory``."""
-    places: Places = []
+def pack(batch: Batch, memory: WorkerMemory) -> tuple[bytes, list[BufferSpan]]:
+    """``batch`` as a pickle, and the spans of its buffers in ``memory`` in the order of the pickle."""
+    spans: list[BufferSpan] = []
 
     def hand_out(buffer: pickle.PickleBuffer) -> bool:
         """Whether the buffer stays in the pickle."""
         raw = buffer.raw()
         if raw.nbytes < _SMALL:
             return True
-        place = memory.place(np.frombuffer(raw, np.uint8))
-        if place is not None:
-            places.append(place)
-        return place is None
+        span = memory.store(np.frombuffer(raw, np.uint8))
+        if span is not None:
+            spans.append(span)
+        return span is None
 
     file = io.BytesIO()
-    _Pickler(file, hand_out).dump(batch)  # it holds no cycle: what it remembers of the batch goes with it, now
-    return file.getvalue(), places
+    _Pickler(file, hand_out).dump(batch)  # in no cycle: it is deleted now, with its references to the batch
+    return file.getvalue(), spans
 
 
-def unpack(pickled: bytes, places: Places, slots: ParentSlots) -> Any:
-    """The batch again; its arrays are views of ``slots``, the consumer's until the last of them dies."""
-    return pickle.loads(pickled, buffers=slots.buffers(places) if places else ())  # noqa: S301  # from a worker of this program
+def unpack(pickled: bytes, spans: list[BufferSpan], slots: ParentSlots) -> Batch:
+    """The batch of :func:`pack`; its arrays are views of ``slots``, which are in use until the last one is deleted."""
+    return pickle.loads(pickled, buffers=slots.lease_buffers(spans) if spans else ())  # noqa: S301  # from a worker of this program
 
 
-def packed_state(state: Any) -> bytes | None:
-    """What a dataset says of itself, apart from its message: if it cannot be loaded, the message still can."""
+def pack_state(state: State) -> bytes | None:
+    """The state of a dataset, pickled; None if it has none."""
     return None if state is None else pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
 
 
-def unpacked_state(pickled: bytes | None) -> Any:
-    """The state again."""
+def unpack_state(pickled: bytes | None) -> State:
+    """The state of :func:`pack_state`."""
     return None if pickled is None else pickle.loads(pickled)  # noqa: S301  # as above

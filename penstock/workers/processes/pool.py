@@ -1,81 +1,85 @@
-"""A pool of worker processes: who gets which task, what became of it, and who comes in a dead one's place."""
+"""A pool of worker processes: sends tasks, receives batches, and replaces workers that die."""
 
 from __future__ import annotations
 
 import copy
 import logging
-import multiprocessing.process
 import os
-import select
 import signal
 import time
 import warnings
-from collections import Counter, deque
+from collections import deque
 from dataclasses import replace
 from multiprocessing.context import BaseContext
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import SampleError, StallError, WorkerError
-from penstock.slots import PageLock, Quarantine
 from penstock.trace import STAGES
-from penstock.workers.base import END, Done, Job, Task
-from penstock.workers.processes.board import stacks_of
-from penstock.workers.processes.ending import KILLED, await_end, end_all, fate, has_ended
-from penstock.workers.processes.packing import unpack, unpacked_state
-from penstock.workers.processes.seat import Seat, Start
-from penstock.workers.processes.start import Launcher, refusal
-from penstock.workers.processes.worker import Place
+from penstock.workers.base import END, Done, EpochStart, Job, Task
+from penstock.workers.processes.messages import BatchBuilt, EpochStarted
+from penstock.workers.processes.packing import unpack_state
+from penstock.workers.processes.restarts import RestartLimits
+from penstock.workers.processes.start import Launcher, describe_start_error
+from penstock.workers.processes.status import collect_stacks
+from penstock.workers.processes.termination import (
+    SIGKILL_EXIT,
+    describe_exit,
+    end_processes,
+    has_exited,
+    wait_for_exit,
+)
+from penstock.workers.processes.transport import Transport
+from penstock.workers.processes.worker import WorkerIdentity
+from penstock.workers.processes.worker_process import StartResult, WorkerProcess
 
 __all__ = ["Pool"]
 
 _logger = logging.getLogger(__name__)
 
-_CRASHES: Final = 2
-"""Workers that may crash or end in the same place of one batch, before it is an error."""
-_KILLS: Final = 5
-"""The same by a signal from outside (SIGKILL, SIGTERM): chance, or want of memory."""
-_DEATHS: Final = 20
-"""Workers that one batch may take with it in all."""
-_LOOK_S: Final = 0.5
-_FALSE_STARTS: Final = 3
-"""Workers in a row that may die by themselves before they have begun."""
-_KILLED_STARTS: Final = 10
-"""The same where the last was killed from outside."""
+_POLL_S: Final = 0.5
 _SEE_STDERR: Final = "see what they write to stderr"
-_DYING_S: Final = 1.0
-"""What a worker that has let its descriptors go may take to end before it is killed, and then."""
+_EXIT_S: Final = 1.0
+"""Longest wait for a worker that has closed its connection to exit before it is killed, and then again."""
 
 
 class Pool:
-    """What a :class:`~penstock.workers.processes.backend.ProcessBackend` and its finalizer share."""
+    """The state that a :class:`~penstock.workers.processes.backend.ProcessBackend` shares with its finalizer.
+
+    Parameters
+    ----------
+    num_workers : int
+        At least 1.
+    transport : Transport
+        Makes the connections to the workers.
+    context, base_seed, restart_workers
+        As for the backend.
+    """
 
     def __init__(
         self,
         num_workers: int,
+        transport: Transport,
         context: BaseContext | None,
         base_seed: int,
         *,
         restart_workers: bool,
-        page_lock: PageLock | None,
     ) -> None:
         self.pid = os.getpid()
         self.job: Job | None = None
         self.done: deque[Done] = deque()
-        self.closed = self.at_exit = False
-        quarantine = None if page_lock is None else Quarantine(page_lock.fence)
-        self.workers = [Seat(number, page_lock, quarantine) for number in range(num_workers)]
-        self._context, self._base_seed, self._restart = context, base_seed, restart_workers
+        self.is_closed = self.is_at_exit = False
+        self.workers = [WorkerProcess(number, transport) for number in range(num_workers)]
+        self._transport, self._context, self._base_seed = transport, context, base_seed
+        self._limits = RestartLimits(restart=restart_workers)
         self._launcher: Launcher | None = None
-        self._remote: Job | None = None
-        self._messages = self._false_starts = 0
-        self._most_false_starts = _FALSE_STARTS
-        self._deaths: Counter[Any] = Counter()  # by batch, and by batch and row
-        self._warned = False
+        self._job_to_send: Job | None = None
+        self._received = 0
+        self._has_warned = False
 
     # work
 
     def start(self, job: Job) -> None:
-        """Launch the workers, or begin another epoch in them; if one cannot be launched, none is left."""
+        """Launch the workers, or start another epoch in them; if one cannot be launched, end them all."""
         try:
             self._start(job)
         except BaseException:
@@ -84,42 +88,41 @@ class Pool:
 
     def _start(self, job: Job) -> None:
         self.job = job
-        self._deaths.clear()
-        self._false_starts = 0
+        self._limits.start_epoch()
         if self._launcher is None:
             self._launcher = Launcher.choose(self._context, job)
-            self._remote = copy.copy(job)
+            self._job_to_send = copy.copy(job)
             for worker in self.workers:
-                self._launch(worker, job.opening(worker.number))
+                self._launch(worker, job.epoch_start(worker.number))
             return
         for worker in self.workers:
-            worker.last, worker.samples, worker.state_at_start = None, 0, None
-            if worker.dead:
-                self._launch(worker, job.opening(worker.number))
+            worker.last, worker.samples, worker.start_result = None, 0, None
+            if worker.is_dead:
+                self._launch(worker, job.epoch_start(worker.number))
             else:
-                worker.channel.send(("open", job.opening(worker.number)))
+                worker.start_epoch(job.epoch_start(worker.number))
 
-    def _launch(self, worker: Seat, opening: Any) -> None:
+    def _launch(self, worker: WorkerProcess, start: EpochStart) -> None:
         assert self._launcher is not None, "start() comes first"
-        assert self._remote is not None, "start() comes first"
-        place = Place(worker.number, len(self.workers), self._base_seed)
+        assert self._job_to_send is not None, "start() comes first"
+        identity = WorkerIdentity(worker.number, len(self.workers), self._base_seed)
         try:
-            worker.launch(self._launcher, place, self._remote, opening)
+            worker.launch(self._launcher, identity, self._job_to_send, start)
         except OSError as error:
-            raise WorkerError(refusal(error), worker=worker.number) from error
+            raise WorkerError(describe_start_error(error), worker=worker.number) from error
 
     def submit(self, task: Task) -> None:
-        """Give a task to its worker."""
+        """Send a task to its worker."""
         worker = self.workers[task.seq % len(self.workers) if task.worker is None else task.worker]
-        worker.in_hand = not worker.dead
+        worker.is_changing = not worker.is_dead
         worker.pending.append(task)
-        if worker.dead:
-            self._revive(worker)
+        if worker.is_dead:
+            self._restart(worker)
         else:
             self._send(worker, task)
-        worker.in_hand = False
+        worker.is_changing = False
 
-    def _send(self, worker: Seat, task: Task) -> None:
+    def _send(self, worker: WorkerProcess, task: Task) -> None:
         try:
             worker.send(task)
         except Exception as error:  # noqa: BLE001  # indices that cannot be pickled
@@ -128,115 +131,107 @@ class Pool:
             self.done.append(Done(task.seq, error=failed, task=task, worker=worker.number))
 
     def wait(self, timeout_s: float | None) -> None:
-        """Wait until something happens, or ``timeout_s`` have passed, and take what there is."""
-        self._mend()
-        poll, by_fd = select.poll(), {}
-        for worker in self.workers:
-            fd = -1 if worker.dead else worker.channel.fileno()
-            if fd >= 0:  # else another thread is ending them all
-                poll.register(fd, select.POLLIN | (select.POLLOUT if worker.channel.unsent else 0))
-                poll.register(worker.process.sentinel, select.POLLIN)
-                by_fd[fd] = by_fd[worker.process.sentinel] = worker
-        patience_s = _LOOK_S if timeout_s is None else min(max(timeout_s, 0.0), _LOOK_S)
-        ready = {by_fd[fd].number for fd, _ in poll.poll(patience_s * 1000)}
-        # a process that the worker has started may hold its descriptors open: look at the worker itself now and then
-        ready |= {w.number for w in self.workers if not ready and not w.dead and has_ended(w.process)}
-        for number in sorted(ready):
-            self._attend(self.workers[number])
+        """Wait until a worker has sent something or exited, ``timeout_s`` at most, and receive what there is."""
+        self._recover_from_interrupt()
+        running = [worker for worker in self.workers if worker.is_running]
+        limit_s = _POLL_S if timeout_s is None else min(max(timeout_s, 0.0), _POLL_S)
+        ready = self._transport.wait([(worker.connection, worker.process.sentinel) for worker in running], limit_s)
+        if not ready:  # a process that a worker has started may hold its descriptors open: ask for the worker itself
+            ready = [at for at, worker in enumerate(running) if not worker.is_dead and has_exited(worker.process)]
+        for position in ready:
+            self._receive(running[position])
 
-    def await_starts(self, timeout_s: float | None = None) -> None:
-        """Wait until every worker has begun the epoch.
+    def wait_for_start(self, timeout_s: float | None = None) -> list[StartResult]:
+        """Wait until every worker has started the epoch.
 
         Raises
         ------
         WorkerError
-            If one cannot begin.
+            If workers die before that.
         StallError
-            If for ``timeout_s`` no further one has begun.
+            If within ``timeout_s`` no further worker has started.
         """
-        start, heard = time.monotonic(), self._messages
-        while late := [worker for worker in self.workers if worker.state_at_start is None]:
+        since, received = time.monotonic(), self._received
+        while late := [worker for worker in self.workers if worker.start_result is None]:
             for worker in late:
-                if worker.dead and (self._cannot_start or not self._restart):
-                    how = worker.fate.rstrip(". ")
-                    raise WorkerError(f"a worker {how} before it had begun; {_SEE_STDERR}", worker=worker.number)
-                if worker.dead:
+                if worker.is_dead and not self._limits.can_restart:
+                    how = worker.exit_reason.rstrip(". ")
+                    raise WorkerError(f"a worker {how} before it had started; {_SEE_STDERR}", worker=worker.number)
+                if worker.is_dead:
                     self._replace(worker)
             self.wait(timeout_s)
-            if self._messages != heard:
-                start, heard = time.monotonic(), self._messages
-            elif timeout_s is not None and time.monotonic() - start > timeout_s:
-                raise StallError(f"workers have not begun within {timeout_s} seconds; {self.stuck()}")
+            if self._received != received:
+                since, received = time.monotonic(), self._received
+            elif timeout_s is not None and time.monotonic() - since > timeout_s:
+                raise StallError(f"workers have not started within {timeout_s} seconds; {self.describe_workers()}")
+        return [worker.start_result for worker in self.workers if worker.start_result is not None]
 
-    def _mend(self) -> None:
-        """Go on after an interrupt that was caught (Ctrl-C in a notebook) and had come in the middle of something.
+    def _recover_from_interrupt(self) -> None:
+        """Continue after an interrupt that was caught (Ctrl-C in a notebook) in the middle of a change.
 
-        What is known of a worker is wrong then, but for what is pending: another one does that.
+        Of a worker that was being changed, only its pending tasks are known: another process builds them.
         """
-        self.settle()
+        self.record_finished()
         for worker in self.workers:
-            if worker.in_hand and not worker.dead:
+            if worker.is_changing and not worker.is_dead:
                 worker.process.kill()
-                self._bury(worker, "was in the middle of a message when the program was interrupted")
-            elif worker.dead and worker.pending:
-                self._revive(worker)
-            worker.in_hand = False
+                self._record_death(worker, "was in the middle of a message when the program was interrupted")
+            elif worker.is_dead and worker.pending:
+                self._restart(worker)
+            worker.is_changing = False
 
-    def _attend(self, worker: Seat) -> None:
-        worker.in_hand = True
-        worker.channel.flush()
-        before = self._messages
-        while not self.closed and (message := worker.channel.receive()) is not None:
-            self._messages += 1
-            head, body, fds = message
-            if head[0] == "opened":
-                self._false_starts = 0
-                worker.state_at_start = Start.told(head[1], head[2], worker.number)
+    def _receive(self, worker: WorkerProcess) -> None:
+        worker.is_changing = True
+        worker.connection.flush()
+        before = self._received
+        while not self.is_closed and (message := worker.connection.receive()) is not None:
+            self._received += 1
+            if isinstance(message, EpochStarted):
+                self._limits.record_start()
+                worker.start_result = StartResult.from_message(message, worker.number)
             else:
-                self._take(worker, head, body, fds)
-        silent = self._messages == before  # else the system need not be asked about it each time
-        if not self.closed and (worker.channel.ended or (silent and has_ended(worker.process))):
-            self._bury(worker)
-        worker.in_hand = False
+                self._accept(worker, message)
+        is_silent = self._received == before  # else has_exited(), a system call, is not needed
+        if not self.is_closed and (worker.connection.ended or (is_silent and has_exited(worker.process))):
+            self._record_death(worker)
+        worker.is_changing = False
 
-    def _take(self, worker: Seat, head: Any, body: bytes, fds: list[int]) -> None:
-        _, seq, rows, state, rng, failure, left_out, places, new, (dropped, refused), times = head
+    def _accept(self, worker: WorkerProcess, message: BatchBuilt) -> None:
         task = worker.pending[0]
-        assert task.seq == seq, "a worker does its tasks in order"
-        worker.slots.drop(dropped)
-        self._count(times)
-        self._warn_of_memory(refused)
-        done = Done(seq, rows=rows, task=task, worker=worker.number, rng=rng, left_out=left_out)
+        assert task.seq == message.seq, "a worker does its tasks in order"
+        self._add_times(message.times)
+        self._warn_of_memory(worker.connection.memory_error)
+        done = Done(
+            task.seq, rows=message.rows, task=task, worker=worker.number, rng=message.rng, left_out=message.left_out
+        )
         start = time.perf_counter_ns()
         try:
-            self._map(worker, new, fds, places)
-            done.state = unpacked_state(state)
-            if failure is not None:
-                done.error = failure.rebuilt(worker.number)
+            if message.error is not None:
+                done.error = message.error.rebuild(worker.number)
             else:
-                batch = unpack(body, places, worker.slots)
+                batch = worker.connection.unpack(message.payload)
                 assert self.job is not None, "a job is there while it works"
                 done.batch = batch if batch is END else self.job.deliver(batch)
-        except Exception as error:  # noqa: BLE001  # raised by the consumer in its turn
-            done.error = SampleError(
-                f"a batch from worker {worker.number} cannot be unpacked: {type(error).__name__}: {error}", batch=seq
-            )
+            done.state = unpack_state(message.state)
+        except Exception as error:  # noqa: BLE001  # raised when the batch is due
+            reason = f"a batch from worker {worker.number} cannot be unpacked: {type(error).__name__}: {error}"
+            done.batch, done.error = None, SampleError(reason, batch=task.seq)
             done.error.__cause__ = error
         if self.job is not None:
             self.job.trace.add("transport", time.perf_counter_ns() - start, 0)
         worker.finished = done
-        self._settle(worker)
+        self._record(worker)
 
-    def settle(self) -> None:
-        """Make sure that what workers have finished is in :attr:`done`, wherever an interrupt came."""
+    def record_finished(self) -> None:
+        """Put the batches that were received into :attr:`done`, wherever an interrupt came."""
         for worker in self.workers:
             if worker.finished is not None:
-                self._settle(worker)
+                self._record(worker)
 
-    def _settle(self, worker: Seat) -> None:
-        """Done is what is ``worker.finished``; each step is taken once, however often this is begun."""
+    def _record(self, worker: WorkerProcess) -> None:
+        """Record ``worker.finished``. Each step is done once, however often an interrupt ends this."""
         done = worker.finished
-        assert done is not None, "asked for what is finished"
+        assert done is not None, "called for a finished batch"
         if worker.last is None or worker.last.task is not done.task:
             last = replace(done, batch=None, error=None)
             worker.last, worker.rng, worker.samples = last, done.rng or worker.rng, worker.samples + done.rows
@@ -246,173 +241,150 @@ class Pool:
             self.done.append(done)
         worker.finished = None
 
-    def _map(self, worker: Seat, new: Any, fds: list[int], places: Any) -> None:
-        try:
-            worker.slots.add(new, fds)
-        except OSError:
-            worker.slots.refuse(places)
-            raise
-
-    def _count(self, times: Any) -> None:
+    def _add_times(self, times: tuple[tuple[int, int], ...]) -> None:
         if self.job is not None:
-            for stage, (time_ns, items) in zip(STAGES, times, strict=False):
+            for stage, (time_ns, items) in zip(STAGES, times, strict=True):
                 self.job.trace.add(stage, time_ns, items)
 
-    def _warn_of_memory(self, refused: str) -> None:
-        if refused and not self._warned:
-            self._warned = True
+    def _warn_of_memory(self, error: str) -> None:
+        if error and not self._has_warned:
+            self._has_warned = True
             warnings.warn(
-                f"workers get no shared memory for batches ({refused}): they travel through sockets, which is slower",
+                f"workers get no shared memory for batches ({error}): batches are sent through sockets, which is "
+                "slower",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
     # deaths
 
-    def _bury(self, worker: Seat, why: str = "") -> None:
-        """A worker is dead, or let its descriptors go: tell why, and have its tasks done by another."""
-        if await_end([worker.process], _DYING_S):
-            why = why or "closed its socket, went on, and had to be killed"
+    def _record_death(self, worker: WorkerProcess, reason: str = "") -> None:
+        """Handle a worker that died, or closed its connection: record the reason, and have its tasks built again."""
+        if wait_for_exit([worker.process], _EXIT_S):
+            reason = reason or "closed its connection, did not exit, and had to be killed"
             worker.process.kill()
-            await_end([worker.process], _DYING_S)
-        worker.release()
-        worker.dead = True
-        worker.fate = why or fate(worker.process)
-        began = worker.state_at_start is not None
-        killed = not why and worker.process.exitcode in {-signal.SIGKILL, -signal.SIGTERM}
-        self._false_starts = 0 if began else self._false_starts + 1
-        self._most_false_starts = _KILLED_STARTS if killed else _FALSE_STARTS
+            wait_for_exit([worker.process], _EXIT_S)
+        worker.connection.close()
+        worker.is_dead = True
+        worker.exit_reason = reason or describe_exit(worker.process)
+        started = worker.start_result is not None
+        killed = not reason and worker.process.exitcode in {-signal.SIGKILL, -signal.SIGTERM}
+        self._limits.record_death(started=started, killed=killed)
+        if not worker.pending:
+            return
+        task = worker.pending[0]
+        error = self._death_error(worker, task)
+        exceeds = started and self._limits.exceeds(task, worker.status, killed=killed)
+        if not self._limits.can_restart or (exceeds and not self._exclude_sample(worker, task, error)):
+            worker.pending.popleft()
+            self.done.append(Done(task.seq, error=error, rows=len(task.indices), task=task, worker=worker.number))
+        else:
+            if task.fatal is None and self.job is not None and self.job.tolerant:
+                task.fatal = {}  # sample by sample from now on: the next death shows which one
+            _logger.warning("%s; another worker builds its batches again", error)
         if worker.pending:
-            first = worker.pending[0]
-            died = self._obituary(worker, first)
-            too_many = began and self._are_too_many(worker, first, _KILLS if killed else _CRASHES)
-            hopeless = not self._restart or self._cannot_start
-            if hopeless or (too_many and not self._leave_out(worker, first, died)):
-                worker.pending.popleft()
-                self.done.append(Done(first.seq, error=died, rows=len(first.indices), task=first, worker=worker.number))
-            else:
-                if first.fatal is None and getattr(self.job, "tolerant", False):
-                    first.fatal = {}  # sample by sample from now on: the next death says at which
-                _logger.warning("%s; another one builds its batches again", died)
-            if worker.pending:
-                self._revive(worker)
+            self._restart(worker)
 
-    def _are_too_many(self, worker: Seat, task: Task, limit: int) -> bool:
-        """Count a death; whether as many were in the same place, which is no chance, or many in all."""
-        self._deaths[task.seq] += 1
-        if self._deaths[task.seq] >= _DEATHS:
-            return True
-        if worker.board.batch != task.seq:
-            return False  # it had not come to it
-        place = task.seq, worker.board.row
-        self._deaths[place] += 1
-        return self._deaths[place] >= limit
-
-    def _leave_out(self, worker: Seat, task: Task, died: WorkerError) -> bool:
-        """Have a batch built without the sample that ends its workers, if the job may do that; whether it may."""
-        if task.fatal is None or "index" not in died.where or worker.board.row in task.fatal:
+    def _exclude_sample(self, worker: WorkerProcess, task: Task, error: WorkerError) -> bool:
+        """Have a batch built without the sample that its workers die at; whether that is known, and allowed."""
+        if task.fatal is None or "index" not in error.where or worker.status.row in task.fatal:
             return False
-        task.fatal = {**task.fatal, worker.board.row: f"its worker process {worker.fate}".rstrip()}
-        del self._deaths[task.seq]
+        task.fatal = {**task.fatal, worker.status.row: f"its worker process {worker.exit_reason}".rstrip()}
+        self._limits.forget_batch(task)
         return True
 
-    @property
-    def _cannot_start(self) -> bool:
-        return self._false_starts >= self._most_false_starts
-
-    def _revive(self, worker: Seat) -> None:
-        if self.closed:
+    def _restart(self, worker: WorkerProcess) -> None:
+        """Replace a dead worker; if that is not possible, its tasks fail."""
+        if self.is_closed:
             return
-        if self._cannot_start:
-            self._give_up(worker, f"workers die before they have begun; {_SEE_STDERR}")
+        if self._limits.starts_fail:
+            self._fail_pending(worker, f"workers die before they have started; {_SEE_STDERR}")
             return
         try:
             self._replace(worker)
         except WorkerError as error:
-            self._give_up(worker, error.message)
+            self._fail_pending(worker, error.message)
 
-    def _replace(self, worker: Seat) -> None:
-        """Start another process in a dead one's place, and give it what was the dead one's."""
-        assert self.job is not None, "there is a job as long as somebody waits"
-        worker.in_hand = True
+    def _replace(self, worker: WorkerProcess) -> None:
+        """Launch another process, and send it the tasks of the dead one."""
+        assert self.job is not None, "there is a job while a batch is waited for"
+        worker.is_changing = True
         last = None if worker.last is None else replace(worker.last, rng=worker.rng)
-        self._launch(worker, self.job.opening(worker.number, last, worker.samples))
+        self._launch(worker, self.job.epoch_start(worker.number, last, worker.samples))
         for task in list(worker.pending):
             self._send(worker, task)
-        worker.in_hand = False
+        worker.is_changing = False
 
-    def _give_up(self, worker: Seat, why: str) -> None:
+    def _fail_pending(self, worker: WorkerProcess, reason: str) -> None:
         for task in worker.pending:
-            error = WorkerError(why, worker=worker.number, batch=task.seq)
+            error = WorkerError(reason, worker=worker.number, batch=task.seq)
             self.done.append(Done(task.seq, error=error, rows=len(task.indices), task=task, worker=worker.number))
         worker.pending.clear()
 
-    def _obituary(self, worker: Seat, task: Task) -> WorkerError:
-        pid, how = worker.process.pid, worker.fate
-        hint = " It was likely out of memory." if how == KILLED else ""
-        stack = worker.board.stack()
-        cause = RuntimeError(f"DataLoader worker (pid {pid}) {how}{hint}" + (f"\n{stack}" if stack else ""))
+    def _death_error(self, worker: WorkerProcess, task: Task) -> WorkerError:
+        pid, how = worker.process.pid, worker.exit_reason
+        hint = " It was likely out of memory." if how == SIGKILL_EXIT else ""
+        stacks = worker.status.stacks()
+        cause = RuntimeError(f"DataLoader worker (pid {pid}) {how}{hint}" + (f"\n{stacks}" if stacks else ""))
         error = WorkerError(
             f"DataLoader worker (pid(s) {pid}) exited unexpectedly: it {how}",
-            worker=worker.number, batch=task.seq, **worker.asked_for(task),
+            worker=worker.number, batch=task.seq, **worker.current_indices(task),
         )  # fmt: skip
         error.__cause__ = cause
-        if stack:
-            error.add_note(f"The worker's last stack:\n{stack}")
+        if stacks:
+            error.add_note(f"The worker's last stack:\n{stacks}")
         return error
 
     # watching
 
     def progress(self) -> int:
-        """Samples begun and batches ended, over all workers; it never falls."""
+        """Calls begun and batches ended, over all workers; it never falls."""
         for worker in self.workers:
-            if worker.process is not None:
-                worker.reported = max(worker.reported, worker.board.progress)
-        return self._messages + sum(worker.reported for worker in self.workers)
+            if worker.is_launched:
+                worker.progress_seen = max(worker.progress_seen, worker.status.progress)
+        return self._received + sum(worker.progress_seen for worker in self.workers)
 
     def samples_per_call(self) -> int:
         """The most samples that a call in a busy worker asks for, at least 1."""
-        busy = (worker.board.count for worker in self.workers if worker.pending and not worker.dead)
+        busy = (worker.status.count for worker in self.workers if worker.pending and not worker.is_dead)
         return max(busy, default=1)
 
-    def stuck(self) -> str:
-        """What each busy worker is at."""
-        busy = [w for w in self.workers if not w.dead and (w.pending or w.state_at_start is None)]
-        # one that has ended is not asked: its number may be another's
-        living = [worker for worker in busy if not has_ended(worker.process)]
-        stacks = stacks_of([(worker.board, worker.process.pid) for worker in living])
-        said = {worker.number: stack for worker, stack in zip(living, stacks, strict=True)}
+    def describe_workers(self) -> str:
+        """What each busy worker is doing, with its stack."""
+        busy = [w for w in self.workers if not w.is_dead and (w.pending or w.start_result is None)]
+        # without those that have exited: their pid may belong to another process
+        running = [worker for worker in busy if not has_exited(worker.process)]
+        stacks = collect_stacks([(worker.status, worker.process.pid or 0) for worker in running])
+        found = {worker.number: stack for worker, stack in zip(running, stacks, strict=True)}
         parts = []
         for worker in busy:
             who = f"worker {worker.number} (pid {worker.process.pid})"
-            at = f"has been busy for {worker.board.busy_s:.1f} s with {worker.doing()}, here:\n"
-            parts.append(f"{who} {at}{said[worker.number]}" if worker.number in said else f"{who} has ended")
+            at = f"has been busy for {worker.status.busy_s:.1f} s with {worker.describe_work()}, here:\n"
+            parts.append(f"{who} {at}{found[worker.number]}" if worker.number in found else f"{who} has exited")
         return "\n".join(parts) or "every worker is idle"
 
     # the end
 
     def stop(self) -> None:
-        """End the workers; two seconds at most."""
-        if self.closed or self.pid != os.getpid():
+        """End the workers; two seconds at most. Idempotent."""
+        if self.is_closed or self.pid != os.getpid():
             return
-        self.closed = True
-        living = [worker for worker in self.workers if worker.process is not None and not worker.dead]
+        self.is_closed = True
+        running = [worker for worker in self.workers if worker.is_running]
         try:
-            for worker in living:
-                worker.dead = True
-                worker.board.stop()
-                worker.channel.close()
-            end_all([worker.process for worker in living])
-        finally:  # an interrupt here: the lifelines close, and the kernel kills who is left
-            for worker in living:
-                worker.release()
+            for worker in running:
+                worker.is_dead = True
+                worker.status.request_stop()
+                worker.connection.disconnect()
+            end_processes([worker.process for worker in running])
+        finally:  # after an interrupt too: the kernel then kills those that are still running
+            for worker in running:
+                worker.connection.close()
             for worker in self.workers:
                 worker.pending.clear()
-            self.job = self._remote = None
+            self.job = self._job_to_send = None
 
-    def forget(self) -> None:
-        """In a forked child: close the copies of the parent's ends, and leave its workers to it."""
+    def close_in_child(self) -> None:
+        """In a forked child: close the copies of the parent's ends; the workers stay the parent's."""
         for worker in self.workers:
-            multiprocessing.process._children.discard(worker.process)  # type: ignore[attr-defined]  # noqa: SLF001  # or the child's exit would end them
-            if worker.lifeline >= 0:
-                worker.let_go()
+            worker.close_in_child()

@@ -1,261 +1,198 @@
-"""A worker process: from its first instruction to its last.
+"""What runs in a worker process.
 
 ::
 
-    tied to the parent -> seeded -> worker_init_fn -> dataset opened --"opened"--> task --"done"--> ... -> end of socket
+    connection opened -> seeded -> worker_init_fn -> StartEpoch -> EpochStarted -> BuildBatch -> BatchBuilt ... -> end
 
-It does one thing at a time, in its only thread. It ends when the socket ends, and is killed by the kernel when the
-parent dies, whatever it is doing.
+The worker does one thing at a time, in its only thread. It exits when its connection is closed. When the parent exits,
+the kernel kills it, whatever it is doing.
 """
 
 from __future__ import annotations
 
-import fcntl
-import importlib
-import multiprocessing.reduction
-import os
 import pickle
 import signal
-import socket
-import threading
 import time
+from collections import deque
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from penstock import collate
 from penstock.errors import SampleError
-from penstock.sample import SampleKeys
+from penstock.sample import Batch
 from penstock.trace import STAGES, Trace
 from penstock.workers import info
-from penstock.workers.base import Build, Job, Task
-from penstock.workers.processes.board import Board, StopWork
-from penstock.workers.processes.channel import Channel
-from penstock.workers.processes.failures import Failure
-from penstock.workers.processes.memory import WorkerMemory
-from penstock.workers.processes.packing import pack, packed_state
+from penstock.workers.base import Build, EpochStart, Job, Task
+from penstock.workers.processes.captured_errors import CapturedError
+from penstock.workers.processes.messages import BatchBuilt, EpochStarted, StartEpoch
+from penstock.workers.processes.packing import pack_state
+from penstock.workers.processes.status import StopWork
+from penstock.workers.processes.transport import RemoteEnd, WorkerConnection
 
-__all__ = ["Ends", "Place", "serve"]
+__all__ = ["WorkerIdentity", "run_worker"]
 
-_SET_SIGNAL: Final = 10  # F_SETSIG of Linux's fcntl.h, which Python's fcntl does not name
 _CHUNK: Final = 32
+"""Rows that a build runs at once, unless it is to run whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Which worker this is."""
+class WorkerIdentity:
+    """Which worker of a pool a process is."""
 
     worker: int
     num_workers: int
     base_seed: int
 
 
-@dataclass(slots=True)
-class Ends:
-    """The worker's descriptors: its socket, the pipe that ends with the parent, the board."""
+def run_worker(remote: RemoteEnd, identity: WorkerIdentity, job: Job, start: EpochStart) -> None:
+    """Work until the connection is closed; the target of a worker process.
 
-    socket: int
-    lifeline: int
-    board: int
-
-    def __getstate__(self) -> Any:
-        duplicate = multiprocessing.reduction.DupFd
-        return tuple(duplicate(fd) for fd in (self.socket, self.lifeline, self.board))
-
-    def __setstate__(self, state: Any) -> None:
-        self.socket, self.lifeline, self.board = (fd.detach() for fd in state)
-
-
-def serve(ends: Ends, place: Place, job: Job, opening: Any) -> None:
-    """A worker's life; the target of its process."""
-    _die_with(ends.lifeline)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent raises KeyboardInterrupt, and ends us
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not what the parent does on being preempted
-    board = Board(ends.board)
-    board.answer()
-    worker = _Worker(Channel(socket.socket(fileno=ends.socket), blocking=True), board, place, job)
+    Parameters
+    ----------
+    remote : RemoteEnd
+        The worker's end of its connection.
+    identity : WorkerIdentity
+        Which worker it is.
+    job : Job
+        The worker's own copy.
+    start : EpochStart
+        How it starts its first epoch.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent raises KeyboardInterrupt, and ends its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the handler that a parent may have, for its preemption
+    worker = _Worker(remote.open(), identity, job)
     try:
-        worker.open(opening, first=True)
-        while worker.work():
+        worker.start_epoch(start, first=True)
+        while worker.handle_message():
             pass
     except StopWork:
         pass
 
 
-def _die_with(lifeline: int) -> None:
-    """Have the kernel kill this process when the parent's end of the pipe closes: when the parent is gone."""
-    if not hasattr(fcntl, "F_SETOWN") or not os.path.exists("/proc/self/fd"):  # noqa: PTH110  # a probe for Linux
-        threading.Thread(target=_watch_parent, args=(lifeline,), daemon=True).start()
-        return
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, _SET_SIGNAL, signal.SIGKILL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
-    try:
-        gone = os.read(lifeline, 1) == b""
-    except BlockingIOError:
-        gone = False
-    if gone:  # before the signal was asked for
-        os._exit(1)
-
-
-def _watch_parent(lifeline: int) -> None:
-    os.read(lifeline, 1)
-    os._exit(1)
-
-
 class _Worker:
-    """Job, memory and socket of this process."""
+    """The job and connection of this process."""
 
-    def __init__(self, channel: Channel, board: Board, place: Place, job: Job) -> None:
-        self._channel, self._board, self._place, self._job = channel, board, place, job
-        self._memory, self._trace = WorkerMemory(), Trace()
-        self._failure: Failure | None = None
-        self._rng = info.RngWatch()
-        job.move_in(self._memory, self._trace, board.watch)
+    def __init__(self, connection: WorkerConnection, identity: WorkerIdentity, job: Job) -> None:
+        self._connection, self._identity, self._job = connection, identity, job
+        self._status, self._memory, self._trace = connection.status, connection.memory, Trace()
+        self._error: CapturedError | None = None
+        self._rng = info.RngMonitor()
+        self._messages: deque[StartEpoch | Task] = deque()
+        job.attach(self._memory, self._trace, self._status.watch)
         collate.allocate_by(self._memory.allocate)
-        seed = place.base_seed + place.worker
-        info.become(
-            info.WorkerInfo(place.worker, place.num_workers, seed, getattr(job, "dataset", None)), place.base_seed
-        )
-        info.when_torch(_teach_torch)
+        seed = identity.base_seed + identity.worker
+        worker = info.WorkerInfo(identity.worker, identity.num_workers, seed, job.dataset)
+        info.start_as_worker(worker, identity.base_seed)
 
-    def open(self, opening: Any, *, first: bool) -> None:
-        """Begin an epoch, and say so."""
-        state, self._failure = None, None
+    def start_epoch(self, start: EpochStart, *, first: bool) -> None:
+        """Start an epoch, and report it."""
+        state, self._error = None, None
         try:
             if first:
-                self._job.start_worker(self._place.worker)
-            state = packed_state(self._job.open(opening))
-            if getattr(opening, "rng", None) is not None:
-                info.restore_rng(opening.rng)
+                self._job.start_worker(self._identity.worker)
+            state = pack_state(self._job.start_epoch(start))
+            if start.rng is not None:
+                info.restore_rng(start.rng)
         except StopWork:
             raise
-        except BaseException as error:  # noqa: BLE001  # told to the parent, who raises it
-            self._failure = Failure.of(error)
-        self._rng = info.RngWatch()
-        self._channel.send(("opened", state, self._failure))
+        except BaseException as error:  # noqa: BLE001  # sent to the parent, which raises it
+            self._error = CapturedError.capture(error)
+        self._rng = info.RngMonitor()
+        self._connection.send(EpochStarted(state, self._error))
 
-    def work(self) -> bool:
-        """One message; False at the end."""
-        message = self._channel.receive()
-        if message is None:
+    def handle_message(self) -> bool:
+        """Do what the next message says; False if the connection is closed."""
+        if not self._messages and not self._receive(wait=True):
             return False
-        head, _, _ = message
-        if head[0] == "open":
-            self.open(head[1], first=False)
+        if self._job.prefetches:
+            while self._receive(wait=False):
+                pass
+        message = self._messages.popleft()
+        if isinstance(message, StartEpoch):
+            self.start_epoch(message.start, first=False)
         else:
-            self._memory.give_back(*head[2])
-            self._build(_task(*head[1]))
+            self._build(message)
         return True
 
+    def _receive(self, *, wait: bool) -> bool:
+        """Queue one message, and have the job look ahead to its task; whether there was one."""
+        message = self._connection.receive(wait=wait)
+        if isinstance(message, StartEpoch):
+            self._messages.append(message)
+        elif message is not None:
+            task = message.to_task()
+            self._messages.append(task)
+            if self._job.prefetches:
+                self._job.prefetch(task)
+        return message is not None
+
     def _build(self, task: Task) -> None:
-        memory = self._memory
-        self._board.begin(task.seq)
-        memory.begin()
-        build, failure, body = None, self._failure, b""
-        places: Any = []
-        if failure is None:
+        self._status.begin_batch(task.seq)
+        self._memory.begin()
+        build, payload, captured = None, None, self._error
+        if captured is None:
             try:
                 build = self._job.begin(task)
                 self._run(build)
-                self._board.first_row = 0
-                self._board.watch(-1, build.rows)  # a death from here on is no sample's
+                self._status.first_row = 0
+                self._status.watch(-1, build.rows)  # from here on, no sample is to blame if the worker dies
                 batch = build.finish()
                 start = time.perf_counter_ns()
-                body, places = _packed(batch, memory, task)
+                payload = self._pack(batch, task)
                 self._trace.add("transport", time.perf_counter_ns() - start, build.rows)
                 del batch
             except StopWork:
                 raise
-            except BaseException as error:  # noqa: BLE001  # told to the parent, who raises it
-                failure, body, places = Failure.of(error), b"", []
-                memory.begin()
-        self._send(task, build, failure, body, places)
-        self._board.end()
+            except BaseException as error:  # noqa: BLE001  # sent to the parent, which raises it
+                captured, payload = CapturedError.capture(error), None
+        self._send(task, build, captured, payload)
+        self._status.end_batch()
 
     def _run(self, build: Build) -> None:
-        chunk = build.rows if getattr(build, "whole", False) else _CHUNK
+        chunk = build.rows if build.whole else _CHUNK
         for start in range(0, build.rows, max(chunk, 1)):
             stop = min(start + chunk, build.rows)
-            self._board.first_row = start
-            self._board.watch(0, stop - start)
+            self._status.first_row = start
+            self._status.watch(0, stop - start)
             build.run(start, stop)
 
-    def _send(self, task: Task, build: Build | None, failure: Failure | None, body: bytes, places: Any) -> None:
-        memory = self._memory
-        new, fds = memory.finish(places)
-        rows, state = (build.rows, build.state) if build is not None else (0, None)
-        left_out = getattr(build, "left_out", ()) if failure is None else ()
-        head: tuple[Any, ...] = (
-            "done",
-            task.seq,
-            rows,
-            None,
-            self._changed_rng(task),
-            failure,
-            left_out,
-            places,
-            new,
-            self._drop(),
-            self._times(),
-        )
+    def _pack(self, batch: Batch, task: Task) -> object:
         try:
-            self._channel.send((*head[:3], packed_state(state), *head[4:]), body, fds)
+            return self._connection.pack(batch)
+        except StopWork:
+            raise
+        except BaseException as error:
+            kind, why = type(batch).__qualname__, f"{type(error).__name__}: {error}"
+            where = _unpicklable_sample(batch, task)
+            raise SampleError(
+                f"a batch of type {kind} cannot be sent to the parent: {why}", batch=task.seq, **where
+            ) from error
+
+    def _send(self, task: Task, build: Build | None, captured: CapturedError | None, payload: object) -> None:
+        rows, state = (build.rows, build.state) if build is not None else (0, None)
+        left_out = build.left_out if build is not None and captured is None else ()
+        rng, times = self._rng.changed() if task.snapshot else None, self._take_times()
+        try:
+            state = pack_state(state)
+            self._connection.send(BatchBuilt(task.seq, rows, state, rng, captured, left_out, times, payload))
         except Exception as error:  # noqa: BLE001  # the dataset's state cannot be pickled
-            reason = Failure.of(
-                SampleError(f"the dataset's state cannot be sent to the parent: {error}", batch=task.seq)
-            )
-            memory.begin()
-            self._channel.send((*head[:3], None, None, reason, (), [], [], head[9], ()))
-        else:
-            memory.sent()
+            reason = f"the dataset's state cannot be sent to the parent: {error}"
+            captured = CapturedError.capture(SampleError(reason, batch=task.seq))
+            self._connection.send(BatchBuilt(task.seq, rows, None, None, captured, (), times))
 
-    def _drop(self) -> tuple[list[int], str]:
-        memory = self._memory
-        dropped, memory.dropped = memory.dropped, []
-        refused = "" if memory.refused is None else str(memory.refused)
-        return dropped, refused
-
-    def _changed_rng(self, task: Task) -> bytes | None:
-        """The generators' state, if it is asked for and not what it was."""
-        if not task.snapshot:
-            return None
-        return self._rng.changed()
-
-    def _times(self) -> tuple[tuple[int, int], ...]:
+    def _take_times(self) -> tuple[tuple[int, int], ...]:
         total = self._trace.total()
         self._trace.reset()
         return tuple(total[stage] for stage in STAGES)
 
 
-def _packed(batch: Any, memory: WorkerMemory, task: Task) -> tuple[bytes, Any]:
-    try:
-        return pack(batch, memory)
-    except StopWork:
-        raise
-    except BaseException as error:
-        reason = (
-            f"a batch of type {type(batch).__qualname__} cannot be sent to the parent: {type(error).__name__}: {error}"
-        )
-        raise SampleError(reason, batch=task.seq, **_culprit(batch, task)) from error
-
-
-def _culprit(batch: Any, task: Task) -> dict[str, Any]:
-    """Which sample cannot be sent, where the batch is still a list of samples; else all of them."""
+def _unpicklable_sample(batch: Batch, task: Task) -> dict[str, object]:
+    """Which sample cannot be pickled if the batch is a list of samples, else the indices of all of them."""
     indices = list(task.indices)
     if isinstance(batch, list) and len(batch) == len(indices):
         for index, sample in zip(indices, batch, strict=True):
             try:
                 pickle.dumps(sample)
-            except BaseException:  # noqa: BLE001  # the reason is told already
+            except BaseException:  # noqa: BLE001  # the caller has the reason
                 return {"index": getattr(index, "item", lambda index=index: index)(), "type": type(sample).__qualname__}
     return {"indices": ", ".join(map(str, indices[:16])) + (", ..." if len(indices) > 16 else "")}
-
-
-def _task(seq: int, indices: Any, seed: int, epoch: int, drawn: Any, snapshot: bool, fatal: Any, size: Any) -> Task:
-    keys = SampleKeys(seed, epoch, indices if drawn is None else drawn)
-    return Task(seq, indices, keys, snapshot=snapshot, fatal=fatal, size=size)
-
-
-def _teach_torch(torch: Any) -> None:  # noqa: ARG001  # what waits for torch is given it
-    """Tensors are collated and sent through slots; asked for by name, since this layer knows no torch."""
-    importlib.import_module("penstock.torch.transport").install()

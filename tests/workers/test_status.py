@@ -1,4 +1,4 @@
-"""A board says what a worker is at, whatever the worker does."""
+"""The status of a worker can be read whatever the worker does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.workers.processes.board import Board, StopWork, stacks_of
+from penstock.workers.processes.status import StopWork, WorkerStatus, collect_stacks
 
 
 def forked(act: Callable[[], None]) -> int:
@@ -37,85 +37,85 @@ pytestmark = pytest.mark.filterwarnings(
 )  # a child that calls nothing of torch's
 
 
-def test_a_new_board_is_at_nothing() -> None:
+def test_a_new_status_is_idle() -> None:
     """No batch, no row, just begun; it cannot be asked."""
-    board = Board()
+    status = WorkerStatus()
 
-    assert (board.batch, board.row, board.count, board.progress, board.answers) == (-1, -1, 1, 0, False)
-    assert board.busy_s < 60
-    assert "still starting" in stacks_of([(board, os.getpid())])[0]
-    board.close()
+    assert (status.batch, status.row, status.count, status.progress, status.dumps_stacks) == (-1, -1, 1, 0, False)
+    assert status.busy_s < 60
+    assert "still starting" in collect_stacks([(status, os.getpid())])[0]
+    status.close()
 
 
 def test_what_is_said_can_be_read_and_progress_never_falls() -> None:
     """Batch, row and count as they are; each step counts; what was asked for is forgotten behind the batch."""
-    board = Board()
+    status = WorkerStatus()
     seen, progress = [], []
-    board.begin(7)
+    status.begin_batch(7)
     for call in ((0,), (1,), (2, 30), (-1, 32)):
-        board.watch(*call)
-        seen.append((board.batch, board.row, board.count))
-        progress.append(board.progress)
-    board.first_row = 32
-    board.watch(3)
-    seen.append((board.batch, board.row, board.count))
-    board.watch(0, 32)
-    board.end()
+        status.watch(*call)
+        seen.append((status.batch, status.row, status.count))
+        progress.append(status.progress)
+    status.first_row = 32
+    status.watch(3)
+    seen.append((status.batch, status.row, status.count))
+    status.watch(0, 32)
+    status.end_batch()
 
     assert seen == [(7, 0, 1), (7, 1, 1), (7, 2, 30), (7, -1, 32), (7, 35, 1)]
     assert progress == [2, 3, 4, 5]
-    assert (board.batch, board.count) == (-1, 1)
-    board.close()
+    assert (status.batch, status.count) == (-1, 1)
+    status.close()
 
 
 def test_a_worker_that_is_asked_to_stop_does_before_its_next_sample() -> None:
     """By an exception that no `except Exception` of the user's catches."""
-    board = Board()
-    board.stop()
+    status = WorkerStatus()
+    status.request_stop()
 
     with pytest.raises(StopWork):
-        board.watch(3)
+        status.watch(3)
     assert not issubclass(StopWork, Exception)
-    board.close()
+    status.close()
 
 
 def test_a_worker_shows_its_stack_again_and_again() -> None:
     """Each time the present one, alone."""
-    board = Board()
+    status = WorkerStatus()
 
     def stuck_in_a_sample() -> None:
-        board.answer()
+        status.enable_stack_dumps()
         time.sleep(60)
 
     pid = forked(stuck_in_a_sample)
-    wait_for(lambda: board.answers)
-    stacks = [stacks_of([(board, pid)], 20)[0] for _ in range(3)]
+    wait_for(lambda: status.dumps_stacks)
+    stacks = [collect_stacks([(status, pid)], 20)[0] for _ in range(3)]
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    [gone] = stacks_of([(board, pid)])
+    [gone] = collect_stacks([(status, pid)])
 
     assert all(stack.count("stuck_in_a_sample") == 1 for stack in stacks)
-    assert gone == "(the process is gone)"
-    board.close()
+    assert gone == "(the process has exited)"
+    status.close()
 
 
 def test_a_stopped_worker_is_not_waited_for() -> None:
     """It cannot answer; the parent says so in good time."""
-    board = Board()
+    status = WorkerStatus()
 
     def sleep() -> None:
-        board.answer()
+        status.enable_stack_dumps()
         time.sleep(60)
 
     pid = forked(sleep)
-    wait_for(lambda: board.answers)
+    wait_for(lambda: status.dumps_stacks)
     os.kill(pid, signal.SIGSTOP)
-    [said] = stacks_of([(board, pid)], 0.2)
+    [said] = collect_stacks([(status, pid)], 0.2)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 
     assert "stopped" in said
-    board.close()
+    status.close()
 
 
 def test_many_stopped_workers_share_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,27 +124,27 @@ def test_many_stopped_workers_share_one_wait(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(os, "kill", lambda pid, number: None)
-    boards = [Board() for _ in range(20)]
-    for board in boards:
-        monkeypatch.setattr(type(board), "answers", True)
+    statuses = [WorkerStatus() for _ in range(20)]
+    for status in statuses:
+        monkeypatch.setattr(type(status), "dumps_stacks", True)
 
-    said = stacks_of([(board, 1) for board in boards])
+    said = collect_stacks([(status, 1) for status in statuses])
 
     assert said == ["(no answer: the process is stopped)"] * 20
     assert now[0] < 0.6
-    for board in boards:
-        board.close()
+    for status in statuses:
+        status.close()
 
 
 CRASH = """
 import os, signal, threading, time
-from penstock.workers.processes.board import Board, stacks_of
+from penstock.workers.processes.status import WorkerStatus, collect_stacks
 
-board = Board()
+status = WorkerStatus()
 
 def crash_here():
-    board.answer()
-    while board.batch < 0:
+    status.enable_stack_dumps()
+    while status.batch < 0:
         time.sleep(0.01)
     os.abort()
 
@@ -153,14 +153,14 @@ if not (pid := os.fork()):
         crash_here()
     finally:
         os._exit(0)
-while not board.answers:
+while not status.dumps_stacks:
     time.sleep(0.005)
-assert "crash_here" in stacks_of([(board, pid)], 20)[0]
-board.begin(1)
+assert "crash_here" in collect_stacks([(status, pid)], 20)[0]
+status.begin_batch(1)
 assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGABRT
-print(board.stack())
-board.close()
-board.close()
+print(status.stacks())
+status.close()
+status.close()
 """
 
 

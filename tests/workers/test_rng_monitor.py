@@ -33,7 +33,7 @@ def _as_before() -> Any:
 def test_every_draw_is_noticed_and_can_be_repeated(name: str) -> None:
     """After each draw the state is told; restoring it gives the same numbers again."""
     draw = DRAWS[name]
-    watch = info.RngWatch()
+    watch = info.RngMonitor()
     for _ in range(7):
         draw()
         state = watch.changed()
@@ -48,14 +48,14 @@ def test_every_draw_is_noticed_and_can_be_repeated(name: str) -> None:
 def test_what_does_not_move_is_not_told() -> None:
     """Without a draw there is nothing to send."""
     np.random.standard_normal()  # noqa: NPY002  # the global one is the subject
-    watch = info.RngWatch()
+    watch = info.RngMonitor()
 
     assert [watch.changed() for _ in range(3)] == [None] * 3
 
 
 def test_a_seed_is_noticed() -> None:
     """Seeding moves a generator as drawing does."""
-    watch = info.RngWatch()
+    watch = info.RngMonitor()
     np.random.seed(5)  # noqa: NPY002  # the global one is the subject
 
     assert watch.changed() is not None

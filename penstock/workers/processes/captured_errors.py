@@ -1,7 +1,8 @@
-"""Exceptions across processes: the same type with the same attributes, and the worker's traceback in words.
+"""Exceptions of worker processes: raised again in the parent with the same type, attributes and the traceback as text.
 
-A class whose constructor wants anything else than a message is not called again: the object is made and given its
-attributes. What cannot travel at all is told by a :class:`~penstock.errors.SampleError` that names it.
+The constructor of a class that takes anything else than a message is not called again: the object is made by
+``__new__``, and its attributes are set. An exception that cannot be pickled becomes a
+:class:`~penstock.errors.SampleError` with its name and traceback.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any, Final
 
 from penstock.errors import PenstockError, SampleError
 
-__all__ = ["Failure"]
+__all__ = ["CapturedError"]
 
 
 class _Text(str):
-    """A message whose ``repr`` keeps its lines: a KeyError shows the repr of what it is given."""
+    """A message whose ``repr`` keeps its lines: a KeyError shows the repr of its argument."""
 
     __slots__ = ()
 
@@ -28,21 +29,21 @@ class _Text(str):
 
 
 @dataclass(slots=True)
-class Failure:
-    """An exception taken apart, in the process where it was raised.
+class CapturedError:
+    """An exception in parts that can be pickled, made in the process where it was raised.
 
     Parameters
     ----------
     name : str
-        Of its type.
+        Name of its type.
     text : str
         The traceback.
     kind, args : bytes, optional
         The type and its arguments, pickled.
     attributes : dict
-        Pickled, by name; without those that cannot be.
+        Its attributes by name, pickled; those that cannot be pickled are left out.
     whole : bytes, optional
-        An error of penstock's, which knows how to pickle itself.
+        The exception itself, pickled, if it is a PenstockError.
     """
 
     name: str
@@ -53,34 +54,34 @@ class Failure:
     whole: bytes | None = None
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
-        """Take ``error`` apart."""
-        failure = cls(type(error).__name__, "".join(traceback.format_exception(error)).rstrip())
+    def capture(cls, error: BaseException) -> CapturedError:
+        """Capture ``error`` with its traceback."""
+        captured = cls(type(error).__name__, "".join(traceback.format_exception(error)).rstrip())
         if isinstance(error, PenstockError):
-            failure.whole = _pickled(error)
-        failure.kind, failure.args = _pickled(type(error)), _pickled(error.args)
+            captured.whole = _pickle(error)
+        captured.kind, captured.args = _pickle(type(error)), _pickle(error.args)
         hidden = [name for kind, names in _HIDDEN.items() for name in names if isinstance(error, kind)]
         attributes = {name: getattr(error, name) for name in hidden if getattr(error, name) is not None}
         for name, value in {**attributes, **getattr(error, "__dict__", {})}.items():
-            if name != "__notes__" and (pickled := _pickled(value)) is not None:
-                failure.attributes[name] = pickled
-        return failure
+            if name != "__notes__" and (pickled := _pickle(value)) is not None:
+                captured.attributes[name] = pickled
+        return captured
 
-    def rebuilt(self, worker: int) -> BaseException:
-        """The exception again, to be raised by the consumer."""
+    def rebuild(self, worker: int) -> BaseException:
+        """The exception again, to be raised in the parent."""
         message = f"Caught {self.name} in DataLoader worker process {worker}.\nOriginal {self.text}"
-        if self.whole is not None and isinstance(error := _loaded(self.whole), PenstockError):
+        if self.whole is not None and isinstance(error := _unpickle(self.whole), PenstockError):
             error.locate(worker=worker).add_note(message)
             return error
-        kind, args = _loaded(self.kind), _loaded(self.args)
+        kind, args = _unpickle(self.kind), _unpickle(self.args)
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             return SampleError(message, worker=worker)
-        error = self._like(kind, args, message)
+        error = self._make(kind, args, message)
         if error is None:
             return SampleError(message, worker=worker)
         return error
 
-    def _like(self, kind: type[BaseException], args: Any, message: str) -> BaseException | None:
+    def _make(self, kind: type[BaseException], args: Any, message: str) -> BaseException | None:
         plain = kind.__init__ in _PLAIN_INITS and not (
             isinstance(args, tuple) and issubclass(kind, OSError) and len(args) > 1
         )
@@ -92,29 +93,29 @@ class Failure:
             else:
                 error = kind.__new__(kind, *args)
                 error.args = args
-        except Exception:  # noqa: BLE001  # a class that nobody but its author can make
+        except Exception:  # noqa: BLE001  # a class with a constructor of its own
             return None
         for name, pickled in self.attributes.items():
-            with suppress(Exception):  # a class that refuses what it has
-                setattr(error, name, _loaded(pickled))
+            with suppress(Exception):  # a class that does not let it be set
+                setattr(error, name, _unpickle(pickled))
         if not plain:
             error.add_note(message)
         return error
 
 
-def _pickled(value: Any) -> bytes | None:
+def _pickle(value: Any) -> bytes | None:
     try:
         return pickle.dumps(value)
-    except Exception:  # noqa: BLE001  # whatever a user's object raises: it cannot travel
+    except Exception:  # noqa: BLE001  # a user's object may raise anything
         return None
 
 
-def _loaded(pickled: bytes | None) -> Any:
+def _unpickle(pickled: bytes | None) -> Any:
     if pickled is None:
         return None
     try:
         return pickle.loads(pickled)  # noqa: S301  # from a worker of this program
-    except Exception:  # noqa: BLE001  # whatever a user's object raises: it cannot travel
+    except Exception:  # noqa: BLE001  # a user's object may raise anything
         return None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.workers.processes.ending import KILLED, await_end, end_all, fate, has_ended
+from penstock.workers.processes.termination import SIGKILL_EXIT, describe_exit, end_processes, has_exited, wait_for_exit
 
 FORK = multiprocessing.get_context("fork")
 
@@ -53,12 +53,12 @@ def start() -> Iterator[Callable[..., Any]]:
 def test_a_process_that_runs_has_not_ended_and_one_that_was_killed_has(start: Any) -> None:
     """And is no zombie then; what it died of is in torch's words."""
     process = start(sleep_on)
-    before = has_ended(process)
+    before = has_exited(process)
     process.kill()
-    left = await_end([process], 30)
+    left = wait_for_exit([process], 30)
 
-    assert (before, left, has_ended(process)) == (False, [], True)
-    assert fate(process) == KILLED == "is killed by signal: Killed. "
+    assert (before, left, has_exited(process)) == (False, [], True)
+    assert describe_exit(process) == SIGKILL_EXIT == "is killed by signal: Killed. "
     with pytest.raises(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
 
@@ -68,8 +68,8 @@ def test_one_that_closed_its_descriptors_is_waited_for_with_a_limit(start: Any) 
     process = start(close_everything)
     multiprocessing.connection.wait([process.sentinel], 30)
 
-    assert await_end([process], 0.2) == [process]
-    assert not has_ended(process)
+    assert wait_for_exit([process], 0.2) == [process]
+    assert not has_exited(process)
 
 
 def test_one_that_somebody_waited_for_has_ended(start: Any) -> None:
@@ -78,9 +78,9 @@ def test_one_that_somebody_waited_for_has_ended(start: Any) -> None:
     os.kill(process.pid, signal.SIGKILL)
     os.waitpid(process.pid, 0)
 
-    assert has_ended(process)
-    assert await_end([process], 30) == []
-    assert "nobody knows how" in fate(process)
+    assert has_exited(process)
+    assert wait_for_exit([process], 30) == []
+    assert "unknown code" in describe_exit(process)
 
 
 @pytest.mark.parametrize("target", [sleep_on, defy, close_everything])
@@ -88,13 +88,13 @@ def test_all_are_ended(start: Any, target: Any) -> None:
     """Whatever they do, the defiant too; none is left as a zombie."""
     processes = [start(target) for _ in range(3)]
 
-    assert end_all(processes) == []
-    assert all(map(has_ended, processes))
+    assert end_processes(processes) == []
+    assert all(map(has_exited, processes))
 
 
 def test_an_exit_is_told_with_its_code(start: Any) -> None:
     """Zero is told, too: a worker does not end by itself."""
     process = start(lambda: os._exit(0))
-    await_end([process], 30)
+    wait_for_exit([process], 30)
 
-    assert fate(process) == "exited with code 0"
+    assert describe_exit(process) == "exited with code 0"

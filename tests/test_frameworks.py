@@ -1,4 +1,4 @@
-"""What waits for torch in a process that has not imported it: it happens at the import, however torch is asked for."""
+"""Calls that wait for the import of a framework are made at the import, however the framework is asked for."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 
 PROGRAM = """
 import importlib.util, sys
-from penstock.workers import info
+from penstock import frameworks
 
 heard = []
-info.when_torch(lambda torch: heard.append(torch.answer))
+frameworks.when_imported("torch", lambda: heard.append(sys.modules["torch"].answer))
 {before}
 try:
     import torch
 except ImportError:
     print("no torch")
-print(heard, [type(finder).__name__ for finder in sys.meta_path if type(finder).__module__ == info.__name__])
+print(heard, [type(finder).__name__ for finder in sys.meta_path if type(finder).__module__ == frameworks.__name__])
 """
 
 
@@ -65,3 +65,28 @@ def test_without_torch_everything_stays_as_it_is(tmp_path: Path) -> None:
     )
 
     assert run(tmp_path, hidden).splitlines()[0] == "no torch"
+
+
+def test_calls_wait_for_their_own_module(fake_torch: Path) -> None:
+    """Two frameworks are waited for: the import of one makes its calls, and the other is still waited for."""
+    (fake_torch / "cv2.py").write_text("")
+    before = (
+        "frameworks.when_imported('cv2', lambda: heard.append('cv2'))\n"
+        "import torch\nprint(heard, frameworks.is_imported('torch'), len(sys.meta_path))\nimport cv2\n"
+        "print(len(sys.meta_path))"
+    )
+
+    first, second, last = run(fake_torch, before).splitlines()
+    heard, _, count = first.rpartition(" ")
+    assert heard == "[42] True"
+    assert int(second) == int(count) - 1
+    assert last == "[42, 'cv2'] []"
+
+
+def test_a_module_that_is_being_imported_is_not_imported(tmp_path: Path) -> None:
+    """Another thread may see a framework in the middle of its import: nothing of it is used."""
+    asking = "from penstock import frameworks\nseen = frameworks.is_imported('torch')\nanswer = seen\n"
+    (tmp_path / "torch.py").write_text(asking)
+
+    assert run(tmp_path, "") == "[False] []"
+    assert run(tmp_path, "frameworks._waiting.clear()\nsys.meta_path.pop(0)\n") == "[] []"

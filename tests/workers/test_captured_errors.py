@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import SampleError, StateError
-from penstock.workers.processes.failures import Failure
+from penstock.workers.processes.captured_errors import CapturedError
 
 
 class Keyed(Exception):  # noqa: N818  # a user's
@@ -44,8 +44,8 @@ def crossed(error: BaseException) -> BaseException:
     try:
         raise error  # noqa: TRY301  # so that it has a traceback
     except BaseException as raised:  # noqa: BLE001  # any
-        failure = pickle.loads(pickle.dumps(Failure.of(raised)))
-    rebuilt: BaseException = failure.rebuilt(3)
+        captured = pickle.loads(pickle.dumps(CapturedError.capture(raised)))
+    rebuilt: BaseException = captured.rebuild(3)
     return rebuilt
 
 

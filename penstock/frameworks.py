@@ -1,0 +1,254 @@
+"""Libraries that penstock uses only after the program has imported them: torch, cv2.
+
+::
+
+    rng, collate, datasets, workers ──> FRAMEWORKS ──> Torch: sys.modules["torch"], extension "penstock.torch.transport"
+                                                  └──> Cv2:   sys.modules["cv2"]
+
+A framework states what it has (stream types, arrays, a global random generator, ...) by overriding members of
+:class:`Framework`, whose defaults do nothing. The modules that use frameworks name none of them: another one (JAX,
+CuPy) is one more class here. No framework is imported here, but by :meth:`Framework.collate`. Code that must import a
+framework to be written is in the module that ``extension`` names, which the framework imports when it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+from penstock.sample import Array, Batch, Sample
+
+__all__ = [
+    "FRAMEWORKS",
+    "IMAGE_TRANSFORMS",
+    "REDUCERS",
+    "Framework",
+    "array_types",
+    "imported_frameworks",
+    "is_imported",
+    "stream_types",
+    "when_imported",
+]
+
+REDUCERS: Final[dict[type, Callable[[Any], Any]]] = {}
+"""By type: functions that reduce values of exactly that type in a batch, as ``__reduce__`` does; ``NotImplemented``: as
+pickle would. They may hand out large parts as pickle's buffers. Extensions add theirs."""
+
+IMAGE_TRANSFORMS: Final[Mapping[str, str]] = {"torchvision": "penstock.torch.vision.images:TorchvisionImages"}
+"""By package: the converter of its image transforms, for :mod:`penstock.datasets.converting`."""
+
+
+class Framework:
+    """A library with arrays, streams or random generators of its own."""
+
+    name: ClassVar[str]
+    """Of the module that the program imports."""
+    packages: ClassVar[frozenset[str]] = frozenset()
+    """Packages whose classes import it: a worker that unpickles such an object does, too."""
+    preload: ClassVar[tuple[str, ...]] = ()
+    """Modules that a fork server imports for such workers."""
+    sets_up_workers: ClassVar[bool] = False
+    """Whether :meth:`start_worker` does something."""
+    seed_words: ClassVar[slice] = slice(0)
+    """Which words of a sample's seed it gets; fixed, so that a new framework does not change the numbers of others."""
+
+    @property
+    def module(self) -> Any:
+        """The module, which must be imported."""
+        return sys.modules[self.name]
+
+    def stream_types(self) -> tuple[type, ...]:
+        """Types of datasets that are iterated, not indexed."""
+        return ()
+
+    def array_types(self) -> tuple[type[Any], ...]:
+        """Types of its arrays; they have ``nbytes``."""
+        return ()
+
+    def seed(self, words: Array) -> None:
+        """Seed its global random generator from the words at :attr:`seed_words`."""
+
+    def rng_state(self) -> bytes | None:
+        """State of its global random generator; None if it has none, or none that can be restored."""
+        return None
+
+    def restore_rng(self, state: bytes) -> None:
+        """Restore what :meth:`rng_state` gave."""
+
+    def num_ranks(self) -> int:
+        """Ranks of its process group; 1 without one."""
+        return 1
+
+    def start_worker(self, worker: int, num_workers: int, seed: int, dataset: object) -> None:
+        """Set up this process as a worker; see :class:`~penstock.workers.WorkerInfo`."""
+
+    def import_for_workers(self) -> None:
+        """Import what a worker uses of it, before processes are forked."""
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """The batch of ``samples`` by its own rules. May import it."""
+        raise NotImplementedError(f"{self.name} does not collate")
+
+    def convert(self, sample: Sample) -> Batch:
+        """One sample by its own rules, without batching. May import it."""
+        raise NotImplementedError(f"{self.name} does not convert samples")
+
+
+class Torch(Framework):
+    """PyTorch."""
+
+    name = "torch"
+    packages = frozenset({"torch", "torchvision"})
+    preload = ("torch.utils.data",)
+    sets_up_workers = True
+    seed_words = slice(6, 8)
+    extension: ClassVar[str] = "penstock.torch.transport"
+    """Collates tensors into the memory of a worker's batch, and reduces them to buffers."""
+
+    def stream_types(self) -> tuple[type, ...]:
+        """``torch.utils.data.IterableDataset``, if that module is imported."""
+        kind = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", None)
+        return () if kind is None else (kind,)
+
+    def array_types(self) -> tuple[type[Any], ...]:
+        """``torch.Tensor``."""
+        return (self.module.Tensor,)
+
+    def seed(self, words: Array) -> None:
+        """Seed the CPU's generator with 63 bits."""
+        self.module.default_generator.manual_seed(int(words[0]) << 31 | int(words[1]) >> 1)
+
+    def rng_state(self) -> bytes:
+        """State of the CPU's generator."""
+        state: bytes = self.module.default_generator.get_state().numpy().tobytes()
+        return state
+
+    def restore_rng(self, state: bytes) -> None:
+        """Restore the CPU's generator."""
+        torch = self.module
+        torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+    def num_ranks(self) -> int:
+        """World size of ``torch.distributed``, if that is imported and initialized."""
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            return 1
+        return int(distributed.get_world_size())
+
+    def start_worker(self, worker: int, num_workers: int, seed: int, dataset: object) -> None:
+        """As torch sets up its own workers: one thread, the seed, ``torch.utils.data.get_worker_info()``."""
+        torch = self.module
+        torch.set_num_threads(1)
+        torch.default_generator.manual_seed(seed)
+        of_torch = torch.utils.data._utils.worker  # noqa: SLF001  # where torch's own get_worker_info looks
+        of_torch._worker_info = of_torch.WorkerInfo(id=worker, num_workers=num_workers, seed=seed, dataset=dataset)  # noqa: SLF001  # as above
+        importlib.import_module(self.extension).install()
+
+    def import_for_workers(self) -> None:
+        """Import the extension, and torch's reductions."""
+        importlib.import_module("torch.multiprocessing")
+        importlib.import_module(self.extension)
+
+    def collate(self, samples: Sequence[Sample]) -> Batch:
+        """``torch.utils.data.default_collate(samples)``."""
+        return importlib.import_module("torch.utils.data").default_collate(samples)
+
+    def convert(self, sample: Sample) -> Batch:
+        """``torch.utils.data.default_convert(sample)``."""
+        return importlib.import_module("torch.utils.data").default_convert(sample)
+
+
+class Cv2(Framework):
+    """OpenCV, whose generator can be seeded, but not restored."""
+
+    name = "cv2"
+    seed_words = slice(8, 9)
+
+    def seed(self, words: Array) -> None:
+        """Seed the generator with 31 bits."""
+        self.module.setRNGSeed(int(words[0]) >> 1)
+
+
+FRAMEWORKS: Final[Mapping[str, Framework]] = {each.name: each for each in (Torch(), Cv2())}
+"""By name; in the order in which their states are saved."""
+
+
+def is_imported(name: str) -> bool:
+    """Whether the program has imported ``name``, to the end."""
+    module = sys.modules.get(name)
+    return (
+        module is not None
+        and name not in _waiting
+        and not getattr(getattr(module, "__spec__", None), "_initializing", False)
+    )
+
+
+def imported_frameworks() -> list[Framework]:
+    """The frameworks that the program has imported."""
+    return [framework for name, framework in FRAMEWORKS.items() if is_imported(name)]
+
+
+def stream_types() -> tuple[type, ...]:
+    """Types of streams of the frameworks that are imported."""
+    return tuple(kind for framework in imported_frameworks() for kind in framework.stream_types())
+
+
+def array_types() -> tuple[type[Any], ...]:
+    """Types of arrays of the frameworks that are imported."""
+    return tuple(kind for framework in imported_frameworks() for kind in framework.array_types())
+
+
+_waiting: dict[str, list[Callable[[], None]]] = {}
+"""By module: what is to be called when it is imported."""
+
+
+def when_imported(name: str, call: Callable[[], None]) -> None:
+    """Call ``call()`` now if module ``name`` is imported, else as soon as it is."""
+    if name in sys.modules and name not in _waiting:
+        call()
+        return
+    if not _waiting:
+        sys.meta_path.insert(0, _FINDER)
+    _waiting.setdefault(name, []).append(call)
+
+
+class _ImportHook(importlib.abc.MetaPathFinder):
+    """Finds modules that are waited for by the other finders, and makes the calls after their import.
+
+    It stays on ``sys.meta_path`` until an import of each succeeds: ``importlib.util.find_spec`` only asks.
+    """
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _waiting:
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is None or spec.loader is None:
+            return spec
+        loader, execute = spec.loader, spec.loader.exec_module
+
+        def execute_and_call(module: ModuleType) -> None:
+            execute(module)
+            loader.__dict__.pop("exec_module", None)
+            calls = _waiting.pop(fullname, [])
+            if not _waiting and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            for call in calls:
+                call()
+
+        loader.exec_module = execute_and_call  # type: ignore[method-assign]  # this spec's own loader
+        return spec
+
+
+_FINDER: Final = _ImportHook()

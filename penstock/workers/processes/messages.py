@@ -1,0 +1,179 @@
+"""Messages between a pool and its worker processes, and between the two sides of a worker's memory.
+
+::
+
+    parent --StartEpoch, BuildBatch--> worker       worker --EpochStarted, BatchBuilt--> parent
+    parent --SlotReturn--------------> worker       worker --SlotReport----------------> parent
+
+A :class:`~penstock.workers.processes.transport.Transport` carries them. Pickling an object of a class costs several
+times as much as pickling a tuple, which counts for small batches: :func:`encode` makes a tuple of plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.sample import SampleKeys
+from penstock.workers.base import EpochStart, Indices, Task
+from penstock.workers.processes.captured_errors import CapturedError
+
+__all__ = [
+    "BatchBuilt",
+    "BufferSpan",
+    "BuildBatch",
+    "EpochStarted",
+    "Message",
+    "SlotReport",
+    "SlotReturn",
+    "StartEpoch",
+    "decode",
+    "encode",
+]
+
+
+@dataclass(slots=True)
+class StartEpoch:
+    """Start an epoch, as ``start`` says."""
+
+    start: EpochStart
+
+
+@dataclass(slots=True)
+class BuildBatch:
+    """Build the batch of a :class:`~penstock.workers.base.Task`.
+
+    ``drawn`` are the indices of the task's keys; None: ``indices``. The other fields are the task's and its keys'.
+    """
+
+    seq: int
+    indices: Indices
+    seed: int
+    epoch: int
+    drawn: NDArray[np.int64] | None
+    snapshot: bool
+    fatal: Mapping[int, str] | None
+    size: int | None
+
+    @classmethod
+    def from_task(cls, task: Task) -> BuildBatch:
+        """The message for ``task``, without what only the parent needs."""
+        keys, indices = task.keys, task.indices
+        drawn = None if keys.indices is indices else keys.indices
+        return cls(task.seq, indices, keys.seed, keys.epoch, drawn, task.snapshot, task.fatal, task.size)
+
+    def to_task(self) -> Task:
+        """The task, in the worker."""
+        keys = SampleKeys(self.seed, self.epoch, self.indices if self.drawn is None else self.drawn)
+        return Task(self.seq, self.indices, keys, snapshot=self.snapshot, fatal=self.fatal, size=self.size)
+
+
+@dataclass(slots=True)
+class EpochStarted:
+    """The worker has started the epoch, or failed to.
+
+    ``state`` is the pickled state of its dataset before the first batch. It is pickled separately, so that the message
+    can be unpickled where the state cannot.
+    """
+
+    state: bytes | None
+    error: CapturedError | None
+
+
+@dataclass(slots=True)
+class BatchBuilt:
+    """A batch is built, or failed.
+
+    Parameters
+    ----------
+    seq, rows, left_out
+        As in :class:`~penstock.workers.base.Done`.
+    state : bytes, optional
+        Pickled state of the dataset after the batch; see :class:`EpochStarted`.
+    rng : bytes, optional
+        State of the worker's random generators, if it has changed.
+    error : CapturedError, optional
+        Why there is no batch.
+    times : tuple
+        Nanoseconds and items of each stage, in the order of :data:`~penstock.trace.STAGES`.
+    payload : object
+        The batch as the transport sends it (:meth:`~penstock.workers.processes.transport.WorkerConnection.pack`).
+    """
+
+    seq: int
+    rows: int
+    state: bytes | None
+    rng: bytes | None
+    error: CapturedError | None
+    left_out: Sequence[object]
+    times: tuple[tuple[int, int], ...]
+    payload: object = field(default=None, repr=False)
+
+
+class BufferSpan(NamedTuple):
+    """Where a buffer lies in a worker's slots."""
+
+    slot: int
+    start: int
+    nbytes: int
+
+
+@dataclass(slots=True)
+class SlotReport:
+    """Sent by a worker with a batch: the slots that it uses.
+
+    Parameters
+    ----------
+    spans : sequence of (int, int, int)
+        The batch's buffers (:class:`BufferSpan`) in the order of its pickle; plain tuples, which are pickled faster.
+    new : list of (int, int)
+        Number and bytes of slots that the parent has not mapped yet; their descriptors come with the message.
+    dropped : list of int
+        Slots that the worker has unmapped.
+    refused : str
+        Why the system gives no more shared memory; empty if it does.
+    """
+
+    spans: Sequence[tuple[int, int, int]]
+    new: list[tuple[int, int]]
+    dropped: list[int]
+    refused: str
+
+
+@dataclass(slots=True)
+class SlotReturn:
+    """Sent by the parent: slots that it no longer uses. ``freed`` may be used again, ``lost`` must not be."""
+
+    freed: list[int]
+    lost: list[int]
+
+
+Message = StartEpoch | BuildBatch | EpochStarted | BatchBuilt | SlotReport | SlotReturn
+
+_CLASSES: Final = (StartEpoch, BuildBatch, EpochStarted, BatchBuilt, SlotReport, SlotReturn)
+
+
+def _field_getter(cls: type) -> Callable[[object], tuple[object, ...]]:
+    names = [each.name for each in fields(cls) if each.name != "payload"]  # which is the transport's
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda message: (get(message),)
+
+
+_GETTERS: Final = {cls: (number, _field_getter(cls)) for number, cls in enumerate(_CLASSES)}
+
+
+def encode(message: Message) -> tuple[object, ...]:
+    """``message`` as a tuple: the number of its class, then its fields."""
+    number, get_fields = _GETTERS[type(message)]
+    return number, *get_fields(message)
+
+
+def decode(values: tuple[Any, ...]) -> Message:
+    """The message of a tuple that :func:`encode` made."""
+    number, *rest = values
+    return _CLASSES[number](*rest)
