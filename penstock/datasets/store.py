@@ -181,13 +181,13 @@ class StoreDataset(Dataset[Sample]):
             else:
                 images = self.store.blobs(plan.image_field, indices)
         if plan.program is not None:
-            indexed = None if self._seek_tables is None else self._seek_tables.get(indices)
+            tables = None if self._seek_tables is None else self._seek_tables.get(indices)
             plan.program.fill(
-                images, parts[plan.image], keys, rows, failures=failures, indexed=indexed, steps=steps or None
+                images, parts[plan.image], keys, rows, failures=failures, seek_tables=tables, steps=steps or None
             )
-            if indexed is not None and indexed.found:
+            if tables is not None and tables.found:
                 assert self._seek_tables is not None, "which gave it"
-                self._seek_tables.keep(indices, indexed)
+                self._seek_tables.keep(indices, tables)
         for name in plan.arrays:
             fill_arrays(plan, name, parts[name], records, rows, steps, failures)
         if failures:
