@@ -3,9 +3,10 @@
 """
 Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL.
 
-Work is done on the calling thread, unless more are asked for. Images are HWC uint8 RGB; encoded images are bytes,
-bytearray, memoryview or one-dimensional uint8 arrays. Every function may be called from any number of threads at
-once; arrays must not be written to while a call reads them, and rows of a batch not by two calls at once.
+Work is done on the calling thread, unless more threads are requested. Images are HWC uint8 RGB; encoded images are
+bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every function may be called from any number of
+threads at once. Arrays must not be written to while a call reads them, and a row of a batch must not be written by
+two calls at once.
 """
 
 from collections.abc import Sequence
@@ -43,77 +44,79 @@ __all__ = [
 ]
 
 class CorruptError(ValueError):
-    """Bytes that break the JPEG format; the message says where."""
+    """Bytes that are not a valid JPEG. The message says where."""
 
 class TooLargeError(ValueError):
-    """More pixels than `max_pixels`, or bytes of coefficients than `max_nbytes`; nothing was allocated."""
+    """More pixels than `max_pixels`, or more bytes of coefficients than `max_nbytes`. Nothing was allocated."""
 
 class UnsupportedError(ValueError):
-    """An image that is left to Pillow: not a JPEG, CMYK, 12-bit, a progressive one that lacks scans ..."""
+    """A kind of JPEG that this decoder does not support: CMYK, 12 bits, a progressive file without all scans ..."""
 
 GEOMETRY_COLUMNS: Final[int]
 """
-Columns of `fill`'s geometry.
+Number of columns of `fill`'s geometry.
 """
 
 def adjust(
     image: NDArray[uint8], steps: SupportsGetItem[int, tuple[str, SupportsFloat | SupportsIndex]]
 ) -> NDArray[uint8]:
     """
-    Changes an image's values, step by step.
+    Adjusts an image's values, step by step.
 
     Parameters
     ----------
     image : ndarray, shape (height, width, 3) or (height, width), uint8
         C-contiguous.
     steps : sequence of (str, float)
-        ``"brightness"``, ``"contrast"``, ``"saturation"`` (factors), ``"hue"`` (turns), ``"gray"``,
-        ``"posterize"`` (bits), ``"solarize"`` (threshold), ``"invert"``, ``"auto_contrast"``, ``"equalize"``; those
-        without a word in brackets take any number. One after another, as if each rounded a whole image.
+        ``"brightness"``, ``"contrast"``, ``"saturation"`` (factors), ``"hue"`` (turns), ``"gray"``, ``"posterize"``
+        (bits), ``"solarize"`` (threshold), ``"invert"``, ``"auto_contrast"``, ``"equalize"``. The value of a step
+        without a word in brackets is ignored. Steps are applied one after another, each rounded to 8 bits.
 
     Returns
     -------
     ndarray, uint8
-        A new array of the image's shape: what the functions of these names in `penstock.transforms` give, bit for bit.
+        A new array of the image's shape. It equals the result of the functions of these names in `penstock.transforms`,
+        bit for bit.
 
     Raises
     ------
     TypeError, ValueError
-        No such image, or no such step.
+        An invalid image or step.
     """
 
 def blur(image: NDArray[uint8], across: NDArray[float32], down: NDArray[float32]) -> NDArray[uint8]:
     """
-    Blurs an image by two symmetric sets of weights.
+    Blurs an image with two symmetric sets of weights.
 
     Parameters
     ----------
     image : ndarray, shape (height, width, 3) or (height, width), uint8
-        C-contiguous. Mirrored at its borders, as ``numpy.pad(..., "reflect")``.
+        C-contiguous. Its borders are extended as by ``numpy.pad(..., "reflect")``.
     across, down : ndarray, shape (odd,), float32
-        Weights along a row and along a column; their first halves and their middles count.
+        Weights along a row and along a column. Only the first half and the middle are used.
 
     Returns
     -------
     ndarray, uint8
-        A new array of the image's shape: `penstock.transforms.GaussianBlur`'s specification, bit for bit.
+        A new array of the image's shape. It equals the specification of `penstock.transforms.GaussianBlur`, bit for
+        bit.
 
     Raises
     ------
     TypeError, ValueError
-        Arguments that are not as above.
+        Invalid arguments.
     """
 
 def blur_floats(image: NDArray[float32], across: NDArray[float32], down: NDArray[float32]) -> NDArray[float32]:
     """
-    The same as `blur` for a float image.
+    Blurs a float image. See `blur`.
 
     Parameters
     ----------
     image : ndarray, shape (height, width, 3) or (height, width), float32
         C-contiguous.
     across, down : ndarray, shape (odd,), float32
-        As `blur`'s.
+        As for `blur`.
 
     Returns
     -------
@@ -123,38 +126,39 @@ def blur_floats(image: NDArray[float32], across: NDArray[float32], down: NDArray
     Raises
     ------
     TypeError, ValueError
-        Arguments that are not as above.
+        Invalid arguments.
     """
 
 def build_index(image: Buffer, kind: str = "rows", max_pixels: SupportsIndex = 134217728) -> bytes:
     """
-    Makes a JPEG's index: where decoding may begin inside it, so that what a crop does not need is not read.
+    Makes the index of a JPEG: where decoding may begin inside it. With it, a crop reads only what it needs.
 
     Parameters
     ----------
     image : buffer
-        The encoded image, which stays as it is.
+        The encoded image. It is not changed.
     kind : {"rows", "tiles"}
-        Places to begin: every row of MCUs (about 0.24 % of the file's size), or about every 64 pixels of it (2 %).
+        Places where decoding may begin: every row of MCUs (about 0.24 % of the file's size), or about every 64
+        pixels of each row (2 %).
     max_pixels : int
         Largest width times height that the header may declare.
 
     Returns
     -------
     bytes
-        For `fill` and `decode`, with this very image. Bound to it by a check of 64 bits.
+        The index, for `fill` and `decode` with this image. A check of 64 bits binds it to the image.
 
     Raises
     ------
     UnsupportedError, CorruptError, TooLargeError
-        As `decode` of the whole image.
+        As for `decode` of the whole image.
     ValueError
-        Not a kind.
+        `kind` is neither of the two.
     """
 
 def concat(parts: SupportsGetItem[int, NDArray[Any]], out: NDArray[Any]) -> None:
     """
-    Copies arrays one after another: what stacking samples into a batch is. Large targets are written past the cache.
+    Copies arrays one after another, as stacking samples into a batch does. Large targets are written past the cache.
 
     Parameters
     ----------
@@ -162,14 +166,14 @@ def concat(parts: SupportsGetItem[int, NDArray[Any]], out: NDArray[Any]) -> None
         C-contiguous, of any shapes; plain numbers (bool, integers, floats, complex) in native byte order; one axis or
         more.
     out : ndarray
-        Plain numbers, as many bytes as all parts together; writable and C-contiguous. It overlaps none of them.
+        Plain numbers, as many bytes as all parts together; writable and C-contiguous. It must not overlap a part.
 
     Raises
     ------
     TypeError
-        Objects, strings, records or another byte order; nothing was written.
+        Objects, strings, records or another byte order. Nothing was written.
     BufferError, ValueError
-        Something else that is not as above; nothing was written.
+        Other invalid arguments. Nothing was written.
     """
 
 def decode(
@@ -185,44 +189,45 @@ def decode(
     threads: SupportsIndex = 1,
 ) -> NDArray[uint8]:
     """
-    Decodes a JPEG, or a region of it.
+    Decodes a JPEG or a region of it.
 
     Parameters
     ----------
     image : buffer
         The encoded image.
     region : tuple of four int, optional
-        x0, y0, x1, y1 in pixels, inside the image; the pixels equal those of the whole image, cropped. Rows below it
-        are not decoded; of an image of several scans all are, above and beside it.
+        x0, y0, x1, y1 in pixels, inside the image. The pixels equal those of the whole image, cropped. Rows below
+        the region are not decoded. Of an image of several scans, everything above and beside the region is decoded.
     max_pixels : int
         Largest width times height that the header may declare.
     max_nbytes : int
-        Most bytes that the coefficients of the whole image may take, if it has several scans (progressive ones have):
-        136 for each block of 8 x 8 samples, 6.4 a pixel in 4:4:4. The default is enough for `max_pixels`' default.
+        Largest number of bytes for the coefficients of the whole image, if it has several scans (as progressive
+        images have): 136 for each block of 8 x 8 samples, 6.4 per pixel in 4:4:4. The default is enough for the
+        default of `max_pixels`.
     scale : {1, 2, 4, 8}
-        At 1/scale of the size, by libjpeg's scaled inverse DCT. Sizes are rounded up and the region is mapped outward:
-        ``x0 // scale`` to ``ceil(x1 / scale)``.
+        Decode at 1/scale of the size with libjpeg's scaled inverse DCT. Sizes are rounded up, and the region is
+        rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
     index, learn, found, threads
-        As `fill`'s, for this one image, whose number is 0.
+        As for `fill`, for this image only. Its number is 0.
 
     Returns
     -------
     ndarray, shape (height, width, 3), uint8
-        RGB, a new array; gray is three equal channels. Bit-exact with libjpeg-turbo's slow integer IDCT and fancy
-        upsampling.
+        RGB, a new array. A gray image has three equal channels. Bit-exact with libjpeg-turbo's slow integer IDCT
+        and fancy upsampling.
 
     Raises
     ------
     UnsupportedError
-        Left to Pillow.
+        The decoder does not support this kind of file.
     CorruptError
-        The bytes break the format.
+        The bytes are not a valid JPEG.
     TooLargeError
-        More than `max_pixels` or `max_nbytes`; nothing was allocated.
+        More than `max_pixels` or `max_nbytes`. Nothing was allocated.
     MemoryError
         The system has no more memory.
     ValueError
-        The region is not inside the image.
+        The region does not lie inside the image, or another argument is invalid.
     """
 
 def features() -> list[str]:
@@ -262,55 +267,54 @@ def fill(
     images : sequence of buffer
         ``n`` encoded images.
     geometry : ndarray, shape (n, 9), int32
-        x0, y0, x1, y1 (the region of the image), width, height (what it is resized to), left, top (where the output's
-        H x W window lies in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit 1: top and
-        bottom; applied last).
+        x0, y0, x1, y1 (the region of the image), width, height (its size after resizing), left, top (the position
+        of the output's H x W window in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit
+        1: top and bottom; applied last).
     out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
-        The batch; C-contiguous. No other argument lies in its memory.
+        The batch; C-contiguous. No other argument may overlap it.
     rows : ndarray, shape (n,), int64
-        Image ``i`` goes to ``out[rows[i]]``; no row twice.
+        Image ``i`` goes to ``out[rows[i]]``. Rows must be distinct.
     layout : {"HWC", "CHW"}
-        Which of the two shapes.
+        The order of the axes.
     filter : {"box", "bilinear", "bicubic", "lanczos"}
-        Antialiased, as Pillow's `Image.resize` of the cropped region, within one level (bicubic and lanczos:
-        the same). A region that keeps its size keeps its pixels.
+        Antialiased, as Pillow's `Image.resize` of the cropped region: at most one different per value, for bicubic
+        and lanczos equal. A region that keeps its size keeps its pixels.
     scale, offset : sequence of three float, optional
-        Float batches: ``level * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if that is
-        the type. uint8 batches: None.
+        For float batches: ``value * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if
+        that is the type. None for uint8 batches.
     max_pixels, max_nbytes : int
-        As `decode`'s, for each image.
+        As for `decode`, for each image.
     beside : sequence of three int, optional
-        Colour, 0 to 255, of what a window shows beside the resized region; it must show some of that.
+        Colour, 0 to 255, of the window outside the resized region. The window must show a part of the region.
     quality : float, optional
-        Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality`` samples
-        across and down for each pixel of the size; at least 1. The result is that of the full-size picture with every
-        pixel replaced by the sample that covers it. None: always in full.
+        Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality``
+        samples for each pixel of the size, in both directions; at least 1. The result is that of the full-size
+        picture with every pixel replaced by the sample that covers it. None: always at full size.
     indices : sequence of (buffer or None), optional
-        Each image's index, as `build_index` makes it or a call found it. Rows are the same without, and where an index
-        is wrong.
+        The index of each image, from `build_index` or from `found`. Rows do not depend on it, even if it is wrong.
     learn : {"rows", "tiles"}, optional
-        Note the places that decoding comes by: in the given index, or in a new one of this kind.
+        Record the places that decoding passes, in the given index or in a new one of this kind.
     found : list, optional
-        Where to tell of indices; needed with `indices` and `learn`. Appended: ``(i, damaged, learned)`` for each image
-        of which there is something to tell: its index was found to be damaged or another image's (bool), and what
-        takes its place from now on (bytes; None: nothing was learned).
+        A list that receives reports on indices. Required with `indices` and `learn`. ``(i, damaged, learned)`` is
+        appended for each image with something to report: whether the index was damaged or another image's (bool),
+        and the index that replaces it (bytes, or None if nothing was recorded).
     threads : int
-        Threads that work on one image together, the calling one included, where a million pixels or more of it are
-        decoded: all of them by an index (or restart markers at every row), else two. Fewer where the system starts no
-        more. Rows are the same.
+        Threads that work on one image together, the calling thread included, if a million pixels or more of it are
+        decoded: all of them with an index (or restart markers at every row), otherwise two. Fewer if the system
+        starts no more. Rows do not depend on it.
 
     Returns
     -------
     failures : list of (int, str, str)
-        ``i``, "unsupported" | "corrupt" | "too_large" | "out_of_memory", and a message; these rows are untouched.
+        ``i``, "unsupported" | "corrupt" | "too_large" | "out_of_memory", and a message. These rows are unchanged.
     decode_ns, resize_ns : int
-        Time spent decoding, and resizing and writing.
+        Time for decoding, and for resizing and writing.
 
     Raises
     ------
     TypeError, ValueError
-        Arguments that do not fit together; nothing was written, except where a region turns out not to lie inside its
-        image (the message names ``i``): then other rows may have been.
+        Invalid arguments. Nothing was written, except if a region does not lie inside its image (the message names
+        ``i``): then other rows may have been written.
     """
 
 def fill_pixels(
@@ -326,28 +330,28 @@ def fill_pixels(
     beside: SupportsLenAndGetItem[SupportsIndex] | None = None,
 ) -> None:
     """
-    The same as `fill` for one image that is already decoded.
+    Fills a row of a batch from an image that is already decoded. See `fill`.
 
     Parameters
     ----------
     image : ndarray, shape (height, width, 3), uint8
         RGB; C-contiguous.
     geometry : ndarray, shape (9,), int32
-        As a row of `fill`'s.
+        A row of the geometry of `fill`.
     out, layout, filter, scale, offset, beside
-        As `fill`'s.
+        As for `fill`.
     row : int
-        The row of `out` to be filled.
+        The row of `out` to fill.
 
     Raises
     ------
     TypeError, ValueError
-        Arguments that do not fit together; nothing was written.
+        Invalid arguments. Nothing was written.
     """
 
 def inspect(image: Buffer) -> dict[str, Any]:
     """
-    What a JPEG says about itself.
+    Returns facts from the header of a JPEG.
 
     Parameters
     ----------
@@ -359,18 +363,18 @@ def inspect(image: Buffer) -> dict[str, Any]:
     dict
         ``width``, ``height``, ``components``, ``precision`` (bits), ``sampling`` ("4:2:0" ...), ``color`` ("gray" |
         "ycbcr" | "rgb" | "other"), ``process`` ("sequential" | "progressive" ...), ``progressive`` (bool),
-        ``restart_interval`` (MCUs; 0: none), ``native`` (bool: does the native decoder read it, by its header alone: of
-        several scans, what lies between them is not looked at), ``reason`` (str: why not; None if it does).
+        ``restart_interval`` (MCUs; 0: none), ``native`` (bool: whether the native decoder supports it, judged by
+        its first header only), ``reason`` (str: why not; None if it does).
 
     Raises
     ------
     UnsupportedError, CorruptError
-        The markers cannot be followed to the first scan.
+        The markers up to the first scan are damaged or unknown.
     """
 
 def inspect_index(image: Buffer, index: Buffer) -> tuple[str, int, int] | None:
     """
-    What an index says about itself.
+    Describes an index.
 
     Parameters
     ----------
@@ -382,8 +386,8 @@ def inspect_index(image: Buffer, index: Buffer) -> tuple[str, int, int] | None:
     Returns
     -------
     tuple of (str, int, int), or None
-        Its kind, how many places to begin it knows, and how many there are (fewer are known of an index that is still
-        being learned). None: damaged, or not of this image.
+        Its kind, the number of places that it holds, and the number of places in the image (an index that is still
+        being learned holds fewer). None: it is damaged or belongs to another image.
     """
 
 def level_override(name: str | None) -> None:
@@ -408,7 +412,7 @@ def mix(
     out: NDArray[float32],
 ) -> None:
     """
-    Mixes each row of a batch with the one before it, the first with the last: ``before * rest + own * share``.
+    Mixes each row of a batch with the one before it, and the first with the last: ``before * rest + own * share``.
 
     Parameters
     ----------
@@ -417,12 +421,12 @@ def mix(
     share, rest : float
         Factors, rounded to float32.
     out : ndarray, float32
-        As many elements as ``images``; writable and C-contiguous. It does not overlap them.
+        As many elements as ``images``; writable and C-contiguous. It must not overlap ``images``.
 
     Raises
     ------
     TypeError, ValueError
-        Something that is not as above; nothing was written.
+        Invalid arguments. Nothing was written.
     """
 
 def resize(
@@ -433,7 +437,7 @@ def resize(
     region: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | None = None,
 ) -> NDArray[uint8]:
     """
-    Resizes an image, antialiased, as Pillow's `Image.resize` of the cropped region.
+    Resizes an image, antialiased, as Pillow's `Image.resize` of the cropped region does.
 
     Parameters
     ----------
@@ -442,9 +446,9 @@ def resize(
     width, height : int
         The new size in pixels.
     filter : {"box", "bilinear", "bicubic", "lanczos"}
-        Within one level of Pillow's result; bicubic and lanczos: the same.
+        At most one different from Pillow's result per value; bicubic and lanczos are equal.
     region : tuple of four int, optional
-        x0, y0, x1, y1: only this part of the image.
+        x0, y0, x1, y1: resize only this part of the image.
 
     Returns
     -------
@@ -454,19 +458,19 @@ def resize(
     Raises
     ------
     TypeError, ValueError
-        Arguments that do not fit together.
+        Invalid arguments.
     """
 
 def sharpen(image: NDArray[uint8], factor: SupportsFloat | SupportsIndex) -> NDArray[uint8]:
     """
-    Sharpens or smooths an image: `PIL.ImageEnhance.Sharpness`, bit for bit.
+    Sharpens or smooths an image, as `PIL.ImageEnhance.Sharpness` does, bit for bit.
 
     Parameters
     ----------
     image : ndarray, shape (height, width, 3) or (height, width), uint8
         C-contiguous.
     factor : float
-        0: smooth; 1: as it is; above: sharper. Finite.
+        0: smooth. 1: unchanged. Above 1: sharper. Must be finite.
 
     Returns
     -------
@@ -476,12 +480,12 @@ def sharpen(image: NDArray[uint8], factor: SupportsFloat | SupportsIndex) -> NDA
     Raises
     ------
     TypeError, ValueError
-        Arguments that are not as above.
+        Invalid arguments.
     """
 
 def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
     """
-    Width and height of JPEGs, as far as the native decoder reads them.
+    Returns the width and height of JPEGs that the native decoder supports.
 
     Parameters
     ----------
@@ -491,53 +495,53 @@ def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
     Returns
     -------
     ndarray, shape (n, 2), int32
-        Width and height in pixels; (0, 0) where the image must be asked of Pillow (not a JPEG, CMYK, 12-bit, a
-        damaged header ...).
+        Width and height in pixels. (0, 0) for images that Pillow must decode (not a JPEG, CMYK, 12 bits, a damaged
+        header ...).
     """
 
 def transcode_baseline(
     image: Buffer, max_pixels: SupportsIndex = 134217728, max_nbytes: SupportsIndex = 1073741824
 ) -> bytes:
     """
-    Rewrites a JPEG of several scans, progressive or not, as a baseline one of one scan, without loss.
+    Rewrites a JPEG of several scans, progressive or not, as a baseline JPEG of one scan, without loss.
 
     Parameters
     ----------
     image : buffer
         The encoded image.
     max_pixels, max_nbytes : int
-        As `decode`'s.
+        As for `decode`.
 
     Returns
     -------
     bytes
-        A file with the same coefficients, hence the same pixels, in one scan with optimised Huffman tables.
-        Quantisation tables, comments and application segments (Exif, ICC profile, JFIF, Adobe) are those of `image`,
-        and so is what follows its end marker; restart markers are dropped.
+        A file with the same coefficients, therefore the same pixels, in one scan with optimised Huffman tables.
+        Quantisation tables, comments and application segments (Exif, ICC profile, JFIF, Adobe) are those of
+        `image`, and so is everything after its end marker. Restart markers are dropped.
 
     Raises
     ------
     UnsupportedError
-        One scan already, or of a kind that `decode` leaves to Pillow; coefficients too large for a baseline file, or
-        segments that depend on their place (MPF; JFIF or Adobe between scans).
+        The image has one scan already, or `decode` does not support its kind, or its coefficients are too large for
+        a baseline file, or it has segments that depend on their position (MPF; JFIF or Adobe between scans).
     CorruptError, TooLargeError, MemoryError
-        As `decode`.
+        As for `decode`.
     """
 
 def uniforms(
     seed: int, epoch: int, indices: NDArray[int64], stream: SupportsIndex, count: SupportsIndex
 ) -> NDArray[float64]:
     """
-    Uniform numbers in [0, 1) for each sample of a chunk: `penstock.rng.uniforms`, bit for bit.
+    Draws uniform numbers in [0, 1) for each sample of a chunk, as `penstock.rng.uniforms` does, bit for bit.
 
     Parameters
     ----------
     seed, epoch : int
-        The lower 64 and 32 bits count.
+        The lower 64 and 32 bits are used.
     indices : ndarray, shape (n,), int64
-        The samples.
+        The indices of the samples.
     stream : int
-        Which consumer draws, 0..65535.
+        The number of the consumer, 0 to 65535.
     count : int
         Numbers per sample, at most 65536.
 
@@ -559,18 +563,18 @@ def warp(
     fill: tuple[SupportsIndex, SupportsIndex, SupportsIndex],
 ) -> NDArray[uint8]:
     """
-    Maps an image onto itself: `PIL.Image.transform`, bit for bit.
+    Maps an image onto itself, as `PIL.Image.transform` does, bit for bit.
 
     Parameters
     ----------
     image : ndarray, shape (height, width, 3) or (height, width), uint8
         C-contiguous; fewer than 2**31 pixels.
     matrix : sequence of 6 or 8 float
-        From the result to the image: an affine map row by row, or a projective one without its last number, 1.
+        The map from the result to the image: an affine map row by row, or a projective map without its last number, 1.
     filter : {"nearest", "bilinear"}
         How the image is sampled.
     fill : tuple of three int
-        0 to 255: what comes from outside the image; of an image without channels the first.
+        0 to 255: the colour of pixels from outside the image. An image without channels uses the first number.
 
     Returns
     -------
@@ -580,5 +584,5 @@ def warp(
     Raises
     ------
     TypeError, ValueError
-        Arguments that are not as above.
+        Invalid arguments.
     """

@@ -77,7 +77,8 @@ class Dataset(Generic[T_co]):
 
     A subclass whose storage is slow may define ``prefetch(indices)``, which starts reading and returns at once. The
     loader calls it with the indices of each batch as soon as they are known, in the process that builds the batch, and
-    from one thread while others build samples. An error is logged at debug level and ignored.
+    from one thread while others build samples. An error is logged at debug level and ignored. If ``prefetches`` is
+    defined and False at the start of an epoch, ``prefetch`` is not called in it.
 
     A subclass may define ``fingerprint() -> str``, which differs for other samples: a loader then refuses the state of
     another dataset.
@@ -245,10 +246,12 @@ def _has_load_samples(dataset: DatasetLike) -> bool:
 
 
 def has_prefetch(dataset: DatasetLike) -> bool:
-    """Whether ``dataset``, or one inside of it, defines ``prefetch``."""
+    """Whether ``dataset``, or one inside of it, looks ahead."""
+    if not isinstance(dataset, Dataset | Wrapper) or not _matches_getitem(dataset, "prefetch"):
+        return False
     if isinstance(dataset, Wrapper):
-        return _matches_getitem(dataset, "prefetch") and any(map(has_prefetch, dataset.wrapped_datasets()))
-    return isinstance(dataset, Dataset) and hasattr(dataset, "prefetch") and _matches_getitem(dataset, "prefetch")
+        return any(map(has_prefetch, dataset.wrapped_datasets()))
+    return bool(getattr(dataset, "prefetches", hasattr(dataset, "prefetch")))
 
 
 def prefetch(dataset: DatasetLike, indices: Sequence[Index]) -> None:

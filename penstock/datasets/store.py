@@ -121,6 +121,11 @@ class StoreDataset(Dataset[Sample]):
                 sample = self._sample(record)
             yield sample
 
+    @property
+    def prefetches(self) -> bool:
+        """Whether :meth:`prefetch` does something: whether the store looks ahead."""
+        return type(self.store).prefetch is not Store.prefetch
+
     def prefetch(self, indices: Indices) -> None:
         """Begin to read the records of samples that are asked for soon; see :meth:`penstock.Store.prefetch`."""
         self.store.prefetch(indices)

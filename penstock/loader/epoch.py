@@ -12,7 +12,7 @@ from penstock.loader.route import Route
 from penstock.sample import StateDict
 
 if TYPE_CHECKING:
-    from penstock.loader.plan import Plan
+    from penstock.loader.plan import TaskPlan
     from penstock.loader.recipe import Recipe, Settings
     from penstock.loader.walk import SamplerWalk
     from penstock.trace import Trace
@@ -48,7 +48,7 @@ class PreparedEpoch:
             for number, worker in workers.items()
         }
 
-    def start(self, settings: Settings, recipe: Recipe, plan: Plan, backend: Backend) -> Epoch:
+    def start(self, settings: Settings, recipe: Recipe, plan: TaskPlan, backend: Backend) -> Epoch:
         """Start the job on ``backend``, whose workers are new or idle.
 
         Raises
@@ -88,7 +88,7 @@ class Epoch:
 
     recipe: Recipe  # what is done, and by whom
     prepared: PreparedEpoch  # how it began; its position counts on
-    plan: Plan  # from the first batch that is to be delivered
+    plan: TaskPlan  # from the first batch that is to be delivered
     trace: Trace  # open in the counters
     route: Route | None = None  # where workers are processes
     every: int | None = 1  # batches between snapshots, where workers are processes

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock.datasets.base import fingerprint_of, is_iterable
 from penstock.errors import StateError
-from penstock.loader.plan import BatchPlan, IndexPlan, Plan, WalkPlan
+from penstock.loader.plan import BatchPlan, IndexPlan, TaskPlan, WalkPlan
 from penstock.loader.position import Position
 from penstock.sample import DatasetLike, SamplerLike, State, StateDict
 from penstock.samplers import BatchSampler, DistributedSampler, RandomAccess, Sampler
@@ -167,7 +167,7 @@ class Order:
 
     def make_plan(
         self, seed: int, position: Position, walk: SamplerWalk | None, *, fills: bool, checks_length: bool = False
-    ) -> Plan:
+    ) -> TaskPlan:
         """The tasks of an epoch from ``position`` on; ``walk`` is there already, where the sampler is iterated."""
         cut, start = self.cut(), (seed, position.epoch, position.batches)
         if walk is None:

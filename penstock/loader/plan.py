@@ -27,7 +27,7 @@ from penstock.sample import Index, SampleKeys
 from penstock.samplers.base import BatchAccess, RandomAccess
 from penstock.workers.base import Task
 
-__all__ = ["BatchPlan", "IndexPlan", "Plan", "StreamPlan", "WalkPlan"]
+__all__ = ["BatchPlan", "IndexPlan", "StreamPlan", "TaskPlan", "WalkPlan"]
 
 _BLOCK: Final = 4096
 """Indices asked of a sampler at once: one vectorised call serves many batches."""
@@ -36,7 +36,7 @@ _BATCHES: Final = 32
 """Batches asked of a batch sampler at once."""
 
 
-class Plan(Protocol):
+class TaskPlan(Protocol):
     """The tasks of one epoch, in order."""
 
     goes_on_after_error: bool

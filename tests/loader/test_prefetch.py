@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import penstock as ps
 from penstock.datasets import ConcatDataset, Dataset, StackDataset, Subset
@@ -136,6 +137,30 @@ def test_datasets_of_torch_translate_indices(tmp_path: Path) -> None:
     assert [[indices for _, indices, _ in events(each.log)] for each in (one, two)] == [[[3, 1]], [[0, 2, 1]]]
 
 
+class Sparing(Ahead):
+    """Could look ahead, and has no reason to."""
+
+    prefetches = False
+
+
+@pytest.mark.parametrize("overrides", [True, False])
+def test_a_store_is_told_only_if_it_looks_ahead(
+    overrides: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dataset of a store whose prefetch is the default one costs nothing."""
+    told: list[Any] = []
+    (tmp_path / "class").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "class" / "0.png")
+    dataset = ps.StoreDataset(tmp_path)
+    if overrides:
+        monkeypatch.setattr(type(dataset.store), "prefetch", lambda _, indices: told.append(list(indices)))
+
+    prefetch(dataset, [0])
+
+    assert has_prefetch(dataset) == overrides
+    assert told == [[0]] * overrides
+
+
 class Remapped(Subset[Any]):
     """Has the last word on which sample is which."""
 
@@ -150,7 +175,10 @@ class Foreign:
         """Start something else."""
 
 
-@pytest.mark.parametrize("make", [lambda ahead: Remapped(ahead, [1]), lambda _: Foreign(), lambda _: [1, 2, 3]])
+@pytest.mark.parametrize(
+    "make",
+    [lambda ahead: Remapped(ahead, [1]), lambda ahead: Sparing(ahead.log), lambda _: Foreign(), lambda _: [1, 2, 3]],
+)
 def test_other_datasets_are_not_prefetched(make: Any, tmp_path: Path) -> None:
     """It is decided once for the epoch, so that tasks cost nothing more."""
     dataset = make(Ahead(tmp_path / "log"))

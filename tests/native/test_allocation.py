@@ -130,7 +130,7 @@ resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
     _native.decode(progressive, (side - 8, side - 8, side, side))
 except MemoryError as error:
-    assert "242000000 bytes were asked for" in str(error), error
+    assert "242000000 bytes were requested" in str(error), error
 else:
     raise AssertionError("there is no memory for that")
 try:

@@ -209,7 +209,9 @@ def test_region_outside_its_image_is_named(jpeg: Jpeg) -> None:
     geometry = np.tile(np.array([0, 0, 64, 65, 32, 32, 0, 0, 0], np.int32), (2, 1))
     images = [jpeg(64, 65), jpeg(64, 64)]
 
-    with pytest.raises(ValueError, match=r"geometry\[1\]: region \(0, 0, 64, 65\) is not inside .* 64 x 64"):
+    with pytest.raises(
+        ValueError, match=r"geometry\[1\]: region must lie inside .* 64 x 64 pixels, got \(0, 0, 64, 65\)"
+    ):
         _native.fill(images, geometry, batch(2, 32, 32, "HWC", "uint8"), np.arange(2), layout="HWC", filter="box")
 
 

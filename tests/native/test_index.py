@@ -208,7 +208,7 @@ def test_indices_need_a_list_to_tell_of_them(jpeg: Jpeg) -> None:
         _native.decode(file, learn="rows")
     with pytest.raises(ValueError, match="columns"):
         _native.decode(file, learn="columns", found=[])
-    with pytest.raises(ValueError, match="1 images need 1 indices"):
+    with pytest.raises(ValueError, match="indices of 1 images must have 1 elements"):
         fill([file], np.array([[0, 0, 20, 20, 48, 40, 0, 0, 0]], np.int32), indices=[None, None])
     with pytest.raises(TypeError, match="index 0"):
         fill([file], np.array([[0, 0, 20, 20, 48, 40, 0, 0, 0]], np.int32), indices=["a"])

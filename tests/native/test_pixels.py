@@ -230,8 +230,8 @@ def test_mixing_is_numpys(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda image: _native.adjust(image, [("sharpness", 1.0)]), "not a step"),
-        (lambda image: _native.adjust(image, [("posterize", 9.0)]), "not a step"),
+        (lambda image: _native.adjust(image, [("sharpness", 1.0)]), "there is no step"),
+        (lambda image: _native.adjust(image, [("posterize", 9.0)]), "there is no step"),
         (lambda image: _native.adjust(image, [("hue", float("nan"))]), "finite"),
         (lambda image: _native.adjust(image[:, :, :2].copy(), []), "shape"),
         (lambda image: _native.adjust(image[:, ::2], []), "contiguous"),
@@ -253,7 +253,7 @@ def test_a_batch_is_not_mixed_into_itself() -> None:
     """Memory that is read is not written to."""
     images = np.zeros((4, 3), np.float32)
 
-    with pytest.raises(ValueError, match="overlaps"):
+    with pytest.raises(ValueError, match="must not overlap"):
         _native.mix(images[1:], 0.5, 0.5, images[:3])
 
 

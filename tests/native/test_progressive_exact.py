@@ -134,10 +134,10 @@ def test_files_without_their_first_frequencies_are_left_to_pillow(script: list[S
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        (WHOLE[1:], "before the first"),
-        ([*WHOLE, WHOLE[1]], "does not follow"),
-        ([*WHOLE, WHOLE[0]], "does not follow"),
-        ([WHOLE[0], Scan((0,), 1, 63, 0, 2), Scan((0,), 1, 63, 1, 0)], "does not follow"),
+        (WHOLE[1:], "before the DC"),
+        ([*WHOLE, WHOLE[1]], "does not continue"),
+        ([*WHOLE, WHOLE[0]], "does not continue"),
+        ([WHOLE[0], Scan((0,), 1, 63, 0, 2), Scan((0,), 1, 63, 1, 0)], "does not continue"),
         ([WHOLE[0], Scan((0,), 1, 63, 0, 2), Scan((0,), 1, 63, 2, 0)], "progression"),
         ([WHOLE[0], Scan((0,), 1, 63, 0, 14)], "progression"),
         ([Scan((0,), 0, 5, 0, 0)], "progression"),

@@ -180,7 +180,7 @@ def test_a_picture_smaller_than_the_scale_is_one_sample(jpeg: Jpeg) -> None:
 @pytest.mark.parametrize("scale", [0, 3, 16])
 def test_other_scales_are_refused(jpeg: Jpeg, scale: int) -> None:
     """The scale is 1, 2, 4 or 8."""
-    with pytest.raises(ValueError, match=f"scale {scale} is not 1, 2, 4 or 8"):
+    with pytest.raises(ValueError, match=f"scale must be 1, 2, 4 or 8, got {scale}"):
         _native.decode(jpeg(16, 16), scale=scale)
 
 

@@ -109,7 +109,7 @@ def test_rows_below_a_region_are_not_read() -> None:
 
 
 REFUSED = [
-    ("a component twice", [(0,), (1,), (1,), (2,)], _native.CorruptError, "does not follow"),
+    ("a component twice", [(0,), (1,), (1,), (2,)], _native.CorruptError, "does not continue"),
     ("a component never", [(0,), (1,)], _native.CorruptError, "without a scan"),
     ("out of order", [(0,), (2, 1)], _native.UnsupportedError, "out of order"),
 ]

@@ -84,7 +84,7 @@ def test_windows_that_show_nothing_are_refused() -> None:
 
     fill(-15, 31, (0, 0, 0))
     for left, top, beside in ((-16, 0, (0, 0, 0)), (0, 32, (0, 0, 0)), (-1, 0, None), (0, 17, None)):
-        with pytest.raises(ValueError, match="is not inside the size 32 x 32"):
+        with pytest.raises(ValueError, match="must lie inside the size 32 x 32"):
             fill(left, top, beside)
     with pytest.raises((ValueError, OverflowError)):
         fill(0, 0, (0, 0, 256))

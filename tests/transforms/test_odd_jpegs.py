@@ -127,7 +127,7 @@ def test_stores_of_four_components(tmp_path: Path) -> None:
     assert said.exit_code == verified.exit_code == measured.exit_code == 0
     assert "0 images transcoded" in said.output
     assert "0 images indexed" in said.output
-    assert "other than 1 or 3 components" in said.output
+    assert "the number of components must be 1 or 3" in said.output
     assert f"{len(FEW)} entries" in said.output
     assert "nothing wrong" in verified.output
     facts = json.loads(measured.output)

@@ -164,6 +164,7 @@ def test_a_service_thread_that_sleeps_holds_no_lock() -> None:
         ("/home/somebody/train.py", "forkserver"),
         ("/usr/lib/python3/dist-packages/tqdm/_monitor.py", "fork"),
         ("/home/somebody/.venv/lib/python3.11/site-packages/ipykernel/iostream.py", "fork"),
+        ("/home/somebody/.venv/lib/python3.11/site-packages/execnet/gateway_base.py", "fork"),
         ("/home/somebody/.venv/lib/python3.11/site-packages/own_project/train.py", "forkserver"),
         (f"{Path(os.__file__).parent}/concurrent/futures/thread.py", "fork"),
         (f"{Path(os.__file__).parent}/logging/__init__.py", "forkserver"),

@@ -2,7 +2,7 @@
 //!
 //! `decode_bench [--level scalar|avx2|avx512] [--planar] [--rounds N] [--region SCALE | --crops] [--index rows|tiles|learn-rows|learn-tiles] FILE...`
 //!
-//! `--crops`: one of each image's size as RandomResizedCrop draws it (0.08 to 1 of the area), the same on every run.
+//! `--crops`: one crop of each image as RandomResizedCrop draws it (0.08 to 1 of the area), the same on every run.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ impl RowSink for Interleaved {
     fn done(&mut self, _end: usize) {}
 }
 
-/// One row of each plane, overwritten again and again: what a consumer of strips would see.
+/// One row of each plane, overwritten again and again, like a consumer of strips.
 struct Planar([Vec<u8>; 3]);
 
 impl RowSink for Planar {
@@ -59,7 +59,7 @@ fn centre(header: &Header<'_>, scale: f64) -> Region {
     }
 }
 
-/// A region of 0.08 to 1 of the area and a shape of 3/4 to 4/3, anywhere in the picture.
+/// A region of 0.08 to 1 of the area and an aspect ratio of 3/4 to 4/3, anywhere in the picture.
 fn crop(header: &Header<'_>, seed: &mut u64) -> Region {
     let mut uniform = || {
         *seed = seed
@@ -81,27 +81,27 @@ fn crop(header: &Header<'_>, seed: &mut u64) -> Region {
     }
 }
 
-/// What is decoded of each image, and how.
-struct Job {
+/// An image, and what of it is decoded.
+struct Case {
     bytes: Vec<u8>,
     region: Region,
     index: Option<Vec<u8>>,
 }
 
-/// How all are decoded.
+/// How all images are decoded.
 #[derive(Clone, Copy)]
 struct How {
     planar: bool,
     learn: Option<SeekTableKind>,
 }
 
-fn decode(decoder: &mut Decoder, job: &Job, how: How, sinks: &mut (Interleaved, Planar)) -> Result<(), Error> {
-    let header = Header::parse(&job.bytes, &LIMITS)?;
-    let mut index = match &job.index {
+fn decode(decoder: &mut Decoder, case: &Case, how: How, sinks: &mut (Interleaved, Planar)) -> Result<(), Error> {
+    let header = Header::parse(&case.bytes, &LIMITS)?;
+    let mut index = match &case.index {
         Some(bytes) => Some(SeekTable::parse(&header, bytes).expect("made for this image")),
         None => how.learn.map(|kind| SeekTable::new(&header, kind)),
     };
-    let region = job.region;
+    let region = case.region;
     if how.planar {
         for plane in &mut sinks.1.0 {
             plane.resize(plane.len().max(planar_row_len(region.width)), 0);
@@ -122,7 +122,7 @@ fn decode(decoder: &mut Decoder, job: &Job, how: How, sinks: &mut (Interleaved, 
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut rounds, mut scale, mut crops, mut level, mut jobs) = (5u32, 1.0, false, Available::best(), vec![]);
+    let (mut rounds, mut scale, mut crops, mut level, mut cases) = (5u32, 1.0, false, Available::best(), vec![]);
     let (mut index, mut seed) = (None, 1);
     let mut how = How {
         planar: false,
@@ -131,7 +131,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut files: Vec<String> = vec![];
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or("an option lacks its value");
+        let mut value = || arguments.next().ok_or("an option needs a value");
         match argument.as_str() {
             "--rounds" => rounds = value()?.parse()?,
             "--region" => scale = value()?.parse()?,
@@ -164,7 +164,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         file_bytes += bytes.len();
         index_bytes += index.as_ref().map_or(0, Vec::len);
-        jobs.push(Job { bytes, region, index });
+        cases.push(Case { bytes, region, index });
     }
     let mut sinks = (
         Interleaved {
@@ -173,23 +173,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
         Planar(Default::default()),
     );
-    jobs.retain(|job| decode(&mut decoder, job, how, &mut sinks).is_ok());
-    // the best of each image: what else runs on the machine disturbs few of them every time
-    let mut best = vec![Duration::MAX; jobs.len()];
+    cases.retain(|case| decode(&mut decoder, case, how, &mut sinks).is_ok());
+    // The best time of each image: other processes rarely disturb the same image in all rounds.
+    let mut best = vec![Duration::MAX; cases.len()];
     let start = Instant::now();
     for _ in 0..rounds {
-        for (job, best) in jobs.iter().zip(&mut best) {
+        for (case, best) in cases.iter().zip(&mut best) {
             let start = Instant::now();
-            let result = decode(&mut decoder, job, how, &mut sinks);
+            let result = decode(&mut decoder, case, how, &mut sinks);
             *best = (*best).min(start.elapsed());
             assert!(result.is_ok(), "decoded before");
         }
     }
     let all = start.elapsed() / rounds;
-    let per_image = |time: Duration| time.as_secs_f64() * 1e3 / jobs.len().max(1) as f64;
+    let per_image = |time: Duration| time.as_secs_f64() * 1e3 / cases.len().max(1) as f64;
     println!(
         "{} images, ms per image: best {:.3}, mean {:.3}; index {:.2} % of the files",
-        jobs.len(),
+        cases.len(),
         per_image(best.iter().sum()),
         per_image(all),
         100.0 * index_bytes as f64 / file_bytes.max(1) as f64

@@ -1,17 +1,18 @@
-//! Copies of many buffers one after another: what stacking samples into a batch is.
+//! Copies of many buffers one after another, as stacking samples into a batch needs.
 //!
-//! A large batch goes past the cache. Ordinary stores would read each line of the target before they overwrite it, and
-//! push out what is still to be read: written straight to memory it takes little more than half the time.
+//! A large batch is written with streaming stores, past the cache. Ordinary stores would read each line of the target
+//! before they overwrite it, and would evict source lines that are still needed. This takes little more than half of
+//! the time.
 
 use crate::simd::{Available, dispatch, fence_streaming_stores};
 
-/// Targets from this size on are written past the cache: they would fill what a core has of its own.
+/// Targets of at least this size are written past the cache: they would fill the cache of a core.
 pub const STREAMED: usize = 4 << 20;
 
 /// Writes `parts`, one after another, to `out`.
 ///
 /// # Panics
-/// If they have not as many bytes as `out`.
+/// If the parts do not have as many bytes as `out`.
 pub fn concat<'a>(parts: impl Iterator<Item = &'a [u8]>, out: &mut [u8], level: Available) {
     let streamed = out.len() >= STREAMED;
     let mut rest = out;
@@ -44,10 +45,10 @@ mod avx2 {
 
     const LINE: usize = 64;
 
-    /// As `target.copy_from_slice(part)`; not ordered with later stores of other processors until a fence.
+    /// Copies `part` to `target`. Other processors may see later stores first, until a fence.
     #[target_feature(enable = "avx2")]
     pub(super) fn copy_past_cache(part: &[u8], target: &mut [u8]) {
-        assert_eq!(part.len(), target.len(), "as long as its target");
+        assert_eq!(part.len(), target.len(), "the part must be as long as its target");
         let head = target.as_ptr().align_offset(LINE).min(part.len());
         target[..head].copy_from_slice(&part[..head]);
         let (lines, tail) = part[head..].as_chunks::<LINE>();

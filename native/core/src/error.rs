@@ -1,24 +1,24 @@
-//! Why an image was not decoded. The caller decides what happens next; usually it asks Pillow.
+//! The errors of the decoder. The caller decides what happens next; usually Pillow decodes the image.
 
 use core::fmt;
 
-/// Why bytes from outside were refused, or could not be decoded here and now.
+/// Why bytes were refused or could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// A valid file, perhaps, but of a kind that this decoder leaves to a general one.
+    /// The file may be valid, but this decoder does not support its kind.
     Unsupported(&'static str),
     /// The bytes break the format.
     Corrupt {
-        /// What was found to be wrong.
+        /// What is wrong.
         what: &'static str,
-        /// Byte of the file near which it was noticed.
+        /// Offset in the file near which it was found.
         offset: usize,
     },
     /// The header declares more pixels than the caller allows. Nothing was allocated.
     TooLarge {
-        /// DeclaredComponent width in pixels.
+        /// Declared width in pixels.
         width: u32,
-        /// DeclaredComponent height in pixels.
+        /// Declared height in pixels.
         height: u32,
         /// The caller's limit on `width * height`.
         max_pixels: u64,
@@ -28,12 +28,12 @@ pub enum Error {
     TooManyBytes {
         /// Bytes of the coefficients.
         nbytes: u64,
-        /// The caller's limit on them.
+        /// The caller's limit on these bytes.
         max_nbytes: u64,
     },
-    /// The system has no more memory. The image may be a good one.
+    /// The system has no more memory. The image may be valid.
     OutOfMemory {
-        /// Bytes that were asked for.
+        /// Bytes that were requested.
         nbytes: usize,
     },
 }
@@ -61,9 +61,17 @@ impl fmt::Display for Error {
                      {max_nbytes} allowed; raise max_nbytes if the image is meant to be that large"
                 )
             }
-            Error::OutOfMemory { nbytes } => write!(f, "no memory to decode an image: {nbytes} bytes were asked for"),
+            Error::OutOfMemory { nbytes } => write!(
+                f,
+                "out of memory while decoding an image: {nbytes} bytes were requested"
+            ),
         }
     }
 }
 
 impl std::error::Error for Error {}
+
+/// Fails because the bytes are corrupt.
+pub(crate) fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
+    Err(Error::Corrupt { what, offset })
+}

@@ -1,4 +1,4 @@
-//! Penstock's pixels: JPEG decoding, resampling and the fused fill of a batch's rows. Knows no Python.
+//! The native core of Penstock: JPEG decoding, resampling, and filling of a batch's rows. It does not depend on Python.
 
 pub mod concat;
 pub mod error;

@@ -1,25 +1,25 @@
-//! Memory whose amount follows from what a file declares: asked for so that its lack is an error of that image. An
-//! allocation of the standard library ends the process instead.
+//! Allocation of memory whose size depends on what a file declares. Failure is an error of that image; the standard
+//! library would abort the process.
 
 use std::alloc::{Layout, alloc_zeroed};
 
 use crate::error::Error;
 
-/// A type of which all zero bits are a value.
+/// A type for which all bits zero is a valid value.
 ///
 /// # Safety
-/// They are, and the type has a size.
+/// All bits zero is a valid value, and the type is not zero-sized.
 pub(crate) unsafe trait Zero: Copy {}
 
-// SAFETY: integers
+// SAFETY: an integer.
 unsafe impl Zero for u8 {}
-// SAFETY: as above
+// SAFETY: an integer.
 unsafe impl Zero for i16 {}
-// SAFETY: as above
+// SAFETY: an integer.
 unsafe impl Zero for i32 {}
-// SAFETY: as above
+// SAFETY: an integer.
 unsafe impl Zero for u64 {}
-// SAFETY: an array of such a type, not empty
+// SAFETY: an array of such a type, not empty.
 unsafe impl<T: Zero> Zero for [T; 64] {}
 
 fn refused<T>(count: usize) -> Error {
@@ -28,22 +28,23 @@ fn refused<T>(count: usize) -> Error {
     }
 }
 
-/// `count` zeros, fresh from the allocator: what nobody touches never becomes real memory.
+/// `count` zeros, allocated as zeroed memory: pages that are not used take no memory.
 pub(crate) fn zeroed<T: Zero>(count: usize) -> Result<Vec<T>, Error> {
     if count == 0 {
         return Ok(Vec::new());
     }
     let layout = Layout::array::<T>(count).map_err(|_| refused::<T>(count))?;
-    // SAFETY: neither the type nor the count is empty.
+    // SAFETY: neither the type nor the count is zero-sized.
     let start = unsafe { alloc_zeroed(layout) }.cast::<T>();
     if start.is_null() {
         return Err(refused::<T>(count));
     }
-    // SAFETY: the global allocator's memory, with the layout of a vector of this capacity, and all of it values.
+    // SAFETY: the memory comes from the global allocator with the layout of a vector of this capacity, and zeros are
+    // valid.
     Ok(unsafe { Vec::from_raw_parts(start, count, count) })
 }
 
-/// Makes `values` at least `len` long; if they grow, all are zeros.
+/// Makes `values` at least `len` long. If they grow, all values are zero.
 pub(crate) fn grow<T: Zero>(values: &mut Vec<T>, len: usize) -> Result<(), Error> {
     if values.len() < len {
         *values = Vec::new(); // first: not both at once
@@ -52,7 +53,7 @@ pub(crate) fn grow<T: Zero>(values: &mut Vec<T>, len: usize) -> Result<(), Error
     Ok(())
 }
 
-/// Makes room for `count` more values.
+/// Reserves capacity for `count` more values.
 pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), Error> {
     values.try_reserve(count).map_err(|_| refused::<T>(count))
 }

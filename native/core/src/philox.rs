@@ -1,8 +1,9 @@
-//! Philox4x32-10, and uniform numbers keyed by (seed, epoch, index, stream). `penstock.rng` is the specification.
+//! Philox4x32-10, and uniform numbers with (seed, epoch, index, stream) as their key. `penstock.rng` is the
+//! specification.
 //!
 //! J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
-/// Ten rounds over one counter.
+/// Applies ten rounds to one counter.
 pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let ([mut a, mut b, mut c, mut d], [mut k0, mut k1]) = (counter, key);
     for _ in 0..10 {
@@ -25,8 +26,8 @@ pub fn uniforms(seed: u64, epoch: u32, indices: &[i64], stream: u16, out: &mut [
     let key = [seed as u32, (seed >> 32) as u32];
     for (row, &index) in out.chunks_exact_mut(out.len() / indices.len()).zip(indices) {
         for (block, pair) in row.chunks_mut(2).enumerate() {
-            let place = u32::from(stream) << 16 | block as u32;
-            let words = philox4x32([index as u32, (index >> 32) as u32, epoch, place], key);
+            let counter = u32::from(stream) << 16 | block as u32;
+            let words = philox4x32([index as u32, (index >> 32) as u32, epoch, counter], key);
             for (out, w) in pair.iter_mut().zip(words.as_chunks::<2>().0) {
                 let wide = u64::from(w[0]) << 32 | u64::from(w[1]);
                 *out = (wide >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
@@ -39,7 +40,7 @@ pub fn uniforms(seed: u64, epoch: u32, indices: &[i64], stream: u16, out: &mut [
 mod tests {
     use super::philox4x32;
 
-    /// The known answers of the authors' Random123 library.
+    /// The known answers in the authors' library Random123.
     #[test]
     fn known_answers() {
         let zeros = philox4x32([0; 4], [0; 2]);

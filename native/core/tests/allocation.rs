@@ -1,5 +1,5 @@
-//! Where the allocator refuses memory whose amount follows from an image, that image is an error: each such allocation of
-//! a decode is refused once, and the process goes on.
+//! If the allocator refuses memory whose size depends on an image, that image is an error. Each such allocation of a
+//! decode is refused once, and the process continues.
 
 use std::alloc::{GlobalAlloc, Layout as Request, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -14,13 +14,14 @@ use penstock_core::simd::Available;
 mod writer;
 use writer::{Make, jpeg};
 
-/// What is larger than this follows from an image: tables are smaller, and lines of a batch of the width below.
+/// Requests of at least this size depend on an image: tables are smaller, and so are lines of a batch of the width
+/// below.
 const LARGE: usize = 200 << 10;
 
 /// The system's allocator, which refuses one large request.
 struct Refusing;
 
-/// Requests are counted, how many were, and which one is refused.
+/// Whether requests are counted, their number, and the request to refuse.
 static COUNTED: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
@@ -29,13 +30,13 @@ fn refuses(nbytes: usize) -> bool {
     nbytes >= LARGE && COUNTED.load(SeqCst) && COUNT.fetch_add(1, SeqCst) == REFUSED.load(SeqCst)
 }
 
-// SAFETY: the system's allocator, or no memory.
+// SAFETY: the system's allocator, or a null pointer.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, request: Request) -> *mut u8 {
         if refuses(request.size()) {
             return std::ptr::null_mut();
         }
-        // SAFETY: the caller's promise
+        // SAFETY: the caller guarantees this.
         unsafe { System.alloc(request) }
     }
 
@@ -43,7 +44,7 @@ unsafe impl GlobalAlloc for Refusing {
         if refuses(request.size()) {
             return std::ptr::null_mut();
         }
-        // SAFETY: the caller's promise
+        // SAFETY: the caller guarantees this.
         unsafe { System.alloc_zeroed(request) }
     }
 
@@ -51,12 +52,12 @@ unsafe impl GlobalAlloc for Refusing {
         if refuses(nbytes) {
             return std::ptr::null_mut();
         }
-        // SAFETY: the caller's promise
+        // SAFETY: the caller guarantees this.
         unsafe { System.realloc(memory, request, nbytes) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, request: Request) {
-        // SAFETY: the caller's promise
+        // SAFETY: the caller guarantees this.
         unsafe { System.dealloc(memory, request) }
     }
 }
@@ -64,7 +65,7 @@ unsafe impl GlobalAlloc for Refusing {
 #[global_allocator]
 static ALLOCATOR: Refusing = Refusing;
 
-/// Calls `make`, whose requests do not count.
+/// Calls `make` without counting its requests.
 fn uncounted<T>(make: impl FnOnce() -> T) -> T {
     let counted = COUNTED.swap(false, SeqCst);
     let made = make();
@@ -72,7 +73,7 @@ fn uncounted<T>(make: impl FnOnce() -> T) -> T {
     made
 }
 
-/// Calls `make`, refusing request number `refused`; tells whether there was one.
+/// Calls `make` and refuses request number `refused`. Returns whether there was such a request.
 fn refusing<T>(refused: usize, make: impl FnOnce() -> T) -> (T, bool) {
     COUNT.store(0, SeqCst);
     REFUSED.store(refused, SeqCst);
@@ -82,15 +83,15 @@ fn refusing<T>(refused: usize, make: impl FnOnce() -> T) -> (T, bool) {
     (made, COUNT.load(SeqCst) > refused)
 }
 
-/// Refuses one request of `make` after the other, from a fresh filler each time: an error of that kind, or the same
-/// result where another way was found. Tells how many there were.
+/// Refuses one request of `make` after the other, from a fresh filler each time. Each refusal must cause an
+/// `OutOfMemory` error, or the same result by another path. Returns the number of requests.
 fn refuse_each<T: PartialEq>(
     case: &str,
     level: Available,
     make: impl Fn(&mut Filler) -> Result<T, FillError>,
 ) -> usize {
     let expected = make(&mut Filler::with_level(level));
-    assert!(expected.is_ok(), "{case}: there is memory");
+    assert!(expected.is_ok(), "{case}: nothing is refused yet");
     for refused in 0.. {
         let mut filler = Filler::with_level(level);
         let (made, was) = refusing(refused, || make(&mut filler));
@@ -99,19 +100,19 @@ fn refuse_each<T: PartialEq>(
             return refused;
         }
         if made == expected {
-            continue; // another way was found
+            continue; // another path was used
         }
         match made {
             Err(FillError::Image(Error::OutOfMemory { nbytes })) => assert!(nbytes > 0, "{case}"),
             _ => panic!("{case}, request {refused}: another result"),
         }
-        // what a failure left behind is of use, and not mistaken for what it should be
+        // The filler works after a failure.
         assert!(make(&mut filler) == expected, "{case}, after request {refused}");
     }
-    unreachable!("fewer requests than numbers")
+    unreachable!("the number of requests is finite")
 }
 
-/// A side nearly as long as JPEG has it, and as few pixels as will do; enough of them for several threads.
+/// Sides of nearly the largest JPEG size with few pixels, and a size that is large enough for several threads.
 const SIZES: [[usize; 2]; 2] = [[65_000, 8], [8, 65_000]];
 const SHARED_SIZE: [usize; 2] = [65_000, 17];
 
@@ -125,7 +126,7 @@ fn baseline([width, height]: [usize; 2]) -> Vec<u8> {
     })
 }
 
-/// A gray progressive JPEG, flat: a scan with one bit of each block, and one of runs of 2^14 blocks.
+/// A flat gray progressive JPEG: one scan with one bit per block, and one with runs of 2^14 blocks.
 fn progressive([width, height]: [usize; 2]) -> Vec<u8> {
     let blocks = width.div_ceil(8) * height.div_ceil(8);
     let mut bytes = vec![0xff, 0xd8, 0xff, 0xdb, 0, 67, 0];
@@ -163,7 +164,7 @@ fn whole([width, height]: [usize; 2], window: [usize; 2]) -> Geometry {
     Geometry::new(columns, window, false).expect("inside")
 }
 
-// one test: what it refuses would be refused to others
+// One test: refusals would affect tests that run at the same time.
 #[test]
 fn every_large_allocation_may_be_refused() {
     let file = baseline(SHARED_SIZE);

@@ -1,4 +1,4 @@
-//! Levels never change a byte or float; the scalar lines do what they say.
+//! All levels give the same bytes and floats.
 
 use penstock_core::fill::Affine;
 use penstock_core::fill::lines::{deinterleave, interleave, normalise_f16, normalise_f32, reverse};
@@ -61,7 +61,7 @@ fn halves_round_as_the_processor_does() {
     let mut bits = 0u32;
     for _ in 0..100_000 {
         bits = bits.wrapping_mul(1664525).wrapping_add(1013904223);
-        // scales that reach from below the smallest subnormal half to beyond the greatest
+        // Scales from below the smallest subnormal half to above the largest half.
         let scale = f32::from_bits((bits & 0x80ff_ffff) + (90 + (bits >> 26 & 0x3f)).min(140) * 0x80_0000);
         let affine = Affine {
             scale: [scale; 3],

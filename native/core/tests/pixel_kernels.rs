@@ -1,4 +1,4 @@
-//! Levels never change a pixel, and nothing but the target is written.
+//! All levels give the same pixels, and nothing but the target is written.
 
 use penstock_core::pixels::adjust::{Step, adjust};
 use penstock_core::pixels::blur::{gaussian, sharpen};
@@ -19,7 +19,7 @@ const STEPS: [Step; 10] = [
     Step::Equalize,
 ];
 
-/// Levels from a linear congruential generator.
+/// Values from a linear congruential generator.
 fn noise(count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     (0..count)

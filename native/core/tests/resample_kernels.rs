@@ -1,11 +1,12 @@
-//! Levels, strips and windows never change a pixel.
+//! Levels, strips and windows do not change a pixel.
 
 use penstock_core::resample::{Axis, Filter, Resampler};
 use penstock_core::simd::Available;
 
 const FILTERS: [Filter; 4] = [Filter::Box, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos];
 
-/// Levels from a linear congruential generator; every other image black and white only, which rounds and clips hardest.
+/// Values from a linear congruential generator. Every other image is black and white only, which is the hardest case
+/// for rounding and clipping.
 struct Noise(u64);
 
 impl Noise {
@@ -51,7 +52,7 @@ fn resize(level: Available, image: &[u8], filter: Filter, x: Axis, y: Axis, stri
         for row in arrived..end {
             for (plane, out) in resampler.rows_mut(row).into_iter().enumerate() {
                 let start = (plane * y.averages() + needed.y + row) * x.averages() + needed.x;
-                // what lies beyond the width is anything
+                // Bytes beyond the width are arbitrary.
                 out.fill(0xA5);
                 out[..needed.width].copy_from_slice(&image[start..][..needed.width]);
             }
@@ -168,7 +169,7 @@ fn averages_stand_for_their_pixels() {
 
             let (x, y) = (Axis::whole(x.source, x.target), Axis::whole(y.source, y.target));
             let expected = resize(Available::best(), &pixels, filter, x, y, 5);
-            // convex filters round their weights as finely as the averages need
+            // Convex filters quantise their weights according to the averages.
             let most = u8::from(filter.is_convex());
             let difference = found.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).max();
             assert!(

@@ -1,5 +1,5 @@
-//! Any bytes: decoding neither panics nor runs away; the kernels agree; a region is the same part of the whole, at every
-//! scale; what is transcoded to baseline has the same pixels.
+//! Any bytes: decoding neither panics nor runs without bound. All levels agree. A region equals the same part of the
+//! whole picture, at every scale. A transcoded file has the same pixels.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -70,7 +70,7 @@ fn planar(level: Available, header: &Header<'_>, region: Region) -> Result<Vec<u
     Ok(pixels)
 }
 
-/// A region, at a scale, that depends on the bytes, so that the fuzzer can move it.
+/// A region at a scale. It depends on the bytes, so that the fuzzer can change it.
 fn region_of(bytes: &[u8], header: &Header<'_>) -> Region {
     let seed = bytes
         .iter()
@@ -109,7 +109,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(part, planar(level, &header, region));
     }
     if let Ok(baseline) = transcode_baseline(bytes, &LIMITS) {
-        let header = Header::parse(&baseline, &LIMITS).expect("a file of our own making");
+        let header = Header::parse(&baseline, &LIMITS).expect("a transcoded file");
         assert_eq!(whole, interleaved(Available::best(), &header, all));
     }
     if let Ok(whole) = whole {

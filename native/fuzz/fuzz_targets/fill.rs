@@ -1,6 +1,6 @@
-//! Any bytes, and any geometry: a row of a batch is the same at every level, on one thread and on several, by an index,
-//! while learning one and without, from a fresh filler and from a used one, and from the pixels decoded first. What is
-//! refused leaves the row alone.
+//! Any bytes and any geometry: a row of a batch is the same at every level, on one thread and on several, with an
+//! index, while learning one and without, with a fresh filler and with a used one, and from pixels that were decoded
+//! first. A refused image leaves the row unchanged.
 #![no_main]
 
 use std::mem::discriminant;
@@ -20,9 +20,9 @@ const LIMITS: Limits = Limits {
     max_pixels: 1 << 16,
     max_nbytes: 1 << 19,
 };
-/// What a row holds before it is filled.
+/// The bytes of a row before it is filled.
 const BEFORE: u8 = 0xa5;
-/// Bytes at the end of an input that say how it is filled. They belong to the JPEG, which ends before them as a rule.
+/// Bytes at the end of an input that choose the geometry and the options. Usually the JPEG ends before them.
 const CHOICES: usize = 24;
 
 /// Every sampling, with and without restart intervals, some of which begin at every row.
@@ -49,7 +49,7 @@ static IMAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     (0..18).map(|i| jpeg(make(i))).collect()
 });
 
-/// Numbers from bytes; zeros where there are no more.
+/// Numbers made from bytes; zeros when the bytes are used up.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
@@ -59,7 +59,7 @@ impl Choices<'_> {
         first.into()
     }
 
-    /// Below `end`, which is not 0.
+    /// A number below `end`, which is not 0.
     fn below(&mut self, end: usize) -> usize {
         (self.byte() << 8 | self.byte()) % end
     }
@@ -93,7 +93,7 @@ struct Case {
     threads: usize,
 }
 
-/// A side of the target, and what of it is seen, in a window that lies inside it or, framed, anywhere around.
+/// A side of the target and of its window, which lies inside it or, if framed, anywhere.
 fn window(choices: &mut Choices<'_>, framed: bool) -> [usize; 3] {
     let size = 1 + choices.byte() % 120;
     if framed {
@@ -105,13 +105,13 @@ fn window(choices: &mut Choices<'_>, framed: bool) -> [usize; 3] {
 }
 
 impl Case {
-    /// None: a geometry that does not fit itself.
+    /// None: the geometry contradicts itself.
     fn of(choices: &mut Choices<'_>, [width, height]: [usize; 2]) -> Option<Self> {
         let framed = choices.byte() % 3 == 0;
         let ([x0, x1], [y0, y1]) = (choices.range(width), choices.range(height));
         let ([w, across, left], [h, down, top]) = (window(choices, framed), window(choices, framed));
         let flip = choices.byte();
-        // now and then beyond the image, or a window that shows nothing
+        // Sometimes beyond the image, or a window outside the picture.
         let beyond = if flip == 255 { 1000 } else { 0 };
         let start = |at: usize| if framed { at as i32 - 128 } else { at as i32 };
         let region = [x0, y0, x1 + beyond, y1].map(|edge| edge as i32);
@@ -144,7 +144,7 @@ impl Case {
         })
     }
 
-    /// The bits of a row, made by `fill`.
+    /// The bits of a row that `fill` makes.
     fn row(&self, fill: impl FnOnce(Row<'_>) -> Result<(), FillError>) -> (Vec<u32>, Result<(), FillError>) {
         let len = 3 * self.recipe.window[0] * self.recipe.window[1];
         let affine = Affine {
@@ -170,18 +170,18 @@ impl Case {
         }
     }
 
-    /// The row of an image, if it is one.
+    /// The row of an encoded image, or its error.
     fn fill(&self, filler: &mut Filler, image: &[u8], hints: DecodeHints<'_>) -> Result<Vec<u32>, FillError> {
         let fill = |row: Row<'_>| {
             let mut spent = FillTimes::default();
             let report = filler.fill(image, hints, &self.geometry, &self.recipe, row, &mut spent)?;
-            assert!(!report.damaged, "an index of this image, or none");
+            assert!(!report.damaged, "the index belongs to this image");
             Ok(())
         };
         self.checked(self.row(fill))
     }
 
-    /// The row, if it was filled; else it must be as it was.
+    /// The row if it was filled. Otherwise it must be unchanged.
     fn checked(&self, (row, filled): (Vec<u32>, Result<(), FillError>)) -> Result<Vec<u32>, FillError> {
         if let Err(failure) = filled {
             let (untouched, _) = self.row(|_| Ok(()));
@@ -191,7 +191,7 @@ impl Case {
         Ok(row)
     }
 
-    /// The row of an image that is decoded first; None: its other parts are damaged.
+    /// The row of an image that is decoded first. None: other parts of the image are damaged.
     fn fill_decoded(&self, filler: &mut Filler, header: &Header<'_>) -> Option<Vec<u32>> {
         let (width, height) = (header.width(), header.height());
         let mut pixels = vec![0; 3 * width * height];
@@ -209,7 +209,7 @@ impl Case {
     }
 }
 
-/// Two failures of one kind: where damage is noticed may differ.
+/// Whether two failures are of one kind: the place where damage is found may differ.
 fn same_kind(one: &FillError, other: &FillError) -> bool {
     match (one, other) {
         (FillError::Image(one), FillError::Image(other)) => discriminant(one) == discriminant(other),

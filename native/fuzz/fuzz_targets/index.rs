@@ -1,5 +1,6 @@
-//! Any index bytes, with a check that is right or not, for good and damaged images: decoding neither panics nor runs away,
-//! succeeds where it does without an index, and gives the same pixels unless the index was forged with its check.
+//! Any index bytes, with a valid check or not, for valid and damaged images: decoding neither panics nor runs without
+//! bound, succeeds where it succeeds without an index, and gives the same pixels unless the index was forged with its
+//! check.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -95,7 +96,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let header = Header::parse(&image, &LIMITS).expect("its header is whole");
     let index = match choice >> 4 & 3 {
-        // forged: body and check, or the right index changed a little and sealed again
+        // Forged: body and check, or a valid index changed a little with a new check.
         0 => SeekTable::with_check(&header, body.to_vec()),
         1 => {
             let mut index = good[..good.len() - 8].to_vec();

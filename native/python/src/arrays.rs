@@ -1,6 +1,6 @@
-//! Arguments and results that are arrays of one type: checked here, once, so that the rest sees plain slices.
+//! Arguments and results that are arrays of one type. They are checked here; all other code uses slices.
 //!
-//! See [`crate::memory`] for what keeps them in place and alive.
+//! [`crate::memory`] says how their memory is kept alive.
 
 use std::marker::PhantomData;
 use std::slice;
@@ -27,20 +27,21 @@ macro_rules! ndarray {
 /// An element type of arrays.
 ///
 /// # Safety
-/// Any bits of that size are a value, and `FORMATS` are the buffer formats of exactly this type.
+/// Every bit pattern of this size is a valid value, and `FORMATS` are the buffer formats of exactly this type.
 pub unsafe trait Element: Copy + Send + Sync {
     /// NumPy's name.
     const NAME: &'static str;
     /// Buffer formats, in native byte order.
     const FORMATS: &'static [&'static [u8]];
-    /// As a type hint.
+    /// The type hint of an array.
     const HINT: PyStaticExpr;
 }
 
 macro_rules! elements {
     ($($type:ty: $name:literal, $formats:expr;)*) => {
         $(
-            // SAFETY: a plain number, and the formats of the struct module (native sizes checked with the item size)
+            // SAFETY: a plain number, and the formats of the struct module (native sizes are checked with the item
+            // size).
             unsafe impl Element for $type {
                 const NAME: &'static str = $name;
                 const FORMATS: &'static [&'static [u8]] = $formats;
@@ -57,7 +58,7 @@ elements! {
     f64: "float64", &[b"d"];
 }
 
-/// An array that is only read.
+/// An array that a call reads.
 pub struct Array<T> {
     buffer: PyUntypedBuffer,
     element: PhantomData<T>,
@@ -76,8 +77,8 @@ impl<T: Element> Array<T> {
             return &[];
         }
         // SAFETY: `extract` checked type, alignment and contiguity, and the exported buffer stays in place as long as
-        // `self`. That nobody writes to it during a call is the Python caller's duty, stated in the module's
-        // documentation, as with any NumPy function that releases the GIL.
+        // `self`. The Python caller must not write to it during a call, as the module's documentation says; this is
+        // true of any NumPy function that releases the GIL.
         unsafe { slice::from_raw_parts(start, len) }
     }
 }
@@ -96,14 +97,14 @@ impl<T: Element> FromPyObject<'_, '_> for Array<T> {
         let buffer = PyUntypedBuffer::get(&object)?;
         if !has_format(&buffer, T::FORMATS, size_of::<T>()) {
             return Err(PyTypeError::new_err(format!(
-                "expected an array of {}, not {}",
+                "the array must be of type {}, got {}",
                 T::NAME,
                 describe(&buffer)
             )));
         }
         if !buffer.is_c_contiguous() {
             return Err(PyValueError::new_err(
-                "the array is not C-contiguous: pass numpy.ascontiguousarray(...)",
+                "the array must be C-contiguous: pass numpy.ascontiguousarray(...)",
             ));
         }
         Ok(Self {
@@ -121,7 +122,7 @@ pub enum Dtype {
     F32,
 }
 
-/// A batch, some of whose rows a call writes.
+/// A batch. A call writes some of its rows.
 pub struct Batch {
     buffer: PyUntypedBuffer,
     /// Element type.
@@ -140,10 +141,10 @@ impl Batch {
     ///
     /// # Safety
     /// `T` has the size and alignment of `dtype`'s elements, `i < shape[0]`, and no other slice of this row exists.
-    #[allow(clippy::mut_from_ref)] // the memory is Python's; rows are handed out one at a time
+    #[allow(clippy::mut_from_ref)] // the memory belongs to Python; each row is borrowed once
     pub unsafe fn row_mut<T>(&self, i: usize) -> &mut [T] {
         let len = self.row_len();
-        // SAFETY: `extract` checked writability, alignment and contiguity; the rest is the caller's promise
+        // SAFETY: `extract` checked writability, alignment and contiguity; the caller guarantees the rest.
         unsafe { slice::from_raw_parts_mut(self.buffer.buf_ptr().cast::<T>().add(i * len), len) }
     }
 }
@@ -169,18 +170,20 @@ impl FromPyObject<'_, '_> for Batch {
         } else {
             let found = describe(&buffer);
             return Err(PyTypeError::new_err(format!(
-                "expected uint8, float16 or float32, not {found}"
+                "the batch must be of type uint8, float16 or float32, got {found}"
             )));
         };
         if buffer.readonly() {
-            return Err(PyValueError::new_err("the array is read-only"));
+            return Err(PyValueError::new_err(
+                "the batch must be writable, got a read-only array",
+            ));
         }
         if !buffer.is_c_contiguous() {
-            return Err(PyValueError::new_err("the array is not C-contiguous"));
+            return Err(PyValueError::new_err("the batch must be C-contiguous"));
         }
         let Ok(shape) = buffer.shape().try_into() else {
             return Err(PyValueError::new_err(format!(
-                "expected four axes, not shape {:?}",
+                "the batch must have four axes, got shape {:?}",
                 buffer.shape()
             )));
         };
@@ -188,7 +191,7 @@ impl FromPyObject<'_, '_> for Batch {
     }
 }
 
-/// An array that is written.
+/// An array that a call writes.
 pub struct ArrayMut<T>(Array<T>);
 
 impl<T> BufferArgument for ArrayMut<T> {
@@ -209,7 +212,8 @@ impl<T: Element> ArrayMut<T> {
         if len == 0 {
             return &mut [];
         }
-        // SAFETY: `extract` checked type, alignment, contiguity and writability; nobody else uses it during a call, see `values`
+        // SAFETY: `extract` checked type, alignment, contiguity and writability. The Python caller must not use it
+        // during a call, see `Array::values`.
         unsafe { slice::from_raw_parts_mut(self.0.buffer.buf_ptr().cast(), len) }
     }
 }
@@ -225,7 +229,7 @@ impl<T: Element> FromPyObject<'_, '_> for ArrayMut<T> {
     }
 }
 
-/// A new NumPy array, ours until it is returned.
+/// A new NumPy array, which nothing else uses until it is returned.
 pub struct NewArray<'py, T> {
     array: Bound<'py, PyAny>,
     memory: Array<T>,
@@ -242,13 +246,13 @@ impl<'py, T: Element> NewArray<'py, T> {
         Ok(Self { array, memory })
     }
 
-    /// The elements, in C order, to be written.
+    /// The elements to write, in C order.
     pub fn values_mut(&mut self) -> &mut [T] {
         let len = self.memory.buffer.item_count();
         if len == 0 {
             return &mut [];
         }
-        // SAFETY: a fresh array that nobody else knows of, checked by `extract`
+        // SAFETY: a fresh array that nothing else uses; `extract` checked it.
         unsafe { slice::from_raw_parts_mut(self.memory.buffer.buf_ptr().cast(), len) }
     }
 }
@@ -264,7 +268,7 @@ impl<'py, T: Element> IntoPyObject<'py> for NewArray<'py, T> {
     }
 }
 
-/// An integer of which 64 bits count, whatever its size and sign.
+/// The lowest 64 bits of an integer of any size and sign.
 pub struct MaskedInteger(pub u64);
 
 impl FromPyObject<'_, '_> for MaskedInteger {

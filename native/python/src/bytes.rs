@@ -16,10 +16,10 @@ const ANY_ARRAY: PyStaticExpr = type_hint_subscript!(
     type_hint_identifier!("typing", "Any")
 );
 
-/// An image's encoded bytes.
+/// The encoded bytes of an image.
 pub struct Encoded(PyUntypedBuffer);
 
-/// An array of plain numbers, as its bytes.
+/// The bytes of an array of plain numbers.
 pub struct ArrayBytes(Encoded);
 
 impl std::ops::Deref for ArrayBytes {
@@ -57,7 +57,7 @@ impl Encoded {
         if self.0.len_bytes() == 0 {
             return &[];
         }
-        // SAFETY: checked in `extract`; see `Array::values` of `crate::arrays`
+        // SAFETY: `extract` checked contiguity; see `Array::values` of `crate::arrays`.
         unsafe { slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }
@@ -71,7 +71,7 @@ impl FromPyObject<'_, '_> for Encoded {
         if buffer.item_size() != 1 || buffer.dimensions() != 1 || !buffer.is_c_contiguous() {
             let found = describe(&buffer);
             return Err(PyTypeError::new_err(format!(
-                "expected contiguous bytes in one dimension, not {found}"
+                "expected contiguous bytes in one dimension, got {found}"
             )));
         }
         Ok(Self(buffer))
@@ -89,7 +89,7 @@ impl FromPyObject<'_, '_> for EncodedImages {
         let encoded = |(i, object): (usize, PyResult<Bound<'_, PyAny>>)| {
             let object = object?;
             object.extract::<Encoded>().map_err(|error| {
-                let named = PyTypeError::new_err(format!("image {i} is not bytes: {}", error.value(object.py())));
+                let named = PyTypeError::new_err(format!("image {i} must be bytes: {}", error.value(object.py())));
                 named.set_cause(object.py(), Some(error));
                 named
             })
@@ -103,7 +103,7 @@ impl FromPyObject<'_, '_> for EncodedImages {
     }
 }
 
-/// An array of plain numbers that is written, as its bytes.
+/// The bytes of an array of plain numbers that a call writes.
 pub struct Writable(PyUntypedBuffer);
 
 impl BufferArgument for Writable {
@@ -119,7 +119,7 @@ impl Writable {
             return &mut [];
         }
         // SAFETY: `extract` checked writability and contiguity, and the exported buffer stays in place; any bytes are
-        // plain numbers. That nobody else uses it during a call is the Python caller's duty, see `Array::values`.
+        // plain numbers. The Python caller must not use it during a call, see `Array::values`.
         unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }

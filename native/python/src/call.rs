@@ -1,4 +1,4 @@
-//! The calls behind the functions: arguments that are checked against each other, then pixels without the GIL.
+//! The functions of the module: arguments are checked against each other, then the core is called without the GIL.
 
 use std::convert::Infallible;
 
@@ -12,12 +12,12 @@ use pyo3::{type_hint_identifier, type_hint_subscript};
 
 use crate::arrays::{Array, NewArray};
 use crate::bytes::Encoded;
-use crate::errors::{self, invalid};
+use crate::errors::{self, invalid_argument};
 use crate::level::level;
 use crate::seek_tables::{self, FoundList, HintsPerImage};
 use crate::target::{Target, filter_from_name};
 
-/// `(i, kind, message)` of images that did not become rows.
+/// `(i, kind, message)` of images that could not become rows.
 pub type Failures = Vec<(usize, &'static str, String)>;
 /// Facts by name.
 pub struct Facts<'py>(Bound<'py, PyDict>);
@@ -52,8 +52,8 @@ pub fn fill(
     let n = images.len();
     if geometry.shape() != [n, Geometry::COLUMNS] || rows.shape() != [n] {
         let (geometry, rows) = (geometry.shape(), rows.shape());
-        return Err(invalid(format!(
-            "{n} images need geometry of shape [{n}, 9], not {geometry:?}, and {n} rows, not {rows:?}"
+        return Err(invalid_argument(format!(
+            "geometry of {n} images must have shape [{n}, 9], got {geometry:?}, and rows shape [{n}], got {rows:?}"
         )));
     }
     target.check_apart(geometry, || "geometry".to_owned())?;
@@ -80,8 +80,8 @@ pub fn fill(
     py.detach(|| {
         fill::with_filler(level, |filler| {
             for (i, image) in images.iter().enumerate() {
-                // SAFETY: rows are in range and distinct. That no other call writes them at the same time is the
-                // Python caller's duty, stated in the module's documentation.
+                // SAFETY: rows are in range and distinct. The Python caller must not write them in another call at the
+                // same time, as the module's documentation says.
                 let row = unsafe { target.row(rows[i]) };
                 let hints_of_image = hints.of_image(i);
                 match filler.fill(
@@ -93,9 +93,9 @@ pub fn fill(
                     &mut times,
                 ) {
                     Ok(report) => found.push((i, report)),
-                    Err(FillError::Image(error)) => failures.push((i, errors::kind(&error), error.to_string())),
+                    Err(FillError::Image(error)) => failures.push((i, errors::failure_kind(&error), error.to_string())),
                     Err(FillError::Geometry(message)) => {
-                        geometry_error = Some(invalid(format!("geometry[{i}]: {message}")));
+                        geometry_error = Some(invalid_argument(format!("geometry[{i}]: {message}")));
                         return;
                     }
                 }
@@ -113,7 +113,10 @@ fn check_distinct(rows: &[usize]) -> PyResult<()> {
     let mut sorted = rows.to_vec();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(invalid(format!("row {} is given twice", pair[0]))),
+        Some(pair) => Err(invalid_argument(format!(
+            "rows must be distinct, got row {} twice",
+            pair[0]
+        ))),
         None => Ok(()),
     }
 }
@@ -127,17 +130,20 @@ pub fn fill_pixels(
 ) -> PyResult<()> {
     target.check_apart(image, || "image".to_owned())?;
     target.check_apart(geometry, || "geometry".to_owned())?;
-    let pixels = interleaved(image, &[3])?;
+    let pixels = as_interleaved(image, &[3])?;
     let Ok(columns) = geometry.values().try_into() else {
-        return Err(invalid(format!("geometry of shape {:?} is not [9]", geometry.shape())));
+        return Err(invalid_argument(format!(
+            "geometry must have shape [9], got {:?}",
+            geometry.shape()
+        )));
     };
     let (geometry, row) = (
-        Geometry::new(columns, target.options.window, target.framed).map_err(invalid)?,
+        Geometry::new(columns, target.options.window, target.framed).map_err(invalid_argument)?,
         target.row_index(row)?,
     );
     let level = level();
     let filled = py.detach(|| {
-        // SAFETY: the row is in range; see `fill`
+        // SAFETY: the row is in range; see `fill`.
         let row = unsafe { target.row(row) };
         fill::with_filler(level, |filler| {
             filler.fill_pixels(pixels, &geometry, &target.options, row)
@@ -148,12 +154,12 @@ pub fn fill_pixels(
 
 fn to_exception(failure: FillError) -> PyErr {
     match failure {
-        FillError::Image(error) => errors::refused(&error),
-        FillError::Geometry(message) => invalid(message),
+        FillError::Image(error) => errors::from_decoder(&error),
+        FillError::Geometry(message) => invalid_argument(message),
     }
 }
 
-fn interleaved<'a>(image: &'a Array<u8>, channels: &[usize]) -> PyResult<Interleaved<'a>> {
+fn as_interleaved<'a>(image: &'a Array<u8>, channels: &[usize]) -> PyResult<Interleaved<'a>> {
     match *image.shape() {
         [height, width, c] if channels.contains(&c) && height > 0 && width > 0 => Ok(Interleaved {
             bytes: image.values(),
@@ -163,20 +169,20 @@ fn interleaved<'a>(image: &'a Array<u8>, channels: &[usize]) -> PyResult<Interle
         }),
         _ => {
             let shape = image.shape();
-            Err(invalid(format!(
-                "image of shape {shape:?} is not (height, width, channels), channels one of {channels:?}"
+            Err(invalid_argument(format!(
+                "image must have shape (height, width, channels) with channels one of {channels:?}, got {shape:?}"
             )))
         }
     }
 }
 
-/// The region in full, or all of the image; inside it.
-fn corners(region: Option<Corners>, width: usize, height: usize) -> PyResult<[i32; 4]> {
+/// The corners of the region, or of the whole image. They are not checked.
+fn region_or_whole(region: Option<Corners>, width: usize, height: usize) -> PyResult<[i32; 4]> {
     let whole = || Some([0, 0, i32::try_from(width).ok()?, i32::try_from(height).ok()?]);
     region
         .map(|(x0, y0, x1, y1)| [x0, y0, x1, y1])
         .or_else(whole)
-        .ok_or_else(|| invalid("an image of 2**31 or more pixels a side"))
+        .ok_or_else(|| invalid_argument("width and height of the image must be less than 2**31"))
 }
 
 pub fn resize<'py>(
@@ -186,12 +192,14 @@ pub fn resize<'py>(
     filter: &str,
     region: Option<Corners>,
 ) -> PyResult<NewArray<'py, u8>> {
-    let pixels = interleaved(image, &[1, 3])?;
+    let pixels = as_interleaved(image, &[1, 3])?;
     let filter = filter_from_name(filter)?;
-    let [x0, y0, x1, y1] = corners(region, pixels.width, pixels.height)?;
+    let [x0, y0, x1, y1] = region_or_whole(region, pixels.width, pixels.height)?;
     let window = [width, height].map(|side| side.max(0) as usize);
-    let geometry = Geometry::new([x0, y0, x1, y1, width, height, 0, 0, 0], window, false).map_err(invalid)?;
-    geometry.check_inside(pixels.width, pixels.height).map_err(invalid)?;
+    let geometry = Geometry::new([x0, y0, x1, y1, width, height, 0, 0, 0], window, false).map_err(invalid_argument)?;
+    geometry
+        .check_inside(pixels.width, pixels.height)
+        .map_err(invalid_argument)?;
     let mut resized = NewArray::empty(py, &[window[1], window[0], pixels.channels])?;
     let options = FillOptions {
         filter,
@@ -220,9 +228,10 @@ pub fn decode<'py>(
     hints: &HintsPerImage,
     found_list: Option<FoundList<'_>>,
 ) -> PyResult<NewArray<'py, u8>> {
-    let scale = Scale::from_denominator(scale).ok_or_else(|| invalid(format!("scale {scale} is not 1, 2, 4 or 8")))?;
-    let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::refused(&error))?;
-    let [x0, y0, x1, y1] = corners(region, header.width(), header.height())?;
+    let scale = Scale::from_denominator(scale)
+        .ok_or_else(|| invalid_argument(format!("scale must be 1, 2, 4 or 8, got {scale}")))?;
+    let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::from_decoder(&error))?;
+    let [x0, y0, x1, y1] = region_or_whole(region, header.width(), header.height())?;
     let window = [
         x1.saturating_sub(x0).max(0) as usize,
         y1.saturating_sub(y0).max(0) as usize,
@@ -232,16 +241,16 @@ pub fn decode<'py>(
         window,
         false,
     )
-    .map_err(invalid)?;
+    .map_err(invalid_argument)?;
     geometry
         .check_inside(header.width(), header.height())
-        .map_err(invalid)?;
+        .map_err(invalid_argument)?;
     let region = geometry.scaled_region(scale);
     let mut pixels = NewArray::empty(py, &[region.height, region.width, 3])?;
     let (level, out) = (level(), pixels.values_mut());
     let decoded =
         py.detach(|| fill::with_filler(level, |filler| filler.decode(&header, hints.of_image(0), region, out)));
-    let found = decoded.map_err(|error| errors::refused(&error))?;
+    let found = decoded.map_err(|error| errors::from_decoder(&error))?;
     seek_tables::append_found(found_list, [(0, found)])?;
     Ok(pixels)
 }
@@ -249,7 +258,7 @@ pub fn decode<'py>(
 pub fn transcode_baseline<'py>(py: Python<'py>, image: &Encoded, limits: Limits) -> PyResult<Bound<'py, PyBytes>> {
     let transcoded = py
         .detach(|| jpeg::transcode_baseline(image.bytes(), &limits))
-        .map_err(|error| errors::refused(&error))?;
+        .map_err(|error| errors::from_decoder(&error))?;
     Ok(PyBytes::new(py, &transcoded))
 }
 
@@ -264,7 +273,7 @@ pub fn build_index<'py>(
         let header = Header::parse(image.bytes(), &Limits::pixels(max_pixels))?;
         fill::with_filler(level, |filler| filler.build_seek_table(&header, kind)).map(|table| table.to_bytes(&header))
     });
-    let bytes = built.map_err(|error| errors::refused(&error))?;
+    let bytes = built.map_err(|error| errors::from_decoder(&error))?;
     Ok(PyBytes::new(py, &bytes))
 }
 
@@ -275,7 +284,7 @@ pub fn inspect_index(image: &Encoded, index: &Encoded) -> Option<(&'static str, 
 }
 
 pub fn inspect<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Facts<'py>> {
-    let summary = jpeg::inspect(bytes).map_err(|error| errors::refused(&error))?;
+    let summary = jpeg::inspect(bytes).map_err(|error| errors::from_decoder(&error))?;
     let refused: Option<Error> = Header::parse(bytes, &Limits::NONE).err();
     let facts = PyDict::new(py);
     facts.set_item("width", summary.width)?;

@@ -1,4 +1,4 @@
-//! Why an image or an argument was refused, as Python exceptions.
+//! Errors of images and arguments as Python exceptions.
 
 use penstock_core::error::Error;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
@@ -8,28 +8,28 @@ create_exception!(
     penstock._native,
     UnsupportedError,
     PyValueError,
-    "An image that is left to Pillow: not a JPEG, CMYK, 12-bit, a progressive one that lacks scans ..."
+    "A kind of JPEG that this decoder does not support: CMYK, 12 bits, a progressive file without all scans ..."
 );
 create_exception!(
     penstock._native,
     CorruptError,
     PyValueError,
-    "Bytes that break the JPEG format; the message says where."
+    "Bytes that are not a valid JPEG. The message says where."
 );
 create_exception!(
     penstock._native,
     TooLargeError,
     PyValueError,
-    "More pixels than `max_pixels`, or bytes of coefficients than `max_nbytes`; nothing was allocated."
+    "More pixels than `max_pixels`, or more bytes of coefficients than `max_nbytes`. Nothing was allocated."
 );
 
-/// The exception for arguments that cannot be.
-pub fn invalid(message: impl Into<String>) -> PyErr {
+/// The exception for invalid arguments.
+pub fn invalid_argument(message: impl Into<String>) -> PyErr {
     PyValueError::new_err(message.into())
 }
 
 /// The exception for an error of the decoder.
-pub fn refused(error: &Error) -> PyErr {
+pub fn from_decoder(error: &Error) -> PyErr {
     let message = error.to_string();
     match error {
         Error::Unsupported(_) => UnsupportedError::new_err(message),
@@ -39,8 +39,8 @@ pub fn refused(error: &Error) -> PyErr {
     }
 }
 
-/// The word by which `fill` reports an error of the decoder.
-pub fn kind(error: &Error) -> &'static str {
+/// The word with which `fill` reports an error of the decoder.
+pub fn failure_kind(error: &Error) -> &'static str {
     match error {
         Error::Unsupported(_) => "unsupported",
         Error::Corrupt { .. } => "corrupt",

@@ -6,7 +6,7 @@ use penstock_core::simd::Available;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// The position of the level in [`Available::all`]; beyond its end: the best one.
+/// The position of the level in [`Available::all`]. A position past its end means the best level.
 static LEVEL: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// The level of calls that begin now.

@@ -1,4 +1,4 @@
-//! Bindings: check arguments, release the GIL, map errors. No pixel is touched here.
+//! Python bindings: they check arguments, release the GIL and map errors. They compute no pixels.
 
 mod arrays;
 mod bytes;
@@ -16,9 +16,10 @@ use pyo3::prelude::*;
 
 /// Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL.
 ///
-/// Work is done on the calling thread, unless more are asked for. Images are HWC uint8 RGB; encoded images are bytes,
-/// bytearray, memoryview or one-dimensional uint8 arrays. Every function may be called from any number of threads at
-/// once; arrays must not be written to while a call reads them, and rows of a batch not by two calls at once.
+/// Work is done on the calling thread, unless more threads are requested. Images are HWC uint8 RGB; encoded images are
+/// bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every function may be called from any number of
+/// threads at once. Arrays must not be written to while a call reads them, and a row of a batch must not be written by
+/// two calls at once.
 #[pymodule]
 mod _native {
     use penstock_core::fill::Geometry;
@@ -42,11 +43,11 @@ mod _native {
     use crate::stack::concat;
     use crate::target::Target;
 
-    /// Columns of `fill`'s geometry.
+    /// Number of columns of `fill`'s geometry.
     #[pymodule_export]
     const GEOMETRY_COLUMNS: usize = Geometry::COLUMNS;
 
-    /// Width and height of JPEGs, as far as the native decoder reads them.
+    /// Returns the width and height of JPEGs that the native decoder supports.
     ///
     /// Parameters
     /// ----------
@@ -56,8 +57,8 @@ mod _native {
     /// Returns
     /// -------
     /// ndarray, shape (n, 2), int32
-    ///     Width and height in pixels; (0, 0) where the image must be asked of Pillow (not a JPEG, CMYK, 12-bit, a
-    ///     damaged header ...).
+    ///     Width and height in pixels. (0, 0) for images that Pillow must decode (not a JPEG, CMYK, 12 bits, a damaged
+    ///     header ...).
     #[pyfunction]
     fn sizes(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, i32>> {
         let mut sizes = NewArray::empty(py, &[images.0.len(), 2])?;
@@ -73,44 +74,45 @@ mod _native {
         Ok(sizes)
     }
 
-    /// Decodes a JPEG, or a region of it.
+    /// Decodes a JPEG or a region of it.
     ///
     /// Parameters
     /// ----------
     /// image : buffer
     ///     The encoded image.
     /// region : tuple of four int, optional
-    ///     x0, y0, x1, y1 in pixels, inside the image; the pixels equal those of the whole image, cropped. Rows below it
-    ///     are not decoded; of an image of several scans all are, above and beside it.
+    ///     x0, y0, x1, y1 in pixels, inside the image. The pixels equal those of the whole image, cropped. Rows below
+    ///     the region are not decoded. Of an image of several scans, everything above and beside the region is decoded.
     /// max_pixels : int
     ///     Largest width times height that the header may declare.
     /// max_nbytes : int
-    ///     Most bytes that the coefficients of the whole image may take, if it has several scans (progressive ones have):
-    ///     136 for each block of 8 x 8 samples, 6.4 a pixel in 4:4:4. The default is enough for `max_pixels`' default.
+    ///     Largest number of bytes for the coefficients of the whole image, if it has several scans (as progressive
+    ///     images have): 136 for each block of 8 x 8 samples, 6.4 per pixel in 4:4:4. The default is enough for the
+    ///     default of `max_pixels`.
     /// scale : {1, 2, 4, 8}
-    ///     At 1/scale of the size, by libjpeg's scaled inverse DCT. Sizes are rounded up and the region is mapped outward:
-    ///     ``x0 // scale`` to ``ceil(x1 / scale)``.
+    ///     Decode at 1/scale of the size with libjpeg's scaled inverse DCT. Sizes are rounded up, and the region is
+    ///     rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
     /// index, learn, found, threads
-    ///     As `fill`'s, for this one image, whose number is 0.
+    ///     As for `fill`, for this image only. Its number is 0.
     ///
     /// Returns
     /// -------
     /// ndarray, shape (height, width, 3), uint8
-    ///     RGB, a new array; gray is three equal channels. Bit-exact with libjpeg-turbo's slow integer IDCT and fancy
-    ///     upsampling.
+    ///     RGB, a new array. A gray image has three equal channels. Bit-exact with libjpeg-turbo's slow integer IDCT
+    ///     and fancy upsampling.
     ///
     /// Raises
     /// ------
     /// UnsupportedError
-    ///     Left to Pillow.
+    ///     The decoder does not support this kind of file.
     /// CorruptError
-    ///     The bytes break the format.
+    ///     The bytes are not a valid JPEG.
     /// TooLargeError
-    ///     More than `max_pixels` or `max_nbytes`; nothing was allocated.
+    ///     More than `max_pixels` or `max_nbytes`. Nothing was allocated.
     /// MemoryError
     ///     The system has no more memory.
     /// ValueError
-    ///     The region is not inside the image.
+    ///     The region does not lie inside the image, or another argument is invalid.
     #[pyfunction]
     #[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_073_741_824, index=None, learn=None, found=None, threads=1))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
@@ -132,35 +134,36 @@ mod _native {
         call::decode(py, &image, region, limits, scale, &hints, found)
     }
 
-    /// Makes a JPEG's index: where decoding may begin inside it, so that what a crop does not need is not read.
+    /// Makes the index of a JPEG: where decoding may begin inside it. With it, a crop reads only what it needs.
     ///
     /// Parameters
     /// ----------
     /// image : buffer
-    ///     The encoded image, which stays as it is.
+    ///     The encoded image. It is not changed.
     /// kind : {"rows", "tiles"}
-    ///     Places to begin: every row of MCUs (about 0.24 % of the file's size), or about every 64 pixels of it (2 %).
+    ///     Places where decoding may begin: every row of MCUs (about 0.24 % of the file's size), or about every 64
+    ///     pixels of each row (2 %).
     /// max_pixels : int
     ///     Largest width times height that the header may declare.
     ///
     /// Returns
     /// -------
     /// bytes
-    ///     For `fill` and `decode`, with this very image. Bound to it by a check of 64 bits.
+    ///     The index, for `fill` and `decode` with this image. A check of 64 bits binds it to the image.
     ///
     /// Raises
     /// ------
     /// UnsupportedError, CorruptError, TooLargeError
-    ///     As `decode` of the whole image.
+    ///     As for `decode` of the whole image.
     /// ValueError
-    ///     Not a kind.
+    ///     `kind` is neither of the two.
     #[pyfunction]
     #[pyo3(signature = (image, kind="rows", max_pixels=134_217_728))]
     fn build_index<'py>(py: Python<'py>, image: Encoded, kind: &str, max_pixels: u64) -> PyResult<Bound<'py, PyBytes>> {
         call::build_index(py, &image, kind, max_pixels)
     }
 
-    /// What an index says about itself.
+    /// Describes an index.
     ///
     /// Parameters
     /// ----------
@@ -172,8 +175,8 @@ mod _native {
     /// Returns
     /// -------
     /// tuple of (str, int, int), or None
-    ///     Its kind, how many places to begin it knows, and how many there are (fewer are known of an index that is still
-    ///     being learned). None: damaged, or not of this image.
+    ///     Its kind, the number of places that it holds, and the number of places in the image (an index that is still
+    ///     being learned holds fewer). None: it is damaged or belongs to another image.
     #[pyfunction]
     fn inspect_index(image: Encoded, index: Encoded) -> Option<(&'static str, usize, usize)> {
         call::inspect_index(&image, &index)
@@ -186,55 +189,54 @@ mod _native {
     /// images : sequence of buffer
     ///     ``n`` encoded images.
     /// geometry : ndarray, shape (n, 9), int32
-    ///     x0, y0, x1, y1 (the region of the image), width, height (what it is resized to), left, top (where the output's
-    ///     H x W window lies in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit 1: top and
-    ///     bottom; applied last).
+    ///     x0, y0, x1, y1 (the region of the image), width, height (its size after resizing), left, top (the position
+    ///     of the output's H x W window in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit
+    ///     1: top and bottom; applied last).
     /// out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
-    ///     The batch; C-contiguous. No other argument lies in its memory.
+    ///     The batch; C-contiguous. No other argument may overlap it.
     /// rows : ndarray, shape (n,), int64
-    ///     Image ``i`` goes to ``out[rows[i]]``; no row twice.
+    ///     Image ``i`` goes to ``out[rows[i]]``. Rows must be distinct.
     /// layout : {"HWC", "CHW"}
-    ///     Which of the two shapes.
+    ///     The order of the axes.
     /// filter : {"box", "bilinear", "bicubic", "lanczos"}
-    ///     Antialiased, as Pillow's `Image.resize` of the cropped region, within one level (bicubic and lanczos:
-    ///     the same). A region that keeps its size keeps its pixels.
+    ///     Antialiased, as Pillow's `Image.resize` of the cropped region: at most one different per value, for bicubic
+    ///     and lanczos equal. A region that keeps its size keeps its pixels.
     /// scale, offset : sequence of three float, optional
-    ///     Float batches: ``level * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if that is
-    ///     the type. uint8 batches: None.
+    ///     For float batches: ``value * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if
+    ///     that is the type. None for uint8 batches.
     /// max_pixels, max_nbytes : int
-    ///     As `decode`'s, for each image.
+    ///     As for `decode`, for each image.
     /// beside : sequence of three int, optional
-    ///     Colour, 0 to 255, of what a window shows beside the resized region; it must show some of that.
+    ///     Colour, 0 to 255, of the window outside the resized region. The window must show a part of the region.
     /// quality : float, optional
-    ///     Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality`` samples
-    ///     across and down for each pixel of the size; at least 1. The result is that of the full-size picture with every
-    ///     pixel replaced by the sample that covers it. None: always in full.
+    ///     Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality``
+    ///     samples for each pixel of the size, in both directions; at least 1. The result is that of the full-size
+    ///     picture with every pixel replaced by the sample that covers it. None: always at full size.
     /// indices : sequence of (buffer or None), optional
-    ///     Each image's index, as `build_index` makes it or a call found it. Rows are the same without, and where an index
-    ///     is wrong.
+    ///     The index of each image, from `build_index` or from `found`. Rows do not depend on it, even if it is wrong.
     /// learn : {"rows", "tiles"}, optional
-    ///     Note the places that decoding comes by: in the given index, or in a new one of this kind.
+    ///     Record the places that decoding passes, in the given index or in a new one of this kind.
     /// found : list, optional
-    ///     Where to tell of indices; needed with `indices` and `learn`. Appended: ``(i, damaged, learned)`` for each image
-    ///     of which there is something to tell: its index was found to be damaged or another image's (bool), and what
-    ///     takes its place from now on (bytes; None: nothing was learned).
+    ///     A list that receives reports on indices. Required with `indices` and `learn`. ``(i, damaged, learned)`` is
+    ///     appended for each image with something to report: whether the index was damaged or another image's (bool),
+    ///     and the index that replaces it (bytes, or None if nothing was recorded).
     /// threads : int
-    ///     Threads that work on one image together, the calling one included, where a million pixels or more of it are
-    ///     decoded: all of them by an index (or restart markers at every row), else two. Fewer where the system starts no
-    ///     more. Rows are the same.
+    ///     Threads that work on one image together, the calling thread included, if a million pixels or more of it are
+    ///     decoded: all of them with an index (or restart markers at every row), otherwise two. Fewer if the system
+    ///     starts no more. Rows do not depend on it.
     ///
     /// Returns
     /// -------
     /// failures : list of (int, str, str)
-    ///     ``i``, "unsupported" | "corrupt" | "too_large" | "out_of_memory", and a message; these rows are untouched.
+    ///     ``i``, "unsupported" | "corrupt" | "too_large" | "out_of_memory", and a message. These rows are unchanged.
     /// decode_ns, resize_ns : int
-    ///     Time spent decoding, and resizing and writing.
+    ///     Time for decoding, and for resizing and writing.
     ///
     /// Raises
     /// ------
     /// TypeError, ValueError
-    ///     Arguments that do not fit together; nothing was written, except where a region turns out not to lie inside its
-    ///     image (the message names ``i``): then other rows may have been.
+    ///     Invalid arguments. Nothing was written, except if a region does not lie inside its image (the message names
+    ///     ``i``): then other rows may have been written.
     #[pyfunction]
     #[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, max_nbytes=1_073_741_824, beside=None, quality=None, indices=None, learn=None, found=None, threads=1))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
@@ -263,23 +265,23 @@ mod _native {
         call::fill(py, &images.0, &geometry, &target, &rows, &hints, found)
     }
 
-    /// The same as `fill` for one image that is already decoded.
+    /// Fills a row of a batch from an image that is already decoded. See `fill`.
     ///
     /// Parameters
     /// ----------
     /// image : ndarray, shape (height, width, 3), uint8
     ///     RGB; C-contiguous.
     /// geometry : ndarray, shape (9,), int32
-    ///     As a row of `fill`'s.
+    ///     A row of the geometry of `fill`.
     /// out, layout, filter, scale, offset, beside
-    ///     As `fill`'s.
+    ///     As for `fill`.
     /// row : int
-    ///     The row of `out` to be filled.
+    ///     The row of `out` to fill.
     ///
     /// Raises
     /// ------
     /// TypeError, ValueError
-    ///     Arguments that do not fit together; nothing was written.
+    ///     Invalid arguments. Nothing was written.
     #[pyfunction]
     #[pyo3(signature = (image, geometry, out, row, *, layout, filter, scale=None, offset=None, beside=None))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
@@ -299,7 +301,7 @@ mod _native {
         call::fill_pixels(py, &image, &geometry, &target, row)
     }
 
-    /// Resizes an image, antialiased, as Pillow's `Image.resize` of the cropped region.
+    /// Resizes an image, antialiased, as Pillow's `Image.resize` of the cropped region does.
     ///
     /// Parameters
     /// ----------
@@ -308,9 +310,9 @@ mod _native {
     /// width, height : int
     ///     The new size in pixels.
     /// filter : {"box", "bilinear", "bicubic", "lanczos"}
-    ///     Within one level of Pillow's result; bicubic and lanczos: the same.
+    ///     At most one different from Pillow's result per value; bicubic and lanczos are equal.
     /// region : tuple of four int, optional
-    ///     x0, y0, x1, y1: only this part of the image.
+    ///     x0, y0, x1, y1: resize only this part of the image.
     ///
     /// Returns
     /// -------
@@ -320,7 +322,7 @@ mod _native {
     /// Raises
     /// ------
     /// TypeError, ValueError
-    ///     Arguments that do not fit together.
+    ///     Invalid arguments.
     #[pyfunction]
     #[pyo3(signature = (image, width, height, filter, region=None))]
     fn resize<'py>(
@@ -334,29 +336,29 @@ mod _native {
         call::resize(py, &image, [width, height], filter, region)
     }
 
-    /// Rewrites a JPEG of several scans, progressive or not, as a baseline one of one scan, without loss.
+    /// Rewrites a JPEG of several scans, progressive or not, as a baseline JPEG of one scan, without loss.
     ///
     /// Parameters
     /// ----------
     /// image : buffer
     ///     The encoded image.
     /// max_pixels, max_nbytes : int
-    ///     As `decode`'s.
+    ///     As for `decode`.
     ///
     /// Returns
     /// -------
     /// bytes
-    ///     A file with the same coefficients, hence the same pixels, in one scan with optimised Huffman tables.
-    ///     Quantisation tables, comments and application segments (Exif, ICC profile, JFIF, Adobe) are those of `image`,
-    ///     and so is what follows its end marker; restart markers are dropped.
+    ///     A file with the same coefficients, therefore the same pixels, in one scan with optimised Huffman tables.
+    ///     Quantisation tables, comments and application segments (Exif, ICC profile, JFIF, Adobe) are those of
+    ///     `image`, and so is everything after its end marker. Restart markers are dropped.
     ///
     /// Raises
     /// ------
     /// UnsupportedError
-    ///     One scan already, or of a kind that `decode` leaves to Pillow; coefficients too large for a baseline file, or
-    ///     segments that depend on their place (MPF; JFIF or Adobe between scans).
+    ///     The image has one scan already, or `decode` does not support its kind, or its coefficients are too large for
+    ///     a baseline file, or it has segments that depend on their position (MPF; JFIF or Adobe between scans).
     /// CorruptError, TooLargeError, MemoryError
-    ///     As `decode`.
+    ///     As for `decode`.
     #[pyfunction]
     #[pyo3(signature = (image, max_pixels=134_217_728, max_nbytes=1_073_741_824))]
     fn transcode_baseline(
@@ -368,7 +370,7 @@ mod _native {
         call::transcode_baseline(py, &image, Limits { max_pixels, max_nbytes })
     }
 
-    /// What a JPEG says about itself.
+    /// Returns facts from the header of a JPEG.
     ///
     /// Parameters
     /// ----------
@@ -380,13 +382,13 @@ mod _native {
     /// dict
     ///     ``width``, ``height``, ``components``, ``precision`` (bits), ``sampling`` ("4:2:0" ...), ``color`` ("gray" |
     ///     "ycbcr" | "rgb" | "other"), ``process`` ("sequential" | "progressive" ...), ``progressive`` (bool),
-    ///     ``restart_interval`` (MCUs; 0: none), ``native`` (bool: does the native decoder read it, by its header alone: of
-    ///     several scans, what lies between them is not looked at), ``reason`` (str: why not; None if it does).
+    ///     ``restart_interval`` (MCUs; 0: none), ``native`` (bool: whether the native decoder supports it, judged by
+    ///     its first header only), ``reason`` (str: why not; None if it does).
     ///
     /// Raises
     /// ------
     /// UnsupportedError, CorruptError
-    ///     The markers cannot be followed to the first scan.
+    ///     The markers up to the first scan are damaged or unknown.
     #[pyfunction]
     fn inspect(py: Python<'_>, image: Encoded) -> PyResult<Facts<'_>> {
         call::inspect(py, image.bytes())

@@ -1,27 +1,27 @@
-//! What arguments that are memory have in common: the buffer that keeps them, what its elements are, and where it lies.
+//! Checks of arguments that are memory: their buffer, the type of their elements, and overlaps.
 //!
 //! All memory comes through the buffer protocol: an exported buffer keeps it in place and alive while the GIL is
-//! released. Nobody else is kept from writing to it meanwhile; see the `SAFETY` notes.
+//! released. Others may still write to it; see the `SAFETY` comments.
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-/// Formats of numbers that are nothing but their bytes: bool, integers, floats; complex ones have `Z` before theirs.
+/// Formats of numbers that consist of their bytes only: bool, integers, floats. Complex numbers have `Z` before them.
 const NUMBERS: &[u8] = b"?bBhHiIlLqQefdg";
-/// What may stand before a format in native byte order; NumPy writes `=` or `^` where memory is not aligned.
+/// Prefixes of formats in native byte order. NumPy writes `=` or `^` where memory is not aligned.
 const NATIVE: &[u8] = if cfg!(target_endian = "little") {
     b"@=^<"
 } else {
     b"@=^>"
 };
 
-/// BufferArgument that a call was given.
+/// An argument that is memory.
 pub trait BufferArgument {
     /// The buffer that keeps it.
     fn buffer(&self) -> &PyUntypedBuffer;
 
-    /// Whether some byte of it is also one of `other`'s.
+    /// Whether it shares a byte with `other`.
     fn overlaps(&self, other: &impl BufferArgument) -> bool {
         let [one, other] = [self.buffer(), other.buffer()].map(|buffer| {
             let start = buffer.buf_ptr() as usize;
@@ -31,7 +31,7 @@ pub trait BufferArgument {
     }
 }
 
-/// Format and shape, for messages.
+/// Describes format and shape for messages.
 pub fn describe(buffer: &PyUntypedBuffer) -> String {
     format!(
         "format '{}' and shape {:?}",
@@ -40,31 +40,31 @@ pub fn describe(buffer: &PyUntypedBuffer) -> String {
     )
 }
 
-/// Whether elements have one of these formats, this size and the alignment that goes with it.
+/// Whether the elements have one of these formats, this size, and the matching alignment.
 pub fn has_format(buffer: &PyUntypedBuffer, formats: &[&[u8]], size: usize) -> bool {
     let format = buffer.format().to_bytes();
     let format = format.strip_prefix(b"@").unwrap_or(format);
     buffer.item_size() == size && formats.contains(&format) && (buffer.buf_ptr() as usize).is_multiple_of(size)
 }
 
-/// Refuses references (objects), strings, records and foreign byte orders: their bytes are no numbers.
+/// Refuses references (objects), strings, records and other byte orders: their bytes are not plain numbers.
 pub fn check_plain_numbers(buffer: &PyUntypedBuffer) -> PyResult<()> {
     if is_plain_number(buffer) {
         return Ok(());
     }
     Err(PyTypeError::new_err(format!(
-        "expected an array of plain numbers in native byte order, not {}",
+        "the array must hold plain numbers in native byte order, got {}",
         describe(buffer)
     )))
 }
 
-/// Refuses memory that cannot be written as one run of bytes.
+/// Refuses memory that is read-only or not contiguous.
 pub fn check_writable(buffer: &PyUntypedBuffer) -> PyResult<()> {
     if buffer.readonly() {
-        return Err(PyValueError::new_err("the target is read-only"));
+        return Err(PyValueError::new_err("out must be writable, got a read-only array"));
     }
     if !buffer.is_c_contiguous() {
-        return Err(PyValueError::new_err("the target is not C-contiguous"));
+        return Err(PyValueError::new_err("out must be C-contiguous"));
     }
     Ok(())
 }

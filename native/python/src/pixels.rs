@@ -1,4 +1,4 @@
-//! Augmentation: arguments checked, pixels changed without the GIL.
+//! Augmentation: arguments are checked, then the core is called without the GIL.
 
 use penstock_core::pixels as core;
 use penstock_core::pixels::adjust::Step;
@@ -10,11 +10,11 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::{type_hint_identifier, type_hint_subscript};
 
 use crate::arrays::{Array, ArrayMut, Element, NewArray};
-use crate::errors::invalid;
+use crate::errors::invalid_argument;
 use crate::level::level;
 use crate::memory::BufferArgument;
 
-// SAFETY: a plain number, and the format of the struct module
+// SAFETY: a plain number, and the format of the struct module.
 unsafe impl Element for f32 {
     const NAME: &'static str = "float32";
     const FORMATS: &'static [&'static [u8]] = &[b"f"];
@@ -24,30 +24,32 @@ unsafe impl Element for f32 {
     );
 }
 
-/// Height, width and channels of an image, HWC with one or three channels or HW.
-fn extent<T: Element>(image: &Array<T>) -> PyResult<[usize; 3]> {
+/// Height, width and channels of an image with shape HWC (one or three channels) or HW.
+fn image_size<T: Element>(image: &Array<T>) -> PyResult<[usize; 3]> {
     match *image.shape() {
         [height, width] => Ok([height, width, 1]),
         [height, width, channels @ (1 | 3)] => Ok([height, width, channels]),
-        ref shape => Err(invalid(format!(
-            "an image of shape {shape:?} is not (height, width) or (height, width, 1 or 3)"
+        ref shape => Err(invalid_argument(format!(
+            "image must have shape (height, width) or (height, width, 1 or 3), got {shape:?}"
         ))),
     }
 }
 
-/// As single precision has it; beyond its range the greatest that is finite.
-fn single(value: f64) -> f32 {
+/// Converts to single precision, clipped to its finite range.
+fn to_single(value: f64) -> f32 {
     (value as f32).clamp(f32::MIN, f32::MAX)
 }
 
-fn step(name: &str, value: f64) -> PyResult<Step> {
+fn step_from_name(name: &str, value: f64) -> PyResult<Step> {
     if !value.is_finite() {
-        return Err(invalid(format!("{name} of {value}: only finite numbers")));
+        return Err(invalid_argument(format!(
+            "the value of {name} must be finite, got {value}"
+        )));
     }
     Ok(match name {
-        "brightness" => Step::Brightness(single(value)),
-        "contrast" => Step::Contrast(single(value)),
-        "saturation" => Step::Saturation(single(value)),
+        "brightness" => Step::Brightness(to_single(value)),
+        "contrast" => Step::Contrast(to_single(value)),
+        "saturation" => Step::Saturation(to_single(value)),
         "hue" => Step::Hue(((value * 255.0) as i64).rem_euclid(256) as u8),
         "gray" => Step::Gray,
         "posterize" if (0.0..=8.0).contains(&value) => Step::Posterize(!(0xffu16 >> value as u32) as u8),
@@ -55,36 +57,41 @@ fn step(name: &str, value: f64) -> PyResult<Step> {
         "invert" => Step::Invert,
         "auto_contrast" => Step::AutoContrast,
         "equalize" => Step::Equalize,
-        _ => return Err(invalid(format!("{name:?} of {value} is not a step"))),
+        _ => {
+            return Err(invalid_argument(format!(
+                "there is no step '{name}' with value {value}"
+            )));
+        }
     })
 }
 
-/// Changes an image's values, step by step.
+/// Adjusts an image's values, step by step.
 ///
 /// Parameters
 /// ----------
 /// image : ndarray, shape (height, width, 3) or (height, width), uint8
 ///     C-contiguous.
 /// steps : sequence of (str, float)
-///     ``"brightness"``, ``"contrast"``, ``"saturation"`` (factors), ``"hue"`` (turns), ``"gray"``,
-///     ``"posterize"`` (bits), ``"solarize"`` (threshold), ``"invert"``, ``"auto_contrast"``, ``"equalize"``; those
-///     without a word in brackets take any number. One after another, as if each rounded a whole image.
+///     ``"brightness"``, ``"contrast"``, ``"saturation"`` (factors), ``"hue"`` (turns), ``"gray"``, ``"posterize"``
+///     (bits), ``"solarize"`` (threshold), ``"invert"``, ``"auto_contrast"``, ``"equalize"``. The value of a step
+///     without a word in brackets is ignored. Steps are applied one after another, each rounded to 8 bits.
 ///
 /// Returns
 /// -------
 /// ndarray, uint8
-///     A new array of the image's shape: what the functions of these names in `penstock.transforms` give, bit for bit.
+///     A new array of the image's shape. It equals the result of the functions of these names in `penstock.transforms`,
+///     bit for bit.
 ///
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     No such image, or no such step.
+///     An invalid image or step.
 #[pyfunction]
 pub fn adjust<'py>(py: Python<'py>, image: Array<u8>, steps: Vec<(PyBackedStr, f64)>) -> PyResult<NewArray<'py, u8>> {
-    let [.., channels] = extent(&image)?;
+    let [.., channels] = image_size(&image)?;
     let steps: Vec<Step> = steps
         .iter()
-        .map(|(name, value)| step(name, *value))
+        .map(|(name, value)| step_from_name(name, *value))
         .collect::<PyResult<_>>()?;
     let mut changed = NewArray::empty(py, image.shape())?;
     let (level, pixels, out) = (level(), image.values(), changed.values_mut());
@@ -92,18 +99,18 @@ pub fn adjust<'py>(py: Python<'py>, image: Array<u8>, steps: Vec<(PyBackedStr, f
     Ok(changed)
 }
 
-/// Maps an image onto itself: `PIL.Image.transform`, bit for bit.
+/// Maps an image onto itself, as `PIL.Image.transform` does, bit for bit.
 ///
 /// Parameters
 /// ----------
 /// image : ndarray, shape (height, width, 3) or (height, width), uint8
 ///     C-contiguous; fewer than 2**31 pixels.
 /// matrix : sequence of 6 or 8 float
-///     From the result to the image: an affine map row by row, or a projective one without its last number, 1.
+///     The map from the result to the image: an affine map row by row, or a projective map without its last number, 1.
 /// filter : {"nearest", "bilinear"}
 ///     How the image is sampled.
 /// fill : tuple of three int
-///     0 to 255: what comes from outside the image; of an image without channels the first.
+///     0 to 255: the colour of pixels from outside the image. An image without channels uses the first number.
 ///
 /// Returns
 /// -------
@@ -113,7 +120,7 @@ pub fn adjust<'py>(py: Python<'py>, image: Array<u8>, steps: Vec<(PyBackedStr, f
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     Arguments that are not as above.
+///     Invalid arguments.
 #[pyfunction]
 pub fn warp<'py>(
     py: Python<'py>,
@@ -122,19 +129,28 @@ pub fn warp<'py>(
     filter: &str,
     fill: (u8, u8, u8),
 ) -> PyResult<NewArray<'py, u8>> {
-    let [height, width, channels] = extent(&image)?;
+    let [height, width, channels] = image_size(&image)?;
     if i32::try_from(height * width).is_err() {
-        return Err(invalid("an image of 2**31 pixels or more"));
+        return Err(invalid_argument("image must have fewer than 2**31 pixels"));
     }
     let map = match *matrix {
         [a, b, c, d, e, f] => Map::Affine([a, b, c, d, e, f]),
         [a, b, c, d, e, f, g, h] => Map::Projective([a, b, c, d, e, f, g, h]),
-        _ => return Err(invalid(format!("a matrix of {} numbers, not 6 or 8", matrix.len()))),
+        _ => {
+            return Err(invalid_argument(format!(
+                "matrix must have 6 or 8 numbers, got {}",
+                matrix.len()
+            )));
+        }
     };
     let sampling = match filter {
         "nearest" => Sampling::Nearest,
         "bilinear" => Sampling::Bilinear,
-        _ => return Err(invalid(format!("filter {filter:?} is not \"nearest\" or \"bilinear\""))),
+        _ => {
+            return Err(invalid_argument(format!(
+                "filter must be one of nearest, bilinear, got '{filter}'"
+            )));
+        }
     };
     let mut mapped = NewArray::empty(py, image.shape())?;
     let (level, pixels, out) = (level(), image.values(), mapped.values_mut());
@@ -158,16 +174,18 @@ pub fn warp<'py>(
     Ok(mapped)
 }
 
-fn blurred<'py, T: Element + Value>(
+fn blur_image<'py, T: Element + Value>(
     py: Python<'py>,
     image: &Array<T>,
     across: &Array<f32>,
     down: &Array<f32>,
 ) -> PyResult<NewArray<'py, T>> {
-    let size = extent(image)?;
+    let size = image_size(image)?;
     let (across, down) = (across.values(), down.values());
     if across.len() % 2 == 0 || down.len() % 2 == 0 || across.iter().chain(down).any(|weight| !weight.is_finite()) {
-        return Err(invalid("weights are odd numbers of finite values"));
+        return Err(invalid_argument(
+            "across and down must be odd numbers of finite weights",
+        ));
     }
     let mut changed = NewArray::empty(py, image.shape())?;
     let (level, pixels, out) = (level(), image.values(), changed.values_mut());
@@ -175,24 +193,25 @@ fn blurred<'py, T: Element + Value>(
     Ok(changed)
 }
 
-/// Blurs an image by two symmetric sets of weights.
+/// Blurs an image with two symmetric sets of weights.
 ///
 /// Parameters
 /// ----------
 /// image : ndarray, shape (height, width, 3) or (height, width), uint8
-///     C-contiguous. Mirrored at its borders, as ``numpy.pad(..., "reflect")``.
+///     C-contiguous. Its borders are extended as by ``numpy.pad(..., "reflect")``.
 /// across, down : ndarray, shape (odd,), float32
-///     Weights along a row and along a column; their first halves and their middles count.
+///     Weights along a row and along a column. Only the first half and the middle are used.
 ///
 /// Returns
 /// -------
 /// ndarray, uint8
-///     A new array of the image's shape: `penstock.transforms.GaussianBlur`'s specification, bit for bit.
+///     A new array of the image's shape. It equals the specification of `penstock.transforms.GaussianBlur`, bit for
+///     bit.
 ///
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     Arguments that are not as above.
+///     Invalid arguments.
 #[pyfunction]
 pub fn blur<'py>(
     py: Python<'py>,
@@ -200,17 +219,17 @@ pub fn blur<'py>(
     across: Array<f32>,
     down: Array<f32>,
 ) -> PyResult<NewArray<'py, u8>> {
-    blurred(py, &image, &across, &down)
+    blur_image(py, &image, &across, &down)
 }
 
-/// The same as `blur` for a float image.
+/// Blurs a float image. See `blur`.
 ///
 /// Parameters
 /// ----------
 /// image : ndarray, shape (height, width, 3) or (height, width), float32
 ///     C-contiguous.
 /// across, down : ndarray, shape (odd,), float32
-///     As `blur`'s.
+///     As for `blur`.
 ///
 /// Returns
 /// -------
@@ -220,7 +239,7 @@ pub fn blur<'py>(
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     Arguments that are not as above.
+///     Invalid arguments.
 #[pyfunction]
 pub fn blur_floats<'py>(
     py: Python<'py>,
@@ -228,17 +247,17 @@ pub fn blur_floats<'py>(
     across: Array<f32>,
     down: Array<f32>,
 ) -> PyResult<NewArray<'py, f32>> {
-    blurred(py, &image, &across, &down)
+    blur_image(py, &image, &across, &down)
 }
 
-/// Sharpens or smooths an image: `PIL.ImageEnhance.Sharpness`, bit for bit.
+/// Sharpens or smooths an image, as `PIL.ImageEnhance.Sharpness` does, bit for bit.
 ///
 /// Parameters
 /// ----------
 /// image : ndarray, shape (height, width, 3) or (height, width), uint8
 ///     C-contiguous.
 /// factor : float
-///     0: smooth; 1: as it is; above: sharper. Finite.
+///     0: smooth. 1: unchanged. Above 1: sharper. Must be finite.
 ///
 /// Returns
 /// -------
@@ -248,20 +267,20 @@ pub fn blur_floats<'py>(
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     Arguments that are not as above.
+///     Invalid arguments.
 #[pyfunction]
 pub fn sharpen<'py>(py: Python<'py>, image: Array<u8>, factor: f64) -> PyResult<NewArray<'py, u8>> {
-    let size = extent(&image)?;
+    let size = image_size(&image)?;
     if !factor.is_finite() {
-        return Err(invalid(format!("a factor of {factor}: only finite numbers")));
+        return Err(invalid_argument(format!("factor must be finite, got {factor}")));
     }
     let mut changed = NewArray::empty(py, image.shape())?;
     let (level, pixels, out) = (level(), image.values(), changed.values_mut());
-    py.detach(|| core::blur::sharpen(pixels, size, single(factor), out, level));
+    py.detach(|| core::blur::sharpen(pixels, size, to_single(factor), out, level));
     Ok(changed)
 }
 
-/// Mixes each row of a batch with the one before it, the first with the last: ``before * rest + own * share``.
+/// Mixes each row of a batch with the one before it, and the first with the last: ``before * rest + own * share``.
 ///
 /// Parameters
 /// ----------
@@ -270,24 +289,24 @@ pub fn sharpen<'py>(py: Python<'py>, image: Array<u8>, factor: f64) -> PyResult<
 /// share, rest : float
 ///     Factors, rounded to float32.
 /// out : ndarray, float32
-///     As many elements as ``images``; writable and C-contiguous. It does not overlap them.
+///     As many elements as ``images``; writable and C-contiguous. It must not overlap ``images``.
 ///
 /// Raises
 /// ------
 /// TypeError, ValueError
-///     Something that is not as above; nothing was written.
+///     Invalid arguments. Nothing was written.
 #[pyfunction]
 pub fn mix(py: Python<'_>, images: Array<f32>, share: f64, rest: f64, mut out: ArrayMut<f32>) -> PyResult<()> {
     let rows = *images
         .shape()
         .first()
-        .ok_or_else(|| invalid("a batch has an axis of rows"))?;
+        .ok_or_else(|| invalid_argument("images must have an axis of rows"))?;
     if out.overlaps(&images) {
-        return Err(invalid("out overlaps the images"));
+        return Err(invalid_argument("out must not overlap images"));
     }
     let values = images.values();
     if out.len() != values.len() {
-        return Err(invalid(format!(
+        return Err(invalid_argument(format!(
             "out has {} elements, the batch {}",
             out.len(),
             values.len()

@@ -1,4 +1,4 @@
-//! Random numbers of samples: arguments checked, numbers drawn without the GIL.
+//! Random numbers of samples: arguments are checked, then the core is called without the GIL.
 
 use penstock_core::philox;
 use pyo3::exceptions::PyValueError;
@@ -6,16 +6,16 @@ use pyo3::prelude::*;
 
 use crate::arrays::{Array, MaskedInteger, NewArray};
 
-/// Uniform numbers in [0, 1) for each sample of a chunk: `penstock.rng.uniforms`, bit for bit.
+/// Draws uniform numbers in [0, 1) for each sample of a chunk, as `penstock.rng.uniforms` does, bit for bit.
 ///
 /// Parameters
 /// ----------
 /// seed, epoch : int
-///     The lower 64 and 32 bits count.
+///     The lower 64 and 32 bits are used.
 /// indices : ndarray, shape (n,), int64
-///     The samples.
+///     The indices of the samples.
 /// stream : int
-///     Which consumer draws, 0..65535.
+///     The number of the consumer, 0 to 65535.
 /// count : int
 ///     Numbers per sample, at most 65536.
 ///
@@ -39,12 +39,13 @@ pub fn uniforms<'py>(
     count: i64,
 ) -> PyResult<NewArray<'py, f64>> {
     let (Ok(stream), Ok(0..=0x1_0000)) = (u16::try_from(stream), usize::try_from(count)) else {
-        let message = format!("stream {stream} is not in 0..65535, or count {count} not in 0..65536");
+        let message =
+            format!("stream must be in [0, 65535] and count in [0, 65536], got stream {stream} and count {count}");
         return Err(PyValueError::new_err(message));
     };
     let &[n] = indices.shape() else {
         return Err(PyValueError::new_err(format!(
-            "indices of shape {:?} are not one axis",
+            "indices must have one axis, got shape {:?}",
             indices.shape()
         )));
     };

@@ -1,4 +1,4 @@
-//! SeekTables of images as arguments, and what is found out about them as results.
+//! Seek tables (`index` in Python) of images as arguments, and reports on them as results.
 
 use penstock_core::jpeg::{DecodeHints, SeekReport, SeekTableKind};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -10,7 +10,7 @@ use pyo3::{type_hint_identifier, type_hint_subscript, type_hint_union};
 use crate::bytes::Encoded;
 use crate::target::Target;
 
-/// An index per image, or none.
+/// A seek table or None for each image.
 pub struct SeekTables(pub Vec<Option<Encoded>>);
 
 impl FromPyObject<'_, '_> for SeekTables {
@@ -28,7 +28,7 @@ impl FromPyObject<'_, '_> for SeekTables {
             let object = object?;
             object.extract::<Option<Encoded>>().map_err(|error| {
                 let named =
-                    PyTypeError::new_err(format!("index {i} is not bytes or None: {}", error.value(object.py())));
+                    PyTypeError::new_err(format!("index {i} must be bytes or None: {}", error.value(object.py())));
                 named.set_cause(object.py(), Some(error));
                 named
             })
@@ -42,7 +42,7 @@ impl FromPyObject<'_, '_> for SeekTables {
     }
 }
 
-/// The list that a caller gave for what is found out.
+/// The list that receives reports.
 pub struct FoundList<'py>(Bound<'py, PyList>);
 
 impl<'py> FromPyObject<'_, 'py> for FoundList<'py> {
@@ -65,18 +65,18 @@ impl<'py> FromPyObject<'_, 'py> for FoundList<'py> {
     }
 }
 
-/// What a call knows of its images beforehand.
+/// Hints for the decoding of each image.
 pub struct HintsPerImage {
     tables: Vec<Option<Encoded>>,
     learn: Option<SeekTableKind>,
     threads: usize,
 }
 
-/// The most threads that an image may be given.
+/// The largest number of threads for one image.
 const MAX_THREADS: usize = 256;
 
 impl HintsPerImage {
-    /// For `n` images. Whoever gives indices or wants to learn must want to be told, too.
+    /// Hints for `n` images. A list for reports is required with tables and with learning.
     pub fn new(
         n: usize,
         indices: Option<SeekTables>,
@@ -86,19 +86,19 @@ impl HintsPerImage {
     ) -> PyResult<Self> {
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(PyValueError::new_err(format!(
-                "{threads} threads are not 1..{MAX_THREADS}"
+                "threads must be in [1, {MAX_THREADS}], got {threads}"
             )));
         }
         if let Some(SeekTables(indices)) = &indices
             && indices.len() != n
         {
-            let message = format!("{n} images need {n} indices, not {}", indices.len());
+            let message = format!("indices of {n} images must have {n} elements, got {}", indices.len());
             return Err(PyValueError::new_err(message));
         }
         let indices = indices.map_or_else(Vec::new, |indices| indices.0);
         if !has_found_list && (learn.is_some() || indices.iter().any(Option::is_some)) {
             return Err(PyValueError::new_err(
-                "indices and learn need a list `found` for what is to be told of them",
+                "indices and learn require a list `found`, which receives reports",
             ));
         }
         let learn = learn.map(kind_from_name).transpose()?;
@@ -109,7 +109,7 @@ impl HintsPerImage {
         })
     }
 
-    /// Refuses indices that lie in the batch that is written.
+    /// Refuses tables that overlap the batch that is written.
     pub fn check_apart(&self, target: &Target<'_>) -> PyResult<()> {
         for (i, index) in self.tables.iter().enumerate() {
             if let Some(index) = index {
@@ -119,7 +119,7 @@ impl HintsPerImage {
         Ok(())
     }
 
-    /// Of image `i`.
+    /// The hints for image `i`.
     pub fn of_image(&self, i: usize) -> DecodeHints<'_> {
         DecodeHints {
             seek_table: self.tables.get(i).and_then(Option::as_ref).map(Encoded::bytes),
@@ -129,13 +129,13 @@ impl HintsPerImage {
     }
 }
 
-/// The kind of that name.
+/// The kind with this name.
 pub fn kind_from_name(name: &str) -> PyResult<SeekTableKind> {
     SeekTableKind::from_name(name)
-        .ok_or_else(|| PyValueError::new_err(format!("{name:?} is not \"rows\" or \"tiles\"")))
+        .ok_or_else(|| PyValueError::new_err(format!("kind must be one of rows, tiles, got '{name}'")))
 }
 
-/// Appends to a caller's list what there is to tell.
+/// Appends reports that are not empty to a caller's list.
 pub fn append_found(
     list: Option<FoundList<'_>>,
     reports: impl IntoIterator<Item = (usize, SeekReport)>,

@@ -1,4 +1,4 @@
-//! The batch that a call writes to: its arguments checked against each other, its rows as the core takes them.
+//! The batch that a call writes to: its arguments are checked against each other.
 
 use penstock_core::fill::{Affine, FillOptions, Geometry, Layout, Row};
 use penstock_core::jpeg::Limits;
@@ -6,16 +6,16 @@ use penstock_core::resample::Filter;
 use pyo3::prelude::*;
 
 use crate::arrays::{Batch, Dtype};
-use crate::errors::invalid;
+use crate::errors::invalid_argument;
 use crate::memory::BufferArgument;
 
-/// A batch to write to, and how.
+/// A batch to write to, and the options for its rows.
 pub struct Target<'a> {
     batch: &'a Batch,
     affine: Affine,
-    /// How images become rows of it.
+    /// Options for filling rows.
     pub options: FillOptions,
-    /// Whether windows may show something beside the picture.
+    /// Whether windows may show a background outside the picture.
     pub framed: bool,
 }
 
@@ -33,11 +33,15 @@ impl<'a> Target<'a> {
         let (order, channels, height, width) = match (layout, batch.shape) {
             ("HWC", [_, h, w, c]) => (Layout::Hwc, c, h, w),
             ("CHW", [_, c, h, w]) => (Layout::Chw, c, h, w),
-            _ => return Err(invalid(format!("layout {layout:?} is not \"HWC\" or \"CHW\""))),
+            _ => {
+                return Err(invalid_argument(format!(
+                    "layout must be one of HWC, CHW, got '{layout}'"
+                )));
+            }
         };
         if channels != 3 || height == 0 || width == 0 {
-            return Err(invalid(format!(
-                "out of shape {:?} is not {layout} with 3 channels",
+            return Err(invalid_argument(format!(
+                "out must have layout {layout} with 3 channels and at least one pixel, got shape {:?}",
                 batch.shape
             )));
         }
@@ -46,15 +50,15 @@ impl<'a> Target<'a> {
                 scale: [1.0; 3],
                 offset: [0.0; 3],
             },
-            (Dtype::U8, ..) => return Err(invalid("uint8 batches take no scale and offset")),
+            (Dtype::U8, ..) => return Err(invalid_argument("scale and offset must be None for uint8 batches")),
             (_, Some(scale), Some(offset)) => Affine { scale, offset },
-            _ => return Err(invalid("float batches need scale and offset")),
+            _ => return Err(invalid_argument("scale and offset must be given for float batches")),
         };
         if affine.scale.iter().chain(&affine.offset).any(|x| !x.is_finite()) {
-            return Err(invalid("scale and offset must be finite float32 numbers"));
+            return Err(invalid_argument("scale and offset must be finite float32 numbers"));
         }
         if quality.is_some_and(|quality| !(quality >= 1.0 && quality.is_finite())) {
-            return Err(invalid("quality must be a finite number of at least 1"));
+            return Err(invalid_argument("quality must be a finite number of at least 1"));
         }
         let options = FillOptions {
             filter: filter_from_name(filter)?,
@@ -72,10 +76,10 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Refuses an argument that lies in the batch: the call would overwrite what it reads.
+    /// Refuses an argument that overlaps the batch: the call would overwrite what it reads.
     pub fn check_apart(&self, argument: &impl BufferArgument, name: impl FnOnce() -> String) -> PyResult<()> {
         if self.batch.overlaps(argument) {
-            return Err(invalid(format!("{} overlaps out", name())));
+            return Err(invalid_argument(format!("{} must not overlap out", name())));
         }
         Ok(())
     }
@@ -85,7 +89,7 @@ impl<'a> Target<'a> {
     /// # Safety
     /// `row` is in range, and no other slice of it exists.
     pub unsafe fn row(&self, row: usize) -> Row<'_> {
-        // SAFETY: the types are those of `dtype`, the rest is the caller's promise
+        // SAFETY: the types are those of `dtype`; the caller guarantees the rest.
         unsafe {
             match self.batch.dtype {
                 Dtype::U8 => Row::U8(self.batch.row_mut(row)),
@@ -98,28 +102,28 @@ impl<'a> Target<'a> {
     /// Row `i` of the geometry, for windows of the batch's size.
     pub fn geometry(&self, columns: &[i32; Geometry::COLUMNS], i: usize) -> PyResult<Geometry> {
         Geometry::new(*columns, self.options.window, self.framed)
-            .map_err(|message| invalid(format!("geometry[{i}]: {message}")))
+            .map_err(|message| invalid_argument(format!("geometry[{i}]: {message}")))
     }
 
-    /// A row that the batch has.
+    /// Checks that the batch has this row.
     pub fn row_index(&self, row: i64) -> PyResult<usize> {
         usize::try_from(row)
             .ok()
             .filter(|r| *r < self.batch.shape[0])
             .ok_or_else(|| {
-                invalid(format!(
-                    "row {row} is not in out, which has {} rows",
+                invalid_argument(format!(
+                    "row must be in [0, {}), the rows of out, got {row}",
                     self.batch.shape[0]
                 ))
             })
     }
 }
 
-/// The filter of that name.
+/// The filter with this name.
 pub fn filter_from_name(name: &str) -> PyResult<Filter> {
     Filter::from_name(name).ok_or_else(|| {
-        invalid(format!(
-            "filter {name:?} is not \"box\", \"bilinear\", \"bicubic\" or \"lanczos\""
+        invalid_argument(format!(
+            "filter must be one of box, bilinear, bicubic, lanczos, got '{name}'"
         ))
     })
 }

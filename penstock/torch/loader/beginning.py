@@ -25,7 +25,7 @@ from penstock.workers import END
 
 if TYPE_CHECKING:
     from penstock.loader.epoch import Epoch
-    from penstock.loader.plan import Plan
+    from penstock.loader.plan import TaskPlan
     from penstock.loader.recipe import Recipe, Settings
     from penstock.sample import State
     from penstock.torch.loader.order import TorchOrder, TorchSettings
@@ -106,7 +106,7 @@ class DrawnEpoch(PreparedEpoch):
             else:
                 self.saved.restore()
 
-    def start(self, settings: Settings, recipe: Recipe, plan: Plan, backend: Backend) -> Epoch:
+    def start(self, settings: Settings, recipe: Recipe, plan: TaskPlan, backend: Backend) -> Epoch:
         """See :meth:`penstock.loader.epoch.PreparedEpoch.start`; warns as torch does of what cannot be pickled."""
         try:
             return PreparedEpoch.start(self, settings, recipe, plan, backend)
@@ -115,7 +115,7 @@ class DrawnEpoch(PreparedEpoch):
                 warnings.warn(_PICKLE_HINT, stacklevel=7)
             raise
 
-    def make_plan(self, settings: TorchSettings, recipe: Recipe) -> Plan:
+    def make_plan(self, settings: TorchSettings, recipe: Recipe) -> TaskPlan:
         """The epoch's tasks."""
         position, walk = self.position, self.walk
         if recipe.is_stream:

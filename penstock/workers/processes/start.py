@@ -52,10 +52,10 @@ _STANDARD_SERVICES: Final = (
 """Modules of the standard library that run service threads."""
 
 _INSTALLED_SERVICES: Final = (
-    "IPython/", "debugpy/", "decorator.py", "ipykernel/", "tensorboard/", "tornado/", "tqdm/", "traitlets/", "wandb/",
-    "zmq/",
+    "IPython/", "debugpy/", "decorator.py", "execnet/", "ipykernel/", "tensorboard/", "tornado/", "tqdm/", "traitlets/",
+    "wandb/", "zmq/",
 )  # fmt: skip
-"""Installed packages that run service threads: notebooks, progress bars, experiment loggers."""
+"""Installed packages that run service threads: notebooks, progress bars, experiment loggers, pytest-xdist."""
 
 _STANDARD: Final = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120  # compared as text, once for each file
 _INSTALLED: Final = re.compile(r".*/(?:site|dist)-packages/")

@@ -1,23 +1,23 @@
-//! One large image on several threads: bands of rows, each decoded from where its table says that it begins.
+//! One large image on several threads: bands of rows, each decoded from a seek point.
 //!
-//! Every band is made as a picture of its own would be, with what its taps need from above and below: the pixels do not
-//! depend on how many there are, nor on how many threads the system starts. Where anything goes wrong nothing is said here:
-//! whoever asked does it on one thread and finds the same.
+//! Every band is made like a separate picture, with the rows above and below that its taps need. The pixels depend
+//! neither on the number of bands nor on the number of threads that the system starts. Where anything fails, these
+//! functions return None: the caller then uses one thread, which returns the error.
 
 use std::ops::Range;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use super::{FillOptions, Filler, Geometry, RgbSink, TimedResampler, begin_resize, strip_rows};
+use super::{FillOptions, Filler, Geometry, RgbSink, TimedResampler, begin_resize, most_rows_at_once};
 use crate::jpeg::{DecodeHints, Header, Region, SeekReport, SeekTable};
 use crate::resample::Picture;
 
-/// Bands per thread: some take longer than others.
+/// Bands per thread: more than one, because some bands take longer.
 const PER_THREAD: usize = 2;
 
 impl Filler {
-    /// The picture of an image, in bands from top to bottom, and how long resizing took on one thread.
+    /// The picture of an image in bands from top to bottom, and the time of resizing on one thread.
     pub(super) fn fill_bands(
         &mut self,
         header: &Header<'_>,
@@ -30,7 +30,7 @@ impl Filler {
         let bands = split_rows(geometry.visible()[1], hints.threads, |rows| rows);
         let (made, threads) = self.run_on_threads(hints.threads, bands, |filler, rows| {
             let geometry = geometry.band(&rows);
-            let open_rows = strip_rows(header, region.scale);
+            let open_rows = most_rows_at_once(header, region.scale);
             let region = begin_resize(&mut filler.resampler, &geometry, region.scale, options, 3, open_rows).ok()?;
             let mut sink = TimedResampler {
                 resampler: &mut filler.resampler,
@@ -47,7 +47,7 @@ impl Filler {
         Some((made.into_iter().map(|(picture, _)| picture).collect(), spent, report))
     }
 
-    /// A region as interleaved RGB.
+    /// Decodes a region as interleaved RGB.
     pub(super) fn decode_bands(
         &mut self,
         header: &Header<'_>,
@@ -77,7 +77,7 @@ impl Filler {
         Some(report)
     }
 
-    /// An table that knows where the last row of a region begins, if threads are wanted and there is one.
+    /// A seek table that covers the region, if threads are wanted and there is such a table.
     fn seek_table_for(
         &mut self,
         header: &Header<'_>,
@@ -98,7 +98,8 @@ impl Filler {
         Some((table, report))
     }
 
-    /// `work` on all bands, in any order: the results, and how many threads there were. None: on one band it failed.
+    /// Calls `work` for all bands, in any order. Returns the results and the number of threads, or None if `work`
+    /// failed.
     fn run_on_threads<B: Send, R: Send>(
         &mut self,
         threads: usize,
@@ -118,12 +119,12 @@ impl Filler {
         let level = self.level;
         let working = thread::scope(|scope| {
             let spawn = |_| thread::Builder::new().spawn_scoped(scope, || run(&mut Filler::with_level(level)));
-            // where no more are to be had, those that run take all bands from the queue
+            // If the system starts no more threads, the running ones take all bands from the queue.
             let started: Vec<_> = (1..threads).map_while(|i| spawn(i).ok()).collect();
             run(self);
             let working = 1 + started.len() as u32;
             for thread in started {
-                // the scope would wait for their work alone, not for their end
+                // The scope waits only until their work is done, not until the threads have ended.
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             }
             working
@@ -133,7 +134,7 @@ impl Filler {
     }
 }
 
-/// `rows` rows in bands of about the same size, in order.
+/// Divides `rows` rows into bands of about the same size, in order.
 fn split_rows<B>(rows: usize, threads: usize, make: impl FnMut(Range<usize>) -> B) -> Vec<B> {
     let count = (PER_THREAD * threads).min(rows);
     (0..count)

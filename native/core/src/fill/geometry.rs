@@ -1,4 +1,4 @@
-//! Where an output row's pixels come from.
+//! The geometry of an output row: region, size, window and flip.
 
 use std::ops::Range;
 
@@ -20,34 +20,34 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Columns of a row of geometry.
+    /// Number of columns of a row of geometry.
     pub const COLUMNS: usize = 9;
 
-    /// From x0, y0, x1, y1 (region of the source), width, height (what it is resized to), left, top (origin of the
-    /// window within that), flip (bit 0: horizontal, bit 1: vertical), for a window of `width` x `height`. Only a window
-    /// that is `may_leave_picture` may leave the picture, and not altogether.
+    /// The geometry of a row: x0, y0, x1, y1 (region of the source), width, height (size after resizing), left, top
+    /// (origin of the window within that), flip (bit 0: horizontal, bit 1: vertical). `window`: its width and height.
+    /// If `may_leave_picture`, a part of the window may lie outside the picture, but not all of it.
     ///
     /// # Errors
-    /// A sentence, where these contradict each other.
+    /// A message, if these contradict each other.
     pub fn new(columns: [i32; Self::COLUMNS], window: [usize; 2], may_leave_picture: bool) -> Result<Self, String> {
         let [x0, y0, x1, y1, width, height, left, top, flip] = columns;
         if x0 < 0 || y0 < 0 || x1 <= x0 || y1 <= y0 {
             return Err(format!(
-                "region ({x0}, {y0}, {x1}, {y1}) is not 0 <= x0 < x1, 0 <= y0 < y1"
+                "region must satisfy 0 <= x0 < x1 and 0 <= y0 < y1, got ({x0}, {y0}, {x1}, {y1})"
             ));
         }
         if width < 1 || height < 1 {
-            return Err(format!("size {width} x {height} is not at least 1 x 1"));
+            return Err(format!("size must be at least 1 x 1, got {width} x {height}"));
         }
         let [w, h] = window;
         let (x, y) = (VisibleSpan::new(left, w, width), VisibleSpan::new(top, h, height));
         if x.len == 0 || y.len == 0 || !may_leave_picture && (x.len < w || y.len < h) {
             return Err(format!(
-                "window of {w} x {h} at ({left}, {top}) is not inside the size {width} x {height}"
+                "window must lie inside the size {width} x {height}, got {w} x {h} at ({left}, {top})"
             ));
         }
         if !(0..4).contains(&flip) {
-            return Err(format!("flip {flip} is not 0, 1, 2 or 3"));
+            return Err(format!("flip must be 0, 1, 2 or 3, got {flip}"));
         }
         Ok(Self {
             region: [x0, y0, x1, y1].map(|v| v as usize),
@@ -73,7 +73,7 @@ impl Geometry {
         }
     }
 
-    /// Of these rows of what is visible.
+    /// The geometry of these rows of the visible part.
     pub(super) fn band(&self, rows: &Range<usize>) -> Self {
         let ([left, top], [width, _]) = (self.origin, self.visible);
         Self {
@@ -88,18 +88,18 @@ impl Geometry {
         self.visible
     }
 
-    /// Columns and rows of the window before those.
+    /// Columns and rows of the window before the picture.
     pub(super) fn margin(&self) -> [usize; 2] {
         self.margin
     }
 
     /// # Errors
-    /// A sentence, if the region is not inside an image of that size.
+    /// A message, if the region does not lie inside an image of this size.
     pub fn check_inside(&self, width: usize, height: usize) -> Result<(), String> {
         let [x0, y0, x1, y1] = self.region;
         if x1 > width || y1 > height {
             return Err(format!(
-                "region ({x0}, {y0}, {x1}, {y1}) is not inside the image of {width} x {height} pixels"
+                "region must lie inside the image of {width} x {height} pixels, got ({x0}, {y0}, {x1}, {y1})"
             ));
         }
         Ok(())
@@ -118,13 +118,13 @@ impl Geometry {
         }
     }
 
-    /// The scale that leaves at least `quality` samples for each pixel of the size, across and down.
+    /// The smallest scale that leaves at least `quality` samples for each pixel of the size, in both directions.
     pub fn scale(&self, quality: f64) -> Scale {
         let [x0, y0, x1, y1] = self.region;
         Scale::smallest_sufficient([x1 - x0, y1 - y0], self.size, quality)
     }
 
-    /// Both axes of what is visible, for a source at `scale`.
+    /// Both axes of the visible part, for a source at `scale`.
     pub fn axes(&self, scale: Scale) -> [Axis; 2] {
         let ([x0, y0, x1, y1], [width, height]) = (self.region, self.visible);
         let step = scale.denominator();
@@ -149,11 +149,11 @@ impl Geometry {
     }
 }
 
-/// How a window of some columns (or rows) meets a picture.
+/// The part of a picture that a window shows, along one axis.
 struct VisibleSpan {
-    /// First column of the picture that is visible.
+    /// The first visible column (or row) of the picture.
     origin: usize,
-    /// Columns that are visible.
+    /// The number of visible columns.
     len: usize,
     /// Columns of the window before them.
     before: usize,

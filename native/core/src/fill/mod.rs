@@ -1,4 +1,4 @@
-//! From bytes to a row of a batch: decode the part that is seen, resize, flip, normalise, write.
+//! From encoded bytes to a row of a batch: decode the visible part, resize, flip, normalise, write.
 //!
 //! ```text
 //!  JPEG bytes ──> Header ──> Decoder ──rows──> Resampler ──> picture ──> row of the batch
@@ -6,8 +6,8 @@
 //!                  cap)        the taps need)     as they come)             u8 | f16 | f32)
 //! ```
 //!
-//! The row is written only once the whole picture is there: after an error it is untouched. One [`Filler`] per thread
-//! keeps all memory between images; nothing here is shared and nothing knows of threads.
+//! The row is written when the whole picture is complete: after an error it is unchanged. Each thread has one
+//! [`Filler`], which keeps its memory between images. Nothing is shared between threads.
 
 mod bands;
 mod geometry;
@@ -27,10 +27,10 @@ pub use lines::Affine;
 use row::RowWriter;
 pub use row::{Layout, Row};
 
-/// Memory for pixels that a filler keeps between images: enough for a picture of 2000 x 2000.
+/// Bytes of pixels that a filler keeps between images: enough for a picture of 2000 x 2000.
 const KEPT_BYTES: usize = 16 << 20;
 
-/// How every image of a chunk is treated.
+/// Options for all images of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct FillOptions {
     /// Filter of the resize.
@@ -39,16 +39,16 @@ pub struct FillOptions {
     pub layout: Layout,
     /// Width and height of the window.
     pub window: [usize; 2],
-    /// Colour of what a window shows beside the picture.
+    /// Colour of the window outside the picture.
     pub background: [u8; 3],
-    /// Encoded images are decoded at the smallest scale that still has so many samples across and down for each pixel of
-    /// the size they are resized to; infinite: always in full.
+    /// Encoded images are decoded at the smallest scale that still has this many samples for each pixel of the size, in
+    /// both directions. Infinite: always at full size.
     pub quality: f64,
     /// Limits on what an image may declare.
     pub limits: Limits,
 }
 
-/// Where the time went.
+/// Time spent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FillTimes {
     /// Header, entropy decoding, IDCT, upsampling and colour.
@@ -57,7 +57,7 @@ pub struct FillTimes {
     pub resize: Duration,
 }
 
-/// Why an image did not become a row.
+/// Why an image could not become a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FillError {
     /// The bytes were refused.
@@ -94,7 +94,7 @@ pub struct Filler {
 }
 
 impl Filler {
-    /// Kernels of the given level, or the best below it that this processor has.
+    /// A filler that uses the kernels of `level`.
     pub fn with_level(level: Available) -> Self {
         Self {
             level,
@@ -107,7 +107,7 @@ impl Filler {
     /// Decodes a JPEG into a row, and adds to `times`.
     ///
     /// # Errors
-    /// The row is untouched.
+    /// [`FillError`]. The row is unchanged.
     pub fn fill(
         &mut self,
         jpeg: &[u8],
@@ -137,7 +137,7 @@ impl Filler {
             .check_inside(header.width(), header.height())
             .map_err(FillError::Geometry)?;
         let scale = geometry.scale(options.quality);
-        let open_rows = strip_rows(&header, scale);
+        let open_rows = most_rows_at_once(&header, scale);
         let region = begin_resize(&mut self.resampler, geometry, scale, options, 3, open_rows)?;
         if let Some((pictures, resized, report)) = self.fill_bands(&header, hints, geometry, options, region) {
             times.resize += resized;
@@ -165,10 +165,10 @@ impl Filler {
         Ok(report)
     }
 
-    /// The same from pixels; 1 channel gives a row of 1.
+    /// Writes decoded pixels to a row. An image of 1 channel needs a row of 1 channel.
     ///
     /// # Errors
-    /// The row is untouched.
+    /// [`FillError`]. The row is unchanged.
     pub fn fill_pixels(
         &mut self,
         image: Interleaved<'_>,
@@ -207,10 +207,10 @@ impl Filler {
         Ok(())
     }
 
-    /// Decodes a region into interleaved RGB.
+    /// Decodes a region as interleaved RGB.
     ///
     /// # Errors
-    /// `out` is partly written.
+    /// As [`Decoder::decode`]. `out` is partly written.
     pub fn decode(
         &mut self,
         header: &Header<'_>,
@@ -226,10 +226,10 @@ impl Filler {
             .decode_with_hints(header, region, hints, &mut RgbSink { out, width }, |_| ())
     }
 
-    /// Goes through a scan once and makes its index.
+    /// Reads a scan once and makes its seek table.
     ///
     /// # Errors
-    /// Where the image is damaged.
+    /// As [`Decoder::build_seek_table`].
     pub fn build_seek_table(&mut self, header: &Header<'_>, kind: SeekTableKind) -> Result<SeekTable, Error> {
         self.decoder.build_seek_table(header, kind)
     }
@@ -240,12 +240,12 @@ impl Filler {
     }
 }
 
-/// The most rows that come at once: a strip is an MCU row, and the row before it if that waited for chroma from below.
-fn strip_rows(header: &Header<'_>, scale: Scale) -> usize {
+/// The most rows that are emitted at once: an MCU row, and the row before it if that needed the chroma below it.
+fn most_rows_at_once(header: &Header<'_>, scale: Scale) -> usize {
     8 * header.vmax / scale.denominator() + 1
 }
 
-/// Starts a picture; tells what is needed of the image at `scale`.
+/// Starts a picture. Returns the part of the image at `scale` that is needed.
 fn begin_resize(
     resampler: &mut Resampler,
     geometry: &Geometry,
@@ -266,10 +266,10 @@ fn begin_resize(
     })
 }
 
-/// Calls `f` with this thread's filler of that level, which keeps its memory between calls.
+/// Calls `f` with this thread's filler for `level`. The filler keeps its memory between calls.
 ///
 /// # Panics
-/// If `f` calls this function again.
+/// If `f` calls this function.
 pub fn with_filler<R>(level: Available, f: impl FnOnce(&mut Filler) -> R) -> R {
     thread_local! {
         static FILLER: RefCell<Option<(Available, Filler)>> = const { RefCell::new(None) };
@@ -280,7 +280,7 @@ pub fn with_filler<R>(level: Available, f: impl FnOnce(&mut Filler) -> R) -> R {
     })
 }
 
-/// Hands rows on to the resampler and measures how long it takes.
+/// Passes rows to the resampler and measures its time.
 struct TimedResampler<'a> {
     resampler: &'a mut Resampler,
     spent: Duration,
@@ -300,7 +300,7 @@ impl RowSink for TimedResampler<'_> {
     }
 }
 
-/// Interleaved RGB without gaps.
+/// Collects interleaved RGB without gaps.
 struct RgbSink<'a> {
     out: &'a mut [u8],
     width: usize,

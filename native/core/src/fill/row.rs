@@ -1,16 +1,16 @@
-//! Writing a picture as a row of a batch: the colour beside it, flips, layout, normalisation.
+//! Writes a picture as a row of a batch: background, flips, layout, normalisation.
 //!
 //! ```text
-//!  bands of planes ──frame──> line of the window ──mirror──> ──interleave──> ──put──> row (HWC | CHW; u8 | f16 | f32)
+//!  bands of planes ──frame──> line of the window ──mirror──> ──interleave──> ──write──> row (HWC | CHW; u8 | f16 | f32)
 //! ```
 //!
-//! The picture is whole and has its size: nothing is decoded or resized here, and nothing fails.
+//! The picture is complete and has its final size. These functions do not fail.
 
 use super::{Affine, FillOptions, Geometry, lines};
 use crate::resample::Picture;
 use crate::simd::Available;
 
-/// How a row's three axes are ordered.
+/// The order of a row's axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Row, column, channel.
@@ -19,14 +19,14 @@ pub enum Layout {
     Chw,
 }
 
-/// A row to be written, of exactly the picture's number of elements.
+/// A row to write. It has exactly as many elements as the window.
 #[derive(Debug)]
 pub enum Row<'a> {
-    /// Levels.
+    /// Values from 0 to 255.
     U8(&'a mut [u8]),
-    /// Normalised, as the bits of half floats.
+    /// Normalised values, as the bits of half-precision floats.
     F16(&'a mut [u16], Affine),
-    /// Normalised.
+    /// Normalised values.
     F32(&'a mut [f32], Affine),
 }
 
@@ -40,7 +40,7 @@ impl Row<'_> {
         }
     }
 
-    /// True of a row without elements.
+    /// Whether the row has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -55,7 +55,7 @@ pub(super) struct RowWriter {
 }
 
 impl RowWriter {
-    /// With lines of the given level.
+    /// A writer that uses the kernels of `level`.
     pub(super) fn new(level: Available) -> Self {
         Self {
             level,
@@ -65,7 +65,7 @@ impl RowWriter {
         }
     }
 
-    /// Writes a picture that lies in bands, from top to bottom.
+    /// Writes a picture that is given as bands, from top to bottom.
     pub(super) fn write(&mut self, bands: &[Picture], geometry: &Geometry, options: &FillOptions, mut row: Row<'_>) {
         let [first, ..] = bands else { return };
         let (planes, [width, height]) = (first.planes, options.window);
@@ -73,9 +73,13 @@ impl RowWriter {
         assert_eq!(
             visible,
             geometry.visible(),
-            "the part of the window that shows the picture"
+            "the picture must fill the visible part of the window"
         );
-        assert_eq!(row.len(), planes * width * height, "a row as large as the window");
+        assert_eq!(
+            row.len(),
+            planes * width * height,
+            "the row must be as large as the window"
+        );
         let frame = WindowFrame {
             before: geometry.margin(),
             visible,
@@ -116,7 +120,7 @@ impl RowWriter {
     }
 }
 
-/// A picture in a window that may be larger, and shows a colour beside it.
+/// A window that shows a picture, and a background colour outside it.
 struct WindowFrame {
     before: [usize; 2],
     visible: [usize; 2],
@@ -125,7 +129,7 @@ struct WindowFrame {
 }
 
 impl WindowFrame {
-    /// Line `y` of the window, of one plane; composed in `may_leave_picture` if there is something beside the picture.
+    /// Line `y` of the window in one plane. It is built in `framed` if a part of it is background.
     fn line<'a>(&self, bands: &'a [Picture], plane: usize, y: usize, framed: &'a mut Vec<u8>) -> &'a [u8] {
         let content = y.checked_sub(self.before[1]).filter(|y| *y < self.visible[1]);
         let content = content.map_or(&[][..], |y| row_of_bands(bands, plane, y));
@@ -142,7 +146,7 @@ impl WindowFrame {
     }
 }
 
-/// Line `y` of a picture in bands.
+/// Line `y` of a picture that is given as bands.
 fn row_of_bands(bands: &[Picture], plane: usize, mut y: usize) -> &[u8] {
     for band in bands {
         if y < band.height {
@@ -159,7 +163,7 @@ fn mirror<'a>(level: Available, line: &[u8], mirrored: &'a mut Vec<u8>) -> &'a [
     mirrored
 }
 
-/// Writes a line from element `at` on, of one channel or of all in turn.
+/// Writes a line at element `at`: of one channel, or of all channels in turn.
 fn write_line(level: Available, line: &[u8], at: usize, channel: Option<usize>, row: &mut Row<'_>) {
     let of = |affine: &Affine| channel.map_or(*affine, |c| affine.channel(c));
     match row {

@@ -1,4 +1,4 @@
-//! Drives a decode: strips of MCUs from the scan to the sink.
+//! The decoder: reads the MCUs of a scan and turns them into rows, one MCU row at a time.
 
 use crate::error::Error;
 use crate::jpeg::entropy::huffman::HuffmanTables;
@@ -17,7 +17,7 @@ use crate::simd::Available;
 /// Blocks decoded before they are transformed: few enough to stay in the first-level cache beside the tables.
 const RUN_BLOCKS: usize = 72;
 
-/// A rectangle of samples of the picture at a scale, not empty and inside it.
+/// A rectangle of the picture's samples at a scale. It is not empty and lies inside the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
     /// Left edge.
@@ -28,7 +28,7 @@ pub struct Region {
     pub width: usize,
     /// Height in pixels.
     pub height: usize,
-    /// Size of the picture whose pixels are counted.
+    /// The scale of the picture that `x`, `y`, `width` and `height` refer to.
     pub scale: Scale,
 }
 
@@ -56,7 +56,7 @@ impl Region {
     }
 }
 
-/// Decodes one image after another, keeping its tables and buffers.
+/// Decodes one image after another and keeps its tables and buffers.
 pub struct Decoder {
     pub(super) level: Available,
     pub(super) tables: HuffmanTables,
@@ -64,7 +64,7 @@ pub struct Decoder {
     coefficients: Box<[i16; 64 * RUN_BLOCKS + SLACK]>,
     used: [u8; RUN_BLOCKS],
     pub(super) planes: [SampleStrip; 3],
-    /// Made for the first progressive file.
+    /// Made for the first file of several scans.
     multi_scan: Option<Box<MultiScanDecoder>>,
 }
 
@@ -80,7 +80,7 @@ impl Decoder {
         Self::with_level(Available::best())
     }
 
-    /// A decoder that uses at most the kernels of `level`.
+    /// A decoder that uses the kernels of `level`.
     pub fn with_level(level: Available) -> Self {
         Decoder {
             level,
@@ -97,13 +97,13 @@ impl Decoder {
         }
     }
 
-    /// Decodes a region into `sink`: rows from top to bottom, each once. They are those of the whole picture at its scale.
+    /// Decodes a region into `sink`: each row once, from top to bottom. The rows equal those of the whole picture at
+    /// its scale.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the scan is found broken; rows handed over before that are of no use then. A scan is
-    /// checked to its end only if the region reaches the picture's bottom right corner. A progressive file, of which all
-    /// scans are read first, hands nothing over then; [`Error::Unsupported`] if scans are missing in it.
-    /// [`Error::OutOfMemory`].
+    /// [`Error::Corrupt`] where the scan is damaged. Rows that the sink received before are not valid. A scan is
+    /// checked to its end only if the region reaches the bottom right corner of the picture. A file of several scans is
+    /// read before the sink receives a row; [`Error::Unsupported`] if scans are missing in it. [`Error::OutOfMemory`].
     ///
     /// # Panics
     /// If `region` is empty or not inside the picture.
@@ -111,14 +111,15 @@ impl Decoder {
         self.decode_with_table(header, region, None, sink)
     }
 
-    /// The same by an table of this image, to which the entries are added that it lacks and the decode comes by. Those of
-    /// progressive files are not looked at.
+    /// [`Self::decode`] with the seek table of this image. Seek points that the table lacks and that the decode passes
+    /// are added to it. Files of several scans do not use it.
     ///
     /// # Errors
-    /// Likewise. If the table knew more than [`SeekTable::new`], it may be to blame: [`Self::decode`] tells.
+    /// As [`Self::decode`]. Where the table has more points than [`SeekTable::new`], the table may be the cause;
+    /// [`Self::decode`] decides.
     ///
     /// # Panics
-    /// Likewise.
+    /// As [`Self::decode`].
     pub fn decode_with_table<S: RowSink>(
         &mut self,
         header: &Header<'_>,
@@ -128,7 +129,7 @@ impl Decoder {
     ) -> Result<(), Error> {
         assert!(
             region.is_inside(header),
-            "region {region:?} is not inside {} x {}",
+            "region {region:?} must lie inside the picture of {} x {}",
             header.width,
             header.height
         );
@@ -156,7 +157,7 @@ impl Decoder {
         };
         strips.begin()?;
         for row in needed.rows.clone() {
-            let last = reader.last_of_run(&needed.columns, &needed.rows, row);
+            let last = reader.last_before_move(&needed.columns, &needed.rows, row);
             reader.move_to(row * header.mcus_x + needed.columns.start, last)?;
             let mut column = needed.columns.start;
             while column < needed.columns.end {
@@ -176,13 +177,15 @@ impl Decoder {
         reader.finish_region(header, &needed)
     }
 
-    /// Goes through a scan once and makes its table; no pixel is made.
+    /// Reads a scan once and makes its seek table. No pixel is computed.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the scan is found broken, up to its end. [`Error::Unsupported`]: multi_scan.
+    /// [`Error::Corrupt`] where the scan is damaged, up to its end. [`Error::Unsupported`]: several scans.
     pub fn build_seek_table(&mut self, header: &Header<'_>, kind: SeekTableKind) -> Result<SeekTable, Error> {
         if header.has_several_scans {
-            return Err(Error::Unsupported("an table of several scans, progressive or not"));
+            return Err(Error::Unsupported(
+                "an index needs a single scan, this file has several (progressive or not)",
+            ));
         }
         self.set_tables(header)?;
         let scan = ScanReader::new(
@@ -198,8 +201,8 @@ impl Decoder {
         Ok(table)
     }
 
-    /// The table by rows as far as a region needs it, where that takes next to nothing: restart intervals begin at every
-    /// row, and only their markers are looked for.
+    /// The seek table by rows as far as a region needs it, if it is cheap to make: restart intervals begin at every
+    /// row, and only their markers have to be found.
     pub(crate) fn seek_table_from_markers(&mut self, header: &Header<'_>, region: Region) -> Option<SeekTable> {
         if header.restart_interval == 0
             || !header.mcus_x.is_multiple_of(header.restart_interval)

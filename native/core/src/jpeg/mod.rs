@@ -1,29 +1,30 @@
-//! JPEG decoding, baseline and progressive, bit-exact with libjpeg-turbo (islow IDCT, fancy upsampling), of whole images
-//! and of regions, at full size and at a half, a quarter or an eighth of it.
+//! JPEG decoding, baseline and progressive. It is bit-exact with libjpeg-turbo (islow IDCT, fancy upsampling), for whole
+//! images and regions, at full size, a half, a quarter or an eighth.
 //!
 //! ```text
 //! bytes ── header ── tables ──┐
-//!   │      (markers)  (huffman)│
-//!   └─ scan ── unstuff ── entropy ── coefficients ── idct ── planes ── upsample ── color ── RowSink
-//!      intervals  window   (MCUs)    (one MCU row)          (one MCU row and a row of context)
+//!   │      (format)           │
+//!   └─ scan ── unstuff ── entropy ── coefficients ── idct ── samples ── upsample ── color ── RowSink
+//!      (scans)             (entropy) (one MCU row)          (a strip and a row of context)   (kernels)
 //! ```
 //!
-//! The picture is decoded strip by strip (an MCU row each), so that everything after the file's bytes stays in cache and
-//! memory grows with the region's width only. Blocks outside the region are passed over by the entropy decoder and cost
-//! nothing else; rows below it are not read. With an index ([`SeekTable`], [`DecodeHints`]) blocks above, and most beside it, are not
-//! even read.
+//! A picture is decoded in strips of one MCU row, so that everything after the file's bytes stays in cache, and memory
+//! depends only on the region's width. The entropy decoder skips blocks outside the region; rows below the region are not
+//! read. With a seek table ([`SeekTable`], [`DecodeHints`]), blocks above the region and most beside it are not read
+//! either.
 //!
-//! A file of several scans, which every progressive one is, comes to the same strips on another way: its scans are looked
-//! through first, then all are decoded into the coefficients of the picture down to the region's last row.
+//! A progressive file, and any other file of several scans, is decoded in two steps: all scan headers are read, then all
+//! scans fill the coefficients of the picture down to the region's last row. The strips are made from these.
 //!
 //! ```text
-//! bytes ── header ── script ─┐
-//!   └─ scans ── unstuff ── band ── coefficients ── idct ── ...
-//!      (progressive)  or whole     (all of them)
+//! bytes ── header ── script ───────┐
+//!   └─ scans ── unstuff ── entropy ── coefficients ── idct ── ...
+//!                         (progressive,  (all of them)
+//!                          refinement)
 //! ```
 //!
-//! Beside each `*_avx2` and `*_avx512` kernel stands the scalar one that specifies it. Whatever libjpeg would decode with a warning is
-//! [`crate::error::Error::Corrupt`] here: a decode that succeeds gives libjpeg's pixels.
+//! Where libjpeg would decode with a warning, this decoder returns [`crate::error::Error::Corrupt`]: a successful decode
+//! has libjpeg's pixels.
 
 mod decoder;
 mod entropy;

@@ -1,12 +1,12 @@
-//! Decoding with a thread that reads ahead: for a large picture of which no place to begin inside is known.
+//! Decoding on two threads, one of which reads ahead: for a large picture without seek points inside it.
 //!
 //! ```text
 //!  thread beside:  scan ── entropy ──> row of coefficients ──┐      ┌── spare row
 //!  calling thread:                                           └──> idct ── upsample ── color ── RowSink
 //! ```
 //!
-//! The same steps in the same order as [`Decoder::decode_with_table`]'s: the same pixels. Reading is the greater half. Where the
-//! system starts no thread, the calling one does both.
+//! The steps and their order are those of [`Decoder::decode_with_table`], and so are the pixels. Reading takes more
+//! than half of the time. Where the system cannot start a thread, the calling thread does both.
 
 use std::sync::mpsc;
 use std::thread;
@@ -23,7 +23,7 @@ use crate::jpeg::strips::StripEmitter;
 use crate::memory;
 use crate::rows::RowSink;
 
-/// Rows of MCUs that reading may be ahead.
+/// Rows of MCUs that the reading thread may be ahead.
 const DEPTH: usize = 6;
 
 /// The coefficients of a row of MCUs.
@@ -33,10 +33,10 @@ struct CoefficientRow {
 }
 
 impl Decoder {
-    /// [`Self::decode_with_table`] on two threads, or on one where the second cannot be started; of a sequential file.
+    /// [`Self::decode_with_table`] of a file of one scan, on two threads, or on one where the second cannot be started.
     ///
     /// # Errors
-    /// Likewise.
+    /// As [`Self::decode_with_table`].
     pub(super) fn decode_on_two_threads<S: RowSink>(
         &mut self,
         header: &Header<'_>,
@@ -65,7 +65,7 @@ impl Decoder {
         let (give, rows) = mpsc::sync_channel(DEPTH);
         let (give_back, spare) = mpsc::channel();
         let decoded = thread::scope(|scope| {
-            // both ends of both channels live in the scope: whichever side ends first, the other is told
+            // Both ends of both channels live in the scope: when either side ends, the other side's channel closes.
             let reader = thread::Builder::new().spawn_scoped(scope, || read(reader, header, &needed, give, spare));
             let Ok(reader) = reader else { return None };
             for (row, coefficients) in needed.rows.clone().zip(rows) {
@@ -84,7 +84,7 @@ impl Decoder {
     }
 }
 
-/// Reads all rows; ends early where the other side did.
+/// Reads all rows. Ends early if the other side did.
 fn read(
     mut reader: McuReader<'_, '_>,
     header: &Header<'_>,
@@ -104,7 +104,7 @@ fn read(
         };
         reader.move_to(
             row * header.mcus_x + columns.start,
-            reader.last_of_run(&columns, &needed.rows, row),
+            reader.last_before_move(&columns, &needed.rows, row),
         )?;
         let mut column = columns.start;
         while column < columns.end {

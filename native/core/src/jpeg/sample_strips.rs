@@ -1,5 +1,4 @@
-//! Where a region's samples come from and where they are kept: per component, the blocks that matter, and one strip of
-//! samples with a row of context above.
+//! The blocks of each component that a region needs, and strips of their samples.
 
 use core::ops::Range;
 
@@ -12,16 +11,16 @@ use crate::jpeg::kernels::upsample::{self, Upsample};
 use crate::jpeg::scale::ScaledComponent;
 use crate::memory::grow;
 
-/// Samples before the first of each row: room for its left neighbour, and alignment.
+/// Samples before the first of each row: its left neighbour, and alignment.
 const ORIGIN: usize = 32;
-/// Rows kept from the strip before.
+/// Rows that are kept from the strip before.
 const CONTEXT: usize = 1;
 
-/// The part of a component that a region needs.
+/// The blocks of a component that a region needs.
 #[derive(Debug, Clone)]
 pub(crate) struct NeededBlocks {
     pub scaled: ScaledComponent,
-    /// Block columns and rows.
+    /// Ranges of block columns and of block rows.
     pub columns: Range<usize>,
     pub rows: Range<usize>,
 }
@@ -56,7 +55,7 @@ impl NeededBlocks {
     }
 }
 
-/// The MCUs that hold all needed_blocks.
+/// The MCUs that hold the needed blocks of all components.
 #[derive(Debug, Clone)]
 pub(crate) struct NeededMcus {
     pub needed_blocks: [Option<NeededBlocks>; 3],
@@ -88,7 +87,7 @@ impl NeededMcus {
         needed
     }
 
-    /// Any part needs the row of samples above or below.
+    /// Whether a component needs the row of samples above or below.
     pub fn uses_neighbour_rows(&self) -> bool {
         self.needed_blocks
             .iter()
@@ -97,21 +96,21 @@ impl NeededMcus {
     }
 }
 
-/// One strip of a component's samples.
+/// A strip of a component's samples, and a row of context above it.
 #[derive(Debug, Default)]
 pub(crate) struct SampleStrip {
     samples: Vec<u8>,
     pub pitch: usize,
-    /// Rows of a strip.
+    /// Rows in a strip.
     strip: usize,
-    /// Sample row at the start of the strip, and column at the start of each row.
+    /// The sample row at the start of the strip, and the sample column at the start of each row.
     top: usize,
     left: usize,
     upsampled: Vec<u8>,
 }
 
 impl SampleStrip {
-    /// Gets ready for strips of `strip` rows of a part, from sample row `top` on.
+    /// Prepares for strips of `strip` rows, from sample row `top` on.
     pub fn begin(&mut self, part: &NeededBlocks, strip: usize, top: usize) -> Result<(), Error> {
         let ScaledComponent {
             block,
@@ -131,12 +130,12 @@ impl SampleStrip {
         Ok(())
     }
 
-    /// The strip's row `row` from the component's column `x` on, and the rows below.
+    /// The samples from the strip's row `row` and the component's column `x` on.
     pub fn strip_from(&mut self, row: usize, x: usize) -> &mut [u8] {
         &mut self.samples[(CONTEXT + row) * self.pitch + ORIGIN + x - self.left..]
     }
 
-    /// Repeats the component's first and last column beyond its edges, which is how the triangle filters see them.
+    /// Repeats the component's first and last column beyond its edges, as the triangle filters require.
     pub fn extend_edges(&mut self, part: &NeededBlocks) {
         let ScaledComponent {
             block, width, upsample, ..
@@ -151,20 +150,21 @@ impl SampleStrip {
         }
     }
 
-    /// Moves on by a strip, keeping its last row as context.
+    /// Moves on by a strip and keeps the last row as context.
     pub fn advance(&mut self) {
         self.samples
             .copy_within(self.strip * self.pitch..(self.strip + CONTEXT) * self.pitch, 0);
         self.top += self.strip;
     }
 
-    /// Samples of row `y` of the component, from the sample before `x` on. The row is in the strip or its context.
+    /// The samples of row `y` of the component, from the sample before `x` on. The row must be in the strip or its
+    /// context.
     fn row_before(&self, x: usize, y: usize) -> &[u8] {
         let start = (y + CONTEXT - self.top) * self.pitch + ORIGIN + x - self.left - 1;
         &self.samples[start..start + self.pitch - (x - self.left)]
     }
 
-    /// Row `y` of the picture at the component's samples, from pixel `x` on, `width` pixels at full size.
+    /// Row `y` of the picture, upsampled: `width` pixels from pixel `x` on.
     pub fn pixels(
         &mut self,
         level: crate::simd::Available,

@@ -1,44 +1,44 @@
-//! Reductions that the inverse DCT gives for nothing, and what becomes of a component at each: libjpeg's rules
-//! (`jpeg_calc_output_dimensions`, `jinit_upsampler`).
+//! Scales at which the inverse DCT decodes a picture, and the size of each component at a scale. The rules are those of
+//! libjpeg (`jpeg_calc_output_dimensions`, `jinit_upsampler`).
 
 use crate::jpeg::format::header::{Component, Header};
 use crate::jpeg::kernels::upsample::Upsample;
 
-/// Size of a decoded picture: each sample is the average of so many pixels across and down.
+/// The scale of a decoded picture. Each sample is the average of a square of pixels.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scale {
-    /// As stored.
+    /// Full size.
     #[default]
     Full,
-    /// A half.
+    /// Half of the size.
     Half,
-    /// A quarter.
+    /// A quarter of the size.
     Quarter,
-    /// An eighth.
+    /// An eighth of the size.
     Eighth,
 }
 
 impl Scale {
-    /// All of them, the greatest size first.
+    /// All scales, from full size down.
     pub const ALL: [Self; 4] = [Self::Full, Self::Half, Self::Quarter, Self::Eighth];
 
-    /// 1 / `denominator`, if it is 1, 2, 4 or 8.
+    /// The scale 1 / `denominator`, if that is 1, 2, 4 or 8.
     pub fn from_denominator(denominator: usize) -> Option<Self> {
         Self::ALL.into_iter().find(|scale| scale.denominator() == denominator)
     }
 
-    /// Pixels that a sample stands for, across and down.
+    /// The side in pixels of the square that a sample stands for.
     pub fn denominator(self) -> usize {
         1 << self as u32
     }
 
-    /// A side of the picture at this scale: rounded up, so that the last sample may lie partly outside.
+    /// A side of the picture at this scale. It is rounded up: the last sample may lie partly outside the picture.
     pub fn side(self, pixels: usize) -> usize {
         pixels.div_ceil(self.denominator())
     }
 
-    /// The smallest size at which `source` pixels are still at least `quality` samples for each one of `target`, across
-    /// and down. A `quality` below 1 counts as 1.
+    /// The smallest scale at which `source` still has at least `quality` samples for each pixel of `target`, in both
+    /// directions. A `quality` below 1 counts as 1.
     pub fn smallest_sufficient(source: [usize; 2], target: [usize; 2], quality: f64) -> Self {
         let enough = |scale: &Self| {
             let each = quality.max(1.0) * scale.denominator() as f64;
@@ -47,7 +47,7 @@ impl Scale {
         Self::ALL.into_iter().rev().find(enough).unwrap_or_default()
     }
 
-    /// Samples per side of a block of the components that are not subsampled.
+    /// Side in samples of a block of the components that are not subsampled.
     pub(crate) fn block(self) -> usize {
         8 / self.denominator()
     }
@@ -56,9 +56,9 @@ impl Scale {
 /// A component at a scale.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScaledComponent {
-    /// Samples per side of a block.
+    /// Side of a block in samples.
     pub block: usize,
-    /// Pixels of the scaled picture per sample.
+    /// Pixels of the scaled picture per sample, horizontally and vertically.
     pub across: usize,
     pub down: usize,
     pub upsample: Upsample,
@@ -68,7 +68,7 @@ pub(crate) struct ScaledComponent {
 }
 
 impl ScaledComponent {
-    /// Blocks of subsampled components are reduced less, as far as that makes upsampling needless.
+    /// Blocks of subsampled components are scaled down less, as far as this makes upsampling unnecessary.
     pub fn new(component: &Component, header: &Header<'_>, scale: Scale) -> Self {
         let pixels = (header.hmax * scale.block(), header.vmax * scale.block()); // of an MCU
         let mut block = scale.block();
@@ -80,8 +80,8 @@ impl ScaledComponent {
         }
         let (across, down) = (pixels.0 / (component.h * block), pixels.1 / (component.v * block));
         let width = (header.width * component.h * block).div_ceil(8 * header.hmax);
-        // libjpeg keeps no rows of context where a block is one sample
-        let upsample = Upsample::of(across, down, width, scale != Scale::Eighth);
+        // libjpeg keeps no rows of context where a block is one sample.
+        let upsample = Upsample::choose(across, down, width, scale != Scale::Eighth);
         ScaledComponent {
             block,
             across,

@@ -1,4 +1,4 @@
-//! Strips: one MCU row of the picture at a time, from coefficients to rows of the sink.
+//! Strips: coefficients of one MCU row at a time become samples, then rows of the sink.
 
 use core::ops::Range;
 
@@ -13,14 +13,14 @@ use crate::jpeg::scans::coefficients::Coefficients;
 use crate::rows::RowSink;
 use crate::simd::Available;
 
-/// From coefficients to rows of the sink, one MCU row at a time.
+/// Converts coefficients to rows of the sink, one MCU row at a time.
 pub(super) struct StripEmitter<'a> {
     pub level: Available,
     pub header: &'a Header<'a>,
     pub region: Region,
     pub needed: &'a NeededMcus,
     pub planes: &'a mut [SampleStrip; 3],
-    /// Next row of the picture to be handed over.
+    /// The next row of the picture to emit.
     pub next: usize,
 }
 
@@ -39,7 +39,7 @@ impl StripEmitter<'_> {
         Ok(())
     }
 
-    /// The coefficients of some MCUs of row `row` to samples.
+    /// Transforms the coefficients of some MCUs of row `row` to samples.
     pub(super) fn transform(&mut self, row: usize, mcus: Range<usize>, blocks: &[[i16; 64]], used: &[u8]) {
         let mut first = 0;
         for ((component, part), plane) in self
@@ -71,7 +71,7 @@ impl StripEmitter<'_> {
         }
     }
 
-    /// The coefficients of row `row` of MCUs to samples.
+    /// Transforms the coefficients of row `row` of MCUs to samples.
     pub fn transform_planes(&mut self, row: usize, coefficients: &Coefficients, used: &mut Vec<u8>) {
         for (((component, part), plane), coefficients) in self
             .header
@@ -114,13 +114,13 @@ impl StripEmitter<'_> {
         }
     }
 
-    /// Hands over all rows that are complete after MCU row `row`.
+    /// Emits all rows that are complete after MCU row `row`.
     pub fn emit<S: RowSink>(&mut self, row: usize, sink: &mut S) {
         let end = self.region.y + self.region.height;
         let ready = if row + 1 == self.needed.rows.end {
             end
         } else {
-            // the last row needs the chroma below it
+            // The last row needs the chroma row below it.
             end.min(
                 (row + 1) * self.region.scale.block() * self.header.vmax
                     - usize::from(self.needed.uses_neighbour_rows()),

@@ -1,43 +1,44 @@
-//! Changes of value: any number of steps in one go over a picture, or two where a step must first have seen all of it.
+//! Adjustments of values: any number of steps in one pass over a picture. A step that needs statistics of the whole
+//! picture takes a pass of its own.
 //!
 //! ```text
 //!  interleaved ──> a block of planes ──> look-ups, saturation, hue, gray ──> interleaved
-//!                                   └──> luma's sum, histograms: what the next contrast, ... is computed from
+//!                                   └──> luma sum, histograms: input of the next contrast, ...
 //! ```
 //!
-//! Steps that look up each level alone are merged into one table a channel. Between steps everything is rounded to
-//! levels, as if each were applied to a whole picture: so that merging and blocks change nothing.
+//! Steps that map each value independently are merged into one table per channel. The result of every step is rounded
+//! to 8 bits, as if each step were applied to the whole picture.
 
-use super::values::{self, LookupTable, STEP, scalar::blended};
+use super::values::{self, LookupTable, STEP, scalar::blend_value};
 use crate::fill::lines;
 use crate::simd::Available;
 
-/// A step, with what it is called in `penstock.transforms`. Factors are finite.
+/// A step, with its name in `penstock.transforms`. Factors are finite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// Away from black by a factor.
+    /// Scales the distance from black.
     Brightness(f32),
-    /// Away from the picture's mean luma by a factor.
+    /// Scales the distance from the picture's mean luma.
     Contrast(f32),
-    /// Away from each pixel's luma by a factor.
+    /// Scales the distance from each pixel's luma.
     Saturation(f32),
-    /// This many steps round Pillow's circle of 256 hues.
+    /// Moves the hue by this many of Pillow's 256 steps.
     Hue(u8),
-    /// Three times the luma.
+    /// Sets all channels to the luma.
     Gray,
-    /// Only these bits.
+    /// Keeps only these bits.
     Posterize(u8),
-    /// Inverted from this level on.
+    /// Inverts values that are at least this.
     Solarize(f64),
-    /// The negative.
+    /// Inverts all values.
     Invert,
-    /// Each channel stretched over all levels.
+    /// Stretches each channel to the full range.
     AutoContrast,
-    /// Each channel's histogram flattened.
+    /// Flattens each channel's histogram.
     Equalize,
 }
 
-/// Pixels at a time: all planes stay in the nearest cache.
+/// Pixels per block: all planes of a block stay in the first-level cache.
 const BLOCK: usize = 1024;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -57,9 +58,9 @@ enum Stage {
 
 struct Statistics {
     luma: u64,
-    /// Of each channel, its least and its greatest level.
+    /// The smallest and the largest value of each channel.
     limits: [[u8; 2]; 3],
-    /// Of each channel, counted in four places in turn: equal neighbours would wait for one another.
+    /// Histograms. Four per channel are used in turn, so that equal neighbours do not wait for one another.
     counts: Box<[[[u32; 256]; 4]; 3]>,
 }
 
@@ -85,7 +86,7 @@ pub fn adjust(image: &[u8], channels: usize, steps: &[Step], out: &mut [u8], lev
         fresh &= !written;
         let Some(next) = next else { return };
         stages.clear();
-        let tables = next.tables(&statistics, image.len() / channels, channels);
+        let tables = next.make_tables(&statistics, image.len() / channels, channels);
         stages.push(Stage::Lookup(Box::new(tables)));
         rest = &rest[ready + 1..];
     }
@@ -101,10 +102,10 @@ impl Step {
         }
     }
 
-    /// What the step does to a level, if that is all that matters.
+    /// The new value of a value, if the step maps each value independently.
     fn map_value(self, value: u8) -> Option<u8> {
         match self {
-            Self::Brightness(factor) => Some(blended(0, value, factor)),
+            Self::Brightness(factor) => Some(blend_value(0, value, factor)),
             Self::Posterize(bits) => Some(value & bits),
             Self::Solarize(threshold) if threshold <= f64::from(value) => Some(!value),
             Self::Solarize(_) => Some(value),
@@ -113,11 +114,11 @@ impl Step {
         }
     }
 
-    /// Of steps that must have seen the picture.
-    fn tables(self, statistics: &Statistics, pixels: usize, channels: usize) -> [LookupTable; 3] {
+    /// The tables of a step that needs statistics.
+    fn make_tables(self, statistics: &Statistics, pixels: usize, channels: usize) -> [LookupTable; 3] {
         if let Self::Contrast(factor) = self {
             let mean = (statistics.luma as f64 / pixels as f64 + 0.5) as u8;
-            return [std::array::from_fn(|level| blended(mean, level as u8, factor)); 3];
+            return [std::array::from_fn(|level| blend_value(mean, level as u8, factor)); 3];
         }
         std::array::from_fn(|channel| {
             if channel >= channels {
@@ -138,7 +139,7 @@ fn identity_table() -> LookupTable {
     std::array::from_fn(|level| level as u8)
 }
 
-/// Each level to its rank, in steps of 1/255 of the pixels that are not of the brightest level there is.
+/// Maps each value to its rank, in steps of 1/255 of the pixels that do not have the largest value.
 fn equalize_table(counts: &[u64; 256]) -> LookupTable {
     let brightest = counts.iter().rposition(|count| *count > 0).unwrap_or(0);
     let step = (counts.iter().sum::<u64>() - counts[brightest]) / 255;
@@ -153,7 +154,7 @@ fn equalize_table(counts: &[u64; 256]) -> LookupTable {
     })
 }
 
-/// The darkest level there is to 0, the brightest to 255. In double precision with two roundings, as Pillow's.
+/// Maps the smallest value to 0 and the largest to 255. In double precision with two roundings, as Pillow does.
 fn stretch_table([low, high]: [u8; 2]) -> LookupTable {
     if low >= high {
         return identity_table();
@@ -163,7 +164,7 @@ fn stretch_table([low, high]: [u8; 2]) -> LookupTable {
     std::array::from_fn(|level| (level as f64 * scale + offset) as u8)
 }
 
-/// Appends a step; a look-up behind another becomes one with it. A gray picture has no saturation and no hue.
+/// Appends a step. Two tables in succession are merged. A gray picture has no saturation and no hue.
 fn push_stage(stages: &mut Vec<Stage>, step: Step, channels: usize) {
     match step {
         Step::Saturation(factor) if channels == 3 => stages.push(Stage::Saturation(factor)),
@@ -183,7 +184,7 @@ fn push_stage(stages: &mut Vec<Stage>, step: Step, channels: usize) {
     }
 }
 
-/// One go over the picture.
+/// One pass over the picture.
 struct Pass<'a> {
     channels: usize,
     stages: &'a [Stage],
@@ -196,7 +197,7 @@ struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     fn new(channels: usize, stages: &'a [Stage], wanted: Statistic, level: Available) -> Self {
-        // one table for all channels: which is which does not matter
+        // If all channels have the same table, they need not be separated.
         let alike = |stage: &Stage| matches!(stage, Stage::Lookup(t) if t[0] == t[1] && t[0] == t[2]);
         let flat = wanted == Statistic::Nothing && stages.iter().all(alike);
         Self {
@@ -214,7 +215,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// From `image`, or from `out` itself; back to `out` if that is wanted.
+    /// Reads from `image`, or from `out` itself. Writes to `out` if `written`.
     fn run(mut self, image: Option<&[u8]>, out: &mut [u8], written: bool) -> Statistics {
         let bytes = BLOCK * self.channels;
         for (i, out) in out.chunks_mut(bytes).enumerate() {
@@ -226,7 +227,7 @@ impl<'a> Pass<'a> {
             } else {
                 r.copy_from_slice(line);
             }
-            self.apply(count.next_multiple_of(STEP));
+            self.apply_stages(count.next_multiple_of(STEP));
             self.collect_statistics(count);
             if !written {
                 continue;
@@ -241,8 +242,8 @@ impl<'a> Pass<'a> {
         self.statistics
     }
 
-    /// All stages on the first `count` levels of each plane.
-    fn apply(&mut self, count: usize) {
+    /// Applies all stages to the first `count` values of each plane.
+    fn apply_stages(&mut self, count: usize) {
         let luma = &mut self.luma[..count];
         let mut planes = self.planes.each_mut().map(|plane| &mut plane[..count]);
         for stage in self.stages {

@@ -1,22 +1,22 @@
-//! A pixel and its neighbours: separable blur, and sharpening by a 3 x 3 blur.
+//! Filters over neighbouring pixels: separable blur, and sharpening by a 3 x 3 blur.
 //!
 //! ```text
-//!  rows around y ──vertical──> one line of floats, mirrored beyond both ends ──horizontal──> row y
+//!  rows around y ──vertical──> one line of floats, reflected beyond both ends ──horizontal──> row y
 //! ```
 //!
-//! Single precision; each product and each sum is rounded by itself, in the order in which they are written here, so that
-//! any number of them at once give the same. Every level compiles the same source.
+//! Single precision. Each product and each sum is rounded by itself, in the order in which they are written here:
+//! results do not depend on the number of values computed at once. All levels compile the same source.
 
 use super::values;
 use crate::simd::{Available, compile_versions, dispatch};
 
 /// A value of a picture: a byte, or a float.
 pub trait Value: Copy + 'static {
-    /// As a float.
+    /// Converts to float.
     fn wide(self) -> f32;
-    /// Their sum as a float.
+    /// The sum of two values as float.
     fn sum(self, other: Self) -> f32;
-    /// From a float: bytes rounded half to even, and cut off.
+    /// Converts from float. Bytes are rounded half to even and clipped.
     fn narrow(value: f32) -> Self;
 }
 
@@ -33,11 +33,12 @@ impl Value for u8 {
 
     #[inline(always)]
     fn narrow(value: f32) -> Self {
-        // adding and subtracting 1.5 * 2^23 rounds half to even; quicker than a call where there is no instruction
+        // Adding and subtracting 1.5 * 2^23 rounds half to even. This is faster than a call where there is no
+        // instruction for it.
         let rounded = (value + 12_582_912.0) - 12_582_912.0;
         let least = if rounded > 0.0 { rounded } else { 0.0 };
         let most = if least < 255.0 { least } else { 255.0 };
-        // SAFETY: within 0 to 255; what is no number became 0
+        // SAFETY: the value is in 0..=255; NaN became 0.
         unsafe { most.to_int_unchecked::<i32>() as u8 }
     }
 }
@@ -59,15 +60,15 @@ impl Value for f32 {
     }
 }
 
-/// Values at a time: four vectors of eight floats.
+/// Values per step: four vectors of eight floats.
 const STEP: usize = 32;
 
-/// Blurs by two odd and symmetric sets of weights.
+/// Blurs with two symmetric sets of weights.
 ///
-/// The picture is mirrored at its borders without repeating them, as often as it takes.
+/// The picture is reflected at its borders without repeating the border pixels, as often as necessary.
 ///
 /// # Panics
-/// If lengths do not fit, or a set of weights is of even length.
+/// If lengths do not match, or a set of weights has an even length.
 pub fn gaussian<T: Value>(
     image: &[T],
     [height, width, channels]: [usize; 3],
@@ -85,15 +86,22 @@ pub fn gaussian<T: Value>(
     let reach = across.len() / 2;
     let margin = reach * channels;
     let mut line = vec![0.0; row_len + 2 * margin];
-    // where in the line each column beyond the borders begins, and whose values it has
+    // For each column beyond the borders: where it begins in the line, and which column it copies.
     let beyond: Vec<_> = (0..reach)
         .chain(reach + width..width + 2 * reach)
-        .map(|column| (column * channels, margin + mirrored(column, reach, width) * channels))
+        .map(|column| {
+            (
+                column * channels,
+                margin + mirror_position(column, reach, width) * channels,
+            )
+        })
         .collect();
     let mut rows: Vec<&[T]> = Vec::with_capacity(down.len());
     for (y, out) in out.chunks_exact_mut(row_len).enumerate() {
         rows.clear();
-        rows.extend((0..down.len()).map(|i| &image[mirrored(y + i, down.len() / 2, height) * row_len..][..row_len]));
+        rows.extend(
+            (0..down.len()).map(|i| &image[mirror_position(y + i, down.len() / 2, height) * row_len..][..row_len]),
+        );
         let (rows, middle) = (&rows[..], &mut line[margin..][..row_len]);
         dispatch!(level, [Avx2], blur_down(rows, down, middle));
         for (to, from) in &beyond {
@@ -104,14 +112,14 @@ pub fn gaussian<T: Value>(
     }
 }
 
-/// Which of `length` places `place - before` is, mirrored at the first and the last.
-fn mirrored(place: usize, before: usize, length: usize) -> usize {
+/// The position of `position - before`, reflected at the first and the last of `length` positions.
+fn mirror_position(position: usize, before: usize, length: usize) -> usize {
     let period = 2 * (length - 1);
     if period == 0 {
         return 0;
     }
-    let place = (place + before.div_ceil(period) * period - before) % period;
-    place.min(period - place)
+    let position = (position + before.div_ceil(period) * period - before) % period;
+    position.min(period - position)
 }
 
 compile_versions! {
@@ -169,7 +177,7 @@ fn blur_across_portable<T: Value>(line: &[f32], weights: &[f32], channels: usize
         let part = |tap: usize| -> &[f32; STEP] {
             line[block * STEP + tap * channels..]
                 .first_chunk()
-                .expect("the line is longer by its margins")
+                .expect("the line must have margins on both sides")
         };
         let mut total = part(half).map(|value| value * weights[half]);
         for reach in 1..=half {
@@ -190,11 +198,11 @@ fn blur_across_portable<T: Value>(line: &[f32], weights: &[f32], channels: usize
     }
 }
 
-/// `blur + factor * (image - blur)`, cut off, where the blur is five parts a pixel and one part each of its eight
-/// neighbours, rounded; the border is no blur: `PIL.ImageEnhance.Sharpness`.
+/// Computes `blur + factor * (image - blur)`, clipped, as `PIL.ImageEnhance.Sharpness` does. The blur is the rounded
+/// mean with weight 5 for a pixel and 1 for each of its eight neighbours. Border pixels are not blurred.
 ///
 /// # Panics
-/// If lengths do not fit.
+/// If lengths do not match.
 pub fn sharpen(image: &[u8], [height, width, channels]: [usize; 3], factor: f32, out: &mut [u8], level: Available) {
     assert!(image.len() == height * width * channels && out.len() == image.len());
     out.copy_from_slice(image);
@@ -216,7 +224,7 @@ pub fn sharpen(image: &[u8], [height, width, channels]: [usize; 3], factor: f32,
     }
 }
 
-/// Sums three rows.
+/// Sums three rows, column by column.
 #[inline(always)]
 fn sum_columns_portable(rows: [&[u8]; 3], out: &mut [u16]) {
     let [above, own, below] = rows;
@@ -225,7 +233,7 @@ fn sum_columns_portable(rows: [&[u8]; 3], out: &mut [u16]) {
     }
 }
 
-/// Computes the middle one of three rows blurred, from their sums by column, without its first and last pixel.
+/// Blurs the middle one of three rows, given their sums by column; without its first and last pixel.
 #[inline(always)]
 fn smooth_row_portable(columns: &[u16], own: &[u8], channels: usize, out: &mut [u8]) {
     let [left, middle, right] = [0, channels, 2 * channels].map(|start| &columns[start..][..out.len()]);
@@ -235,7 +243,7 @@ fn smooth_row_portable(columns: &[u16], own: &[u8], channels: usize, out: &mut [
     }
 }
 
-/// Of the sum of thirteen levels, rounded; it is never half way. 5042 / 2^16 divides exactly as far as sums go.
+/// A thirteenth of a sum of thirteen values, rounded. It is never half way. 5042 / 2^16 divides all such sums exactly.
 #[inline(always)]
 fn thirteenth(sum: u16) -> u8 {
     ((u32::from(sum + 6) * 5042) >> 16) as u8
@@ -243,7 +251,7 @@ fn thirteenth(sum: u16) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::{mirrored, thirteenth};
+    use super::{mirror_position, thirteenth};
 
     #[test]
     fn thirteenths_are_rounded() {
@@ -254,10 +262,10 @@ mod tests {
 
     #[test]
     fn mirrors_repeat_no_border() {
-        let places: Vec<_> = (0..9).map(|place| mirrored(place, 3, 3)).collect();
-        let alone: Vec<_> = (0..3).map(|place| mirrored(place, 1, 1)).collect();
+        let positions: Vec<_> = (0..9).map(|position| mirror_position(position, 3, 3)).collect();
+        let alone: Vec<_> = (0..3).map(|position| mirror_position(position, 1, 1)).collect();
 
-        assert_eq!(places, [1, 2, 1, 0, 1, 2, 1, 0, 1]);
+        assert_eq!(positions, [1, 2, 1, 0, 1, 2, 1, 0, 1]);
         assert_eq!(alone, [0; 3]);
     }
 }

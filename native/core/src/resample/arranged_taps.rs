@@ -1,10 +1,10 @@
-//! Horizontal taps rearranged for kernels that fetch several pixels' taps at once.
+//! Horizontal taps, arranged for kernels that load the taps of several pixels at once.
 //!
-//! While an axis does not shrink much, the first taps of four neighbouring outputs lie within 16 bytes: one load and one
-//! shuffle bring the first two taps of all four side by side, as one multiply-add wants them; the same shuffle two
-//! values further brings the next two.
+//! While an axis does not shrink much, the first taps of four neighbouring outputs lie within 16 bytes. One load and
+//! one shuffle then place the first two taps of all four side by side for one multiply-add; the same shuffle two values
+//! further places the next two.
 
-// Only kernels that shuffle read the groups.
+// Only kernels with shuffles read the groups.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use super::taps::{Axis, Filter, Taps};
@@ -14,23 +14,23 @@ use crate::simd::Available;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::Level;
 
-/// Values that a kernel may read from a group's base on, beyond those of its taps.
+/// Values that a kernel may read from a group's base on, in addition to those of its taps.
 pub const GROUP_SPARE: usize = 16;
 
-/// What vectors are loaded from: none lies across two lines of the cache.
+/// Aligned data for vector loads: no load crosses a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub struct Aligned<T>(pub T);
 
-/// Eight neighbouring outputs of a convex filter over 16-bit values: twice four.
+/// Eight neighbouring outputs of a convex filter over 16-bit values, in two groups of four.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub struct ConvexGroup {
-    /// First value of the first load of each four.
+    /// First value of the first load of each group of four.
     pub bases: [usize; 2],
     /// Which bytes of eight values are taps 0 and 1 of each output.
     pub shuffle: [u8; 32],
-    /// Weights of taps 0 and 1 of each output, then of 2 and 3.
+    /// Weights of taps 0 and 1 of each output, then of taps 2 and 3.
     pub weights: [[i16; 16]; 2],
 }
 
@@ -38,35 +38,36 @@ pub struct ConvexGroup {
 #[derive(Debug, Default)]
 pub struct ConvexTaps {
     pub taps: Taps<i16>,
-    /// One for every eight outputs, if `taps.stride` is 4; else none.
+    /// One for every eight outputs if `taps.stride` is 4, else empty.
     pub groups: Vec<ConvexGroup>,
-    /// Else for every eight outputs and every eight taps: the weights of outputs `i` and `i + 4`.
+    /// Otherwise, for every eight outputs and every eight taps: the weights of outputs `i` and `i + 4`.
     pub pairs: Vec<Aligned<[[i16; 16]; 4]>>,
-    /// For kernels with AVX-512, instead of both: where neighbours lie close enough together.
+    /// For kernels with AVX-512, instead of both, if neighbours lie close enough together.
     pub windows: Option<Windows>,
 }
 
 /// Values in a window.
 pub const WINDOW: usize = 32;
 
-/// Eight or sixteen neighbouring outputs of a convex filter, whose taps a permutation of [`WINDOW`] values brings side by
-/// side: two pairs of taps of eight outputs, or one pair of sixteen. The next pairs lie as far further for all of them.
+/// Eight or sixteen neighbouring outputs of a convex filter. A permutation of [`WINDOW`] values places their taps side
+/// by side: two pairs of taps of eight outputs, or one pair of sixteen. Each further step does the same with the next
+/// pairs.
 #[derive(Debug)]
 pub struct Windows {
-    /// Outputs of a window, and steps from pairs to pairs.
+    /// Outputs per window, and the number of steps.
     pub outputs: usize,
     pub steps: usize,
     /// First value of each window.
     pub bases: Vec<usize>,
-    /// Where its values go.
+    /// The permutation of each window.
     pub places: Vec<Aligned<[i16; WINDOW]>>,
-    /// Their weights in every step.
+    /// The weights of each step.
     pub weights: Vec<Aligned<[i16; WINDOW]>>,
 }
 
 impl Windows {
     /// None if neighbours lie too far apart.
-    fn of(taps: &Taps<i16>) -> Result<Option<Self>, Error> {
+    fn from_taps(taps: &Taps<i16>) -> Result<Option<Self>, Error> {
         Ok(match Self::with_outputs::<16>(taps)? {
             Some(windows) => Some(windows),
             None => Self::with_outputs::<8>(taps)?,
@@ -98,7 +99,7 @@ impl Windows {
                     return Ok(None);
                 }
             }
-            // value `i` of a window is tap `tap(i)` of output `output(i)`
+            // Value `i` of a window is tap `tap(i)` of output `output(i)`.
             let (output, tap) = (|i: usize| i / 2 % OUTPUTS, |i: usize| i / 2 / OUTPUTS * 2 + i % 2);
             windows.bases.push(base as usize);
             let place = |i: usize| (offsets[output(i)] + tap(i)) as i16;
@@ -122,7 +123,7 @@ impl Windows {
 }
 
 impl ConvexTaps {
-    /// `level`: of the kernels.
+    /// Computes and arranges the taps for kernels of `level`.
     pub fn prepare(&mut self, filter: Filter, axis: Axis, level: Available) -> Result<(), Error> {
         if !self.taps.prepare(filter, axis)? {
             return Ok(());
@@ -141,7 +142,7 @@ impl ConvexTaps {
         match level.level() {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => {
-                self.windows = Windows::of(&self.taps)?;
+                self.windows = Windows::from_taps(&self.taps)?;
                 match self.windows {
                     Some(_) => Ok(()),
                     None => self.arrange_groups(),
@@ -160,20 +161,20 @@ impl ConvexTaps {
             reserve(&mut self.groups, starts.len())?;
             let groups = starts.iter().zip(weights);
             self.groups
-                .extend(groups.map(|(starts, weights)| convex_group(starts, weights)));
+                .extend(groups.map(|(starts, weights)| make_convex_group(starts, weights)));
             return Ok(());
         }
         reserve(&mut self.pairs, self.taps.weights.len() / 64)?;
         for eight in self.taps.weights.chunks_exact(8 * stride) {
             let taps = (0..stride).step_by(8);
-            self.pairs.extend(taps.map(|tap| convex_pairs(eight, stride, tap)));
+            self.pairs.extend(taps.map(|tap| make_convex_pairs(eight, stride, tap)));
         }
         Ok(())
     }
 }
 
-/// Eight taps, from `tap` on, of eight outputs with `stride` weights each.
-fn convex_pairs(weights: &[i16], stride: usize, tap: usize) -> Aligned<[[i16; 16]; 4]> {
+/// The weights of eight taps, from `tap` on, of eight outputs with `stride` weights each.
+fn make_convex_pairs(weights: &[i16], stride: usize, tap: usize) -> Aligned<[[i16; 16]; 4]> {
     let mut pairs = [[0; 16]; 4];
     for (i, pair) in pairs.iter_mut().enumerate() {
         pair[..8].copy_from_slice(&weights[i * stride + tap..][..8]);
@@ -182,7 +183,7 @@ fn convex_pairs(weights: &[i16], stride: usize, tap: usize) -> Aligned<[[i16; 16
     Aligned(pairs)
 }
 
-fn convex_group(starts: &[u32; 8], weights: &[i16; 32]) -> ConvexGroup {
+fn make_convex_group(starts: &[u32; 8], weights: &[i16; 32]) -> ConvexGroup {
     let mut group = ConvexGroup {
         bases: [0; 2],
         shuffle: [0; 32],
@@ -204,15 +205,16 @@ fn convex_group(starts: &[u32; 8], weights: &[i16; 32]) -> ConvexGroup {
     group
 }
 
-/// Bits of a lobed weight's lower part.
+/// Number of bits in the lower part of a lobed weight.
 pub const LOW_BITS: u32 = 11;
 
-/// Eight neighbouring outputs of a lobed filter over bytes: twice four.
+/// Eight neighbouring outputs of a lobed filter over bytes, in two groups of four.
 #[derive(Clone, Copy, Debug)]
 pub struct LobedGroup {
-    /// First byte of the first load of each four.
+    /// First byte of the first load of each group of four.
     pub bases: [usize; 2],
-    /// Which bytes of 16 are taps 0 and 1 of each output; between them zeros (128), which widens to 16 bits.
+    /// Which bytes of 16 are taps 0 and 1 of each output. 128 gives zero bytes between them, which widens them to 16
+    /// bits.
     pub shuffle: [u8; 32],
 }
 
@@ -220,11 +222,11 @@ pub struct LobedGroup {
 #[derive(Debug, Default)]
 pub struct LobedTaps {
     pub taps: Taps<i32>,
-    /// A group for every eight outputs; none where neighbours lie too far apart.
+    /// A group for every eight outputs. Empty if neighbours lie too far apart.
     pub groups: Vec<LobedGroup>,
     /// Pairs of taps per output.
     pub pairs: usize,
-    /// For each group and pair the eight outputs' weights in two parts, `high << LOW_BITS` and `low`.
+    /// For each group and pair, the weights of the eight outputs in two parts: `high << LOW_BITS` and `low`.
     pub weights: Vec<[[i16; 16]; 2]>,
 }
 
@@ -244,7 +246,7 @@ impl LobedTaps {
         let starts = self.taps.starts.as_chunks().0;
         self.groups.clear();
         reserve(&mut self.groups, starts.len())?;
-        self.groups.extend(starts.iter().map_while(lobed_group));
+        self.groups.extend(starts.iter().map_while(make_lobed_group));
         self.weights.clear();
         self.pairs = self
             .taps
@@ -270,7 +272,7 @@ impl LobedTaps {
 }
 
 /// `None` if the outputs lie too far apart.
-fn lobed_group(starts: &[u32; 8]) -> Option<LobedGroup> {
+fn make_lobed_group(starts: &[u32; 8]) -> Option<LobedGroup> {
     let mut group = LobedGroup {
         bases: [0; 2],
         shuffle: [128; 32],

@@ -1,16 +1,16 @@
-//! The kernels of [`super::scalar`] for x86-64 with AVX2. Same integers: sums of products have no order.
+//! [`super::scalar`] with AVX2. Sums of integer products do not depend on their order.
 
 use super::arranged_taps::{self, Aligned, GROUP_SPARE, LOW_BITS, LobedGroup};
 use super::taps::Taps;
 use crate::simd::avx2::{load_words, load32, store_words};
 use core::arch::x86_64::*;
 
-/// Panics unless `rows` holds `n` readable bytes behind each offset (our own invariant: the caller pads rows).
+/// Panics unless `n` bytes can be read from each offset in `rows`. Callers pad rows accordingly.
 pub(super) fn check_rows(rows: &[u8], offsets: &[usize], n: usize) {
     assert!(offsets.iter().all(|o| o + n <= rows.len()));
 }
 
-/// See [`super::scalar::vertical_convex`]; `out.len()` is a multiple of 32, the number of taps even.
+/// See [`super::scalar::vertical_convex`]. `out.len()` is a multiple of 32, the number of taps is even.
 #[target_feature(enable = "avx2")]
 pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [i16]) {
     check_rows(rows, offsets, out.len());
@@ -21,7 +21,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
     for (block, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let mut sums = [half; 4];
         for (taps, w) in offsets.as_chunks::<2>().0.iter().zip(pairs) {
-            // SAFETY: `check_rows` holds for 32 bytes from `block * 32` on behind each offset
+            // SAFETY: `check_rows` covers 32 bytes from `block * 32` on at each offset.
             let (a, b) = unsafe {
                 let at = rows.as_ptr().add(block * 32);
                 (
@@ -44,7 +44,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
         let [a, b, c, d] = sums;
         let (a, b) = (_mm256_sra_epi32(a, drop), _mm256_sra_epi32(b, drop));
         let (c, d) = (_mm256_sra_epi32(c, drop), _mm256_sra_epi32(d, drop));
-        // pixels 0..8 | 16..24 and 8..16 | 24..32
+        // Pixels 0..8 | 16..24 and 8..16 | 24..32.
         let (even, odd) = (_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
         let [first, second] = out.as_chunks_mut().0 else {
             unreachable!("two halves")
@@ -54,7 +54,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
     }
 }
 
-/// See [`super::scalar::horizontal_convex`]; `planes` lines at once, which share the taps.
+/// See [`super::scalar::horizontal_convex`].
 #[target_feature(enable = "avx2")]
 pub fn horizontal_convex(
     line: &[i16],
@@ -76,8 +76,8 @@ pub fn horizontal_convex(
         out_stride,
         planes,
     };
-    // SAFETY: a plane's line holds all values that its taps, even those with weight zero, may read, groups or pairs
-    // those of the `n` pixels, and `out` has room for `n` bytes a plane: asserted above
+    // SAFETY: the assertions above hold: a plane's line holds all values that its taps read, including those with
+    // weight zero; groups or pairs cover the `n` pixels; `out` has `n` bytes per plane.
     unsafe {
         match taps.stride {
             4 => near_lines(lines, horizontal, drop),
@@ -88,7 +88,7 @@ pub fn horizontal_convex(
     }
 }
 
-/// A line of each plane, and where what is made of it goes.
+/// Pointers to a line of each plane and to its output.
 #[derive(Clone, Copy)]
 pub(super) struct LinePointers {
     pub line: *const i16,
@@ -100,10 +100,10 @@ pub(super) struct LinePointers {
 
 impl LinePointers {
     /// # Safety
-    /// LinePointers and outputs lie so far apart, and there is a plane of that number.
+    /// The strides are valid, and there are more than `plane` planes.
     #[inline]
     pub unsafe fn plane(self, plane: usize) -> (*const i16, *mut u8) {
-        // SAFETY: the caller's promise
+        // SAFETY: the caller guarantees this.
         unsafe {
             (
                 self.line.add(plane * self.line_stride),
@@ -116,7 +116,7 @@ impl LinePointers {
 /// Up to four taps per output.
 ///
 /// # Safety
-/// 10 values are readable in every line from each group's base on; there is room for all outputs.
+/// 10 values can be read in every line from each group's base on, and all outputs can be written.
 #[target_feature(enable = "avx2")]
 unsafe fn near_lines(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps, drop: u32) {
     let half = _mm256_set1_epi32(1 << (drop - 1));
@@ -124,7 +124,7 @@ unsafe fn near_lines(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps
     for (block, group) in horizontal.groups.iter().enumerate() {
         let shuffle = load32(&group.shuffle);
         let weights = [load_words(&group.weights[0]), load_words(&group.weights[1])];
-        // SAFETY: the caller's promise: eight values from tap 0 or 2 on
+        // SAFETY: the caller guarantees eight values from tap 0 and from tap 2 on.
         unsafe {
             for plane in 0..lines.planes {
                 let (line, out) = lines.plane(plane);
@@ -140,10 +140,10 @@ unsafe fn near_lines(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps
     }
 }
 
-/// `8 * EIGHTS` taps per output; 0: however many.
+/// `8 * EIGHTS` taps per output. 0: any number.
 ///
 /// # Safety
-/// Each start has so many readable values in every line; there is room for all outputs.
+/// That many values can be read in every line from each start on, and all outputs can be written.
 #[target_feature(enable = "avx2")]
 unsafe fn far_lines<const EIGHTS: usize>(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps, drop: u32) {
     let eights = if EIGHTS == 0 {
@@ -155,13 +155,13 @@ unsafe fn far_lines<const EIGHTS: usize>(lines: LinePointers, horizontal: &arran
     let drop = _mm_cvtsi32_si128(drop as i32);
     let blocks = horizontal.taps.starts.as_chunks::<8>().0.iter();
     for plane in 0..lines.planes {
-        // SAFETY: there is such a plane
+        // SAFETY: the plane exists.
         let (line, out) = unsafe { lines.plane(plane) };
         for (block, (starts, pairs)) in blocks.clone().zip(horizontal.pairs.chunks_exact(eights)).enumerate() {
             let mut sums = [_mm256_setzero_si256(); 4];
             for (eight, Aligned(weights)) in pairs.iter().enumerate() {
                 for (i, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: the caller's promise
+                    // SAFETY: the caller guarantees this.
                     let values = unsafe {
                         let at = |i: usize| _mm_loadu_si128(line.add(starts[i] as usize + 8 * eight).cast());
                         _mm256_set_m128i(at(i + 4), at(i))
@@ -171,25 +171,25 @@ unsafe fn far_lines<const EIGHTS: usize>(lines: LinePointers, horizontal: &arran
             }
             let [a, b, c, d] = sums;
             let sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
-            // SAFETY: the caller's promise
+            // SAFETY: the caller guarantees this.
             unsafe { store_levels(_mm256_sra_epi32(_mm256_add_epi32(sums, half), drop), out.add(block * 8)) }
         }
     }
 }
 
-/// Stores eight 32-bit levels as bytes, clipped to 0..=255.
+/// Stores eight 32-bit values as bytes, clipped to 0..=255.
 ///
 /// # Safety
-/// `out` has room for 8 bytes.
+/// 8 bytes can be written at `out`.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn store_levels(levels: __m256i, out: *mut u8) {
     let words = _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256::<1>(levels));
-    // SAFETY: the caller's promise
+    // SAFETY: the caller guarantees this.
     unsafe { _mm_storel_epi64(out.cast(), _mm_packus_epi16(words, words)) }
 }
 
-/// See [`super::scalar::vertical_lobed`]; `out.len()` is a multiple of 8.
+/// See [`super::scalar::vertical_lobed`]. `out.len()` is a multiple of 8.
 #[target_feature(enable = "avx2")]
 pub fn vertical_lobed(rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut [u8]) {
     check_rows(rows, offsets, out.len());
@@ -197,14 +197,14 @@ pub fn vertical_lobed(rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut
     for (block, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let mut sum = _mm256_set1_epi32(1 << 21);
         for (offset, w) in offsets.iter().zip(weights) {
-            // SAFETY: `check_rows` holds for 8 bytes from `block * 8` on behind each offset
+            // SAFETY: `check_rows` covers 8 bytes from `block * 8` on at each offset.
             let row = unsafe { _mm_loadl_epi64(rows.as_ptr().add(offset + block * 8).cast()) };
             sum = _mm256_add_epi32(
                 sum,
                 _mm256_mullo_epi32(_mm256_cvtepu8_epi32(row), _mm256_set1_epi32(*w)),
             );
         }
-        // SAFETY: `out` is 8 bytes long
+        // SAFETY: `out` is 8 bytes long.
         unsafe { store_levels(_mm256_srai_epi32::<22>(sum), out.as_mut_ptr()) }
     }
 }
@@ -221,7 +221,7 @@ pub fn horizontal_lobed(line: &[u8], horizontal: &arranged_taps::LobedTaps, out:
     assert!(horizontal.weights.len() == horizontal.groups.len() * pairs && 2 * pairs <= taps.stride + 1);
     let weights = horizontal.weights.chunks_exact(pairs);
     for ((group, weights), out) in horizontal.groups.iter().zip(weights).zip(out.as_chunks_mut::<8>().0) {
-        // SAFETY: a group's bases lie within the line's `len` values, its taps within `reach`; `out` is 8 bytes long
+        // SAFETY: a group's bases lie within the line's `len` values, its taps within `reach`; `out` is 8 bytes long.
         unsafe {
             let sum = _mm256_add_epi32(lobed_sums(line.as_ptr(), group, weights), _mm256_set1_epi32(1 << 21));
             store_levels(_mm256_srai_epi32::<22>(sum), out.as_mut_ptr());
@@ -229,17 +229,17 @@ pub fn horizontal_lobed(line: &[u8], horizontal: &arranged_taps::LobedTaps, out:
     }
 }
 
-/// Eight pixels of any number of pairs of taps.
+/// The sums of eight pixels, for any number of pairs of taps.
 ///
 /// # Safety
-/// From each base on, 16 bytes are readable in `line`, and two more for every pair.
+/// From each base on, 16 bytes can be read in `line`, and two more for every pair.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn lobed_sums(line: *const u8, group: &LobedGroup, weights: &[[[i16; 16]; 2]]) -> __m256i {
     let (mut high, mut low) = (_mm256_setzero_si256(), _mm256_setzero_si256());
     let shuffle = load32(&group.shuffle);
     for (pair, [high_weights, low_weights]) in weights.iter().enumerate() {
-        // SAFETY: the caller's promise
+        // SAFETY: the caller guarantees this.
         let values = unsafe {
             let at = |base: usize| _mm_loadu_si128(line.add(base + 2 * pair).cast());
             _mm256_set_m128i(at(group.bases[1]), at(group.bases[0]))
@@ -248,11 +248,11 @@ unsafe fn lobed_sums(line: *const u8, group: &LobedGroup, weights: &[[[i16; 16];
         high = _mm256_add_epi32(high, _mm256_madd_epi16(values, load_words(high_weights)));
         low = _mm256_add_epi32(low, _mm256_madd_epi16(values, load_words(low_weights)));
     }
-    // modulo 2^32, as all of it: only the total need fit
+    // Arithmetic is modulo 2^32: only the total must fit.
     _mm256_add_epi32(_mm256_slli_epi32::<{ LOW_BITS as i32 }>(high), low)
 }
 
-/// The same where neighbours' taps lie far apart: each pixel by itself.
+/// For neighbours whose taps lie far apart: one pixel at a time.
 #[target_feature(enable = "avx2")]
 fn horizontal_lobed_far(line: &[u8], taps: &Taps<i32>, out: &mut [u8]) {
     assert!(taps.reach() <= line.len());
@@ -260,7 +260,7 @@ fn horizontal_lobed_far(line: &[u8], taps: &Taps<i32>, out: &mut [u8]) {
     for ((&start, weights), out) in taps.starts.iter().zip(weights).zip(out) {
         let mut sums = _mm256_setzero_si256();
         for (tap, w) in weights.as_chunks::<8>().0.iter().enumerate() {
-            // SAFETY: taps read at most `reach` bytes of the line; a chunk of weights is 8 long
+            // SAFETY: taps read at most `reach` bytes of the line; a chunk of weights has 8.
             let (x, w) = unsafe {
                 let at = line.as_ptr().add(start as usize + tap * 8);
                 (

@@ -1,12 +1,12 @@
-//! The kernels of [`super::scalar`] that are quicker with AVX-512 than with AVX2, whose ways they follow: products are
-//! added to sums as they are made.
+//! The kernels of [`super::scalar`] that are faster with AVX-512 than with AVX2. The methods are those of
+//! [`super::avx2`], but products are added to sums in one instruction.
 
 use super::arranged_taps::{self, Aligned, WINDOW};
 use super::avx2;
 use crate::simd::avx512::{alternate_quarters, load_words, store_words};
 use core::arch::x86_64::*;
 
-/// See [`super::scalar::vertical_convex`]; `out.len()` is a multiple of 32, the number of taps even.
+/// See [`super::scalar::vertical_convex`]. `out.len()` is a multiple of 32, the number of taps is even.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [i16]) {
     avx2::check_rows(rows, offsets, out.len());
@@ -17,10 +17,10 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
     let (wide, rest) = out.as_chunks_mut::<64>();
     let done = 64 * wide.len();
     for (block, out) in wide.iter_mut().enumerate() {
-        // of every sixteen pixels: those of the left eight with even places, with odd ones; of the right eight
+        // Of every sixteen pixels: the left eight with even positions, with odd positions, then the right eight.
         let mut sums = [half; 4];
         for (taps, w) in offsets.as_chunks::<2>().0.iter().zip(pairs) {
-            // SAFETY: `check_rows` holds for 64 bytes from `block * 64` on behind each offset
+            // SAFETY: `check_rows` covers 64 bytes from `block * 64` on at each offset.
             let (a, b) = unsafe {
                 let at = rows.as_ptr().add(block * 64);
                 (
@@ -29,7 +29,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
                 )
             };
             let w = _mm512_set1_epi32(i32::from(w[0] as u16) | i32::from(w[1]) << 16);
-            // two neighbours of row a, the same two of row b
+            // Two neighbours of row a, then the same two of row b.
             let (left, right) = (_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b));
             let quarters = [
                 _mm512_and_si512(left, low),
@@ -42,7 +42,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
             }
         }
         let [a, b, c, d] = sums.map(|sum| _mm512_sra_epi32(sum, shift));
-        // no weight is negative: nothing exceeds 15 bits
+        // Weights are not negative: no value exceeds 15 bits.
         let left = _mm512_or_si512(a, _mm512_slli_epi32::<16>(b));
         let right = _mm512_or_si512(c, _mm512_slli_epi32::<16>(d));
         let [first, second] = out.as_chunks_mut().0 else {
@@ -57,7 +57,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
     }
 }
 
-/// See [`super::scalar::horizontal_convex`]; `planes` lines at once, which share the taps.
+/// See [`super::scalar::horizontal_convex`].
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 pub fn horizontal_convex(
     line: &[i16],
@@ -82,7 +82,8 @@ pub fn horizontal_convex(
         out_stride,
         planes,
     };
-    // SAFETY: a plane's line holds a window from every tap on, and `out` has room for `n` bytes a plane: asserted above
+    // SAFETY: the assertions above hold: a plane's line holds a window from every tap on, and `out` has `n` bytes per
+    // plane.
     unsafe {
         match (windows.outputs, windows.steps) {
             (16, 2) => window_lines::<16, 2>(lines, windows, drop),
@@ -94,10 +95,10 @@ pub fn horizontal_convex(
     }
 }
 
-/// Windows of so many outputs and steps; 0: however many.
+/// Windows with this many outputs and steps. 0: any number.
 ///
 /// # Safety
-/// From each base on a window is readable in every line, and again after every step; there is room for all outputs.
+/// A window can be read in every line from each base on, and again after every step, and all outputs can be written.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 unsafe fn window_lines<const OUTPUTS: usize, const STEPS: usize>(
     lines: avx2::LinePointers,
@@ -112,7 +113,7 @@ unsafe fn window_lines<const OUTPUTS: usize, const STEPS: usize>(
         _mm512_zextsi256_si512(half)
     };
     let drop = _mm_cvtsi32_si128(drop as i32);
-    // no weight is negative: levels are their lowest byte
+    // Weights are not negative: the lowest byte of a sum is the value.
     let lowest = _mm_setr_epi8(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
     let each = windows
         .bases
@@ -122,7 +123,7 @@ unsafe fn window_lines<const OUTPUTS: usize, const STEPS: usize>(
     for (window, ((base, Aligned(places)), weights)) in each.enumerate() {
         let places = load_words(places);
         for plane in 0..lines.planes {
-            // SAFETY: the caller's promise
+            // SAFETY: the caller guarantees this.
             unsafe {
                 let (line, out) = lines.plane(plane);
                 let mut sums = half;

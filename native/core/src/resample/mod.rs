@@ -1,5 +1,5 @@
-//! Antialiased separable resize of 8-bit images, row by row as they are decoded, within one level of Pillow's
-//! on every pixel.
+//! Antialiased separable resize of 8-bit images, row by row as they are decoded. Every value differs from Pillow's by
+//! at most one.
 //!
 //! ```text
 //! convex filters (box, bilinear)              lobed filters (bicubic, Lanczos)
@@ -14,11 +14,11 @@
 //!                   picture (planar, 8 bits)                    picture (planar, 8 bits)
 //! ```
 //!
-//! Where no weight is negative the order is free, and this one touches fewer pixels; the line between the passes keeps
-//! up to 7 fractional bits, so the result differs from Pillow's only by Pillow's own rounding in between. Where weights
-//! are negative, Pillow clips between the passes, and we follow its arithmetic (22-bit weights) and the order of its
-//! version 13 (drawn above, or vertical first): the result is Pillow's, bit for bit. Nothing outside the rows and
-//! columns that the wanted window needs is asked for.
+//! Where no weight is negative, the order of the passes is free, and this one touches fewer pixels. The line between
+//! the passes keeps up to 7 fractional bits, so the result differs from Pillow's only by Pillow's own rounding between
+//! the passes. Where weights are negative, Pillow clips between the passes. Then the arithmetic (22-bit weights) and
+//! the order of the passes (drawn above, or vertical first) are those of Pillow 13, and the result is equal, bit for
+//! bit. Only rows and columns that the window needs are requested.
 
 mod arranged_taps;
 #[cfg(target_arch = "x86_64")]
@@ -65,7 +65,7 @@ impl Needed {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Mode {
-    /// No axis changes: rows are written where they stay.
+    /// No axis changes its size: rows are written to the picture directly.
     #[default]
     Copy,
     Convex,
@@ -74,9 +74,9 @@ enum Mode {
 }
 
 impl Mode {
-    fn of(filter: Filter, x: Axis, y: Axis) -> Self {
+    fn choose(filter: Filter, x: Axis, y: Axis) -> Self {
         // Pillow 13 begins with the vertical pass where the height shrinks more than twice as much as the width;
-        // before, it always began with the horizontal one. Clipped lobes differ with the order.
+        // earlier versions always begin with the horizontal pass. The order matters where lobes are clipped.
         let shrinks = |axis: Axis| axis.source as i64 - axis.target as i64;
         if x.is_identity() && y.is_identity() {
             Self::Copy
@@ -90,27 +90,27 @@ impl Mode {
     }
 }
 
-/// Resizes one image after another; keeps its memory, and the taps while the geometry repeats.
+/// Resizes one image after another. It keeps its memory, and the taps as long as the geometry stays the same.
 ///
-/// [`begin`](Self::begin), then for each needed row, in order, [`rows_mut`](Self::rows_mut) to write it, and
-/// [`done`](Self::done) once it is complete; then [`picture`](Self::picture).
+/// Call [`begin`](Self::begin). For each needed row, in order, write it to [`rows_mut`](Self::rows_mut) and call
+/// [`done`](Self::done). Then read [`picture`](Self::picture).
 #[derive(Debug)]
 pub struct Resampler {
     level: Available,
     mode: Mode,
-    /// Taps of the two axes.
+    /// Taps of both axes.
     convex: (arranged_taps::ConvexTaps, Taps<i16>),
     lobed: (arranged_taps::LobedTaps, Taps<i32>),
     /// Source rows, and rows after a horizontal pass that comes first.
     source: RowRing,
     narrowed: RowRing,
-    /// What a vertical pass that comes first makes: a line per plane, `line_stride` apart.
+    /// The result of a vertical pass that comes first: a line per plane, `line_stride` apart.
     line: Vec<i16>,
     clipped_line: Vec<u8>,
     line_stride: usize,
-    /// Where the rows of an output row's taps lie in the ring.
+    /// Offsets in the ring of the rows that an output row's taps read.
     offsets: Vec<usize>,
-    /// Source rows that are complete, output rows that are made, and source rows that may be incomplete at once.
+    /// Number of complete source rows, of finished output rows, and of source rows that may be incomplete at once.
     arrived: usize,
     made: usize,
     open_rows: usize,
@@ -118,7 +118,7 @@ pub struct Resampler {
 }
 
 impl Resampler {
-    /// Kernels of the given level, or the best below it that this processor has; all give the same pixels.
+    /// A resampler that uses the kernels of `level`.
     pub fn with_level(level: Available) -> Self {
         Self {
             level,
@@ -138,12 +138,12 @@ impl Resampler {
         }
     }
 
-    /// Starts an image of `planes` (1 to 3) colour planes and says which part of it is needed.
+    /// Starts an image of `planes` (1 to 3) colour planes. Returns the part of it that is needed.
     ///
-    /// `open_rows` is the greatest number of rows written between two calls of [`done`](Self::done).
+    /// `open_rows`: the largest number of rows written between two calls of [`done`](Self::done).
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]: rows of the source are held, all of them where a picture becomes very low.
+    /// [`Error::OutOfMemory`]. Rows of the source are kept, all of them where a picture becomes very low.
     pub fn begin(
         &mut self,
         filter: Filter,
@@ -156,7 +156,7 @@ impl Resampler {
         self.open_rows = open_rows;
         self.offsets.clear();
         self.picture.resize(planes, x.len, y.len)?;
-        self.mode = Mode::of(filter, x, y);
+        self.mode = Mode::choose(filter, x, y);
         Ok(match self.mode {
             Mode::Copy => Needed {
                 x: x.start,
@@ -193,16 +193,16 @@ impl Resampler {
         })
     }
 
-    /// Forgets the rows that came: the image begins again, from its first needed row.
+    /// Starts the image again from its first needed row.
     pub fn restart(&mut self) {
         (self.arrived, self.made) = (0, 0);
     }
 
-    /// Where needed row `y` (counted from the first needed one) is to be written: a slice per plane, at least
-    /// [`planar_row_len`] of the needed width long; of planes that are not there, empty.
+    /// The memory of needed row `y` (counted from the first needed one): a slice per plane, at least [`planar_row_len`]
+    /// of the needed width long. Slices of planes that do not exist are empty.
     ///
     /// # Panics
-    /// If more than `open_rows` rows would be open.
+    /// If more than `open_rows` rows would be incomplete.
     pub fn rows_mut(&mut self, y: usize) -> [&mut [u8]; 3] {
         assert!(
             y < self.arrived + self.open_rows,
@@ -215,7 +215,7 @@ impl Resampler {
         }
     }
 
-    /// Rows before `end` are complete: makes the output rows that they suffice for.
+    /// Declares rows before `end` complete, and computes the output rows that depend only on them.
     pub fn done(&mut self, end: usize) {
         for y in self.arrived..end {
             match self.mode {
@@ -233,12 +233,12 @@ impl Resampler {
         &self.picture
     }
 
-    /// The same, to be kept.
+    /// Returns the picture and leaves an empty one.
     pub fn take_picture(&mut self) -> Picture {
         std::mem::take(&mut self.picture)
     }
 
-    /// Frees memory beyond `keep` bytes that an exceptional image left behind.
+    /// Frees buffers that are larger than `keep` bytes.
     pub fn shrink(&mut self, keep: usize) {
         for bytes in [
             &mut self.picture.pixels,
@@ -253,7 +253,7 @@ impl Resampler {
 
     fn push_convex(&mut self, y: usize) {
         let (h, v) = &self.convex;
-        // up to 7 fractional bits between the passes; fewer where fine weights need the room in 32 bits
+        // Up to 7 fractional bits between the passes; fewer where fine weights need these bits to stay in 32.
         let fraction = 7.min(23 - h.taps.shift);
         while let Some(weights) = v.complete(self.made, y) {
             collect_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
@@ -317,7 +317,7 @@ impl Resampler {
     }
 }
 
-/// Where rows `start..start + count` lie; those after `last`, whose weights are zero, are read from `last`.
+/// Collects the offsets of rows `start..start + count`. Rows after `last` have weight zero; `last` is read instead.
 fn collect_offsets(ring: &RowRing, start: u32, last: usize, count: usize, offsets: &mut Vec<usize>) {
     let start = start as usize;
     offsets.clear();

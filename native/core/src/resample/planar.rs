@@ -1,11 +1,10 @@
-//! Planar memory: pictures, and rings of rows on their way there. Rows are padded so that kernels and decoders may
-//! work in whole blocks.
+//! Planar memory: pictures, and rings of rows. Rows are padded so that kernels and decoders can work in whole blocks.
 
 use crate::error::Error;
 use crate::memory::grow;
 use crate::rows::planar_row_len;
 
-/// A finished planar image; rows are `stride` bytes apart, planes `stride * height`.
+/// A planar image. Rows are `stride` bytes apart, planes `stride * height`.
 #[derive(Debug, Default)]
 pub struct Picture {
     /// Colour planes.
@@ -35,7 +34,7 @@ impl Picture {
         &self.pixels[(plane * self.height + y) * self.stride..][..self.width]
     }
 
-    /// Row `y` of every plane, with the padding behind each; planes that are not there are empty.
+    /// Row `y` of every plane, with its padding. Slices of planes that do not exist are empty.
     pub(super) fn rows_mut(&mut self, y: usize) -> [&mut [u8]; 3] {
         let stride = self.stride;
         let mut planes = self.pixels.chunks_exact_mut(stride * self.height).take(self.planes);
@@ -69,7 +68,7 @@ impl RowRing {
         grow(&mut self.bytes, planes * self.stride * capacity)
     }
 
-    /// Where row `y` of plane 0 lies; the other planes follow, `stride` apart.
+    /// Offset of row `y` of plane 0. The other planes follow, `stride` apart.
     pub(super) fn offset(&self, y: usize) -> usize {
         y % self.capacity * self.planes * self.stride
     }

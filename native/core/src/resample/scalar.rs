@@ -1,4 +1,4 @@
-//! The kernels' specification. Every other implementation gives the same integers.
+//! The specification of the kernels. All other versions give the same integers.
 
 use super::arranged_taps;
 

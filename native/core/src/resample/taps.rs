@@ -1,12 +1,12 @@
-//! Which source pixels make an output pixel, and with what weight: Pillow's `precompute_coeffs`
-//! (`libImaging/Resample.c`, by A. Murtazin after F. Lundh), in double precision and with its rounding,
-//! then quantised.
+//! Taps: which source pixels contribute to an output pixel, and with which weights. The computation is Pillow's
+//! `precompute_coeffs` (`libImaging/Resample.c`, by A. Murtazin after F. Lundh), in double precision and with its
+//! rounding, followed by quantisation.
 //!
-//! Everything that pixels depend on (weights, shifts) follows from the *whole* axis; the window only
-//! selects which outputs are computed. So a window of a resize equals the resize, cropped.
+//! Weights and shifts depend only on the *whole* axis. The window only selects which outputs are computed, so that a
+//! window of a resize equals the resize, cropped.
 //!
-//! The source may be at hand in averages of `step` pixels only. An average stands for each of its pixels, so its weight
-//! is the sum of theirs: the result is that of resizing the full-size source with every pixel replaced by its average.
+//! The source may consist of averages of `step` pixels. An average stands for each of its pixels, so its weight is the
+//! sum of their weights: the result is that of resizing the full-size source with every pixel replaced by its average.
 //!
 //! ```text
 //!  pixels     · | 0  1  2 | 3  4  5 | 6  7      source = 8, phase = 1, step = 3: the first average begins one
@@ -16,7 +16,7 @@
 use crate::error::Error;
 use crate::memory::reserve;
 
-/// An antialiasing filter; its support grows with the scale when an axis shrinks.
+/// An antialiasing filter. Its support grows with the scale where an axis shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
     /// Area average.
@@ -30,7 +30,7 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// The filter of that name (`"box"`, `"bilinear"`, `"bicubic"`, `"lanczos"`).
+    /// The filter with this name (`"box"`, `"bilinear"`, `"bicubic"`, `"lanczos"`).
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "box" => Some(Self::Box),
@@ -41,8 +41,8 @@ impl Filter {
         }
     }
 
-    /// True if no weight is negative: results stay within the range of their sources, so the order of
-    /// the passes and the precision between them are free.
+    /// Whether no weight is negative. Then results stay within the range of their sources, and the order of the passes
+    /// and the precision between them are free.
     pub fn is_convex(self) -> bool {
         matches!(self, Self::Box | Self::Bilinear)
     }
@@ -88,22 +88,22 @@ fn sinc(x: f64) -> f64 {
 /// One axis of a resize: `source` pixels become `target` pixels, of which `start..start + len` are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// Pixels before; at least 1.
+    /// Source pixels; at least 1.
     pub source: usize,
-    /// Pixels after; at least 1.
+    /// Target pixels; at least 1.
     pub target: usize,
     /// First wanted pixel of `target`.
     pub start: usize,
     /// Number of wanted pixels; at least 1.
     pub len: usize,
-    /// Pixels in each average that the source is at hand in; 1: as it is. At most `source / target`.
+    /// Pixels in each average of the source. 1: the source has full size. At most `source / target`.
     pub step: usize,
-    /// How many pixels of the first average lie before the source; below `step`.
+    /// Pixels of the first average that lie before the source; less than `step`.
     pub phase: usize,
 }
 
 impl Axis {
-    /// All of `target` is wanted.
+    /// An axis of which all of `target` is wanted.
     pub fn whole(source: usize, target: usize) -> Self {
         Self {
             source,
@@ -115,12 +115,12 @@ impl Axis {
         }
     }
 
-    /// Averages that hold the source.
+    /// The number of averages that cover the source.
     pub fn averages(self) -> usize {
         (self.phase + self.source).div_ceil(self.step)
     }
 
-    /// True if this axis keeps its pixels.
+    /// Whether the axis keeps its size.
     pub fn is_identity(self) -> bool {
         self.source == self.target
     }
@@ -128,21 +128,22 @@ impl Axis {
 
 /// A fixed-point weight.
 pub trait Weight: Copy + Default + PartialEq + std::fmt::Debug + std::iter::Sum {
-    /// Taps per pixel are padded to this if they fit and neighbours' lie close together, else to a multiple of 8.
+    /// Taps per pixel are padded to this number if they fit and those of neighbours lie close together, else to a
+    /// multiple of 8.
     const NARROW: usize;
-    /// Fractional bits of the weights of an axis whose filter is stretched `stretch >= 1` times.
+    /// Fractional bits of the weights of an axis whose filter is stretched by `stretch >= 1`.
     fn shift(stretch: f64) -> u32;
-    /// Weights in fixed point, made to sum to 1; as given they sum to `total`.
+    /// Converts weights to fixed point so that they sum to 1. `total`: the sum of the given weights.
     fn quantise(weights: &[f64], total: f64, shift: u32, out: &mut Vec<Self>);
 }
 
-/// Weights of the convex filters: in [0, 1 << 14], summing exactly to `1 << shift`.
+/// Weights of the convex filters: in [0, 1 << 14], with a sum of exactly `1 << shift`.
 impl Weight for i16 {
     const NARROW: usize = 4;
 
-    /// 14 bits, and one more each time the stretch doubles beyond 2 (the greatest weight is at most
-    /// `min(1, 2 / stretch)`), to 20: the sum of the quantisation errors stays below 0.02 levels up to a stretch
-    /// of 256 and below 0.5 up to 2000.
+    /// 14 bits, and one more each time the stretch doubles beyond 2 (the largest weight is at most `min(1, 2 /
+    /// stretch)`), up to 20. The sum of the quantisation errors stays below 0.02 values up to a stretch of 256, and
+    /// below 0.5 up to 2000.
     fn shift(stretch: f64) -> u32 {
         14 + ((stretch / 2.0).max(1.0) as u32).ilog2().min(6)
     }
@@ -151,7 +152,7 @@ impl Weight for i16 {
     fn quantise(weights: &[f64], total: f64, shift: u32, out: &mut Vec<Self>) {
         let one = f64::from(1u32 << shift) / total;
         let (mut sum, mut before) = (0.0, 0i32);
-        let (_, init) = weights.split_last().expect("an output pixel has a tap");
+        let (_, init) = weights.split_last().expect("an output pixel must have a tap");
         for w in init {
             sum += w;
             let now = (sum * one + 0.5) as i32;
@@ -162,7 +163,7 @@ impl Weight for i16 {
     }
 }
 
-/// Weights of the filters with negative lobes: Pillow's own, 22 bits, each rounded half away from zero.
+/// Weights of the filters with negative lobes, as in Pillow: 22 bits, each rounded half away from zero.
 impl Weight for i32 {
     const NARROW: usize = 8;
 
@@ -179,10 +180,10 @@ impl Weight for i32 {
     }
 }
 
-/// The taps of every wanted pixel of an axis.
+/// The taps of all wanted pixels of an axis.
 ///
-/// `starts` and `weights` are padded with zero weights to a multiple of 8 pixels, and every pixel's weights to
-/// `stride`, so that kernels need no tails; a kernel may read [`Taps::reach`] source pixels.
+/// `starts` and `weights` are padded with zero weights to a multiple of 8 pixels, and the weights of each pixel to
+/// `stride`, so that kernels need no tails. A kernel may read [`Taps::reach`] source pixels.
 #[derive(Clone, Debug, Default)]
 pub struct Taps<W> {
     made_for: Option<(Filter, Axis)>,
@@ -190,9 +191,9 @@ pub struct Taps<W> {
     pub first: usize,
     /// Number of source pixels from `first` to the last with a weight.
     pub len: usize,
-    /// Per pixel: its first tap, counted from `first`.
+    /// Per pixel: the first tap, counted from `first`.
     pub starts: Vec<u32>,
-    /// Per pixel: how many taps.
+    /// Per pixel: the number of taps.
     pub counts: Vec<u32>,
     /// Per pixel: `stride` weights.
     pub weights: Vec<W>,
@@ -200,13 +201,13 @@ pub struct Taps<W> {
     pub stride: usize,
     /// Fractional bits of the weights.
     pub shift: u32,
-    /// The greatest number of source rows that must be held at once when outputs are made in order, each as soon as its
-    /// last row is there.
+    /// The largest number of source rows that must be kept at once, if each output is computed as soon as its last row
+    /// is complete.
     pub held_rows: usize,
 }
 
 impl<W: Weight> Taps<W> {
-    /// Computes the taps, unless they are those of the last call (`false`).
+    /// Computes the taps. Returns false if they are those of the last call.
     pub fn prepare(&mut self, filter: Filter, axis: Axis) -> Result<bool, Error> {
         if self.made_for == Some((filter, axis)) {
             return Ok(false);
@@ -224,26 +225,26 @@ impl<W: Weight> Taps<W> {
         reserve(&mut exact, most)?;
         reserve(&mut packed, most * axis.len)?;
         for output in axis.start..axis.start + axis.len {
-            let start = contributions(filter, axis, scale, stretch, output, &mut exact);
+            let start = compute_weights(filter, axis, scale, stretch, output, &mut exact);
             let from = packed.len();
             W::quantise(&exact, exact.iter().sum(), self.shift, &mut packed);
             let start = sum_averages(&mut packed, from, start, axis);
-            let skipped = trim(&mut packed, from);
+            let skipped = trim_zeros(&mut packed, from);
             self.starts.push((start + skipped) as u32);
             self.counts.push((packed.len() - from) as u32);
         }
-        self.lay_out(&packed)?;
+        self.pad_weights(&packed)?;
         self.made_for = Some((filter, axis));
         Ok(true)
     }
 
-    /// Has the next call compute the taps anew.
+    /// Forces the next call of [`Self::prepare`] to compute the taps.
     pub fn forget(&mut self) {
         self.made_for = None;
     }
 
-    /// Spreads the packed weights to `stride` each and makes the starts relative.
-    fn lay_out(&mut self, packed: &[W]) -> Result<(), Error> {
+    /// Pads the packed weights to `stride` each and makes the starts relative to `first`.
+    fn pad_weights(&mut self, packed: &[W]) -> Result<(), Error> {
         let most = self.counts.iter().copied().max().unwrap_or(1) as usize;
         self.stride = if most <= W::NARROW && self.is_near() {
             W::NARROW
@@ -266,12 +267,12 @@ impl<W: Weight> Taps<W> {
             *start -= self.first as u32;
         }
         self.held_rows = self.count_held_rows()?;
-        // padding lies beside the last output: groups of neighbours stay close together
+        // Padding repeats the last start: groups of neighbours stay close together.
         self.starts.resize(padded, self.starts.last().copied().unwrap_or(0));
         Ok(())
     }
 
-    /// True if the first taps of four neighbours lie within seven values of each other.
+    /// Whether the first taps of every four neighbours lie within seven values.
     fn is_near(&self) -> bool {
         self.starts.chunks(4).all(|four| {
             let (least, most) = four
@@ -281,27 +282,27 @@ impl<W: Weight> Taps<W> {
         })
     }
 
-    /// One past pixel `i`'s last tap.
+    /// One past the last tap of pixel `i`.
     pub fn end(&self, i: usize) -> usize {
         (self.starts[i] + self.counts[i]) as usize
     }
 
-    /// Pixel `i`'s weights, padded with zeros to an even number.
+    /// The weights of pixel `i`, padded with zeros to an even number.
     pub fn pairs(&self, i: usize) -> &[W] {
         &self.weights[i * self.stride..][..(self.counts[i] as usize).next_multiple_of(2)]
     }
 
-    /// How many source pixels from `first` on a kernel may read (some with weight zero).
+    /// The number of source pixels from `first` on that a kernel may read (some with weight zero).
     pub fn reach(&self) -> usize {
         self.len + self.stride
     }
 
-    /// Output row `i`'s weights as [`pairs`](Self::pairs), if there is such a row and row `y` is all that it waits for.
+    /// The [`pairs`](Self::pairs) of output row `i`, if it exists and row `y` is the last one that it needs.
     pub fn complete(&self, i: usize, y: usize) -> Option<&[W]> {
         (i < self.counts.len() && self.end(i) <= y + 1).then(|| self.pairs(i))
     }
 
-    /// See [`held_rows`](Self::held_rows). Starts need not ascend: weights of zero are trimmed.
+    /// Computes [`held_rows`](Self::held_rows). Starts need not ascend, because weights of zero are trimmed.
     fn count_held_rows(&self) -> Result<usize, Error> {
         let mut newest = Vec::new();
         reserve(&mut newest, self.counts.len())?;
@@ -318,12 +319,19 @@ impl<W: Weight> Taps<W> {
     }
 }
 
-/// The weights of one output pixel, before they are made to sum to 1, and its first tap.
-fn contributions(filter: Filter, axis: Axis, scale: f64, stretch: f64, output: usize, weights: &mut Vec<f64>) -> usize {
+/// Computes the weights of one output pixel, not normalised. Returns its first tap.
+fn compute_weights(
+    filter: Filter,
+    axis: Axis,
+    scale: f64,
+    stretch: f64,
+    output: usize,
+    weights: &mut Vec<f64>,
+) -> usize {
     let support = filter.support() * stretch;
     let center = (output as f64 + 0.5) * scale;
-    // `as` truncates towards zero and saturates, as C's cast does for values in range; the bounds hold for
-    // any size, where rounding could otherwise leave no tap.
+    // `as` truncates towards zero and saturates, like C's cast for values in range. The bounds hold for any size;
+    // without them rounding could leave no tap.
     let start = ((center - support + 0.5) as usize).min(axis.source - 1);
     let end = ((center + support + 0.5) as usize).clamp(start + 1, axis.source);
     let narrow = 1.0 / stretch;
@@ -332,7 +340,7 @@ fn contributions(filter: Filter, axis: Axis, scale: f64, stretch: f64, output: u
     start
 }
 
-/// Sums `packed[from..]`, weights of pixels from `start` on, to those of averages; gives the first one.
+/// Replaces `packed[from..]`, the weights of pixels from `start` on, by those of averages. Returns the first average.
 fn sum_averages<W: Weight>(packed: &mut Vec<W>, from: usize, start: usize, axis: Axis) -> usize {
     let Axis { step, phase, .. } = axis;
     if step == 1 {
@@ -350,8 +358,9 @@ fn sum_averages<W: Weight>(packed: &mut Vec<W>, from: usize, start: usize, axis:
     (start + phase) / step
 }
 
-/// Drops zero weights at both ends of `packed[from..]`, keeping at least one; returns how many at the front.
-fn trim<W: Weight>(packed: &mut Vec<W>, from: usize) -> usize {
+/// Drops zero weights at both ends of `packed[from..]` but keeps at least one. Returns how many were dropped at the
+/// front.
+fn trim_zeros<W: Weight>(packed: &mut Vec<W>, from: usize) -> usize {
     while packed.len() > from + 1 && packed[packed.len() - 1] == W::default() {
         packed.pop();
     }

@@ -147,4 +147,38 @@ mod tests {
         assert_eq!(Available::named("mmx"), None);
         assert_eq!(Available::SCALAR.level(), Level::Scalar);
     }
+
+    /// What `dispatch!` relies on: a kernel enables only features of its level.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn kernels_enable_features_of_their_level() {
+        use std::{fs, path::Path};
+
+        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        let mut count = 0;
+        while let Some(folder) = folders.pop() {
+            for file in fs::read_dir(folder).unwrap() {
+                let path = file.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let level = if path.ends_with("avx512.rs") {
+                    Level::Avx512
+                } else {
+                    Level::Avx2
+                };
+                let text = fs::read_to_string(&path).unwrap();
+                for rest in text.split("#[target_feature(enable = \"").skip(1) {
+                    let (features, _) = rest.split_once('"').unwrap();
+                    for feature in features.split(',') {
+                        let allowed = Available(level).features().any(|allowed| allowed == feature);
+                        assert!(allowed, "{}: {feature}", path.display());
+                        count += 1;
+                    }
+                }
+            }
+        }
+        assert!(count > 100, "the kernels were found");
+    }
 }

@@ -26,8 +26,8 @@ pub(crate) use level::has_fast_pdep;
 /// dispatch!(level, [Avx512, Avx2], luma(planes, out))     avx512::luma, avx2::luma or scalar::luma of the caller's module
 /// ```
 ///
-/// Levels are listed from the highest to the lowest; those of other architectures are left out of the program. Every
-/// version of a kernel may use the features that [`Level`] lists, and no others.
+/// Levels are listed from the highest to the lowest; those of other architectures are left out of the program. A version
+/// must be a safe function, whose target features are among those of its [`Level`].
 macro_rules! dispatch {
     ($available:expr, [$($level:ident),*], $kernel:ident($($argument:ident),* $(,)?)) => {{
         let level = $crate::simd::Available::level($available);

@@ -1,4 +1,4 @@
-//! Learning where decoding may begin: what is noted is what a built index has, and no damage elsewhere disturbs it.
+//! Learning: recorded seek points equal those of a built index, and damage elsewhere does not disturb it.
 
 use penstock_core::jpeg::{DecodeHints, Header, Region, Scale, SeekReport, SeekTableKind};
 
@@ -93,7 +93,7 @@ fn damage_in_an_interval_above_the_region_does_not_disturb_learning() {
     let above = Region { y: 24, ..region };
     assert!(
         decode(&header, above, NO_HINTS).is_err(),
-        "the damage is seen where it is"
+        "the damage is found where it is"
     );
 
     let hints = DecodeHints {

@@ -1,4 +1,5 @@
-//! Decoding by an index gives the pixels of decoding without, whatever the index bytes are; learning changes nothing.
+//! Decoding with an index gives the pixels of decoding without, whatever the index bytes are. Learning changes no
+//! pixel.
 
 use penstock_core::error::Error;
 use penstock_core::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTableKind};
@@ -7,7 +8,7 @@ use penstock_core::rows::RowSink;
 mod learning;
 mod threads;
 mod trust;
-#[path = "../writer/mod.rs"] // the fuzz targets' too
+#[path = "../writer/mod.rs"] // shared with the fuzz targets
 mod writer;
 use writer::{Make, Numbers, jpeg};
 
@@ -142,7 +143,7 @@ fn bytes_above_and_below_a_region_are_not_read() {
     let (expected, _) = decode(&header, region, NO_HINTS).expect("a good image");
     let scan = file.len() - 2 - scan_len(&file);
     let mut damaged = file.clone();
-    // the ends of the scan tell which image this is
+    // The check of an index covers both ends of the scan.
     for at in [scan + 100..scan + 1000, file.len() - 1000..file.len() - 100] {
         damaged[at].fill(0x55);
     }

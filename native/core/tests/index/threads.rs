@@ -1,4 +1,4 @@
-//! One image on several threads: the pixels of one thread, and its errors.
+//! One image on several threads: the pixels and the errors are those of one thread.
 
 use penstock_core::fill::{FillOptions, FillTimes, Filler, Geometry, Layout, Row};
 use penstock_core::jpeg::{DecodeHints, Header, Region, SeekReport, SeekTableKind};

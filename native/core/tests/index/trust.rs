@@ -1,4 +1,4 @@
-//! SeekTable bytes are not trusted: damaged, forged or another image's, they are noticed, and the pixels stay the same.
+//! Index bytes are not trusted: damaged, forged or foreign bytes are detected, and the pixels stay the same.
 
 use penstock_core::jpeg::{DecodeHints, Header, Region, SeekTable, SeekTableKind};
 
@@ -62,7 +62,7 @@ fn an_edit_that_keeps_length_and_ends_is_noticed_where_it_is_met() {
     let file = jpeg(make);
     let header = Header::parse(&file, &LIMITS).expect("ours");
     let index = built(&header, SeekTableKind::Rows);
-    // bits moved on by one: the same length, other entries
+    // Bits are moved by one: the scan keeps its length, but seek points change.
     let (from, to) = (file.len() - 2 - scan_len(&file) + 200, file.len() - 200);
     let mut noticed = 0;
     for at in (from..to).step_by(61) {
@@ -96,7 +96,7 @@ fn a_forged_entry_that_learning_overtakes_is_noticed() {
     });
     let header = Header::parse(&file, &LIMITS).expect("ours");
     let (expected, _) = decode(&header, Region::whole(&header), NO_HINTS).expect("a good image");
-    // tiles, two entries, the second 16,000 bits from the first
+    // Tiles, two points, the second 16,000 bits after the first.
     let forged = SeekTable::with_check(&header, vec![1, 1, 2, 0x80, 0x7d, 0, 0]);
     assert!(SeekTable::parse(&header, &forged).is_some());
     let hints = DecodeHints {

@@ -1,4 +1,4 @@
-//! Baseline JPEGs of any geometry, for tests of the index and its fuzzing.
+//! Baseline JPEGs of any geometry, for tests and fuzzing of the seek table.
 
 /// xorshift64*: the same numbers on every run.
 pub struct Numbers(pub u64);
@@ -12,7 +12,7 @@ impl Numbers {
     }
 }
 
-/// What a test image is made of.
+/// The parameters of a test image.
 #[derive(Clone, Copy, Debug)]
 pub struct Make {
     pub width: usize,
@@ -53,8 +53,8 @@ impl Bits {
     }
 }
 
-/// A baseline JPEG of noise. Its tables have three symbols of two bits each: of DC differences those of 0, 3 and 6 bits,
-/// of AC the block's end, a 1 and a number of 5 bits.
+/// A baseline JPEG of noise. Its tables have three symbols of two bits each. DC differences have 0, 3 or 6 bits; AC
+/// symbols are the end of the block, a value of 1 bit and a value of 5 bits.
 pub fn jpeg(make: Make) -> Vec<u8> {
     let (h, v) = make.sampling.unwrap_or((1, 1));
     let components = if make.sampling.is_some() { 3 } else { 1 };

@@ -6,10 +6,10 @@ use super::{Affine, scalar};
 use crate::simd::avx2::{load8, load16, store_8_words, store_floats, store16};
 use crate::simd::interleave::{DEINTERLEAVE, INTERLEAVE};
 
-/// The bytes that three shuffles pick, one from each part.
+/// Combines bytes of three vectors, each shuffled by its own mask.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn pick(parts: [__m128i; 3], masks: &[[u8; 16]; 3]) -> __m128i {
+fn shuffle(parts: [__m128i; 3], masks: &[[u8; 16]; 3]) -> __m128i {
     let picked = |i: usize| _mm_shuffle_epi8(parts[i], load16(&masks[i]));
     _mm_or_si128(_mm_or_si128(picked(0), picked(1)), picked(2))
 }
@@ -32,7 +32,7 @@ pub fn interleave(planes: [&[u8]; 3], out: &mut [u8]) {
     for (i, out) in wide.iter_mut().enumerate() {
         let parts = blocks.map(|b| load16(&b[i]));
         for (out, masks) in out.as_chunks_mut::<16>().0.iter_mut().zip(&INTERLEAVE) {
-            store16(out, pick(parts, masks));
+            store16(out, shuffle(parts, masks));
         }
     }
     let done = wide.len() * 16;
@@ -47,7 +47,7 @@ pub fn deinterleave(line: &[u8], planes: [&mut [u8]; 3]) {
         let line = line.as_chunks::<16>().0;
         let parts = [load16(&line[0]), load16(&line[1]), load16(&line[2])];
         for (plane, masks) in [&mut r, &mut g, &mut b].into_iter().zip(&DEINTERLEAVE) {
-            store16(&mut plane.0[i], pick(parts, masks));
+            store16(&mut plane.0[i], shuffle(parts, masks));
         }
     }
     let rest = [r, g, b].map(|(blocks, rest)| match blocks.get_mut(wide.len()) {
@@ -70,13 +70,13 @@ fn pattern(of: &[f32; 3]) -> [__m256; 3] {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn normalised(values: &[u8; 8], scale: __m256, offset: __m256) -> __m256 {
+fn normalise(values: &[u8; 8], scale: __m256, offset: __m256) -> __m256 {
     let values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load8(values)));
     _mm256_add_ps(_mm256_mul_ps(values, scale), offset)
 }
 
-/// `affine` as it applies to a line from element `at` on.
-fn rotated(affine: &Affine, at: usize) -> Affine {
+/// `affine` for a line that begins with element `at`.
+fn rotate_affine(affine: &Affine, at: usize) -> Affine {
     let turn = |of: [f32; 3]| std::array::from_fn(|i| of[(at + i) % 3]);
     Affine {
         scale: turn(affine.scale),
@@ -90,10 +90,10 @@ pub fn normalise_f32(line: &[u8], affine: &Affine, out: &mut [f32]) {
     let ((blocks, rest), (outs, out_rest)) = (line.as_chunks::<8>(), out.as_chunks_mut::<8>());
     for (blocks, outs) in blocks.chunks(3).zip(outs.chunks_mut(3)) {
         for (i, (block, out)) in blocks.iter().zip(outs).enumerate() {
-            store_floats(out, normalised(block, scale[i], offset[i]));
+            store_floats(out, normalise(block, scale[i], offset[i]));
         }
     }
-    scalar::normalise_f32(rest, &rotated(affine, blocks.len() * 8), out_rest);
+    scalar::normalise_f32(rest, &rotate_affine(affine, blocks.len() * 8), out_rest);
 }
 
 #[target_feature(enable = "avx2,f16c")]
@@ -102,9 +102,9 @@ pub fn normalise_f16(line: &[u8], affine: &Affine, out: &mut [u16]) {
     let ((blocks, rest), (outs, out_rest)) = (line.as_chunks::<8>(), out.as_chunks_mut::<8>());
     for (blocks, outs) in blocks.chunks(3).zip(outs.chunks_mut(3)) {
         for (i, (block, out)) in blocks.iter().zip(outs).enumerate() {
-            let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(normalised(block, scale[i], offset[i]));
+            let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(normalise(block, scale[i], offset[i]));
             store_8_words(out, halves);
         }
     }
-    scalar::normalise_f16(rest, &rotated(affine, blocks.len() * 8), out_rest);
+    scalar::normalise_f16(rest, &rotate_affine(affine, blocks.len() * 8), out_rest);
 }

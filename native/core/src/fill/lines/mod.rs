@@ -6,17 +6,17 @@ mod scalar;
 
 use crate::simd::{Available, dispatch};
 
-/// `value * scale[c] + offset[c]`, in single precision with two roundings.
+/// `value * scale[c] + offset[c]` in single precision, rounded after each operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Affine {
-    /// Factor per channel.
+    /// Factor for each channel.
     pub scale: [f32; 3],
-    /// Summand per channel.
+    /// Summand for each channel.
     pub offset: [f32; 3],
 }
 
 impl Affine {
-    /// The same for channel `c` in all three places.
+    /// The parameters of channel `c`, for all three channels.
     pub fn channel(self, c: usize) -> Self {
         Self {
             scale: [self.scale[c]; 3],

@@ -31,7 +31,8 @@ pub fn normalise_f16(line: &[u8], affine: &Affine, out: &mut [u16]) {
     }
 }
 
-/// The bits of the nearest IEEE 754 half, ties to even; too great becomes infinite, NaN stays a (quiet) NaN.
+/// The bits of the nearest half-precision float, ties to even. Values that are too large become infinite; NaN stays a
+/// (quiet) NaN.
 pub fn half_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = (bits >> 16 & 0x8000) as u16;
@@ -44,7 +45,7 @@ pub fn half_bits(value: f32) -> u16 {
         };
         return sign | 0x7c00 | payload;
     }
-    // Normal halves begin at 2^-14: drop 13 bits. Below, the unit is 2^-24: the further below, the more bits go.
+    // Normal halves begin at 2^-14: 13 bits are dropped. Below that the unit is 2^-24, and more bits are dropped.
     let exponent = magnitude >> 23;
     let (significand, drop) = if exponent >= 113 {
         (magnitude - (112 << 23), 13)

@@ -1,37 +1,38 @@
-//! Huffman decoding tables: one lookup gives a whole symbol with its value, or two short ones.
+//! Huffman decoding tables: one lookup finds a whole symbol with its value, or two short symbols.
 
-/// Entries of a DC table. Small, because it shares the first-level cache with the AC tables.
+/// Entries of a DC table. It is small, because it shares the first-level cache with the AC tables.
 const DC_SIZE: usize = 1 << 8;
-/// Entries of an AC table. Measured: 10 bits find fewer pairs and are slower.
+/// Entries of an AC table. With 10 bits, lookups find fewer pairs and decoding is slower (measured).
 const AC_SIZE: usize = 1 << 11;
-/// Entries of the AC table of a progressive scan, which is built for that scan alone and has to pay in it.
+/// Entries of the AC table of a progressive scan. It is built for one scan only, so building it must be cheap.
 const BAND_SIZE: usize = 1 << 10;
 
-/// [`LookupEntry::advance`] of the symbol that ends a block; of the one that ends a run of blocks, plus the bits of its length.
+/// [`LookupEntry::advance`] of a symbol that ends a block. A symbol that ends a run of blocks adds the bits of its
+/// length.
 pub(crate) const END_OF_BLOCK: u8 = 128;
-/// Added to what [`HuffmanTable::look_up`] tells of a symbol that ends a block, or two of which the second does: known one load
-/// earlier than by the entry. Shifts and counts of bits, which are modulo 64, do not see it.
+/// Set in the total that [`HuffmanTable::look_up`] returns, if the symbol or the second of two symbols ends a block.
+/// This is known one load earlier than the entry. Shifts and bit counts ignore it: they are modulo 64.
 pub(crate) const ENDS_BLOCK: u8 = 128;
 /// [`LookupEntry::advance`] of a DC symbol.
 pub(crate) const DC: u8 = 129;
-/// [`LookupEntry::advance`] of what is no symbol: takes any position to 192 or more.
+/// [`LookupEntry::advance`] of an invalid code: it moves any position to 192 or more.
 const INVALID: u8 = 192;
 
-/// What a lookup finds. Fields are bytes in memory, not bits of a word: loads are cheaper here than shifts.
+/// The result of a lookup. Fields are bytes in memory, not bits of a word: loads are cheaper here than shifts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(8))]
 pub(crate) struct LookupEntry {
-    /// Bits to consume; 0: the code is longer than a lookup, or invalid.
+    /// Bits to consume. 0: the code is longer than a lookup, or invalid.
     pub total: u8,
-    /// Zigzag positions to move: run + 1, or from [`END_OF_BLOCK`] on.
+    /// Zigzag positions to move: run + 1, or [`END_OF_BLOCK`] and above.
     pub advance: u8,
-    /// The same of a second symbol; 0: there is none.
+    /// The same for a second symbol. 0: there is none.
     pub advance2: u8,
     /// The second symbol's coefficient.
     pub base2: i8,
-    /// The first symbol's coefficient, less those of its bits that the lookup did not see.
+    /// The first symbol's coefficient, without those of its bits that lie outside the lookup.
     pub base: i16,
-    /// Which of the last consumed bits are to be added to `base`.
+    /// Mask of those of the last consumed bits that are added to `base`.
     pub mask: u16,
 }
 
@@ -50,7 +51,7 @@ impl LookupEntry {
         ..Self::NONE
     };
 
-    /// A symbol that the lookup sees whole.
+    /// Whether the lookup holds all bits of the symbol.
     fn is_whole(&self) -> bool {
         (self.total > 0) & (self.mask == 0) & (self.advance != INVALID)
     }
@@ -60,7 +61,7 @@ impl LookupEntry {
 enum SymbolClass {
     Dc,
     Ac,
-    /// AC of a progressive scan, where blocks end in runs.
+    /// AC of a progressive scan, where symbols end runs of blocks.
     Band,
 }
 
@@ -74,15 +75,15 @@ impl SymbolClass {
 #[derive(Debug)]
 pub(crate) struct HuffmanTable<const SIZE: usize> {
     lookup: [LookupEntry; SIZE],
-    /// `total` of every entry, apart: what one lookup tells the next is in a quarter of a page, and is always in cache.
+    /// `total` of every entry. In an array of its own it is small and stays in cache: the next lookup depends on it.
     total: [u8; SIZE],
     /// Bits of the first of two symbols.
     first: [u8; SIZE],
-    /// Codes as long as a lookup or longer: per length, the end of its codes (left-aligned to 16 bits) and what to add
-    /// to a code to get its place in `long`.
+    /// For codes that are at least as long as a lookup, per length: the end of its codes (left-aligned to 16 bits), and
+    /// what to add to a code to get its position in `long`.
     limit: [u32; 17],
     shift: [i32; 17],
-    /// Per symbol, for either sign bit.
+    /// Per symbol, for each value of the sign bit.
     long: Vec<[LookupEntry; 2]>,
 }
 
@@ -105,16 +106,17 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
         }
     }
 
-    /// The entry for what is at the front of `bits` (left-aligned), and how many of them to consume, modulo 64: see [`ENDS_BLOCK`].
+    /// Looks up the front of `bits` (left-aligned). Returns the bits to consume, modulo 64 (see [`ENDS_BLOCK`]), and
+    /// the entry.
     #[inline(always)]
     pub fn look_up(&self, bits: u64) -> (u64, &LookupEntry) {
-        let place = (bits >> (64 - Self::BITS)) as usize;
-        // widened at once: later would be in the way from one lookup to the next
-        let total = u64::from(self.total[place]);
+        let index = (bits >> (64 - Self::BITS)) as usize;
+        // Widened here: a later conversion would delay the next lookup.
+        let total = u64::from(self.total[index]);
         if total == 0 {
             return self.look_up_long(bits);
         }
-        (total, &self.lookup[place])
+        (total, &self.lookup[index])
     }
 
     /// Bits of the first symbol alone.
@@ -134,8 +136,8 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
         let mut entry = &LookupEntry::BAD;
         for length in Self::BITS..=16 {
             if code < self.limit[length as usize] {
-                let place = (code >> (16 - length)) as i32 + self.shift[length as usize];
-                if let Some(both) = self.long.get(place as usize) {
+                let index = (code >> (16 - length)) as i32 + self.shift[length as usize];
+                if let Some(both) = self.long.get(index as usize) {
                     entry = &both[(bits << length >> 63) as usize];
                 }
                 break;
@@ -144,7 +146,8 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
         (entry.total.into(), entry)
     }
 
-    /// `raw`: 16 counts, then the symbols (the body of a DHT segment). False: they make no valid code.
+    /// Builds the table of a DHT segment's body: 16 counts, then the symbols. Returns false if these make no valid
+    /// code.
     fn build(&mut self, class: SymbolClass, raw: &[u8]) -> bool {
         let Some((counts, mut symbols)) = raw.split_first_chunk::<16>() else {
             return false;
@@ -156,7 +159,7 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
                 return false;
             };
             symbols = rest;
-            // as in libjpeg, no code is all ones
+            // As in libjpeg, no code consists of ones only.
             if count > 0 && code + u32::from(count) >= 1 << length {
                 return false;
             }
@@ -167,14 +170,20 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
                 }
                 if length >= Self::BITS {
                     self.long
-                        .push([0, 0x8000].map(|sign| entry(class, symbol, length, sign, 1)));
+                        .push([0, 0x8000].map(|sign| make_entry(class, symbol, length, sign, 1)));
                 }
                 if length <= Self::BITS {
-                    // runs of equal entries, one per value of those value bits that the lookup sees
+                    // Runs of equal entries, one for each value of the value bits inside the lookup.
                     let seen = class.value_bits(symbol).min(Self::BITS - length);
                     let run = 1usize << (Self::BITS - length - seen);
                     for value in 0..1u32 << seen {
-                        self.lookup[fill..fill + run].fill(entry(class, symbol, length, value << (16 - seen), seen));
+                        self.lookup[fill..fill + run].fill(make_entry(
+                            class,
+                            symbol,
+                            length,
+                            value << (16 - seen),
+                            seen,
+                        ));
                         fill += run;
                     }
                 }
@@ -190,8 +199,8 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
         true
     }
 
-    /// Joins every symbol with its successor where the lookup sees both whole.
-    fn pair_up(&mut self, singles: &mut [LookupEntry; SIZE]) {
+    /// Joins each symbol with its successor where the lookup holds both.
+    fn join_pairs(&mut self, singles: &mut [LookupEntry; SIZE]) {
         singles.copy_from_slice(&self.lookup);
         self.first = self.total;
         for (i, (entry, total)) in self.lookup.iter_mut().zip(&mut self.total).enumerate() {
@@ -211,10 +220,10 @@ impl<const SIZE: usize> HuffmanTable<SIZE> {
     }
 }
 
-/// `value`: the 16 bits after the code, left-aligned, of which the first `seen` are known.
-fn entry(class: SymbolClass, symbol: u8, length: u32, value: u32, seen: u32) -> LookupEntry {
+/// The entry of a symbol. `value`: the 16 bits after the code, left-aligned, of which the first `seen` are known.
+fn make_entry(class: SymbolClass, symbol: u8, length: u32, value: u32, seen: u32) -> LookupEntry {
     let bits = class.value_bits(symbol);
-    // larger values do not occur in 8-bit files
+    // 8-bit files have no larger values.
     if bits > (if class == SymbolClass::Dc { 11 } else { 10 }) {
         return LookupEntry::BAD;
     }
@@ -222,7 +231,7 @@ fn entry(class: SymbolClass, symbol: u8, length: u32, value: u32, seen: u32) -> 
         (SymbolClass::Dc, ..) => DC,
         (_, 0, 15) => 16,
         (SymbolClass::Band, 0, bits) => END_OF_BLOCK + bits,
-        (_, 0, _) => END_OF_BLOCK, // libjpeg: a run without a value ends the block, whatever its length
+        (_, 0, _) => END_OF_BLOCK, // as in libjpeg, a run without a value ends the block, whatever its length
         (_, _, run) => run + 1,
     };
     let whole = LookupEntry {
@@ -250,12 +259,12 @@ fn entry(class: SymbolClass, symbol: u8, length: u32, value: u32, seen: u32) -> 
     }
 }
 
-/// All tables of a file, kept from one image to the next: equal tables are not built again.
+/// All tables of a file. They are kept from one image to the next: equal tables are not built again.
 #[derive(Debug)]
 pub(crate) struct HuffmanTables {
     dc: Box<[DcTable; 4]>,
     ac: Box<[AcTable; 4]>,
-    /// What each table was built from.
+    /// The bytes that each table was built from.
     dc_raw: [Vec<u8>; 4],
     ac_raw: [Vec<u8>; 4],
     scratch: Box<[LookupEntry; AC_SIZE]>,
@@ -272,20 +281,20 @@ impl HuffmanTables {
         }
     }
 
-    /// Makes DC table `id` the one that `raw` declares; false: it declares no valid one.
+    /// Builds DC table `id` from the body of its declaration. Returns false if that is not valid.
     #[must_use]
     pub fn set_dc(&mut self, id: usize, raw: &[u8]) -> bool {
         let table = &mut self.dc[id];
         rebuild(&mut self.dc_raw[id], raw, || table.build(SymbolClass::Dc, raw))
     }
 
-    /// Makes AC table `id` the one that `raw` declares; false: it declares no valid one.
+    /// Builds AC table `id` from the body of its declaration. Returns false if that is not valid.
     #[must_use]
     pub fn set_ac(&mut self, id: usize, raw: &[u8]) -> bool {
         let (table, scratch) = (&mut self.ac[id], &mut self.scratch);
         rebuild(&mut self.ac_raw[id], raw, || {
             let good = table.build(SymbolClass::Ac, raw);
-            table.pair_up(scratch);
+            table.join_pairs(scratch);
             good
         })
     }
@@ -299,7 +308,7 @@ impl HuffmanTables {
     }
 }
 
-/// Builds a table unless it was built from the same bytes before.
+/// Builds a table, unless it was built from the same bytes before.
 fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> bool {
     if built == raw {
         return true;
@@ -312,7 +321,7 @@ fn rebuild(built: &mut Vec<u8>, raw: &[u8], build: impl FnOnce() -> bool) -> boo
     good
 }
 
-/// The AC table of one progressive scan: such files have a table of its own for nearly every scan.
+/// Builds the AC table of a progressive scan. Such files have a different table for nearly every scan.
 #[derive(Debug)]
 pub(crate) struct BandTableBuilder {
     table: Box<BandTable>,
@@ -327,14 +336,14 @@ impl BandTableBuilder {
         }
     }
 
-    /// The table that `raw` declares; None: it declares no valid one. `pairs`: two symbols may be joined, as no other
-    /// bits stand between them.
+    /// The table of a declaration's body, or None if that is not valid. `pairs`: join two symbols in one entry; not
+    /// allowed where other bits lie between symbols.
     pub fn build(&mut self, raw: &[u8], pairs: bool) -> Option<&BandTable> {
         if !self.table.build(SymbolClass::Band, raw) {
             return None;
         }
         if pairs {
-            self.table.pair_up(&mut self.scratch);
+            self.table.join_pairs(&mut self.scratch);
         }
         Some(&self.table)
     }

@@ -1,4 +1,4 @@
-//! From entropy-coded bytes to coefficients.
+//! From entropy-coded bytes to coefficients. This code knows no markers, rows or regions.
 
 pub(crate) mod bit_reader;
 pub(crate) mod huffman;

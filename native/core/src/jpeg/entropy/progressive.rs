@@ -1,25 +1,23 @@
-//! Entropy decoding of progressive scans: from unstuffed bytes into blocks that earlier scans have begun. The format is
-//! that of ITU-T T.81, annex G. Knows nothing of markers, rows or MCUs; portable and safe.
+//! Entropy decoding of the first scans of a progressive file's DC coefficients and bands (ITU-T T.81, annex G).
+//! Coefficients go to blocks that earlier scans may have filled in part.
 //!
-//! Beside its coefficients every block has a word that tells which of them are not zero. A refining scan, which has a
-//! bit for each of those and counts its runs in the others, finds both by counting bits of that word; blocks with
-//! nothing to refine cost a load of it.
+//! Every block has a word with a bit for each of its coefficients that is not zero; see [`super::refinement`].
 
 use crate::jpeg::entropy::bit_reader::BitReader;
 use crate::jpeg::entropy::huffman::{BandTable, DC, DcTable, END_OF_BLOCK, LookupEntry};
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::simd::{Available, compile_versions, dispatch};
 
-/// One past the symbols that end a run of blocks: lengths of 1 to 2^15 - 1 take up to 14 more bits.
+/// One above the symbols that end a run of blocks. Runs of 1 to 2^15 - 1 blocks take up to 14 more bits.
 pub(super) const PAST_RUNS: u8 = END_OF_BLOCK + 15;
 
-/// Zigzag positions of a scan and the lowest bit it sends.
+/// The zigzag positions of a scan and the lowest bit that it sends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SpectralBand {
     first: u8,
     last: u8,
     pub(super) shift: u8,
-    /// Natural position by zigzag position, moved so that the band ends at 63, plus one.
+    /// Natural position by zigzag position plus one. Zigzag positions are shifted so that the band ends at 63.
     positions: [u8; 128],
 }
 
@@ -38,13 +36,13 @@ impl SpectralBand {
         }
     }
 
-    /// Its positions as bits.
+    /// A bit for each zigzag position of the band.
     pub(super) fn mask(&self) -> u64 {
         u64::MAX << self.first & u64::MAX >> (63 - self.last)
     }
 }
 
-/// A DC coefficient without its lowest bits; false: invalid.
+/// Decodes a DC coefficient without its lowest bits. Returns false if the code is invalid.
 #[inline(always)]
 pub(crate) fn decode_dc(
     bits: &mut BitReader<&[u8]>,
@@ -62,15 +60,15 @@ pub(crate) fn decode_dc(
     entry.advance == DC
 }
 
-/// One more bit of a DC coefficient.
+/// Reads one more bit of a DC coefficient.
 #[inline(always)]
 pub(crate) fn refine_dc(bits: &mut BitReader<&[u8]>, shift: u8, block: &mut [i16; 64]) {
     bits.refill();
     block[0] |= (bits.get(1) as i16) << shift;
 }
 
-/// Decodes a band of blocks that stand in a row. `run`: how many blocks the current run still covers. False: the data
-/// are corrupt.
+/// Decodes a band of consecutive blocks. `run`: the number of blocks that the current run still covers. Returns false
+/// if the data are corrupt.
 pub(crate) fn decode_band(
     level: Available,
     bits: &mut BitReader<&[u8]>,
@@ -122,8 +120,8 @@ fn decode_band_portable(
     true
 }
 
-/// Symbols of a block, from position `k` of a band moved up to 63. Gives the positions (so moved) of what is not zero,
-/// and how many blocks after this one are empty; None: invalid.
+/// Decodes the symbols of a block, from position `k` of the shifted band. Returns a bit for each shifted position that
+/// is not zero, and the number of empty blocks after this one. None: the data are corrupt.
 #[inline(always)]
 fn decode_block(
     bits: &mut BitReader<&[u8]>,
@@ -134,7 +132,7 @@ fn decode_block(
 ) -> Option<(u64, u32)> {
     let mut at = *bits;
     let mut found = 0u64;
-    // `after`: the position after the coefficient, at most 64
+    // `after`: the position after the coefficient, at most 64.
     macro_rules! put {
         ($after:expr, $value:expr) => {
             let value = i16::wrapping_shl($value, u32::from(band.shift));
@@ -167,7 +165,7 @@ fn decode_block(
             at.take(total);
         };
     }
-    // 56 bits are enough for two lookups of 26, or for one and a run's end of 30
+    // 56 bits are enough for two lookups of 26 bits, or for one lookup and the end of a run (30 bits).
     loop {
         at.refill();
         symbols!();
@@ -175,7 +173,8 @@ fn decode_block(
     }
 }
 
-/// Consumes the last symbols of a block, found at `first` and `second`; gives how many empty blocks follow.
+/// Consumes the last symbols of a block, whose positions are `first` and `second`. Returns the number of empty blocks
+/// that follow.
 #[inline(always)]
 fn end_block(
     bits: &mut BitReader<&[u8]>,
@@ -185,7 +184,7 @@ fn end_block(
     second: usize,
 ) -> Option<u32> {
     if first == 64 {
-        // the block is full: a second symbol belongs to the next one
+        // The block is full: a second symbol belongs to the next block.
         bits.take(table.first_total(bits.bits(), entry));
         return Some(0);
     }

@@ -1,8 +1,8 @@
 //! Entropy decoding of refining scans: one more bit of the coefficients that are not zero, and new coefficients.
 //!
-//! Every block has a word that tells which of its coefficients are not zero. A refining scan has a bit for each of those
-//! and counts its runs in the others: both are found by counting bits of that word. A block with nothing to refine costs
-//! one load of it.
+//! Every block has a word with a bit for each of its coefficients that is not zero. A refining scan sends a bit for
+//! each of these and counts its runs in the others: both are found by counting bits of the word. A block without
+//! anything to refine costs one load of the word.
 
 use super::bit_reader::BitReader;
 use super::huffman::{BandTable, END_OF_BLOCK};
@@ -10,7 +10,7 @@ use super::progressive::{PAST_RUNS, SpectralBand};
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::simd::{Available, dispatch};
 
-/// Refines a band likewise.
+/// Refines a band of consecutive blocks. The arguments are those of [`super::progressive::decode_band`].
 pub(crate) fn refine_band(
     level: Available,
     bits: &mut BitReader<&[u8]>,
@@ -81,7 +81,7 @@ mod avx2 {
     }
 }
 
-/// `deposit`: the low bits of a number, at the positions of a mask's bits.
+/// `deposit`: moves the low bits of a number to the set bits of a mask.
 #[inline(always)]
 fn refine_by(
     deposit: impl Fn(u64, u64) -> u64,
@@ -117,19 +117,20 @@ fn refine_by(
     true
 }
 
-/// What a block's symbols told in a refining scan.
+/// The symbols of a block in a refining scan.
 struct NewCoefficients {
-    /// Positions that are not zero any more.
+    /// A bit for each position that becomes nonzero.
     positions: u64,
-    /// BitReader for the coefficients that were not zero before, in order, up to the first of `rest`.
+    /// Bits for the coefficients that were not zero before, in order, up to the first of `rest`.
     corrections: u64,
-    /// Positions that the symbols did not reach.
+    /// A bit for each position after the last symbol.
     rest: u64,
-    /// Blocks of the run that begins with this one.
+    /// The number of blocks in the run that begins with this block.
     run: u32,
 }
 
-/// Symbols of a block in a refining scan, where of the positions `mask` those of `before` are not zero; None: invalid.
+/// Decodes the symbols of a block in a refining scan. Of the positions in `mask`, those in `before` are not zero. None:
+/// the data are corrupt.
 #[inline(always)]
 fn new_coefficients(
     deposit: impl Fn(u64, u64) -> u64,
@@ -157,7 +158,7 @@ fn new_coefficients(
         if entry.advance > 16 || !(-1..=1).contains(&value) {
             return None;
         }
-        // where the run of zeros ends
+        // The position where the run of zeros ends.
         let target = deposit(1 << (entry.advance - 1), refined.rest & !before);
         if target == 0 {
             return None;
@@ -174,7 +175,7 @@ fn new_coefficients(
     Some(refined)
 }
 
-/// Takes the coefficients at the zigzag positions `which` a step away from zero.
+/// Moves the coefficients at the zigzag positions in `which` one step away from zero.
 #[inline(always)]
 fn correct(block: &mut [i16; 64], mut which: u64, shift: u8) {
     while which != 0 {
@@ -184,7 +185,7 @@ fn correct(block: &mut [i16; 64], mut which: u64, shift: u8) {
     }
 }
 
-/// The specification of `pdep`, the instruction. Takes as long as the number has bits, which are few here.
+/// The specification of the instruction `pdep`. It takes one step for each bit of the number; numbers are short here.
 #[inline(always)]
 fn deposit(mut number: u64, mut mask: u64) -> u64 {
     let mut deposited = 0;
@@ -216,7 +217,7 @@ mod tests {
         };
         for round in 0..100_000 {
             let (number, mask) = (next() >> (round % 64), next() & next() >> (round % 37));
-            // SAFETY: looked up above.
+            // SAFETY: the feature was detected above.
             let expected = unsafe { _pdep_u64(number, mask) };
             assert_eq!(deposit(number, mask), expected, "{number:x} {mask:x}");
         }

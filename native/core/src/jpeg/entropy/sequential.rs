@@ -1,5 +1,5 @@
-//! Entropy decoding of unstuffed bytes: a run of whole MCUs, from a bit position and DC predictors, into coefficients
-//! (or past them). Knows nothing of markers, rows or regions; portable and safe.
+//! Entropy decoding of sequential scans: a number of whole MCUs, from a bit position and DC predictors. Decodes them
+//! into coefficients, or skips them.
 
 use crate::jpeg::entropy::bit_reader::{BitPosition, BitReader, ByteSource, LOAD};
 use crate::jpeg::entropy::huffman::{self, AcTable, DcTable, HuffmanTables, LookupEntry};
@@ -7,20 +7,20 @@ use crate::jpeg::format::header::Header;
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::simd::{Available, compile_versions, dispatch};
 
-/// Unstuffed bytes at hand. A power of two, so that a mask replaces the bounds check of every load; valid data never reach
-/// the mask, others end up past the end of the data and are found out by their position.
+/// Size of a window of unstuffed bytes. It is a power of two, so that a mask replaces the bounds check of every load.
+/// Valid data never reach the end of the window; corrupt data are detected by their position.
 pub(crate) const WINDOW: usize = 8 * 1024;
-/// Bytes that must follow the data in a window, zeros at the end of an interval.
+/// Bytes after the data of a window. They are zero at the end of an interval.
 pub(crate) const PADDING: usize = 32;
-/// i16s that must follow the last block of a coefficient buffer: blocks are written through a window of 256, so that an
+/// Number of i16 after the last block of a coefficient buffer: blocks are written through slices of 256, so that an
 /// 8-bit index needs no bounds check.
 pub(crate) const SLACK: usize = 192;
 
-/// Bytes that a block may take, and those loaded ahead: a DC symbol of 27 bits and 63 AC symbols of 26.
+/// The most bytes that a block takes, and those loaded ahead: a DC symbol of 27 bits and 63 AC symbols of 26 bits.
 const MAX_BLOCK_BYTES: usize = (27 + 63 * 26usize).div_ceil(8) + LOAD;
 
-/// Natural position by zigzag position plus one (the position *after* the coefficient is at hand when it is stored).
-/// Past 64 (end of block, invalid symbols) 63, where nothing is stored but the 0 that a valid block has there then.
+/// Natural position by zigzag position plus one: the position after a coefficient is known when it is stored. Above 64
+/// (end of block, invalid codes) it is 63, where only a 0 is stored that a valid block has there anyway.
 static NATURAL_BEFORE: [u8; 1024] = {
     let mut table = [63u8; 1024];
     let mut k = 0;
@@ -32,7 +32,7 @@ static NATURAL_BEFORE: [u8; 1024] = {
 };
 
 impl ByteSource for &[u8; WINDOW + PADDING] {
-    /// A mask of the offset replaces the check of bounds.
+    /// A mask of the offset replaces the bounds check.
     #[inline(always)]
     fn load(self, at: usize) -> u64 {
         let bytes = self[at & (WINDOW - 1)..].first_chunk();
@@ -45,11 +45,11 @@ pub(crate) struct Window {
     pub bytes: Box<[u8; WINDOW + PADDING]>,
     /// Bytes of image data, from the start.
     pub filled: usize,
-    /// The interval's data end with them.
+    /// The restart interval ends with these bytes.
     pub ended: bool,
 }
 
-/// HuffmanTables and component of each block of an MCU.
+/// Tables and component of each block of an MCU.
 pub(crate) struct McuLayout<'t> {
     blocks: Vec<BlockTables<'t>>,
 }
@@ -79,9 +79,9 @@ impl<'t> McuLayout<'t> {
         self.blocks.len()
     }
 
-    /// How far reading may have come for another MCU to be in the window for certain. Where the data end in it: for
-    /// another MCU to begin before their end, so that blocks that are declared but not there cost nothing.
-    fn limit(&self, window: &Window) -> usize {
+    /// The last byte position from which another MCU is certainly in the window. Where the interval ends in the window:
+    /// the last position before its end, so that blocks that are declared but missing cost nothing.
+    fn last_start(&self, window: &Window) -> usize {
         if window.ended {
             window.filled + LOAD
         } else {
@@ -90,7 +90,7 @@ impl<'t> McuLayout<'t> {
     }
 }
 
-/// Where entropy decoding stands: a position in the data, and what it has to remember.
+/// The state of entropy decoding: a position in the window, and the DC predictors.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cursor {
     position: BitPosition,
@@ -104,18 +104,18 @@ impl Cursor {
         self.position.next_bit()
     }
 
-    /// Bytes at the front of the data that are not needed any more.
-    pub fn spent(&self) -> usize {
+    /// Number of bytes at the front of the window that are no longer needed.
+    pub fn consumed_bytes(&self) -> usize {
         self.position.next_byte()
     }
 
-    /// Tells that `bytes` were dropped from the front of the data.
-    pub fn rebase(&mut self, bytes: usize) {
+    /// Adapts the position after `bytes` bytes were removed from the front of the window.
+    pub fn move_back(&mut self, bytes: usize) {
         self.position = self.position.moved_back(bytes);
     }
 
-    /// Passes over up to 7 bits of the first byte.
-    pub fn drop_bits(&mut self, window: &Window, bits: u8) {
+    /// Skips up to 7 bits of the first byte.
+    pub fn skip_bits(&mut self, window: &Window, bits: u8) {
         let mut reader = BitReader::new(&*window.bytes, self.position);
         reader.refill();
         reader.take(bits.into());
@@ -123,34 +123,36 @@ impl Cursor {
     }
 }
 
-/// What reading a block takes beside bits.
 impl BitReader<&[u8; WINDOW + PADDING]> {
-    /// A block's DC symbol, added to its predictor; false: invalid.
+    /// Reads a block's DC symbol and adds it to the predictor. Returns false if the code is invalid.
     #[inline(always)]
-    fn dc(&mut self, tables: &BlockTables<'_>, predictor: &mut i32) -> bool {
+    fn read_dc(&mut self, tables: &BlockTables<'_>, predictor: &mut i32) -> bool {
         let (total, entry) = tables.dc.look_up(self.bits());
         *predictor = predictor.wrapping_add(i32::from(self.value(total, entry)));
         self.take(total);
         entry.advance == huffman::DC
     }
 
-    /// Consumes the last AC symbols of a block, found at `first` and `second`; gives the position after the block.
+    /// Consumes the last AC symbols of a block, whose positions are `first` and `second`. Returns the position after
+    /// the block.
     #[inline(always)]
     fn end_block(&mut self, table: &AcTable, entry: &LookupEntry, first: usize, second: usize) -> usize {
         if !(64..128).contains(&first) {
             self.take(entry.total.into());
             return second;
         }
-        // the first symbol filled the block: the second belongs to the next one
+        // The first symbol fills the block: the second belongs to the next block.
         self.take(table.first_total(self.bits(), entry));
         first
     }
 }
 
-/// Decodes up to `used.len()` blocks (whole MCUs), as long as the window certainly holds what another MCU may take; tells
-/// how many. Where the data end in the window, it stops behind the MCU in which they do: the cursor is past them then.
-/// `coefficients` gets 64 each, in natural order, and is [`SLACK`] longer; `used` the number of zigzag positions in use.
-/// None: the data are corrupt.
+/// Decodes up to `used.len()` blocks (whole MCUs), as long as the window certainly holds another MCU. Returns the
+/// number of blocks, or None if the data are corrupt. Where the interval ends in the window, decoding stops after the
+/// MCU in which it ends; the cursor is past the end then.
+///
+/// `coefficients` receives 64 values for each block, in natural order, and is [`SLACK`] longer. `used` receives the
+/// number of zigzag positions in use of each block.
 pub(crate) fn decode_blocks(
     level: Available,
     window: &Window,
@@ -162,7 +164,7 @@ pub(crate) fn decode_blocks(
     dispatch!(level, [Avx2], decode_blocks(window, layout, cursor, coefficients, used))
 }
 
-/// Passes over up to `count` blocks (whole MCUs), likewise: only the predictors change.
+/// Skips up to `count` blocks (whole MCUs) in the same way. Only the cursor changes.
 pub(crate) fn skip_blocks(
     level: Available,
     window: &Window,
@@ -185,20 +187,20 @@ compile_versions! {
         = skip_blocks_portable;
 }
 
-/// Symbols that take a block to position `second` end it. Most ends are known by what a look-up tells first.
+/// Whether a block ends with the symbols that lead to position `second`. In most cases the lookup's total tells.
 #[inline(always)]
 fn ends_block(total: u64, second: usize) -> bool {
     total & u64::from(huffman::ENDS_BLOCK) != 0 || second >= 64
 }
 
-/// Zigzag position after a block: 64 (full) or 129 to 191 (ended by a symbol); all else is corrupt.
+/// Whether `k` is a valid zigzag position after a block: 64 (full), or 129 to 191 (ended by a symbol).
 #[inline(always)]
 fn is_valid_end(k: usize) -> bool {
     k == 64 || (129..192).contains(&k)
 }
 
-/// `$block!(tables, mcu, number)` for each block of one MCU after the other, as `$next` gives them. Written out for the usual
-/// samplings: branches of their own let the processor learn how the blocks of each component end.
+/// Calls `$block!(tables, mcu, number)` for each block of each MCU that `$next` returns. It is unrolled for the usual
+/// samplings: separate branches let the processor predict how the blocks of each component end.
 macro_rules! for_blocks {
     (@ $next:expr, $block:ident, $($tables:ident $number:literal),+) => {
         while let Some(mcu) = $next {
@@ -230,7 +232,7 @@ fn decode_blocks_portable(
     coefficients: &mut [i16],
     used: &mut [u8],
 ) -> Option<usize> {
-    let limit = layout.limit(window);
+    let limit = layout.last_start(window);
     let (mut at, mut predictors) = (BitReader::new(&*window.bytes, cursor.position), cursor.predictors);
     let mut good = true;
     let mut done = 0;
@@ -242,9 +244,9 @@ fn decode_blocks_portable(
             block[..64].fill(0);
             at.refill();
             let predictor = &mut predictors[$tables.component];
-            good &= at.dc($tables, predictor);
+            good &= at.read_dc($tables, predictor);
             block[0] = *predictor as i16;
-            let k = ac_block::<true>($tables.ac, block, &mut at);
+            let k = decode_ac::<true>($tables.ac, block, &mut at);
             good &= is_valid_end(k);
             $used[$number] = if k >= 128 { k as u8 & 127 } else { 64 };
         };
@@ -265,9 +267,9 @@ fn decode_blocks_portable(
     good.then_some(done)
 }
 
-/// A block's AC symbols, after its DC symbol, into `block` if they are to be kept; gives the position after the block.
+/// Decodes a block's AC symbols, into `block` if `KEPT`. Returns the position after the block.
 #[inline(always)]
-fn ac_block<const KEPT: bool>(
+fn decode_ac<const KEPT: bool>(
     table: &AcTable,
     block: &mut [i16; 256],
     reader: &mut BitReader<&[u8; WINDOW + PADDING]>,
@@ -282,7 +284,7 @@ fn ac_block<const KEPT: bool>(
             if KEPT {
                 let value = at.value(total, entry);
                 block[NATURAL_BEFORE[second] as usize] = i16::from(entry.base2);
-                // stored last: it wins where there is no second symbol
+                // Stored last: this overwrites the value above where there is no second symbol.
                 block[NATURAL_BEFORE[first] as usize] = value;
             }
             if ends_block(total, second) {
@@ -293,7 +295,7 @@ fn ac_block<const KEPT: bool>(
             at.take(total);
         };
     }
-    // 56 bits are enough for DC (27) and one lookup (26), or for two lookups
+    // 56 bits are enough for DC (27 bits) and one lookup (26 bits), or for two lookups.
     loop {
         symbols!();
         at.refill();
@@ -308,7 +310,7 @@ fn ac_block<const KEPT: bool>(
 
 #[inline(always)]
 fn skip_blocks_portable(window: &Window, layout: &McuLayout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
-    let limit = layout.limit(window);
+    let limit = layout.last_start(window);
     let (mut at, mut predictors) = (BitReader::new(&*window.bytes, cursor.position), cursor.predictors);
     let mut good = true;
     let mut done = 0;
@@ -317,8 +319,8 @@ fn skip_blocks_portable(window: &Window, layout: &McuLayout<'_>, cursor: &mut Cu
         ($tables:ident, $mcu:ident, $number:expr) => {
             let ((), _) = ($mcu, $number);
             at.refill();
-            good &= at.dc($tables, &mut predictors[$tables.component]);
-            good &= is_valid_end(ac_block::<false>($tables.ac, &mut nowhere, &mut at));
+            good &= at.read_dc($tables, &mut predictors[$tables.component]);
+            good &= is_valid_end(decode_ac::<false>($tables.ac, &mut nowhere, &mut at));
             done += 1;
         };
     }

@@ -1,4 +1,5 @@
-//! Entropy decoding stops where the data do, however many blocks a header declares.
+//! Entropy decoding stops where the data end, however many blocks a header declares. Lookups find what reading bit by
+//! bit finds.
 
 use crate::jpeg::entropy::huffman::HuffmanTables;
 use crate::jpeg::entropy::sequential::{self, Cursor, McuLayout, PADDING, SLACK, WINDOW, Window};
@@ -49,14 +50,14 @@ fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
         assert!(tables.set_dc(0, header.huffman[0][0].unwrap()));
         assert!(tables.set_ac(0, header.huffman[1][0].unwrap()));
         let layout = McuLayout::new(&header, &tables);
-        // those that the data hold, and those that begin in the bytes that are loaded at once
+        // The blocks in the data, and those that begin in the bytes that are loaded at once.
         let most = 8 * (DATA + 9) / (2 * length) + 1;
         for &level in Available::all() {
             let mut cursor = Cursor::default();
             let skipped = sequential::skip_blocks(level, &window(), &layout, &mut cursor, BLOCKS).unwrap();
 
             assert!(skipped <= most, "{skipped} blocks of {length} bits at {level:?}");
-            assert!(cursor.next_bit() > 8 * DATA as isize, "the end is noticed");
+            assert!(cursor.next_bit() > 8 * DATA as isize, "the position is past the end");
 
             let mut cursor = Cursor::default();
             let (mut blocks, mut used) = (vec![0; 64 * BLOCKS + SLACK], vec![0; BLOCKS]);
@@ -64,21 +65,21 @@ fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
                 sequential::decode_blocks(level, &window(), &layout, &mut cursor, &mut blocks, &mut used).unwrap();
 
             assert!(decoded <= most, "{decoded} blocks of {length} bits at {level:?}");
-            assert!(cursor.next_bit() > 8 * DATA as isize, "the end is noticed");
+            assert!(cursor.next_bit() > 8 * DATA as isize, "the position is past the end");
         }
     }
 }
 
 /// Reads one symbol of a table bit by bit: symbol and code length.
 fn symbol_plainly(raw: &[u8], bits: u64) -> Option<(u8, u32)> {
-    let (mut code, mut place) = (0u64, 0usize);
+    let (mut code, mut index) = (0u64, 0usize);
     for length in 1..=16u32 {
         let count = raw[length as usize - 1] as usize;
         let found = bits >> (64 - length);
         if found < code + count as u64 {
-            return Some((raw[16 + place + (found - code) as usize], length));
+            return Some((raw[16 + index + (found - code) as usize], length));
         }
-        (code, place) = ((code + count as u64) << 1, place + count);
+        (code, index) = ((code + count as u64) << 1, index + count);
     }
     None
 }
@@ -89,14 +90,14 @@ fn lookups_find_what_codes_spell() {
     let mut tables = HuffmanTables::new();
     for round in 0..60 {
         let mut raw = vec![0u8; 16];
-        let (mut room, mut codes) = (1u32, 0usize);
+        let (mut space, mut codes) = (1u32, 0usize);
         for (length, counted) in raw.iter_mut().enumerate() {
-            room *= 2;
+            space *= 2;
             let count = numbers
-                .below(room.min(if length < 6 { 3 } else { 30 }) as usize)
+                .below(space.min(if length < 6 { 3 } else { 30 }) as usize)
                 .min(160 - codes) as u32;
             *counted = count as u8;
-            room -= count;
+            space -= count;
             codes += count as usize;
         }
         raw.extend((0..codes).map(|_| (numbers.below(16) << 4 | numbers.below(11)) as u8));

@@ -1,21 +1,21 @@
-//! Byte stuffing: in entropy-coded data FF00 stands for FF, and FF with anything else is a marker.
+//! Byte stuffing: in entropy-coded data FF00 stands for FF; FF before any other byte begins a marker.
 
 use crate::simd::{Available, dispatch};
 
-/// Bytes looked at in one step.
+/// Bytes per step.
 const STEP: usize = 32;
 
-/// How far [`unstuff`] came.
+/// The result of [`unstuff`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unstuffed {
     pub read: usize,
     pub written: usize,
-    /// `source[read..]` starts with a marker, or is empty.
+    /// Whether `source[read..]` begins with a marker or is empty.
     pub ended: bool,
 }
 
-/// Copies entropy-coded data from `source` to `target` without the stuffing, up to a marker, the end of `source`, or until
-/// `target` is full but for a few bytes.
+/// Copies entropy-coded data from `source` to `target` without the stuffing. Stops at a marker, at the end of `source`,
+/// or when `target` has no space for another step.
 pub(crate) fn unstuff(level: Available, source: &[u8], target: &mut [u8]) -> Unstuffed {
     dispatch!(level, [Avx2], unstuff(source, target))
 }
@@ -37,8 +37,8 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,bmi1")]
     pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
-        let find_ff = |chunk: &[u8; STEP]| {
-            let equal = _mm256_cmpeq_epi8(load32(chunk), _mm256_set1_epi8(-1));
+        let find_ff = |bytes: &[u8; STEP]| {
+            let equal = _mm256_cmpeq_epi8(load32(bytes), _mm256_set1_epi8(-1));
             let mask = _mm256_movemask_epi8(equal) as u32;
             (mask != 0).then(|| mask.trailing_zeros() as usize)
         };
@@ -46,16 +46,16 @@ mod avx2 {
     }
 }
 
-/// `find_ff`: the place of the first FF in a chunk.
+/// `find_ff`: the position of the first FF.
 #[inline(always)]
 fn unstuff_by(find_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], target: &mut [u8]) -> Unstuffed {
     let (mut read, mut written) = (0, 0);
-    while let Some(room) = target.get_mut(written..).and_then(|t| t.first_chunk_mut::<STEP>()) {
-        let Some(chunk) = source.get(read..).and_then(|s| s.first_chunk::<STEP>()) else {
+    while let Some(out) = target.get_mut(written..).and_then(|t| t.first_chunk_mut::<STEP>()) {
+        let Some(bytes) = source.get(read..).and_then(|s| s.first_chunk::<STEP>()) else {
             return unstuff_tail(source, target, read, written);
         };
-        *room = *chunk;
-        let Some(plain) = find_ff(chunk) else {
+        *out = *bytes;
+        let Some(plain) = find_ff(bytes) else {
             read += STEP;
             written += STEP;
             continue;
@@ -69,7 +69,7 @@ fn unstuff_by(find_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], tar
                 ended: true,
             };
         }
-        // the FF is in place already
+        // The FF is already copied.
         written += 1;
         read += 2;
     }
@@ -80,7 +80,7 @@ fn unstuff_by(find_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], tar
     }
 }
 
-/// The last bytes, one by one.
+/// Copies the last bytes one by one.
 fn unstuff_tail(source: &[u8], target: &mut [u8], mut read: usize, mut written: usize) -> Unstuffed {
     while let Some(&byte) = source.get(read) {
         if byte == 0xff && source.get(read + 1) != Some(&0) {
@@ -98,14 +98,15 @@ fn unstuff_tail(source: &[u8], target: &mut [u8], mut read: usize, mut written: 
     }
 }
 
-/// How many bytes are FF: in unstuffed data, those that were stuffed.
+/// Counts the bytes that are FF. In unstuffed data these are the bytes that were stuffed.
 pub(crate) fn count_ff(bytes: &[u8]) -> usize {
-    let (chunks, rest) = bytes.as_chunks::<STEP>();
+    let (steps, rest) = bytes.as_chunks::<STEP>();
     let count = |bytes: &[u8]| bytes.iter().map(|&byte| u8::from(byte == 0xff)).sum::<u8>();
-    chunks.iter().map(|chunk| usize::from(count(chunk))).sum::<usize>() + usize::from(count(rest))
+    steps.iter().map(|bytes| usize::from(count(bytes))).sum::<usize>() + usize::from(count(rest))
 }
 
-/// Offset of the marker that ends the entropy-coded data at the start of `source`; its length if there is none.
+/// Offset of the marker that ends the entropy-coded data at the start of `source`, or the length of `source` if there
+/// is none.
 pub(crate) fn find_marker(source: &[u8]) -> usize {
     let mut at = 0;
     while at < source.len() {
@@ -122,8 +123,8 @@ pub(crate) fn find_marker(source: &[u8]) -> usize {
     at
 }
 
-/// From the FF at `at` to the last of the FFs before a marker. Where none follows (libjpeg reads FFFF00 in two ways), `at`
-/// itself, which nobody takes for a marker.
+/// The position of the last of the FF bytes before a marker, from the first one at `at`. Returns `at` where no marker
+/// follows (libjpeg reads FFFF00 in two ways); the caller finds no valid marker there.
 fn skip_fill_bytes(source: &[u8], at: usize) -> usize {
     let fill = source[at..].iter().take_while(|&&byte| byte == 0xff).count();
     match source.get(at + fill) {
@@ -133,9 +134,9 @@ fn skip_fill_bytes(source: &[u8], at: usize) -> usize {
 }
 
 #[inline(always)]
-fn find_ff(chunk: &[u8; STEP]) -> Option<usize> {
-    if chunk.iter().fold(0, |any, &byte| any | u8::from(byte == 0xff)) == 0 {
+fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
+    if bytes.iter().fold(0, |any, &byte| any | u8::from(byte == 0xff)) == 0 {
         return None;
     }
-    chunk.iter().position(|&byte| byte == 0xff)
+    bytes.iter().position(|&byte| byte == 0xff)
 }

@@ -1,6 +1,7 @@
-//! Everything before the entropy-coded bytes: markers, tables, geometry, colour. Cheap, and allocates nothing.
+//! The header: everything before the entropy-coded bytes. Reading it is cheap and allocates nothing.
 //!
-//! The rules are libjpeg's (`jdmarker.c`, `jdinput.c`, `default_decompress_parms`), stricter where libjpeg merely warns.
+//! The rules are those of libjpeg (`jdmarker.c`, `jdinput.c`, `default_decompress_parms`). Where libjpeg warns, this is
+//! an error.
 
 use crate::error::Error;
 use crate::jpeg::format::markers::{self, FrameHeader, Markers, Process};
@@ -13,15 +14,16 @@ pub use crate::jpeg::format::markers::Color;
 pub struct Limits {
     /// Largest `width * height` accepted.
     pub max_pixels: u64,
-    /// Most bytes that the coefficients of the whole picture may take, where it has several scans; one scan keeps none.
+    /// Largest number of bytes for the coefficients of the whole picture, if it has several scans. A file of one scan
+    /// keeps none.
     pub max_nbytes: u64,
 }
 
 impl Limits {
-    /// What is good for reading a header only.
+    /// No limit: for reading a header only.
     pub const NONE: Self = Self::pixels(u64::MAX);
 
-    /// A limit on pixels alone.
+    /// A limit on pixels only.
     pub const fn pixels(max_pixels: u64) -> Self {
         Limits {
             max_pixels,
@@ -30,7 +32,7 @@ impl Limits {
     }
 }
 
-/// A component's share of the picture.
+/// A component of the picture.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Component {
     pub id: u8,
@@ -61,11 +63,12 @@ pub struct Header<'a> {
     pub(crate) mcus_y: usize,
     pub(crate) blocks_per_mcu: usize,
     pub(crate) restart_interval: usize,
-    /// Several scans, each with tables of its own; what is here is as it was before the first. So are progressive files,
-    /// whatever they hold, and sequential ones whose first scan lacks a component.
+    /// Whether the file has several scans, each with its own tables. The fields above then hold what was declared
+    /// before the first scan. This is true of all progressive files, and of sequential ones whose first scan lacks a
+    /// component.
     pub(crate) has_several_scans: bool,
     pub(crate) process: Process,
-    /// Offset of the first entropy-coded byte; of the first scan header's body if there are several scans.
+    /// Offset of the first entropy-coded byte, or of the first scan header's body if there are several scans.
     pub(crate) scan: usize,
     pub(crate) quant: [[i16; 64]; 4],
     /// Raw DHT bodies (16 counts, then symbols) by class (DC, AC) and id.
@@ -73,11 +76,12 @@ pub struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Reads up to the start of the scan.
+    /// Reads the segments before the scan.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]: arithmetic, lossless, 12-bit, other than 1 or 3 components, fractional sampling, height
-    /// given later (DNL). [`Error::TooLarge`], [`Error::TooManyBytes`]: over `limits`. [`Error::Corrupt`]: the rest.
+    /// [`Error::Unsupported`]: arithmetic coding, lossless, 12 bits, a number of components other than 1 or 3,
+    /// fractional sampling, height given later (DNL). [`Error::TooLarge`], [`Error::TooManyBytes`]: above `limits`.
+    /// [`Error::Corrupt`]: everything else.
     pub fn parse(bytes: &'a [u8], limits: &Limits) -> Result<Self, Error> {
         let markers = Markers::read(bytes)?;
         let frame = &markers.frame;
@@ -115,7 +119,7 @@ impl<'a> Header<'a> {
         }
         let has_several_scans = frame.process == Process::Progressive || markers.first_scan()? != count;
         let scan = if has_several_scans {
-            markers.sos_offset // the scans are read by [`crate::jpeg::scans::script::Script`]
+            markers.sos_offset // `Script` reads the scans
         } else {
             single_scan(&markers, used)?
         };
@@ -154,12 +158,12 @@ impl<'a> Header<'a> {
         self.height
     }
 
-    /// MCUs between restart markers; 0: none.
+    /// MCUs between restart markers. 0: there are none.
     pub fn restart_interval(&self) -> usize {
         self.restart_interval
     }
 
-    /// Coded in several scans: decoding passes over all of them before it gives the first pixel.
+    /// Whether the file has several scans. Decoding reads all of them before it emits the first row.
     pub fn has_several_scans(&self) -> bool {
         self.has_several_scans
     }
@@ -173,22 +177,22 @@ impl<'a> Header<'a> {
         &self.components[..self.count]
     }
 
-    /// The header of a picture that consists of one sequential scan of this one: components by their place in the frame,
-    /// each with its tables, which have the numbers of their components in the scan.
+    /// The header of a picture that consists of one sequential scan of this picture. `positions`: those of the scan's
+    /// components in the frame. Each component has the table whose number is its position in the scan.
     pub(crate) fn for_single_scan(
         &self,
-        places: impl Iterator<Item = usize>,
+        positions: impl Iterator<Item = usize>,
         tables: [[&'a [u8]; 3]; 2],
         restart_interval: usize,
         start: usize,
     ) -> Self {
         let mut components = [Component::default(); 3];
         let mut count = 0;
-        for (i, (component, place)) in components.iter_mut().zip(places).enumerate() {
+        for (i, (component, position)) in components.iter_mut().zip(positions).enumerate() {
             *component = Component {
                 dc: i,
                 ac: i,
-                ..self.components[place]
+                ..self.components[position]
             };
             count = i + 1;
         }
@@ -219,13 +223,15 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Gives the components their tables in the only scan, and tells where its data start.
+/// Sets the tables of the components for a file of one scan. Returns the offset of the scan's data.
 fn single_scan(markers: &Markers<'_>, components: &mut [Component]) -> Result<usize, Error> {
     let scan = markers.scan(&markers.frame)?;
     for (component, (dc, ac)) in components.iter_mut().zip(scan.tables) {
         (component.dc, component.ac) = (dc, ac);
         if markers.huffman[0][dc].is_none() || markers.huffman[1][ac].is_none() {
-            return Err(Error::Unsupported("no Huffman table of its own"));
+            return Err(Error::Unsupported(
+                "a Huffman table is missing in the file (abbreviated format)",
+            ));
         }
     }
     Ok(scan.start)
@@ -247,22 +253,22 @@ fn check_frame(frame: &FrameHeader, limits: &Limits) -> Result<(), Error> {
         Process::Hierarchical => return Err(Error::Unsupported("hierarchical")),
     }
     if frame.precision != 8 {
-        return Err(Error::Unsupported("other than 8 bits per sample"));
+        return Err(Error::Unsupported("bits per sample must be 8"));
     }
     if frame.count != 1 && frame.count != 3 {
-        return Err(Error::Unsupported("other than 1 or 3 components"));
+        return Err(Error::Unsupported("the number of components must be 1 or 3"));
     }
     if frame.height == 0 {
-        return Err(Error::Unsupported("height not in the header (DNL)"));
+        return Err(Error::Unsupported("the height is not in the header (DNL)"));
     }
     if frame.width == 0 {
         return Err(Error::Corrupt {
-            what: "width of 0",
+            what: "the width is 0",
             offset: frame.offset,
         });
     }
     if frame.width > markers::MAX_SIDE || frame.height > markers::MAX_SIDE {
-        return Err(Error::Unsupported("a side of more than 65500 pixels"));
+        return Err(Error::Unsupported("width and height must be at most 65500 pixels"));
     }
     if frame.width as u64 * frame.height as u64 > limits.max_pixels {
         return Err(Error::TooLarge {

@@ -1,6 +1,6 @@
-//! The marker segments of a JPEG up to its first scan, as they are declared; [`super::Header`] judges them.
+//! The marker segments of a JPEG up to its first scan. [`super::header`] checks what they declare.
 
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 
 /// libjpeg's `JPEG_MAX_DIMENSION`.
 pub(crate) const MAX_SIDE: usize = 65500;
@@ -14,7 +14,7 @@ pub(crate) const ZIGZAG: [u8; 64] = [
     47, 55, 62, 63,
 ];
 
-/// How the stored components are to be understood.
+/// The colour space of the stored components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Color {
     /// One component.
@@ -42,7 +42,7 @@ pub enum Process {
     Hierarchical,
 }
 
-/// One component as the frame header declares it.
+/// A component as the frame header declares it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeclaredComponent {
     pub id: u8,
@@ -77,23 +77,19 @@ pub(crate) struct ScanHeader {
     pub tables: [(usize, usize); 3],
 }
 
-/// What was declared before the first scan.
+/// Everything that is declared before the first scan.
 pub(crate) struct Markers<'a> {
     pub frame: FrameHeader,
     pub quant: [[i16; 64]; 4],
-    /// Bit i: table i was declared.
+    /// Bit i: table i is declared.
     pub quant_seen: u8,
     pub huffman: [[Option<&'a [u8]>; 4]; 2],
     pub restart_interval: usize,
     jfif: bool,
     adobe: Option<u8>,
-    /// Body of the first SOS segment, and its offset.
+    /// Body of the first SOS segment and its offset.
     sos: &'a [u8],
     pub sos_offset: usize,
-}
-
-fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
-    Err(Error::Corrupt { what, offset })
 }
 
 impl<'a> Markers<'a> {
@@ -127,7 +123,7 @@ impl<'a> Markers<'a> {
                     [high, low] => found.restart_interval = u16::from_be_bytes([*high, *low]) as usize,
                     _ => return corrupt("restart interval of wrong length", offset),
                 },
-                // libjpeg takes shorter ones for unknown segments
+                // libjpeg treats shorter ones as unknown segments.
                 0xe0 => found.jfif |= body.len() >= 14 && body.starts_with(b"JFIF\0"),
                 0xee if body.len() >= 12 && body.starts_with(b"Adobe") => found.adobe = Some(body[11]),
                 0xe1..=0xef | 0xfe | 0xcc => {}
@@ -181,7 +177,7 @@ impl<'a> Markers<'a> {
         }
     }
 
-    /// The first scan's header; it must hold all components of `frame`.
+    /// Reads the first scan's header. It must hold all components of `frame`.
     pub fn scan(&self, frame: &FrameHeader) -> Result<ScanHeader, Error> {
         let (body, offset) = (self.sos, self.sos_offset);
         let Some((&count, rest)) = body.split_first() else {
@@ -234,8 +230,8 @@ impl MarkerTables<'_> {
             if id > 3 {
                 return corrupt("quantisation table number over 3", offset);
             }
-            // Dequantisation keeps 16 bits of the product, as libjpeg-turbo's does, so that the sign of a 16-bit
-            // entry does not matter.
+            // Dequantisation keeps 16 bits of the product, as libjpeg-turbo does: the sign of a 16-bit entry does not
+            // matter.
             for (k, &natural) in ZIGZAG.iter().enumerate() {
                 self.quant[id][natural as usize] = if wide {
                     i16::from_be_bytes([values[2 * k], values[2 * k + 1]])
@@ -271,20 +267,20 @@ pub(crate) fn read_huffman<'a>(
     Ok(())
 }
 
-/// The segment that starts at `at`: marker, body and the body's offset.
+/// Reads the segment at `at`. Returns its marker, its body and the offset of the body.
 pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<(u8, &[u8], usize), Error> {
     let mut at = at;
     if bytes.get(at).is_some_and(|&byte| byte != 0xff) {
-        return corrupt("no marker where one is due", at);
+        return corrupt("a marker is missing", at);
     }
     while bytes.get(at + 1) == Some(&0xff) {
         at += 1;
     }
     let Some(&[_, marker, high, low]) = bytes.get(at..).and_then(<[u8]>::first_chunk) else {
-        return corrupt("ends in its header", bytes.len());
+        return corrupt("the file ends in its header", bytes.len());
     };
     if matches!(marker, 0 | 0x01 | 0xd0..=0xd9) {
-        return corrupt("marker that has no place before the scan", at);
+        return corrupt("a marker that is not allowed before the scan", at);
     }
     let length = u16::from_be_bytes([high, low]) as usize;
     let (start, end) = (at + 4, at + 2 + length);

@@ -1,4 +1,4 @@
-//! What a JPEG says about itself, whether this decoder reads it or not.
+//! Facts about a JPEG from its header, whether this decoder supports the file or not.
 
 use crate::error::Error;
 use crate::jpeg::format::markers::{Color, Markers, Process};
@@ -8,7 +8,7 @@ use crate::jpeg::format::markers::{Color, Markers, Process};
 pub struct Summary {
     /// Width in pixels.
     pub width: usize,
-    /// Height in pixels; 0 where it is given after the scan (DNL).
+    /// Height in pixels. 0 where it is given after the scan (DNL).
     pub height: usize,
     /// Number of components.
     pub components: usize,
@@ -20,7 +20,7 @@ pub struct Summary {
     pub color: Color,
     /// How the file is coded.
     pub process: Process,
-    /// MCUs between restart markers; 0: none.
+    /// MCUs between restart markers. 0: there are none.
     pub restart_interval: usize,
 }
 
@@ -37,14 +37,14 @@ pub fn inspect(bytes: &[u8]) -> Result<Summary, Error> {
         height: frame.height,
         components: frame.count,
         precision: frame.precision,
-        sampling: sampling(&factors),
+        sampling: name_sampling(&factors),
         color: markers.color(),
         process: frame.process,
         restart_interval: markers.restart_interval,
     })
 }
 
-fn sampling(factors: &[(u8, u8)]) -> String {
+fn name_sampling(factors: &[(u8, u8)]) -> String {
     if factors.len() == 1 {
         return "gray".to_owned();
     }

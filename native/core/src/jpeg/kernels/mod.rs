@@ -1,5 +1,5 @@
-//! What happens to samples: inverse DCT, upsampling, colour. The scalar code specifies each kernel; the vector code lies
-//! beside it.
+//! Kernels on samples: inverse DCT, upsampling, colour conversion. Each kernel is a folder with a scalar specification
+//! and its vector versions.
 
 pub(crate) mod color;
 pub(crate) mod idct;

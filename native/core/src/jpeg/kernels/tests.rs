@@ -1,4 +1,4 @@
-//! Every kernel of every level against the scalar one beside it, and table-driven decoding against one bit at a time.
+//! Every kernel at every level equals the scalar kernel.
 
 use std::fmt::Debug;
 use std::io::{Write, stderr};
@@ -75,9 +75,9 @@ fn transforms_agree_on_any_coefficients() {
                 let end = 1 + numbers.below([1, 10, 64][kind.min(round % 5)]);
                 used.push(end as u8);
                 let mut block = [0; 64];
-                for &place in &crate::jpeg::format::markers::ZIGZAG[..end] {
+                for &position in &crate::jpeg::format::markers::ZIGZAG[..end] {
                     if numbers.below(3) > 0 {
-                        block[place as usize] = (numbers.below(2 * largest) as i64 - largest as i64) as i16;
+                        block[position as usize] = (numbers.below(2 * largest) as i64 - largest as i64) as i16;
                     }
                 }
                 block
@@ -130,7 +130,7 @@ fn reduced_transforms_give_averages() {
             *coefficient = numbers.below(41) as i16 - 20;
         }
         let mut whole = [0u8; 64];
-        idct::scalar::idct(&block, &[2; 64], &mut whole, 8);
+        idct::scalar::transform_block(&block, &[2; 64], &mut whole, 8);
 
         for size in [4, 2, 1] {
             let mut out = [0u8; 64];
@@ -163,7 +163,7 @@ fn flat_blocks_have_one_level() {
     let mut block = [0i16; 64];
     block[0] = -13;
 
-    idct::scalar::idct(&block, &[16; 64], &mut out, 8);
+    idct::scalar::transform_block(&block, &[16; 64], &mut out, 8);
 
     assert_eq!(out, [128 - 26; 64]);
 }
@@ -237,7 +237,7 @@ fn upsampling_agrees() {
     }
 }
 
-/// Byte by byte.
+/// Removes the stuffing byte by byte.
 fn unstuff_plainly(source: &[u8]) -> (Vec<u8>, usize) {
     let (mut out, mut at) = (vec![], 0);
     while at < source.len() {

@@ -1,25 +1,25 @@
-//! The restart intervals of one scan of several: their bytes without the stuffing, and the MCUs that they hold.
+//! The restart intervals of one of several scans: their bytes without stuffing, and their MCUs.
 
 use core::ops::Range;
 
 use super::coefficients::Coefficients;
 use super::script::ScanSpec;
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use crate::jpeg::entropy::bit_reader::{BitPosition, BitReader, LOAD};
 use crate::jpeg::entropy::unstuff::unstuff;
 use crate::jpeg::format::header::Header;
 use crate::memory;
 use crate::simd::Available;
 
-/// Bytes that unstuffing may write past what it keeps.
+/// Bytes that unstuffing may write after the data.
 const UNSTUFF_SPARE: usize = 64;
-/// Bytes of a scan that are kept between images.
+/// Bytes of a scan whose memory is kept between images.
 const KEPT_BYTES: usize = 4 << 20;
 
 /// The unstuffed bytes of a restart interval.
 #[derive(Default)]
 pub(crate) struct IntervalBytes {
-    /// As long as the longest scan so far, and [`UNSTUFF_SPARE`].
+    /// As long as the longest scan so far plus [`UNSTUFF_SPARE`].
     bytes: Vec<u8>,
     filled: usize,
 }
@@ -28,17 +28,13 @@ pub(crate) struct IntervalBytes {
 pub(crate) struct McuGrid {
     /// MCUs per row.
     pub across: usize,
-    /// Rows that are wanted, and all rows.
+    /// Rows that are decoded, and all rows.
     pub down: usize,
     pub all: usize,
 }
 
-fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
-    Err(Error::Corrupt { what, offset })
-}
-
 impl McuGrid {
-    /// A scan of one component has its blocks for MCUs, without those that only fill the last MCUs of others.
+    /// In a scan of one component, each MCU is one block, and blocks that only pad the MCUs of other scans are missing.
     pub fn new(header: &Header<'_>, spec: &ScanSpec<'_>, coefficients: &Coefficients) -> Self {
         let mut components = spec.components();
         let first = components.next().unwrap_or(0);
@@ -58,7 +54,7 @@ impl McuGrid {
         }
     }
 
-    /// The row of the first of some MCUs, and those of them that lie in it.
+    /// The row of the first of some MCUs, and the columns of those that lie in that row.
     fn run(&self, mcus: Range<usize>) -> (usize, Range<usize>) {
         let (row, column) = (mcus.start / self.across, mcus.start % self.across);
         (row, column..self.across.min(column + mcus.len()))
@@ -66,8 +62,8 @@ impl McuGrid {
 }
 
 impl IntervalBytes {
-    /// Calls `decode` with the bits, a row, columns of it, and whether they begin a restart interval, for all wanted MCUs
-    /// of a scan in order.
+    /// Calls `decode` for all MCUs that are decoded, in order, a row at a time. Its arguments: the bits, the row, the
+    /// columns, and whether they begin a restart interval.
     pub fn for_each_run(
         &mut self,
         level: Available,
@@ -117,16 +113,16 @@ impl IntervalBytes {
         Ok(())
     }
 
-    /// Unstuffs the interval at the start of `data`; tells its length in the file.
+    /// Unstuffs the interval at the start of `data`. Returns its length in the file.
     fn unstuff_interval(&mut self, level: Available, data: &[u8]) -> Result<usize, Error> {
         memory::grow(&mut self.bytes, data.len() + UNSTUFF_SPARE)?;
-        let progress = unstuff(level, data, &mut self.bytes);
-        self.filled = progress.written;
+        let unstuffed = unstuff(level, data, &mut self.bytes);
+        self.filled = unstuffed.written;
         self.bytes[self.filled..][..LOAD].fill(0);
-        Ok(progress.read)
+        Ok(unstuffed.read)
     }
 
-    /// Gives the memory of an unusually large file back.
+    /// Frees the memory of an unusually large file.
     pub fn shrink(&mut self) {
         if self.bytes.len() > KEPT_BYTES {
             *self = IntervalBytes::default();

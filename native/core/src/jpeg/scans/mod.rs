@@ -1,4 +1,4 @@
-//! Scans as sequences of MCUs: one scan of all components, and files of several scans.
+//! Scans as sequences of MCUs: files of one scan, and files of several scans.
 
 pub(crate) mod coefficients;
 pub(crate) mod intervals;

@@ -1,11 +1,11 @@
-//! Drives the decoding of a JPEG of several scans: all of them into the coefficients, then strips of those to the sink.
+//! The decoder of files of several scans: all scans fill the coefficients, then these become rows of the sink.
 //!
-//! Nothing is allocated before the sequential script was read and found possible: the number of scans is limited, memory is
-//! two bytes per sample of the rows down to the region's end (and a bit; [`crate::jpeg::Limits`] has a cap on it), and a file
-//! with fewer bits than blocks is refused. Rows below the region are neither kept nor decoded, in any scan.
+//! Nothing is allocated before all scan headers are read and checked. The number of scans is limited. Memory is about
+//! two bytes per sample of the rows down to the region's end; [`crate::jpeg::Limits`] limits it. A file with fewer bits
+//! than blocks is refused. Rows below the region are neither kept nor decoded.
 
 use super::intervals::{IntervalBytes, McuGrid};
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use crate::jpeg::decoder::Region;
 use crate::jpeg::entropy::bit_reader::BitReader;
 use crate::jpeg::entropy::huffman::{BandTableBuilder, HuffmanTables};
@@ -20,23 +20,19 @@ use crate::jpeg::strips::StripEmitter;
 use crate::rows::RowSink;
 use crate::simd::Available;
 
-/// What decoding keeps from one image to the next.
+/// Tables and buffers that are kept from one image to the next.
 pub(crate) struct MultiScanDecoder {
     coefficients: Coefficients,
     scan_decoder: ScanDecoder,
     used: Vec<u8>,
 }
 
-/// Reads scans.
+/// Decodes scans into coefficients.
 struct ScanDecoder {
     table: BandTableBuilder,
     source: IntervalBytes,
     /// Made for the first sequential file.
     sequential: Option<SequentialScanReader>,
-}
-
-fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
-    Err(Error::Corrupt { what, offset })
 }
 
 impl MultiScanDecoder {
@@ -84,7 +80,7 @@ impl MultiScanDecoder {
         sink: &mut S,
     ) -> Result<(), Error> {
         let rows = strips.needed.rows.clone();
-        self.read(strips.level, tables, strips.header, script, rows.end)?;
+        self.decode_scans(strips.level, tables, strips.header, script, rows.end)?;
         strips.begin()?;
         for row in rows.clone() {
             strips.transform_planes(row, &self.coefficients, &mut self.used);
@@ -97,20 +93,20 @@ impl MultiScanDecoder {
         Ok(())
     }
 
-    /// All coefficients of a file, ours until the next one.
-    pub fn coefficients(
+    /// Decodes all coefficients of a file.
+    pub fn decode_coefficients(
         &mut self,
         level: Available,
         tables: &mut HuffmanTables,
         header: &Header<'_>,
         script: &Script<'_>,
     ) -> Result<&Coefficients, Error> {
-        self.read(level, tables, header, script, header.mcus_y)?;
+        self.decode_scans(level, tables, header, script, header.mcus_y)?;
         Ok(&self.coefficients)
     }
 
-    /// Reads the coefficients of the first `mcu_rows` rows of MCUs.
-    fn read(
+    /// Decodes the coefficients of the first `mcu_rows` rows of MCUs.
+    fn decode_scans(
         &mut self,
         level: Available,
         tables: &mut HuffmanTables,
@@ -118,7 +114,7 @@ impl MultiScanDecoder {
         script: &Script<'_>,
         mcu_rows: usize,
     ) -> Result<(), Error> {
-        // the first scan of a component takes a bit of each block at least
+        // The first scan of a component has at least one bit per block.
         if Coefficients::count(header, header.mcus_y) > 8 * header.bytes.len() {
             return corrupt("fewer bits than blocks", header.bytes.len());
         }
@@ -132,7 +128,7 @@ impl MultiScanDecoder {
 }
 
 impl ScanDecoder {
-    /// Adds what a scan sends.
+    /// Decodes a scan.
     fn decode_scan(
         &mut self,
         level: Available,
@@ -190,8 +186,8 @@ impl ScanDecoder {
         }
     }
 
-    /// Calls `decode` for every block of a DC scan, with its component's place in the scan; `fresh`: predictors are to
-    /// be forgotten first.
+    /// Calls `decode` for every block of a DC scan, with its component's position in the scan. `fresh`: a restart
+    /// interval begins, and the predictors must be reset first.
     fn for_each_dc(
         &mut self,
         level: Available,
@@ -206,14 +202,14 @@ impl ScanDecoder {
             .for_each_run(level, header.bytes, spec, &grid, |bits, row, columns, mut fresh| {
                 let mut good = true;
                 for column in columns {
-                    for (place, component) in spec.components().enumerate() {
+                    for (position, component) in spec.components().enumerate() {
                         let frame = &header.components()[component];
                         let (h, v) = if interleaved { (frame.h, frame.v) } else { (1, 1) };
                         for y in 0..v {
                             let columns = column * h..(column + 1) * h;
                             let (blocks, nonzero) = coefficients.planes[component].run(row * v + y, columns);
                             for block in blocks.iter_mut().zip(nonzero) {
-                                good &= decode(bits, place, core::mem::take(&mut fresh), block);
+                                good &= decode(bits, position, core::mem::take(&mut fresh), block);
                             }
                         }
                     }

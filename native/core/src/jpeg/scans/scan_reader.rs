@@ -1,4 +1,4 @@
-//! The scan as a sequence of MCUs: restart intervals, their markers, and a small window of unstuffed bytes that moves along.
+//! A scan as a sequence of MCUs: restart intervals, their markers, and a small moving window of unstuffed bytes.
 
 use crate::error::Error;
 use crate::jpeg::entropy::bit_reader::LOAD;
@@ -12,7 +12,7 @@ use crate::simd::Available;
 pub(crate) struct ScanReader<'a> {
     level: Available,
     file: &'a [u8],
-    /// Where the scan starts, the next byte to be unstuffed, and the end of those that may be.
+    /// Offsets of the scan, of the next byte to be unstuffed, and of the end of the bytes that may be unstuffed.
     start: usize,
     source: usize,
     end: usize,
@@ -22,9 +22,10 @@ pub(crate) struct ScanReader<'a> {
     interval: usize,
     /// MCUs left in the current interval.
     left: usize,
-    /// Number of the restart marker that comes next.
+    /// Number of the next restart marker.
     next_restart: u8,
-    /// A byte of the window and its offset in the file, kept behind the cursor if places are asked for.
+    /// The position of a byte in the window and its offset in the file, at or before the cursor; set if seek points are
+    /// wanted.
     known_offset: Option<(usize, usize)>,
 }
 
@@ -52,12 +53,12 @@ impl<'a> ScanReader<'a> {
         }
     }
 
-    /// Makes ready for [`Self::seek_point`], before anything is read.
-    pub fn track_offsets(&mut self, kept: bool) {
-        self.known_offset = kept.then_some((0, self.source));
+    /// Prepares for [`Self::seek_point`]. Must be called before anything is read.
+    pub fn track_offsets(&mut self, enabled: bool) {
+        self.known_offset = enabled.then_some((0, self.source));
     }
 
-    /// Where the next MCU begins; places are kept.
+    /// The seek point of the next MCU. [`Self::track_offsets`] must be on.
     pub fn seek_point(&mut self) -> Result<SeekPoint, Error> {
         if self.left == 0 {
             self.start_next_interval()?;
@@ -70,12 +71,12 @@ impl<'a> ScanReader<'a> {
         })
     }
 
-    /// Moves to MCU `mcu`, which begins at `point`. Of the bytes from `end` on none is read.
+    /// Moves to MCU `mcu`, whose seek point is `point`. Bytes from `end` on are not read.
     pub fn seek(&mut self, mcu: usize, point: SeekPoint, end: Option<SeekPoint>) {
         let len = self.file.len();
         let offset = |bits: u64| self.start.saturating_add((bits / 8) as usize).min(len);
         self.source = offset(point.bits);
-        // a byte begun, which may be FF00
+        // A byte that has begun may be FF00.
         self.end = end.map_or(len, |end| {
             (offset(end.bits) + 2 * usize::from(end.bits % 8 > 0)).min(len)
         });
@@ -87,7 +88,7 @@ impl<'a> ScanReader<'a> {
         self.restart_at(self.source);
         self.fill_window();
         self.cursor.predictors = point.predictors;
-        self.cursor.drop_bits(self.window, (point.bits % 8) as u8);
+        self.cursor.skip_bits(self.window, (point.bits % 8) as u8);
     }
 
     /// Decodes the next MCUs: see [`sequential::decode_blocks`].
@@ -108,7 +109,7 @@ impl<'a> ScanReader<'a> {
         Ok(())
     }
 
-    /// Passes over the next `mcus` MCUs. Whole restart intervals are not even looked into.
+    /// Skips the next `mcus` MCUs. Of whole restart intervals, only the markers are read.
     pub fn skip(&mut self, mcus: usize) -> Result<(), Error> {
         let mut blocks = mcus * self.layout.blocks_per_mcu();
         while blocks > 0 {
@@ -131,23 +132,23 @@ impl<'a> ScanReader<'a> {
         Ok(())
     }
 
-    /// Checks that the scan ends where the last MCU does, with the marker that ends the image.
+    /// Checks that the scan ends with the last MCU, and that the marker that ends the image follows.
     pub fn finish(&mut self) -> Result<(), Error> {
         let end = self.finish_data()?;
         match self.file.get(end..end + 2) {
             Some([0xff, 0xd9]) => Ok(()),
-            Some(_) => self.corrupt("another marker where the image should end"),
-            None => self.corrupt("no end of image"),
+            Some(_) => self.corrupt("the image must end with EOI, another marker follows"),
+            None => self.corrupt("the end of the image (EOI) is missing"),
         }
     }
 
-    /// Checks that the data end where the last MCU does; tells where that is.
+    /// Checks that the data end with the last MCU. Returns the offset of their end.
     pub fn finish_data(&mut self) -> Result<usize, Error> {
         self.check_interval_end()?;
         Ok(self.source)
     }
 
-    /// Gets ready to read up to `blocks` blocks; tells how many of them the current interval has.
+    /// Prepares to read up to `blocks` blocks. Returns how many of them the current interval has.
     fn prepare(&mut self, blocks: usize) -> Result<usize, Error> {
         if self.left == 0 {
             self.start_next_interval()?;
@@ -158,7 +159,7 @@ impl<'a> ScanReader<'a> {
         Ok(blocks.min(self.left.saturating_mul(self.layout.blocks_per_mcu())))
     }
 
-    /// Takes note of what the entropy decoder did.
+    /// Checks and records the result of the entropy decoder.
     fn record_decoded(&mut self, blocks: Option<usize>) -> Result<usize, Error> {
         let Some(blocks) = blocks else {
             return self.corrupt("invalid Huffman code or coefficient");
@@ -174,8 +175,12 @@ impl<'a> ScanReader<'a> {
 
     /// Fills the window, unless it is more than half full.
     fn fill_window(&mut self) {
-        // bits of the bytes just loaded may still be wanted: their place is
-        let spent = self.cursor.spent().min(self.window.filled).saturating_sub(LOAD);
+        // Bits of the bytes loaded last may still be needed: their offset is.
+        let spent = self
+            .cursor
+            .consumed_bytes()
+            .min(self.window.filled)
+            .saturating_sub(LOAD);
         if self.window.filled - spent > WINDOW / 2 {
             return;
         }
@@ -185,17 +190,17 @@ impl<'a> ScanReader<'a> {
         }
         let window = &mut *self.window;
         window.bytes.copy_within(spent..window.filled, 0);
-        self.cursor.rebase(spent);
+        self.cursor.move_back(spent);
         window.filled -= spent;
-        let room = &mut window.bytes[window.filled..WINDOW];
-        let progress = unstuff::unstuff(self.level, &self.file[self.source..self.end.max(self.source)], room);
-        self.source += progress.read;
-        window.filled += progress.written;
-        window.ended = progress.ended;
+        let space = &mut window.bytes[window.filled..WINDOW];
+        let unstuffed = unstuff::unstuff(self.level, &self.file[self.source..self.end.max(self.source)], space);
+        self.source += unstuffed.read;
+        window.filled += unstuffed.written;
+        window.ended = unstuffed.ended;
         window.bytes[window.filled..][..PADDING].fill(0);
     }
 
-    /// Less than a byte may be left of the current interval.
+    /// Checks that less than a byte is left of the current interval.
     fn check_interval_end(&mut self) -> Result<(), Error> {
         if !self.window.ended {
             self.fill_window();
@@ -206,7 +211,7 @@ impl<'a> ScanReader<'a> {
         Ok(())
     }
 
-    /// Forgets what is left of the current interval; `source` is at its marker.
+    /// Skips the rest of the current interval. `source` must be at its marker.
     fn skip_rest_of_interval(&mut self) {
         self.left = 0;
         self.window.filled = 0;
@@ -226,7 +231,7 @@ impl<'a> ScanReader<'a> {
         Ok(())
     }
 
-    /// Forgets what was read, and reads on at a byte of the file.
+    /// Continues reading at a byte of the file.
     fn restart_at(&mut self, source: usize) {
         self.source = source;
         self.window.filled = 0;
@@ -235,7 +240,7 @@ impl<'a> ScanReader<'a> {
         self.known_offset = self.known_offset.map(|_| (0, source));
     }
 
-    /// Offset in the file of a byte of the window, which is not before the last one asked for.
+    /// Offset in the file of a byte of the window. Bytes must be asked for in ascending order.
     fn file_offset(&mut self, byte: usize) -> usize {
         let (from, offset) = self.known_offset.unwrap_or_default();
         let passed = self.window.bytes.get(from..byte).unwrap_or_default();

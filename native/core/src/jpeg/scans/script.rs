@@ -1,35 +1,34 @@
-//! The scans of a JPEG that has several, progressive or sequential: what each of them sends, and with what. Read in one
-//! walk over the markers, before anything is allocated or decoded; refuses what libjpeg would only warn of, and what it
-//! would not decode plainly.
+//! The headers of all scans of a file of several scans, progressive or sequential. They are read before anything is
+//! allocated or decoded. Files that libjpeg would decode with a warning, or with guessed coefficients, are refused.
 
 use core::ops::{Range, RangeInclusive};
 
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use crate::jpeg::entropy::unstuff::find_marker;
 use crate::jpeg::format::header::{Component, Header};
 use crate::jpeg::format::markers::{Process, read_huffman, segment};
 
-/// Scans that a file may have whatever its size; encoders write about ten.
+/// Number of scans that any file may have. Encoders write about ten.
 pub(crate) const SCAN_LIMIT: u64 = 100;
-/// Pixels times scans that a file of more scans may cost. Both numbers are those of the package's path through Pillow.
+/// Pixels times scans that a file with more scans may have. The Pillow path of the package has the same two limits.
 pub(crate) const SCAN_BUDGET: u64 = 1 << 28;
-/// Coefficients, in zigzag order from the second on, that libjpeg makes up where their scans are missing.
+/// Number of coefficients, from the second in zigzag order on, that libjpeg guesses where their scans are missing.
 const SMOOTHED: usize = 9;
-/// Highest bit at which a scan may begin, as in libjpeg.
+/// The highest lowest bit that a scan may send, as in libjpeg.
 const MAX_SHIFT: u8 = 13;
 
-/// What a scan sends of each of its blocks.
+/// The coefficients that a scan sends, with the raw Huffman tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScanContent<'a> {
-    /// The DC coefficient without its lowest bits, with a raw table per component of the scan.
+    /// The DC coefficient without its lowest bits. One table per component of the scan.
     Dc([&'a [u8]; 3]),
     /// One more bit of the DC coefficient.
     DcBit,
     /// Zigzag positions `first..=last` without their lowest bits.
     Band { first: u8, last: u8, table: &'a [u8] },
-    /// One more bit of those that are not zero, and new ones.
+    /// One more bit of the coefficients that are not zero, and new coefficients.
     BandBit { first: u8, last: u8, table: &'a [u8] },
-    /// All of them: a scan of a sequential file, with the raw tables of each component, DC and AC.
+    /// All coefficients: a scan of a sequential file. DC and AC tables per component.
     AllCoefficients([[&'a [u8]; 3]; 2]),
 }
 
@@ -37,20 +36,20 @@ pub(crate) enum ScanContent<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct ScanSpec<'a> {
     pub content: ScanContent<'a>,
-    /// Place in the frame of each component.
+    /// Position in the frame of each component.
     components: [u8; 3],
     count: usize,
-    /// Lowest bit sent.
+    /// The lowest bit that the scan sends.
     pub shift: u8,
-    /// MCUs between restart markers; 0: none.
+    /// MCUs between restart markers. 0: there are none.
     pub restart_interval: usize,
-    /// The entropy-coded bytes, restart markers included.
+    /// Offsets of the entropy-coded bytes, restart markers included.
     pub start: usize,
     pub end: usize,
 }
 
 impl ScanSpec<'_> {
-    /// Place in the frame of each component.
+    /// Position in the frame of each component.
     pub fn components(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         self.components[..self.count].iter().map(|&c| usize::from(c))
     }
@@ -60,35 +59,31 @@ impl ScanSpec<'_> {
 #[derive(Debug)]
 pub(crate) struct Script<'a> {
     pub scans: Vec<ScanSpec<'a>>,
-    /// Comments and application segments between the scans: from marker to end.
+    /// Byte ranges of comments and application segments between the scans, markers included.
     pub metadata: Vec<Range<usize>>,
     /// Offset of the marker that ends the image.
     pub end: usize,
 }
 
-/// What the walk has seen.
+/// The state of reading scan headers.
 struct ScriptReader<'a, 'h> {
     header: &'h Header<'a>,
     sequential: bool,
     huffman: [[Option<&'a [u8]>; 4]; 2],
     restart_interval: usize,
-    /// Per component and zigzag position the lowest bit that was sent; -1: none yet.
+    /// Per component and zigzag position, the lowest bit that was sent. -1: none yet.
     sent: [[i8; 64]; 3],
     scans: Vec<ScanSpec<'a>>,
     metadata: Vec<Range<usize>>,
 }
 
-fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
-    Err(Error::Corrupt { what, offset })
-}
-
 impl<'a> Script<'a> {
-    /// Walks from the first scan to the end of the image.
+    /// Reads from the first scan to the end of the image.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]: more scans than allowed, a progression out of order, markers that cannot be followed.
-    /// [`Error::Unsupported`]: scans are missing (libjpeg guesses what they would have sent), or quantisation tables
-    /// stand between them.
+    /// [`Error::Corrupt`]: too many scans, scans that do not continue earlier ones, damaged markers.
+    /// [`Error::Unsupported`]: missing scans (libjpeg guesses their coefficients), or quantisation tables between
+    /// scans.
     pub fn read(header: &Header<'a>) -> Result<Self, Error> {
         let (bytes, pixels) = (header.bytes, header.width as u64 * header.height as u64);
         let allowed = SCAN_LIMIT.max(SCAN_BUDGET / pixels);
@@ -128,7 +123,7 @@ impl<'a> Script<'a> {
 }
 
 impl<'a> ScriptReader<'a, '_> {
-    /// Takes in any other segment.
+    /// Reads a segment between scans.
     fn read_segment(&mut self, marker: u8, body: &'a [u8], offset: usize) -> Result<(), Error> {
         match (marker, body) {
             (0xc4, _) => read_huffman(&mut self.huffman, body, offset)?,
@@ -141,7 +136,7 @@ impl<'a> ScriptReader<'a, '_> {
         Ok(())
     }
 
-    /// Takes in a scan by its header; `at` moves behind its data.
+    /// Reads a scan header. `at` moves to the end of the scan's data.
     fn read_scan(&mut self, body: &[u8], offset: usize, at: &mut usize) -> Result<(), Error> {
         let Some((&count, rest)) = body.split_first() else {
             return corrupt("empty scan header", offset);
@@ -157,16 +152,16 @@ impl<'a> ScriptReader<'a, '_> {
             _ => first <= last && last < 64 && count == 1,
         };
         if !in_order || !(1..=3).contains(&count) || shift > MAX_SHIFT || (before > 0 && before != shift + 1) {
-            return corrupt("progression that is none", offset);
+            return corrupt("invalid progression parameters in a scan header", offset);
         }
         let (mut components, mut tables) = ([0; 3], [0; 3]);
         for (i, pair) in selectors.chunks_exact(2).enumerate() {
-            let place = self.find_component(pair[0])?;
-            if i > 0 && place <= components[i - 1] {
+            let position = self.find_component(pair[0])?;
+            if i > 0 && position <= components[i - 1] {
                 return Err(Error::Unsupported("components out of order"));
             }
-            (components[i], tables[i]) = (place, pair[1]);
-            self.record_sent(usize::from(place), first..=last, before, shift, offset)?;
+            (components[i], tables[i]) = (position, pair[1]);
+            self.record_sent(usize::from(position), first..=last, before, shift, offset)?;
         }
         let end = self.end_of_data(*at);
         let content = self.content(first, last, before > 0, &tables[..count], offset)?;
@@ -219,17 +214,17 @@ impl<'a> ScriptReader<'a, '_> {
         })
     }
 
-    /// Place in the frame of the component that the file calls `id`.
+    /// Position in the frame of the component with this identifier.
     fn find_component(&self, id: u8) -> Result<u8, Error> {
         let matches = |c: &Component| c.id == id;
         let components = self.header.components();
         match components.iter().position(matches) {
-            Some(place) if components.iter().rposition(matches) == Some(place) => Ok(place as u8),
+            Some(position) if components.iter().rposition(matches) == Some(position) => Ok(position as u8),
             _ => Err(Error::Unsupported("scan of an unknown component")),
         }
     }
 
-    /// FoundList that bits down to `shift` were sent, which must follow upon those of earlier scans.
+    /// Records that bits down to `shift` were sent. They must continue those of earlier scans.
     fn record_sent(
         &mut self,
         component: usize,
@@ -240,19 +235,19 @@ impl<'a> ScriptReader<'a, '_> {
     ) -> Result<(), Error> {
         let sent = &mut self.sent[component];
         if *band.start() > 0 && sent[0] < 0 {
-            return corrupt("coefficients before the first of their block", offset);
+            return corrupt("AC coefficients before the DC coefficient", offset);
         }
         let expected = if before == 0 { -1 } else { before as i8 };
         for k in band {
             if sent[usize::from(k)] != expected {
-                return corrupt("scan that does not follow upon the ones before", offset);
+                return corrupt("a scan does not continue the scans before it", offset);
             }
             sent[usize::from(k)] = shift as i8;
         }
         Ok(())
     }
 
-    /// Where the entropy-coded bytes from `at` on end.
+    /// The end of the entropy-coded bytes that begin at `at`.
     fn end_of_data(&self, mut at: usize) -> usize {
         let bytes = self.header.bytes;
         loop {
@@ -264,7 +259,7 @@ impl<'a> ScriptReader<'a, '_> {
         }
     }
 
-    /// libjpeg smooths blocks of which it does not know all; that is left to it.
+    /// libjpeg smooths blocks with unknown coefficients. Pillow decodes such files.
     fn check_complete(&self, offset: usize) -> Result<(), Error> {
         for sent in &self.sent[..self.header.components().len()] {
             if sent[0] < 0 {

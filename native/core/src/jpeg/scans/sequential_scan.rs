@@ -1,9 +1,9 @@
-//! Scans of a sequential JPEG that has several of them, into the coefficients of the picture: each is read as the only
-//! scan of a picture of its components would be.
+//! Scans of a sequential file of several scans, decoded into the coefficients. Each is read as the only scan of a
+//! picture that has only its components.
 
 use core::ops::Range;
 
-use crate::error::Error;
+use crate::error::{Error, corrupt};
 use crate::jpeg::entropy::huffman::HuffmanTables;
 use crate::jpeg::entropy::sequential::{McuLayout, PADDING, SLACK, WINDOW, Window};
 use crate::jpeg::format::header::Header;
@@ -13,18 +13,14 @@ use crate::jpeg::scans::scan_reader::ScanReader;
 use crate::jpeg::scans::script::ScanSpec;
 use crate::simd::Available;
 
-/// Blocks decoded before they are put in their places.
+/// Blocks that are decoded before they are copied to the coefficients.
 const RUN_BLOCKS: usize = 64;
 
-/// What reading keeps from one scan to the next.
+/// Buffers that are kept from one scan to the next.
 pub(crate) struct SequentialScanReader {
     window: Window,
     blocks: Box<[i16; 64 * RUN_BLOCKS + SLACK]>,
     used: [u8; RUN_BLOCKS],
-}
-
-fn corrupt<T>(what: &'static str, offset: usize) -> Result<T, Error> {
-    Err(Error::Corrupt { what, offset })
 }
 
 impl SequentialScanReader {
@@ -40,8 +36,8 @@ impl SequentialScanReader {
         }
     }
 
-    /// Adds the first `rows` rows of MCUs of a scan, whose components have the tables `raw`. If these are all, nothing may
-    /// be left.
+    /// Decodes the first `rows` rows of MCUs of a scan whose components have the tables `raw`. After the last row of
+    /// the picture, no data may be left.
     pub fn scan<'a>(
         &mut self,
         level: Available,
@@ -50,44 +46,44 @@ impl SequentialScanReader {
         rows: usize,
         coefficients: &mut Coefficients,
     ) -> Result<(), Error> {
-        let alone = header.for_single_scan(spec.components(), raw, spec.restart_interval, spec.start);
-        for (i, (dc, ac)) in raw[0].iter().zip(raw[1]).take(alone.components().len()).enumerate() {
+        let single = header.for_single_scan(spec.components(), raw, spec.restart_interval, spec.start);
+        for (i, (dc, ac)) in raw[0].iter().zip(raw[1]).take(single.components().len()).enumerate() {
             if !tables.set_dc(i, dc) || !tables.set_ac(i, ac) {
                 return corrupt("bad Huffman table", spec.start);
             }
         }
-        let mut scan = ScanReader::new(level, &alone, McuLayout::new(&alone, tables), &mut self.window);
-        let most = RUN_BLOCKS / alone.blocks_per_mcu;
+        let mut scan = ScanReader::new(level, &single, McuLayout::new(&single, tables), &mut self.window);
+        let most = RUN_BLOCKS / single.blocks_per_mcu;
         for row in 0..rows {
-            for first in (0..alone.mcus_x).step_by(most) {
-                let mcus = first..alone.mcus_x.min(first + most);
-                let used = &mut self.used[..mcus.len() * alone.blocks_per_mcu];
+            for first in (0..single.mcus_x).step_by(most) {
+                let mcus = first..single.mcus_x.min(first + most);
+                let used = &mut self.used[..mcus.len() * single.blocks_per_mcu];
                 scan.decode(&mut self.blocks[..], used)?;
                 let blocks = self.blocks.as_chunks().0.iter().zip(&*used);
-                put(blocks, &alone, spec, row, mcus, coefficients);
+                store_blocks(blocks, &single, spec, row, mcus, coefficients);
             }
         }
-        if rows == alone.mcus_y && scan.finish_data()? != spec.end {
+        if rows == single.mcus_y && scan.finish_data()? != spec.end {
             return corrupt("image data longer than the image", spec.end);
         }
         Ok(())
     }
 }
 
-/// Puts the blocks of some MCUs of row `row`, each with its number of positions in use, in their places.
-fn put<'b>(
+/// Copies the blocks of some MCUs of row `row` to the coefficients.
+fn store_blocks<'b>(
     mut blocks: impl Iterator<Item = (&'b [i16; 64], &'b u8)>,
-    alone: &Header<'_>,
+    single: &Header<'_>,
     spec: &ScanSpec<'_>,
     row: usize,
     mcus: Range<usize>,
     coefficients: &mut Coefficients,
 ) {
     for column in mcus {
-        for (component, place) in alone.components().iter().zip(spec.components()) {
+        for (component, position) in single.components().iter().zip(spec.components()) {
             for y in 0..component.v {
                 let columns = column * component.h..(column + 1) * component.h;
-                let (into, nonzero) = coefficients.planes[place].run(row * component.v + y, columns);
+                let (into, nonzero) = coefficients.planes[position].run(row * component.v + y, columns);
                 for ((into, nonzero), (block, &used)) in into.iter_mut().zip(nonzero).zip(&mut blocks) {
                     *into = *block;
                     *nonzero = nonzero_positions(block, used);
@@ -97,9 +93,9 @@ fn put<'b>(
     }
 }
 
-/// Bit k: the coefficient at zigzag position k, of the first `used`, is not zero.
+/// A bit for each of the first `used` zigzag positions whose coefficient is not zero.
 fn nonzero_positions(block: &[i16; 64], used: u8) -> u64 {
-    let nonzero = |&(_, place): &(usize, &u8)| block[usize::from(*place)] != 0;
+    let nonzero = |&(_, position): &(usize, &u8)| block[usize::from(*position)] != 0;
     let positions = ZIGZAG.iter().enumerate().take(usize::from(used)).skip(1);
     positions.filter(nonzero).fold(0, |bits, (k, _)| bits | 1 << k)
 }

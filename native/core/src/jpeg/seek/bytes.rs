@@ -1,4 +1,4 @@
-//! The table as bytes:
+//! The seek table as bytes:
 //!
 //! ```text
 //!  version  kind  known  least  │ per point after the first: bits - least, predictors │  check
@@ -7,20 +7,19 @@
 //!                               │                             neighbour's             │
 //! ```
 //!
-//! `check` covers these bytes and what the table depends upon in the image: its geometry, its Huffman tables, the length
-//! of its scan, and both ends of the scan. One comparison therefore tells an table that was damaged and one that belongs
-//! to another image (or another edition of it) from the right one: a change within eight aligned bytes is always
-//! noticed, another with a probability of 1 - 2^-64. It is no signature: who forges table bytes with their check can
-//! move pixels inside this image, and no more.
+//! `check` covers these bytes and everything in the image that the table depends on: geometry, Huffman tables, the
+//! length of the scan, and both ends of the scan. One comparison therefore detects a damaged table and a table of
+//! another image. A change within eight aligned bytes is always detected, any other with a probability of 1 - 2^-64. It
+//! is not a signature: forged bytes with a valid check can move pixels inside this image, and nothing else.
 
 use crate::jpeg::format::header::Header;
 use crate::jpeg::seek::table::{SeekPoint, SeekTable, SeekTableKind};
 
 const VERSION: u8 = 1;
 const CHECK_BYTES: usize = 8;
-/// Bytes of either end of the scan that an table is bound to.
+/// Bytes at each end of the scan that the check covers.
 const END_BYTES: usize = 64;
-/// The fewest bytes that an point takes.
+/// The fewest bytes that a seek point takes.
 const MIN_ENTRY_BYTES: usize = 2;
 
 impl SeekTable {
@@ -30,29 +29,29 @@ impl SeekTable {
         let distances = self.points.windows(2).map(|pair| pair[1].bits - pair[0].bits);
         let least = distances.clone().min().unwrap_or(0);
         let mut bytes = vec![VERSION, self.kind as u8];
-        put(&mut bytes, self.points.len() as u64);
-        put(&mut bytes, least);
+        write_varint(&mut bytes, self.points.len() as u64);
+        write_varint(&mut bytes, least);
         for ((segment, point), distance) in self.points.iter().enumerate().skip(1).zip(distances) {
-            put(&mut bytes, distance - least);
+            write_varint(&mut bytes, distance - least);
             let before = self.points[self.neighbour(segment)].predictors;
             for (predictor, before) in point.predictors.iter().zip(before).take(components) {
-                put(&mut bytes, zigzag(predictor.wrapping_sub(before)));
+                write_varint(&mut bytes, zigzag(predictor.wrapping_sub(before)));
             }
         }
         Self::with_check(header, bytes)
     }
 
-    /// Ends table bytes with their check. Public so that fuzzing can go past it, as a forger would.
+    /// Appends the check to a table's bytes. Public, so that fuzzing can make tables that pass it.
     pub fn with_check(header: &Header<'_>, mut body: Vec<u8>) -> Vec<u8> {
-        let check = check(header, &body);
+        let check = compute_check(header, &body);
         body.extend(check.to_le_bytes());
         body
     }
 
-    /// Reads an table of this very image; None: damaged, of another image, or of another version.
+    /// Reads a table of this image. None: damaged, of another image, or of another version.
     pub fn parse(header: &Header<'_>, bytes: &[u8]) -> Option<Self> {
         let (body, stored) = bytes.split_last_chunk::<CHECK_BYTES>()?;
-        if header.has_several_scans || check(header, body) != u64::from_le_bytes(*stored) {
+        if header.has_several_scans || compute_check(header, body) != u64::from_le_bytes(*stored) {
             return None;
         }
         let (&[version, kind], mut rest) = body.split_first_chunk()?;
@@ -60,8 +59,8 @@ impl SeekTable {
             .into_iter()
             .find(|known| *known as u8 == kind && version == VERSION)?;
         let mut table = SeekTable::new(header, kind);
-        let known = usize::try_from(take(&mut rest)?).ok()?;
-        let least = take(&mut rest)?;
+        let known = usize::try_from(read_varint(&mut rest)?).ok()?;
+        let least = read_varint(&mut rest)?;
         if known == 0 || known > table.total() || known - 1 > rest.len() / MIN_ENTRY_BYTES {
             return None;
         }
@@ -69,13 +68,13 @@ impl SeekTable {
         let (end, components) = (8 * (header.bytes.len() - header.scan) as u64, header.components().len());
         let mut bits = 0u64;
         for segment in 1..known {
-            bits = bits.checked_add(least)?.checked_add(take(&mut rest)?)?;
+            bits = bits.checked_add(least)?.checked_add(read_varint(&mut rest)?)?;
             let mut point = SeekPoint {
                 bits,
                 predictors: table.points[table.neighbour(segment)].predictors,
             };
             for predictor in &mut point.predictors[..components] {
-                *predictor = predictor.wrapping_add(unzigzag(take(&mut rest)?)?);
+                *predictor = predictor.wrapping_add(unzigzag(read_varint(&mut rest)?)?);
             }
             table.points.push(point);
         }
@@ -83,8 +82,8 @@ impl SeekTable {
     }
 }
 
-/// Seven bits a byte, the lowest first; the top bit says that more follow.
-fn put(bytes: &mut Vec<u8>, mut value: u64) {
+/// Writes seven bits per byte, the lowest first. The top bit says that more bytes follow.
+fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
         value >>= 7;
@@ -92,7 +91,7 @@ fn put(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(value as u8);
 }
 
-fn take(bytes: &mut &[u8]) -> Option<u64> {
+fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..63).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;
@@ -105,7 +104,7 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Small numbers of either sign to small ones: 0, -1, 1, -2, ...
+/// Maps small numbers of either sign to small unsigned numbers: 0, -1, 1, -2, ...
 fn zigzag(value: i32) -> u64 {
     u64::from((value << 1 ^ value >> 31) as u32)
 }
@@ -115,7 +114,7 @@ fn unzigzag(value: u64) -> Option<i32> {
     Some((value >> 1) as i32 ^ -((value & 1) as i32))
 }
 
-fn check(header: &Header<'_>, body: &[u8]) -> u64 {
+fn compute_check(header: &Header<'_>, body: &[u8]) -> u64 {
     let scan = header.bytes.get(header.scan..).unwrap_or_default();
     let mut hash = Hash(0x9e37_79b9_7f4a_7c15);
     for number in [header.width, header.height, header.restart_interval, scan.len()] {
@@ -133,7 +132,8 @@ fn check(header: &Header<'_>, body: &[u8]) -> u64 {
     hash.0
 }
 
-/// A word at a time; each step is one-to-one in the word and in what came before, so that no change of one word is lost.
+/// Hashes a word at a time. Each step is one-to-one in the word and in the state, so that no change of a single word is
+/// lost.
 struct Hash(u64);
 
 impl Hash {

@@ -1,5 +1,5 @@
-//! Decoding with an table that may be wrong: the pixels are right all the same, and the caller is told. Here it is also
-//! decided whether a second thread helps.
+//! Decoding with a seek table that may be wrong. The pixels are right in any case, and the caller receives a report.
+//! This also decides whether threads are used.
 
 use crate::error::Error;
 use crate::jpeg::decoder::{Decoder, Region};
@@ -7,31 +7,31 @@ use crate::jpeg::format::header::Header;
 use crate::jpeg::seek::table::{SeekTable, SeekTableKind};
 use crate::rows::RowSink;
 
-/// What is known of an image beforehand, and whether more is to be report out.
+/// What the caller knows of an image, and whether it wants to know more.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DecodeHints<'a> {
-    /// The image's table, as [`SeekTable::to_bytes`] made it; bytes from outside.
+    /// The image's seek table, as [`SeekTable::to_bytes`] made it. It is not trusted.
     pub seek_table: Option<&'a [u8]>,
-    /// Note the entries that the decode comes by: in the given table, or in a new one of this kind.
+    /// Record the seek points that the decode passes, in the given table or in a new one of this kind.
     pub learn: Option<SeekTableKind>,
-    /// Threads that may work on the image, this one included; 0 and 1 are the same. Small regions take one.
+    /// Threads that may work on the image, the calling thread included. 0 means 1. Small regions take one thread.
     pub threads: usize,
 }
 
-/// The smallest region for which threads are started; in fuzzing, which has small pictures, nearly every one.
+/// The smallest number of pixels for which threads are started. Fuzzing has small pictures, so it is small there.
 const THREADED_PIXELS: usize = if cfg!(fuzzing) { 1 << 8 } else { 1 << 20 };
 
-/// What was report out about an table.
+/// What decoding found out about a seek table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeekReport {
-    /// The given table is damaged or of another image: it was not used.
+    /// The given table is damaged or belongs to another image. It was not used.
     pub damaged: bool,
-    /// The table with what was learned; None: nothing.
+    /// The table with the recorded points. None: nothing was recorded.
     pub learned: Option<Vec<u8>>,
 }
 
 impl DecodeHints<'_> {
-    /// The table to begin with; [`SeekReport`] tells whether the given one is of use.
+    /// The table to begin with, and a report of whether the given one is valid.
     pub(crate) fn open_table(&self, header: &Header<'_>) -> (Option<SeekTable>, SeekReport) {
         let given = self.seek_table.map(|bytes| SeekTable::parse(header, bytes));
         let report = SeekReport {
@@ -41,9 +41,9 @@ impl DecodeHints<'_> {
         (given.flatten().or_else(|| self.new_table(header)), report)
     }
 
-    /// Threads are worth their start.
+    /// Whether the region is large enough for threads.
     pub(crate) fn uses_threads(&self, header: &Header<'_>, region: Region) -> bool {
-        let pixels = region.width * region.height * region.scale.denominator().pow(2); // all of them are read
+        let pixels = region.width * region.height * region.scale.denominator().pow(2); // pixels in the file: all of them are decoded
         self.threads > 1 && !header.has_several_scans && pixels >= THREADED_PIXELS
     }
 
@@ -52,7 +52,7 @@ impl DecodeHints<'_> {
         Some(SeekTable::new(header, kind))
     }
 
-    /// What there is to tell of an table that knew `known` entries before.
+    /// The bytes of a table that had `known` points before, if it has more now and they are wanted.
     pub(crate) fn learned(&self, header: &Header<'_>, table: Option<&SeekTable>, known: usize) -> Option<Vec<u8>> {
         let table = table.filter(|table| self.learn.is_some() && table.known() > known)?;
         Some(table.to_bytes(header))
@@ -60,14 +60,14 @@ impl DecodeHints<'_> {
 }
 
 impl Decoder {
-    /// [`Self::decode`] with the help of an table, or without it where it turns out to be wrong. Then the sink sees rows a
-    /// second time from the first one on, after `restart` was called.
+    /// [`Self::decode`] with hints. If the seek table turns out to be wrong, it decodes again without: `restart` is
+    /// called, and the sink receives the rows again from the first.
     ///
     /// # Errors
-    /// Likewise: the image's own.
+    /// As [`Self::decode`].
     ///
     /// # Panics
-    /// Likewise.
+    /// As [`Self::decode`].
     pub fn decode_with_hints<S: RowSink>(
         &mut self,
         header: &Header<'_>,
@@ -80,7 +80,7 @@ impl Decoder {
         let known = table.as_ref().map_or(1, SeekTable::known);
         let mut decoded = self.decode_once(hints, header, region, table.as_mut(), sink);
         if matches!(decoded, Err(Error::Corrupt { .. })) && table.is_some() {
-            // a wrong table, or damage where only learning looks: in a restart interval above the region
+            // The table is wrong, or a restart interval above the region is damaged, which only recording reads.
             restart(sink);
             (table, report.damaged) = (None, report.damaged || known > 1);
             decoded = self.decode_once(hints, header, region, None, sink);

@@ -1,11 +1,11 @@
-//! The way of a decode through its scan: MCU by MCU, or by an table from one known point to the next.
+//! The reader of a scan's MCUs: in order, or with a seek table from one seek point to another.
 //!
-//! With an table, [`McuReader`] jumps to the last known point before what is wanted, and notes the points that the table
-//! lacks. At the end of each segment that it comes to, bit position and predictors must be those of the point there; the
-//! first segment of a decode is read to its end for that, the others only as far as they are wanted (reading each to its
-//! end would cost what a sixth of the decode costs: an table by rows saves just these ends). That is enough because
-//! [`crate::jpeg::seek::bytes`] lets in no table but this image's own. Any error of a decode that began at points may be the
-//! table's fault all the same: whoever gave it decodes again without.
+//! With a table, [`McuReader`] moves to the last known point before the wanted MCU, and records points that the table
+//! lacks. Where it reaches the end of a segment, bit position and predictors must equal those of the next point. It
+//! reads the first segment of a decode to its end for this check, the others only as far as needed: the ends of all
+//! segments would cost a sixth of the decode, which is what a table by rows saves. One check is enough, because
+//! [`super::bytes`] accepts only this image's own table. Still, any error after a move to a point may be caused by the
+//! table: the caller then decodes again without it.
 
 use core::ops::Range;
 
@@ -15,18 +15,18 @@ use crate::jpeg::sample_strips::NeededMcus;
 use crate::jpeg::scans::scan_reader::ScanReader;
 use crate::jpeg::seek::table::{SeekPoint, SeekTable};
 
-/// A scan, and how far it was read.
+/// A scan and the current MCU.
 pub(crate) struct McuReader<'a, 'i> {
     scan: ScanReader<'a>,
     table: Option<&'i mut SeekTable>,
     mcus_x: usize,
     /// Next MCU.
     at: usize,
-    /// Where what is at hand ends: going on from here takes a jump.
+    /// The MCU at which the available bytes end. Reading on from there requires a move.
     end: usize,
-    /// It was jumped to an point, and points were found to be right.
-    jumped: bool,
-    checked: bool,
+    /// Whether the reader moved to a point, and whether a point was compared.
+    has_moved: bool,
+    has_compared: bool,
 }
 
 impl<'a, 'i> McuReader<'a, 'i> {
@@ -38,16 +38,16 @@ impl<'a, 'i> McuReader<'a, 'i> {
             mcus_x,
             at: 0,
             end: usize::MAX,
-            jumped: false,
-            checked: false,
+            has_moved: false,
+            has_compared: false,
         }
     }
 
-    /// Moves to MCU `target`, which is not behind. Until the next move nothing is read from the segments after the one
-    /// that MCU `last` is in.
+    /// Moves forward to MCU `target`. Until the next move, only bytes up to the end of the segment of MCU `last` are
+    /// read.
     pub fn move_to(&mut self, target: usize, last: usize) -> Result<(), Error> {
         if self.point_before(target).is_some_and(|(first, _)| first > self.at) {
-            self.check()?;
+            self.compare_next_point()?;
         }
         if let Some((first, point)) = self.point_before(target)
             && (first > self.at || self.at >= self.end)
@@ -55,14 +55,14 @@ impl<'a, 'i> McuReader<'a, 'i> {
             let end = self.point_after(last);
             self.scan.seek(first, point, end.map(|(_, point)| point));
             self.at = first;
-            self.jumped = true;
+            self.has_moved = true;
             self.end = end.map_or(usize::MAX, |(first, _)| first);
         }
         self.skip(target)
     }
 
-    /// The last MCU that is read before the next jump, if `columns` of `rows` are, and the next ones of row `row`.
-    pub fn last_of_run(&self, columns: &Range<usize>, rows: &Range<usize>, row: usize) -> usize {
+    /// The last MCU to read before the next move, for `columns` of row `row` and of the rows after it.
+    pub fn last_before_move(&self, columns: &Range<usize>, rows: &Range<usize>, row: usize) -> usize {
         let last = |row: usize| row * self.mcus_x + columns.end - 1;
         match &self.table {
             Some(table) if !table.is_gapless(columns) => last(row),
@@ -70,7 +70,7 @@ impl<'a, 'i> McuReader<'a, 'i> {
         }
     }
 
-    /// How many of the next `mcus` MCUs may be decoded at once.
+    /// The number of the next `mcus` MCUs that can be decoded in one call.
     pub fn mcus_until_point(&self, mcus: usize) -> usize {
         match &self.table {
             Some(table) => mcus.min(self.next_unknown(table) - self.at),
@@ -85,23 +85,23 @@ impl<'a, 'i> McuReader<'a, 'i> {
         self.compare_or_record()
     }
 
-    /// If points were relied upon and none was compared yet: reads on to the next one, which must be reached exactly.
-    fn check(&mut self) -> Result<(), Error> {
+    /// If a move was made and no point was compared yet: reads on to the next point and compares.
+    fn compare_next_point(&mut self) -> Result<(), Error> {
         let Some(table) = &self.table else { return Ok(()) };
         let segment = table.segment(self.at);
-        if self.jumped && !self.checked && self.at > table.first_mcu(segment) && segment + 1 < table.known() {
+        if self.has_moved && !self.has_compared && self.at > table.first_mcu(segment) && segment + 1 < table.known() {
             let end = table.first_mcu(segment + 1);
             self.skip(end)?;
         }
         Ok(())
     }
 
-    /// After the last MCU that a region needs: the scan's end is checked where that is it.
-    pub fn finish_region(&mut self, header: &Header<'_>, cover: &NeededMcus) -> Result<(), Error> {
-        if cover.columns.end == header.mcus_x && cover.rows.end == header.mcus_y {
+    /// Finishes after the last MCU of a region. Where that is the last MCU of the picture, the scan must end.
+    pub fn finish_region(&mut self, header: &Header<'_>, needed: &NeededMcus) -> Result<(), Error> {
+        if needed.columns.end == header.mcus_x && needed.rows.end == header.mcus_y {
             return self.finish();
         }
-        self.check()
+        self.compare_next_point()
     }
 
     /// Checks that the scan ends here.
@@ -119,7 +119,7 @@ impl<'a, 'i> McuReader<'a, 'i> {
         Ok(())
     }
 
-    /// At the start of a segment: compares with its point, or notes it.
+    /// At the start of a segment: compares with its seek point, or records it.
     fn compare_or_record(&mut self) -> Result<(), Error> {
         let Some(table) = &mut self.table else { return Ok(()) };
         let segment = table.segment(self.at);
@@ -129,34 +129,34 @@ impl<'a, 'i> McuReader<'a, 'i> {
         let point = self.scan.seek_point();
         match (table.points.get(segment), point) {
             (Some(known), Ok(point)) if *known == point => {
-                self.checked = true;
+                self.has_compared = true;
                 Ok(())
             }
-            (Some(_), Ok(_)) => self.scan.corrupt("not what the table says"),
+            (Some(_), Ok(_)) => self.scan.corrupt("the data contradict the index"),
             (Some(_), Err(error)) => Err(error),
             (None, Ok(point)) if table.points.last().is_none_or(|last| last.bits < point.bits) => {
                 table.points.push(point);
                 Ok(())
             }
-            (None, Ok(_)) => self.scan.corrupt("behind what the table says"),
-            // damage after what may be all that is wanted: whoever reads on meets it again
+            (None, Ok(_)) => self.scan.corrupt("the data contradict the index"),
+            // Damage behind what may be the last needed MCU. Reading on finds it again.
             (None, Err(_)) => Ok(()),
         }
     }
 
-    /// The MCU after this one that begins a segment without an point.
+    /// The first MCU after this one that begins a segment without a seek point.
     fn next_unknown(&self, table: &SeekTable) -> usize {
         table.first_mcu((table.segment(self.at) + 1).max(table.known()))
     }
 
-    /// The last known point at or before an MCU, and its own MCU.
+    /// The last known point at or before an MCU, and the MCU of that point.
     fn point_before(&self, mcu: usize) -> Option<(usize, SeekPoint)> {
         let table = self.table.as_ref()?;
         let segment = table.segment(mcu).min(table.known() - 1);
         Some((table.first_mcu(segment), table.points[segment]))
     }
 
-    /// The start of the segment after the one that an MCU is in, if it is known.
+    /// The point after the segment of an MCU, if it is known.
     fn point_after(&self, mcu: usize) -> Option<(usize, SeekPoint)> {
         let table = self.table.as_ref()?;
         let segment = table.segment(mcu) + 1;

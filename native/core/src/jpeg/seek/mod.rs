@@ -1,4 +1,4 @@
-//! The seek table: where decoding may begin inside a scan.
+//! The seek table of a JPEG (`index` in Python): where decoding may begin inside its scan.
 
 pub(crate) mod bytes;
 pub(crate) mod hints;

@@ -1,25 +1,25 @@
-//! Huffman codes for writing: the best ones for given counts, and how a DHT segment declares them.
+//! Huffman codes for writing: optimal codes for given counts, and their declaration in a DHT segment.
 
-/// Longest code that a JPEG may have.
+/// The longest code that a JPEG may have.
 const LONGEST: usize = 16;
 
 /// Codes of one table.
 pub(crate) struct HuffmanCode {
-    /// The body of its declaration: 16 counts, then the symbols.
+    /// The body of the DHT segment: 16 counts, then the symbols.
     pub dht_body: Vec<u8>,
-    /// Per symbol: the code, right-aligned, and its bits; 0 bits: it has none.
+    /// Per symbol: the code, right-aligned, and its length in bits. Length 0: no code.
     codes: [(u16, u8); 256],
 }
 
 impl HuffmanCode {
-    /// The code of at most 16 bits a symbol that writes symbols of these counts in the fewest bits.
+    /// The code, of at most 16 bits per symbol, that writes symbols with these counts in the fewest bits.
     pub fn optimal(counts: &[u64; 256]) -> Self {
         let mut symbols: Vec<(u64, u8)> = (0..=255)
             .filter(|&s| counts[usize::from(s)] > 0)
             .map(|s| (counts[usize::from(s)], s))
             .collect();
         symbols.sort_unstable();
-        // the rarest of all stands for the code of all ones, which no symbol may have
+        // An additional rarest symbol takes the code of all ones, which is not allowed.
         let weights: Vec<u64> = core::iter::once(0)
             .chain(symbols.iter().map(|&(count, _)| count))
             .collect();
@@ -42,7 +42,7 @@ impl HuffmanCode {
         code
     }
 
-    /// A symbol's code and its bits.
+    /// The code of a symbol and its length.
     pub fn code_of(&self, symbol: u8) -> (u16, u8) {
         self.codes[usize::from(symbol)]
     }
@@ -51,7 +51,7 @@ impl HuffmanCode {
 /// Lengths of an optimal code of at most 16 bits for ascending weights: package-merge (Larmore and Hirschberg, "A fast
 /// algorithm for optimal length-limited Huffman codes", 1990).
 fn code_lengths(weights: &[u64]) -> Vec<u8> {
-    // per level: weights of leaves and of pairs from the level below, ascending, and which of them are leaves
+    // Per level: weights of leaves and of pairs of the level below, ascending, and whether each is a leaf.
     let mut levels: Vec<Vec<(u64, bool)>> = Vec::with_capacity(LONGEST);
     for level in 0..LONGEST {
         let mut items: Vec<(u64, bool)> = weights.iter().map(|&weight| (weight, true)).collect();
@@ -116,14 +116,14 @@ mod tests {
             .filter(|&s| code.code_of(s).1 > 0)
             .map(|s| 1 << (16 - code.code_of(s).1))
             .sum();
-        assert_eq!(space, (1 << 16) - 1, "all but the code of all ones is in use");
+        assert_eq!(space, (1 << 16) - 1, "every code but that of all ones is in use");
     }
 
     #[test]
     fn ordinary_counts_get_the_lengths_of_huffmans_algorithm() {
         let mut counts = [0; 256];
         counts[..5].copy_from_slice(&[15, 7, 6, 6, 5]);
-        // 15 gets 1 bit, the rest 3; one of the rarest shares its place with the code of all ones
+        // 15 gets 1 bit, the others 3 bits; one of the rarest shares its prefix with the code of all ones.
         assert_eq!(
             cost(&counts, &HuffmanCode::optimal(&counts)),
             15 + 3 * (7 + 6 + 6) + 4 * 5

@@ -1,8 +1,8 @@
-//! Several scans, progressive or not, to baseline without loss: the same coefficients, in one scan with the best Huffman
-//! codes for them.
+//! Lossless conversion of files of several scans to baseline: the same coefficients in one scan, with optimal Huffman
+//! codes.
 //!
-//! Everything else of the file stays, byte for byte and in order: quantisation tables, comments, Exif, profiles, what
-//! says how colours are meant, and what follows the image. What cannot be kept so is refused.
+//! All other content keeps its bytes and its order: quantisation tables, comments, Exif, profiles, colour markers, and
+//! what follows the image. Files for which this is not possible are refused.
 
 pub(crate) mod huffman_code;
 #[cfg(test)]
@@ -21,26 +21,26 @@ use crate::jpeg::transcode::huffman_code::HuffmanCode;
 use crate::memory;
 use crate::simd::Available;
 
-/// Most bits of a DC difference and of an AC coefficient in a baseline file.
+/// The most bits of a DC difference and of an AC coefficient in a baseline file.
 const DC_BITS: u32 = 11;
 const AC_BITS: u32 = 10;
 
-/// Rewrites a JPEG of several scans as a baseline one.
+/// Rewrites a JPEG of several scans as a baseline JPEG.
 ///
 /// # Errors
-/// As decoding it whole; and [`Error::Unsupported`] for what has one scan already, for coefficients that are too large for
-/// a baseline file, and where markers depend on their place: a file with further pictures behind (MPF), or with JFIF or
-/// Adobe markers between its scans.
+/// As decoding the whole image. [`Error::Unsupported`] also for files of one scan, for coefficients that are too large
+/// for a baseline file, and for markers that depend on their position: further pictures in the file (MPF), or JFIF or
+/// Adobe markers between scans.
 pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
     let header = Header::parse(bytes, limits)?;
     if !header.has_several_scans {
         return Err(Error::Unsupported(
-            "one scan, not progressive: there is nothing to transcode",
+            "the file has one scan and is not progressive: it needs no transcoding",
         ));
     }
     let script = Script::read(&header)?;
-    let mut progressive = MultiScanDecoder::new();
-    let coefficients = progressive.coefficients(Available::best(), &mut HuffmanTables::new(), &header, &script)?;
+    let mut decoder = MultiScanDecoder::new();
+    let coefficients = decoder.decode_coefficients(Available::best(), &mut HuffmanTables::new(), &header, &script)?;
     let mut counts = [[[0; 256]; 2]; 2];
     for_each_symbol(&header, coefficients, |class, table, symbol, _, _| {
         counts[class][table][usize::from(symbol)] += 1;
@@ -52,7 +52,7 @@ pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Erro
         for (table, code) in codes.iter().take(tables).enumerate() {
             let mut body = vec![(class << 4 | table) as u8];
             body.extend_from_slice(&code.dht_body);
-            put_segment(&mut out, 0xc4, &body);
+            write_segment(&mut out, 0xc4, &body);
         }
     }
     let mut scan = vec![header.components().len() as u8];
@@ -61,19 +61,19 @@ pub fn transcode_baseline(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, Erro
         scan.extend([component.id, table << 4 | table]);
     }
     scan.extend([0, 63, 0]);
-    put_segment(&mut out, 0xda, &scan);
+    write_segment(&mut out, 0xda, &scan);
     let mut bits = BitWriter { out, held: 0, count: 0 };
     for_each_symbol(&header, coefficients, |class, table, symbol, value, count| {
         let (code, length) = codes[class][table].code_of(symbol);
-        bits.put(code, length);
-        bits.put(value, count);
+        bits.write(code, length);
+        bits.write(value, count);
     })?;
     let mut out = bits.finish();
     out.extend_from_slice(&bytes[script.end..]);
     Ok(out)
 }
 
-/// The file up to the first scan, as a baseline file begins.
+/// The segments of a baseline file up to the first DHT segment.
 fn segments(bytes: &[u8], header: &Header<'_>, metadata: &[Range<usize>]) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     memory::reserve(&mut out, bytes.len() + bytes.len() / 4)?;
@@ -87,19 +87,21 @@ fn segments(bytes: &[u8], header: &Header<'_>, metadata: &[Range<usize>]) -> Res
             0xda => break,
             0xc0..=0xc2 => frame = out.len() + 1,
             0xdb => wide |= has_wide_table(body),
-            0xe2 if body.starts_with(b"MPF\0") => return Err(Error::Unsupported("further pictures follow (MPF)")),
+            0xe2 if body.starts_with(b"MPF\0") => {
+                return Err(Error::Unsupported("the file holds further pictures (MPF)"));
+            }
             _ => {}
         }
-        put_segment(&mut out, marker, body);
+        write_segment(&mut out, marker, body);
     }
     for note in metadata {
         let (marker, body, _) = segment(bytes, note.start)?;
         if matches!(marker, 0xe0 | 0xee) {
             return Err(Error::Unsupported("JFIF or Adobe marker between scans"));
         }
-        put_segment(&mut out, marker, body);
+        write_segment(&mut out, marker, body);
     }
-    // 16-bit quantisation tables belong to extended sequential files
+    // 16-bit quantisation tables require the extended sequential process.
     out[frame] = if wide { 0xc1 } else { 0xc0 };
     Ok(out)
 }
@@ -114,13 +116,14 @@ fn has_wide_table(mut body: &[u8]) -> bool {
     false
 }
 
-fn put_segment(out: &mut Vec<u8>, marker: u8, body: &[u8]) {
+fn write_segment(out: &mut Vec<u8>, marker: u8, body: &[u8]) {
     out.extend([0xff, marker]);
     out.extend((body.len() as u16 + 2).to_be_bytes());
     out.extend_from_slice(body);
 }
 
-/// Calls `put` with class (DC, AC), table, symbol, value bits and their number, for every symbol of a baseline scan.
+/// Calls `put` for every symbol of a baseline scan. Its arguments: class (DC, AC), table, symbol, value bits and their
+/// number.
 fn for_each_symbol(
     header: &Header<'_>,
     coefficients: &Coefficients,
@@ -136,7 +139,7 @@ fn for_each_symbol(
                     let (blocks, nonzero) = coefficients.planes[i].row(y);
                     for x in column * component.h..(column + 1) * component.h {
                         if x >= across || y >= down {
-                            // fills its MCU only: as cheap as a block can be
+                            // A block that only pads its MCU: it takes the fewest bits possible.
                             put(0, table, 0, 0, 0);
                             put(1, table, 0, 0, 0);
                             continue;
@@ -186,7 +189,7 @@ fn block_symbols(
     Ok(())
 }
 
-/// A value as its magnitude category and the bits that follow it.
+/// The value bits of a number, and how many there are.
 fn value_bits(value: i32, most: u32) -> Result<(u16, u8), Error> {
     let count = 32 - value.unsigned_abs().leading_zeros();
     if count > most {
@@ -196,7 +199,7 @@ fn value_bits(value: i32, most: u32) -> Result<(u16, u8), Error> {
     Ok((bits as u16, count as u8))
 }
 
-/// Entropy-coded bytes, with their stuffing.
+/// Writes entropy-coded bytes with stuffing.
 struct BitWriter {
     out: Vec<u8>,
     /// The last `count` bits, right-aligned.
@@ -205,7 +208,7 @@ struct BitWriter {
 }
 
 impl BitWriter {
-    fn put(&mut self, bits: u16, count: u8) {
+    fn write(&mut self, bits: u16, count: u8) {
         self.held = self.held << count | u64::from(bits);
         self.count += u32::from(count);
         while self.count >= 8 {
@@ -221,7 +224,7 @@ impl BitWriter {
     /// Fills the last byte with ones.
     fn finish(mut self) -> Vec<u8> {
         let missing = (8 - self.count % 8) as u8 % 8;
-        self.put((1 << missing) - 1, missing);
+        self.write((1 << missing) - 1, missing);
         self.out
     }
 }

@@ -1,4 +1,4 @@
-//! Transcoding keeps every coefficient, and every segment that is not about how they are coded.
+//! Transcoding keeps every coefficient, and every segment that does not declare the coding.
 
 use crate::error::Error;
 use crate::jpeg::entropy::huffman::HuffmanTables;
@@ -39,7 +39,7 @@ fn baseline_blocks(header: &Header<'_>) -> Vec<[i16; 64]> {
     blocks.as_chunks().0[..count].to_vec()
 }
 
-/// Those of a file of several scans in the same order; None: blocks that only fill an MCU.
+/// The coefficients of a file of several scans in the same order. None: blocks that only pad an MCU.
 fn blocks_of_scans(header: &Header<'_>, coefficients: &Coefficients) -> Vec<Option<[i16; 64]>> {
     let mut blocks = Vec::new();
     for (row, column) in (0..header.mcus_y).flat_map(|row| (0..header.mcus_x).map(move |column| (row, column))) {
@@ -59,9 +59,9 @@ fn blocks_of_scans(header: &Header<'_>, coefficients: &Coefficients) -> Vec<Opti
 fn transcoding_keeps_every_coefficient() {
     for file in FILES {
         let header = Header::parse(file, &LIMITS).unwrap();
-        let (script, mut progressive) = (Script::read(&header).unwrap(), MultiScanDecoder::new());
-        let coefficients = progressive
-            .coefficients(Available::best(), &mut HuffmanTables::new(), &header, &script)
+        let (script, mut decoder) = (Script::read(&header).unwrap(), MultiScanDecoder::new());
+        let coefficients = decoder
+            .decode_coefficients(Available::best(), &mut HuffmanTables::new(), &header, &script)
             .unwrap();
         let expected = blocks_of_scans(&header, coefficients);
 
@@ -106,15 +106,15 @@ fn other_segments_are_kept_in_order_and_what_follows_too() {
 
     let transcoded = transcode_baseline(&file, &LIMITS).unwrap();
 
-    let place = |part: &[u8]| {
+    let position = |part: &[u8]| {
         transcoded
             .windows(part.len())
             .position(|window| window == part)
             .unwrap()
     };
-    assert_eq!(place(comment), 2);
-    assert_eq!(place(profile), 2 + comment.len());
-    assert!(place(b"\xff\xfe\x00\x04in") < place(b"\xff\xda"));
+    assert_eq!(position(comment), 2);
+    assert_eq!(position(profile), 2 + comment.len());
+    assert!(position(b"\xff\xfe\x00\x04in") < position(b"\xff\xda"));
     assert!(transcoded.ends_with(b"\xff\xd9behind"));
 }
 

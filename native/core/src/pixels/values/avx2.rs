@@ -1,4 +1,4 @@
-//! [`super::scalar`] for x86-64 with AVX2: the same levels.
+//! [`super::scalar`] with AVX2.
 
 use core::arch::x86_64::*;
 
@@ -7,29 +7,30 @@ use crate::simd::avx2::{load8, load16, load32, store32};
 
 type V = __m256i;
 
-/// Eight levels from byte `8 * part` on, in 32 bits each.
+/// Eight values from byte `8 * part` on, widened to 32 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn widened(from: &[u8; STEP], part: usize) -> V {
+fn widen(from: &[u8; STEP], part: usize) -> V {
     let eight: &[u8; 8] = &from.as_chunks().0[part];
     _mm256_cvtepu8_epi32(load8(eight))
 }
 
-/// 32 numbers in four vectors to bytes, cut off to 0..=255.
+/// Narrows 32 numbers in four vectors to bytes, clipped to 0..=255.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn narrowed(parts: [V; 4]) -> V {
+fn narrow(parts: [V; 4]) -> V {
     let low = _mm256_packs_epi32(parts[0], parts[1]);
     let high = _mm256_packs_epi32(parts[2], parts[3]);
-    // packing works within halves: fours come out as 0 2 4 6 1 3 5 7
+    // Packing works within halves: groups of four come out as 0 2 4 6 1 3 5 7.
     _mm256_permutevar8x32_epi32(
         _mm256_packus_epi16(low, high),
         _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7),
     )
 }
 
-/// Sixteen of the table's levels at a time. A shuffle looks up those whose index lies in its sixteen *or above* (below,
-/// indices have gone negative, which gives 0), so that each shuffle but the first adds the difference to the one before.
+/// Looks up sixteen of the table's values per shuffle. A shuffle finds values whose index lies in its sixteen *or
+/// above*; below, indices are negative, which gives 0. Therefore each shuffle but the first adds the difference from
+/// the one before.
 #[target_feature(enable = "avx2")]
 pub fn lookup(plane: &mut [u8], table: &LookupTable) {
     let parts: &[[u8; 16]] = table.as_chunks().0;
@@ -84,7 +85,8 @@ fn luma32([r, g, b]: [V; 3]) -> V {
     _mm256_packus_epi16(luma16([low(r), low(g), low(b)]), luma16([high(r), high(g), high(b)]))
 }
 
-/// Green's weight does not fit into 16 bits with a sign: one half of it comes with red, one with blue.
+/// Green's weight does not fit into signed 16 bits: one half of it is multiplied together with red, the other with
+/// blue.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn luma16([r, g, b]: [V; 3]) -> V {
@@ -107,13 +109,13 @@ pub fn blend(base: &[u8], plane: &mut [u8], factor: f32) {
     for (base, levels) in base.as_chunks::<STEP>().0.iter().zip(plane.as_chunks_mut::<STEP>().0) {
         let mut parts = [_mm256_setzero_si256(); 4];
         for (i, part) in parts.iter_mut().enumerate() {
-            let start = widened(base, i);
-            let away = _mm256_cvtepi32_ps(_mm256_sub_epi32(widened(levels, i), start));
+            let start = widen(base, i);
+            let away = _mm256_cvtepi32_ps(_mm256_sub_epi32(widen(levels, i), start));
             let mixed = _mm256_add_ps(_mm256_mul_ps(away, factor), _mm256_cvtepi32_ps(start));
-            // far below zero the conversion gives the least integer: still below
+            // Far below zero the conversion gives the smallest integer, which is clipped to 0 too.
             *part = _mm256_cvttps_epi32(_mm256_min_ps(mixed, most));
         }
-        store32(levels, narrowed(parts));
+        store32(levels, narrow(parts));
     }
 }
 
@@ -124,47 +126,47 @@ pub fn rotate_hue(planes: [&mut [u8]; 3], turn: u8) {
     for ((r, g), b) in r.iter_mut().zip(g).zip(b) {
         let mut parts = [[_mm256_setzero_si256(); 4]; 3];
         for i in 0..4 {
-            let levels = [widened(r, i), widened(g, i), widened(b, i)];
-            for (parts, part) in parts.iter_mut().zip(rotated(levels, turn)) {
+            let levels = [widen(r, i), widen(g, i), widen(b, i)];
+            for (parts, part) in parts.iter_mut().zip(rotate(levels, turn)) {
                 parts[i] = part;
             }
         }
         let [red, green, blue] = parts;
-        store32(r, narrowed(red));
-        store32(g, narrowed(green));
-        store32(b, narrowed(blue));
+        store32(r, narrow(red));
+        store32(g, narrow(green));
+        store32(b, narrow(blue));
     }
 }
 
-/// Eight pixels.
+/// Rotates the hue of eight pixels.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn rotated([r, g, b]: [V; 3], turn: V) -> [V; 3] {
+fn rotate([r, g, b]: [V; 3], turn: V) -> [V; 3] {
     let one = _mm256_set1_epi32(1);
     let most = _mm256_max_epi32(r, _mm256_max_epi32(g, b));
     let least = _mm256_min_epi32(r, _mm256_min_epi32(g, b));
     let range = _mm256_sub_epi32(most, least);
     let sum = _mm256_add_epi32(r, _mm256_add_epi32(g, b));
     let middle = _mm256_sub_epi32(sum, _mm256_add_epi32(most, least));
-    let share = |part, of| _mm256_div_ps(_mm256_cvtepi32_ps(part), _mm256_cvtepi32_ps(_mm256_max_epi32(of, one)));
-    let below = share(_mm256_sub_epi32(most, middle), range);
-    let saturation = _mm256_cvttps_epi32(_mm256_mul_ps(share(range, most), _mm256_set1_ps(255.0)));
+    let fraction = |part, of| _mm256_div_ps(_mm256_cvtepi32_ps(part), _mm256_cvtepi32_ps(_mm256_max_epi32(of, one)));
+    let below = fraction(_mm256_sub_epi32(most, middle), range);
+    let saturation = _mm256_cvttps_epi32(_mm256_mul_ps(fraction(range, most), _mm256_set1_ps(255.0)));
     let hue = hue([r, g, b], most, below);
     let turned = _mm256_and_si256(_mm256_add_epi32(hue, turn), _mm256_set1_epi32(255));
     rgb(turned, _mm256_cvtepi32_ps(saturation), _mm256_cvtepi32_ps(most))
 }
 
-/// 0..=255, of eight pixels; `below`: of the middle channel, see the specification.
+/// The hue of eight pixels, 0..=255. `below`: see the specification.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn hue([r, g, b]: [V; 3], most: V, below: __m256) -> V {
     let red = _mm256_cmpeq_epi32(r, most);
     let green = _mm256_andnot_si256(red, _mm256_cmpeq_epi32(g, most));
     let blue = _mm256_andnot_si256(_mm256_or_si256(red, green), _mm256_set1_epi32(-1));
-    // the two channels that are not the greatest, in the order of r, g, b
+    // The two channels that are not the largest, in the order r, g, b.
     let (second, third) = (_mm256_blendv_epi8(r, g, red), _mm256_blendv_epi8(b, g, blue));
     let lesser = _mm256_cmpgt_epi32(third, second);
-    // which of the specification's six cases, in its order
+    // The number of the specification's case, from 0 to 5.
     let case = _mm256_or_si256(
         _mm256_and_si256(lesser, _mm256_set1_epi32(1)),
         _mm256_or_si256(
@@ -189,12 +191,12 @@ fn hue([r, g, b]: [V; 3], most: V, below: __m256) -> V {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn rgb(hue: V, saturation: __m256, value: __m256) -> [V; 3] {
-    let place = _mm256_cvtepi32_ps(_mm256_add_epi32(
+    let position = _mm256_cvtepi32_ps(_mm256_add_epi32(
         _mm256_slli_epi32::<2>(hue),
         _mm256_slli_epi32::<1>(hue),
     ));
     let sign = _mm256_set1_ps(-0.0);
-    let distance = |from: f32| _mm256_andnot_ps(sign, _mm256_sub_ps(place, _mm256_set1_ps(from)));
+    let distance = |from: f32| _mm256_andnot_ps(sign, _mm256_sub_ps(position, _mm256_set1_ps(from)));
     let (most, half) = (_mm256_set1_ps(255.0), _mm256_set1_ps(0.5));
     let losses = [
         _mm256_sub_ps(_mm256_set1_ps(510.0), distance(765.0)),

@@ -9,7 +9,7 @@ pub mod scalar;
 
 use crate::simd::{Available, dispatch};
 
-/// The new value of each value.
+/// A table with the new value of each value.
 pub type LookupTable = [u8; 256];
 
 /// Lengths of planes are multiples of this.

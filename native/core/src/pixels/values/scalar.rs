@@ -17,13 +17,13 @@ pub fn luma(planes: [&[u8]; 3], out: &mut [u8]) {
 
 pub fn blend(base: &[u8], plane: &mut [u8], factor: f32) {
     for (base, level) in base.iter().zip(plane) {
-        *level = blended(*base, *level, factor);
+        *level = blend_value(*base, *level, factor);
     }
 }
 
-/// In single precision, three roundings; cut off to 0..=255, then towards zero.
+/// Blends in single precision with three roundings, clips to 0..=255, and truncates.
 #[inline]
-pub fn blended(base: u8, level: u8, factor: f32) -> u8 {
+pub fn blend_value(base: u8, level: u8, factor: f32) -> u8 {
     let (base, level) = (f32::from(base), f32::from(level));
     ((level - base) * factor + base) as u8
 }
@@ -36,11 +36,12 @@ pub fn rotate_hue(planes: [&mut [u8]; 3], turn: u8) {
     }
 }
 
-/// Pillow's conversion, which computes the hue in double precision: single gives the same for every colour.
+/// Pillow's conversion to HSV. Pillow computes the hue in double precision; single precision gives the same for every
+/// colour.
 fn hsv([r, g, b]: [u8; 3]) -> [u8; 3] {
     let (most, least) = (r.max(g).max(b), r.min(g).min(b));
     let range = f32::from((most - least).max(1));
-    // how far the middle one is below the greatest, as a share of the range
+    // The distance of the middle channel from the largest, as a fraction of the range.
     let middle = u16::from(r) + u16::from(g) + u16::from(b) - u16::from(most) - u16::from(least);
     let below = f32::from(u16::from(most) - middle) / range;
     let sixth = match most {
@@ -52,18 +53,18 @@ fn hsv([r, g, b]: [u8; 3]) -> [u8; 3] {
         _ => 3.0 + below,
     };
     let turns = sixth / 6.0 + if sixth < 0.0 { 1.0 } else { 0.0 };
-    let share = f32::from(most - least) / f32::from(most.max(1));
-    [(turns * 255.0) as u8, (share * 255.0) as u8, most]
+    let fraction = f32::from(most - least) / f32::from(most.max(1));
+    [(turns * 255.0) as u8, (fraction * 255.0) as u8, most]
 }
 
-/// Pillow's conversion. Its p, q and t are one formula: a channel loses `saturation * loss / 255²` of the value,
-/// where its loss is a trapezium over the hue.
+/// Pillow's conversion from HSV. Its p, q and t are one formula: a channel loses `saturation * loss / 255²` of the
+/// value, where its loss is a trapezium over the hue.
 fn rgb(hue: u8, saturation: u8, value: u8) -> [u8; 3] {
-    let place = 6.0 * f32::from(hue);
+    let position = 6.0 * f32::from(hue);
     let losses = [
-        510.0 - (place - 765.0).abs(),
-        (place - 510.0).abs() - 255.0,
-        (place - 1020.0).abs() - 255.0,
+        510.0 - (position - 765.0).abs(),
+        (position - 510.0).abs() - 255.0,
+        (position - 1020.0).abs() - 255.0,
     ];
     losses.map(|loss| {
         let kept = 1.0 - f32::from(saturation) * loss.clamp(0.0, 255.0) * (1.0 / 65025.0);

@@ -1,4 +1,4 @@
-//! Warps with AVX2, four pixels at once, in double precision like the specification.
+//! Warps with AVX2, four pixels at a time, in double precision like the specification.
 
 use core::arch::x86_64::*;
 
@@ -8,18 +8,18 @@ use crate::simd::avx2::store16;
 /// See [`super::warp`].
 #[target_feature(enable = "avx2")]
 pub(super) fn bilinear(source: SourceImage<'_, 3>, map: &Map, fill: [u8; 3], out: &mut [[u8; 3]]) {
-    // Eight bytes are read from an upper and a lower row, of which six are meant: the last row's last two columns are
-    // left to the specification, as is what lies between fewer than four pixels.
+    // Eight bytes are read from an upper and a lower row, of which six are used. Therefore the last two columns of the
+    // last row are left to the scalar code, and so are positions with fewer than four pixels around them.
     let (inner, whole) = (Bounds::inner(&source), Bounds::whole(&source));
     for (y, row) in out.chunks_exact_mut(source.width).enumerate() {
         let v = y as f64 + 0.5;
         let (fours, rest) = row.as_chunks_mut::<4>();
         for (i, four) in fours.iter_mut().enumerate() {
             let u = (4 * i) as f64 + 0.5;
-            let positions = positions(map, u, v);
-            let between = positions.between();
+            let positions = map_positions(map, u, v);
+            let between = positions.between_centres();
             if inner.hold(&between) == 0b1111 {
-                // SAFETY: the positions are inner ones
+                // SAFETY: `inner` holds all positions.
                 unsafe { mix(&source, &between, four) };
             } else if whole.hold(&positions) == 0 {
                 *four = [fill; 4];
@@ -38,10 +38,10 @@ pub(super) fn bilinear(source: SourceImage<'_, 3>, map: &Map, fill: [u8; 3], out
 
 fn one(source: &SourceImage<'_, 3>, map: &Map, u: f64, v: f64) -> Option<[u8; 3]> {
     let (x, y) = map.source_point(u, v);
-    source.between(x, y)
+    source.interpolate_at(x, y)
 }
 
-/// Where four pixels lie.
+/// Positions of four pixels in the source.
 struct Positions {
     x: __m256d,
     y: __m256d,
@@ -49,7 +49,7 @@ struct Positions {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn positions(map: &Map, u: f64, v: f64) -> Positions {
+fn map_positions(map: &Map, u: f64, v: f64) -> Positions {
     let x = _mm256_add_pd(_mm256_set1_pd(u), _mm256_setr_pd(0.0, 1.0, 2.0, 3.0));
     let y = _mm256_set1_pd(v);
     let linear = |a: f64, b: f64, c: f64| {
@@ -70,10 +70,10 @@ fn positions(map: &Map, u: f64, v: f64) -> Positions {
 }
 
 impl Positions {
-    /// Counted from the first pixel's centre: between which centres.
+    /// The same positions counted from the centre of the first pixel.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn between(&self) -> Self {
+    fn between_centres(&self) -> Self {
         let half = _mm256_set1_pd(0.5);
         Self {
             x: _mm256_sub_pd(self.x, half),
@@ -82,14 +82,14 @@ impl Positions {
     }
 }
 
-/// Positions from 0 to below these.
+/// An upper bound of positions; the lower bound is 0.
 struct Bounds {
     x: f64,
     y: f64,
 }
 
 impl Bounds {
-    /// The source.
+    /// The bounds of the source.
     fn whole<const N: usize>(source: &SourceImage<'_, N>) -> Self {
         Self {
             x: source.width as f64,
@@ -97,7 +97,7 @@ impl Bounds {
         }
     }
 
-    /// Of positions between centres those with four pixels around them, and one to the right of these.
+    /// The bounds of positions between centres that have four pixels around them, and one more to the right of these.
     fn inner(source: &SourceImage<'_, 3>) -> Self {
         Self {
             x: source.width as f64 - 2.0,
@@ -105,7 +105,7 @@ impl Bounds {
         }
     }
 
-    /// A bit for each place that they hold.
+    /// A bit for each position inside the bounds.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn hold(&self, positions: &Positions) -> i32 {
@@ -119,15 +119,17 @@ impl Bounds {
     }
 }
 
+/// Interpolates four pixels.
+///
 /// # Safety
-/// [`Bounds::inner`] hold all positions.
+/// [`Bounds::inner`] holds all positions.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn mix(source: &SourceImage<'_, 3>, positions: &Positions, out: &mut [[u8; 3]; 4]) {
     let (left, top) = (_mm256_floor_pd(positions.x), _mm256_floor_pd(positions.y));
     let (across, down) = (_mm256_sub_pd(positions.x, left), _mm256_sub_pd(positions.y, top));
     let at = indices(source, left, top);
-    // SAFETY: at least three pixels, nine bytes, lie behind each place, and behind the one below it
+    // SAFETY: at least three pixels, nine bytes, follow each position, and the one below it.
     let (upper, lower) = unsafe { (neighbours(source, at, 0), neighbours(source, at, source.width)) };
     let [r, g, b] = [0, 1, 2].map(|channel| {
         let mixed = lerp(along(upper, channel, across), along(lower, channel, across), down);
@@ -140,7 +142,7 @@ unsafe fn mix(source: &SourceImage<'_, 3>, positions: &Positions, out: &mut [[u8
     out.as_flattened_mut().copy_from_slice(&bytes[..12]);
 }
 
-/// Of whole columns and rows, within the source.
+/// The indices of the pixels in these columns and rows.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn indices<const N: usize>(source: &SourceImage<'_, N>, column: __m256d, row: __m256d) -> [i32; 4] {
@@ -155,14 +157,14 @@ fn indices<const N: usize>(source: &SourceImage<'_, N>, column: __m256d, row: __
     at
 }
 
-/// Eight bytes from each of four pixels on: it and the one to its right.
+/// Loads eight bytes from each of four pixels: the pixel and its right neighbour.
 ///
 /// # Safety
-/// Three pixels lie from each on.
+/// Three pixels can be read from each index on.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn neighbours(source: &SourceImage<'_, 3>, at: [i32; 4], further: usize) -> __m256i {
-    // SAFETY: the caller's promise
+    // SAFETY: the caller guarantees this.
     let [a, b, c, d] = at.map(|at| unsafe {
         let pixel = source.pixels.as_ptr().add(at as usize + further);
         _mm_loadl_epi64(pixel.cast())
@@ -170,36 +172,36 @@ unsafe fn neighbours(source: &SourceImage<'_, 3>, at: [i32; 4], further: usize) 
     _mm256_set_m128i(_mm_unpacklo_epi64(c, d), _mm_unpacklo_epi64(a, b))
 }
 
-/// Between the left and the right of two neighbours, in one channel.
+/// Interpolates between a pixel and its right neighbour, in one channel.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn along(bytes: __m256i, channel: i8, share: __m256d) -> __m256d {
-    // a byte in the lowest bits of 2^52's significand is added to it: no conversion
+fn along(bytes: __m256i, channel: i8, fraction: __m256d) -> __m256d {
+    // A byte in the lowest bits of the significand of 2^52 is added to it. This replaces a conversion.
     let base = _mm256_set1_pd(4_503_599_627_370_496.0);
     let based = |byte: i8| {
-        // the lowest byte of eight; the others are none
+        // The byte goes to the lowest of eight bytes; the others become zero.
         let (low, high) = (-256 | i64::from(byte), -256 | i64::from(byte + 8));
         let moved = _mm256_shuffle_epi8(bytes, _mm256_setr_epi64x(low, high, low, high));
         _mm256_or_pd(_mm256_castsi256_pd(moved), base)
     };
     let (left, right) = (based(channel), based(channel + 3));
-    let away = _mm256_mul_pd(_mm256_sub_pd(right, left), share);
+    let away = _mm256_mul_pd(_mm256_sub_pd(right, left), fraction);
     _mm256_add_pd(_mm256_sub_pd(left, base), away)
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn lerp(from: __m256d, to: __m256d, share: __m256d) -> __m256d {
-    _mm256_add_pd(from, _mm256_mul_pd(_mm256_sub_pd(to, from), share))
+fn lerp(from: __m256d, to: __m256d, fraction: __m256d) -> __m256d {
+    _mm256_add_pd(from, _mm256_mul_pd(_mm256_sub_pd(to, from), fraction))
 }
 
-/// See [`super::warp`]: of a projective map, the nearest pixel.
+/// See [`super::warp`]: the nearest pixel, for a projective map.
 #[target_feature(enable = "avx2")]
 pub(super) fn nearest<const N: usize>(source: SourceImage<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
     let whole = Bounds::whole(&source);
     for (y, row) in out.chunks_exact_mut(source.width).enumerate() {
         for (i, four) in row.chunks_mut(4).enumerate() {
-            let positions = positions(map, (4 * i) as f64 + 0.5, y as f64 + 0.5);
+            let positions = map_positions(map, (4 * i) as f64 + 0.5, y as f64 + 0.5);
             let (inside, at) = (whole.hold(&positions), indices(&source, positions.x, positions.y));
             for (i, out) in four.iter_mut().enumerate() {
                 *out = if inside >> i & 1 == 1 {

@@ -1,8 +1,7 @@
-//! A picture mapped onto itself: where each pixel of the result lies in the source, and what is there.
+//! Warps: a picture mapped onto itself.
 //!
-//! `PIL.Image.transform`, whose arithmetic this follows: affine maps to the nearest pixel in 16.16 fixed point as far as
-//! that reaches, everything else in double precision, levels between pixels cut off. The functions below named after
-//! what they compute are the specification; vectors only take several pixels at once.
+//! The arithmetic is that of `PIL.Image.transform`: affine maps to the nearest pixel use 16.16 fixed point as far as
+//! its range allows, everything else double precision. Interpolated values are truncated.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -10,7 +9,7 @@ mod scalar;
 
 use crate::simd::{Available, dispatch};
 
-/// From the result to the source, on continuous coordinates: pixel (0, 0) has its centre at (0.5, 0.5).
+/// A map from the result to the source in continuous coordinates: pixel (0, 0) has its centre at (0.5, 0.5).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Map {
     /// x and y: `m[0] x + m[1] y + m[2]`, `m[3] x + m[4] y + m[5]`.
@@ -19,30 +18,30 @@ pub enum Map {
     Projective([f64; 8]),
 }
 
-/// Of the pixels around a place.
+/// How the source is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
-    /// The one it lies in.
+    /// The pixel that contains the position.
     Nearest,
-    /// The four nearest, by distance.
+    /// The four nearest pixels, weighted by distance.
     Bilinear,
 }
 
-/// A source of `N` channels.
+/// An image of `N` channels.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceImage<'a, const N: usize> {
-    /// Row by row.
+    /// Pixels, row by row.
     pub pixels: &'a [[u8; N]],
-    /// Pixels a row.
+    /// Pixels per row.
     pub width: usize,
     /// Rows.
     pub height: usize,
 }
 
-/// Writes the mapped picture, of the source's size; what comes from outside the source is `fill`.
+/// Writes the mapped picture, which has the size of the source. Pixels from outside the source become `fill`.
 ///
 /// # Panics
-/// If the lengths do not fit the size, or it is 2^31 pixels or more: positions are counted in 32 bits.
+/// If lengths do not match the size, or the picture has 2^31 pixels or more: indices have 32 bits.
 pub fn warp<const N: usize>(
     source: SourceImage<'_, N>,
     map: &Map,

@@ -2,19 +2,19 @@
 
 use super::{Map, SourceImage};
 
-/// See [`super::warp`]: the nearest pixel, of a projective map.
+/// See [`super::warp`]: the nearest pixel, for a projective map.
 pub(super) fn nearest<const N: usize>(source: SourceImage<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
     each(source.width, out, |x, y| {
         let (x, y) = map.source_point(x, y);
-        source.at(truncated(x), truncated(y)).unwrap_or(fill)
+        source.at(truncate(x), truncate(y)).unwrap_or(fill)
     });
 }
 
-/// See [`super::warp`].
+/// See [`super::warp`]: bilinear sampling.
 pub(super) fn bilinear<const N: usize>(source: SourceImage<'_, N>, map: &Map, fill: [u8; N], out: &mut [[u8; N]]) {
     each(source.width, out, |x, y| {
         let (x, y) = map.source_point(x, y);
-        source.between(x, y).unwrap_or(fill)
+        source.interpolate_at(x, y).unwrap_or(fill)
     });
 }
 
@@ -27,7 +27,7 @@ fn each<const N: usize>(width: usize, out: &mut [[u8; N]], pixel: impl Fn(f64, f
 }
 
 impl Map {
-    /// Where a place of the result lies in the source.
+    /// The position in the source of a position in the result.
     #[inline]
     pub(super) fn source_point(&self, x: f64, y: f64) -> (f64, f64) {
         match self {
@@ -44,17 +44,17 @@ impl Map {
 }
 
 impl<const N: usize> SourceImage<'_, N> {
-    /// The pixel, if there is one.
+    /// The pixel at a position, if it lies inside the image.
     #[inline]
     fn at(&self, x: i32, y: i32) -> Option<[u8; N]> {
         let (x, y) = (usize::try_from(x).ok()?, usize::try_from(y).ok()?);
         (x < self.width && y < self.height).then(|| self.pixels[y * self.width + x])
     }
 
-    /// Between the centres of four pixels; outside of the outermost centres between as many as there are.
+    /// Interpolates between the centres of four pixels, or of fewer at the borders.
     #[inline]
-    pub(super) fn between(&self, x: f64, y: f64) -> Option<[u8; N]> {
-        // also false for what is not a number
+    pub(super) fn interpolate_at(&self, x: f64, y: f64) -> Option<[u8; N]> {
+        // Also false for NaN.
         if !(x >= 0.0 && x < self.width as f64 && y >= 0.0 && y < self.height as f64) {
             return None;
         }
@@ -67,22 +67,22 @@ impl<const N: usize> SourceImage<'_, N> {
         let (x0, x1, y0, y1) = (column(left), column(left + 1), row(top), row(top + 1));
         let [a, b, c, d] = [y0 + x0, y0 + x1, y1 + x0, y1 + x1].map(|at| &self.pixels[at]);
         Some(std::array::from_fn(|i| {
-            let upper = mixed(f64::from(a[i]), f64::from(b[i]), across);
-            let lower = mixed(f64::from(c[i]), f64::from(d[i]), across);
-            mixed(upper, lower, down) as u8
+            let upper = interpolate(f64::from(a[i]), f64::from(b[i]), across);
+            let lower = interpolate(f64::from(c[i]), f64::from(d[i]), across);
+            interpolate(upper, lower, down) as u8
         }))
     }
 }
 
 #[inline]
-fn mixed(from: f64, to: f64, share: f64) -> f64 {
-    from + (to - from) * share
+fn interpolate(from: f64, to: f64, fraction: f64) -> f64 {
+    from + (to - from) * fraction
 }
 
-/// Towards zero; -1 for all that is negative, and for what is not a number.
+/// Rounds towards zero. -1 for negative numbers and NaN.
 #[inline]
-fn truncated(place: f64) -> i32 {
-    if place >= 0.0 { place as i32 } else { -1 }
+fn truncate(position: f64) -> i32 {
+    if position >= 0.0 { position as i32 } else { -1 }
 }
 
 pub(super) fn affine_nearest<const N: usize>(
@@ -106,20 +106,21 @@ pub(super) fn affine_nearest<const N: usize>(
     }
 }
 
-/// No turn and no shear: each column of the result comes from one column. Positions are summed up, with their errors.
+/// Without rotation and shear, each column of the result comes from one column. Positions are sums, with their rounding
+/// errors.
 fn scaled_nearest<const N: usize>(source: SourceImage<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {
-    let mut place = m[2] + m[0] * 0.5;
+    let mut position = m[2] + m[0] * 0.5;
     let columns: Vec<i32> = (0..source.width)
         .map(|_| {
-            let column = truncated(place);
-            place += m[0];
+            let column = truncate(position);
+            position += m[0];
             column
         })
         .collect();
-    let mut place = m[5] + m[4] * 0.5;
+    let mut position = m[5] + m[4] * 0.5;
     for out in out.chunks_exact_mut(source.width) {
-        let y = truncated(place);
-        place += m[4];
+        let y = truncate(position);
+        position += m[4];
         for (out, x) in out.iter_mut().zip(&columns) {
             *out = source.at(*x, y).unwrap_or(fill);
         }
@@ -135,7 +136,7 @@ fn fixed_nearest<const N: usize>(source: SourceImage<'_, N>, m: &[f64; 6], fill:
     for out in out.chunks_exact_mut(source.width) {
         let (mut x, mut y) = (start_x, start_y);
         for out in out {
-            // negative positions become too great ones
+            // Negative positions wrap to large ones.
             let (column, row) = ((x >> 16) as u32, (y >> 16) as u32);
             *out = if column < width && row < height {
                 source.pixels[row as usize * source.width + column as usize]
@@ -148,14 +149,14 @@ fn fixed_nearest<const N: usize>(source: SourceImage<'_, N>, m: &[f64; 6], fill:
     }
 }
 
-/// What leaves the range of fixed point. Positions are summed up, with their errors.
+/// For positions outside the range of fixed point. Positions are sums, with their rounding errors.
 fn float_nearest<const N: usize>(source: SourceImage<'_, N>, m: &[f64; 6], fill: [u8; N], out: &mut [[u8; N]]) {
     let mut start = (m[2] + m[0] * 0.5 + m[1] * 0.5, m[5] + m[3] * 0.5 + m[4] * 0.5);
     for out in out.chunks_exact_mut(source.width) {
-        let mut place = start;
+        let mut position = start;
         for out in out {
-            *out = source.at(truncated(place.0), truncated(place.1)).unwrap_or(fill);
-            place = (place.0 + m[0], place.1 + m[3]);
+            *out = source.at(truncate(position.0), truncate(position.1)).unwrap_or(fill);
+            position = (position.0 + m[0], position.1 + m[3]);
         }
         start = (start.0 + m[1], start.1 + m[4]);
     }

@@ -1,4 +1,4 @@
-//! Colour conversion with AVX2, 32 pixels at a time. Equal to [`super::scalar`].
+//! Colour conversion with AVX2, 32 pixels at a time.
 
 use core::arch::x86_64::*;
 
@@ -7,7 +7,7 @@ use crate::simd::interleave::INTERLEAVE;
 
 type V = __m256i;
 
-/// See [`super::interleaved`]; sources without conversion where `ycbcr` is false.
+/// See [`super::interleaved`]. Samples are not converted where `ycbcr` is false.
 #[target_feature(enable = "avx2")]
 pub(crate) fn interleaved(ycbcr: bool, sources: [&[u8]; 3], out: &mut [u8]) {
     let convert = |at: usize| {
@@ -59,17 +59,17 @@ fn convert([y, cb, cr]: [V; 3]) -> [V; 3] {
     ]
 }
 
-/// 16 pixels in 16 bits, not yet clamped.
+/// Converts 16 pixels in 16 bits without clamping.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn convert16(y: V, cb: V, cr: V) -> [V; 3] {
     let center = _mm256_set1_epi16(128);
     let (b, r) = (_mm256_sub_epi16(cb, center), _mm256_sub_epi16(cr, center));
-    // what the factors are beside whole numbers, at 15 bits, rounded: 1.772 = 2 - 0.228, 1.402 = 1 + 0.402
+    // Fractions of the factors at 15 bits, rounded: 1.772 = 2 - 0.228, 1.402 = 1 + 0.402.
     let scaled = |v: V, factor: i16| _mm256_mulhrs_epi16(v, _mm256_set1_epi16(factor));
     let blue = _mm256_add_epi16(scaled(b, -7471), _mm256_add_epi16(b, b));
     let red = _mm256_add_epi16(scaled(r, 13173), r);
-    // -0.34414 b - 0.71414 r, at 15 bits: both factors of the specification are even
+    // -0.34414 b - 0.71414 r at 15 bits: both factors of the specification are even.
     let factors = _mm256_set1_epi32((-11277 & 0xffff) | -23401 << 16);
     let half = _mm256_set1_epi32(1 << 14);
     let green32 = |br: V| _mm256_srai_epi32::<15>(_mm256_add_epi32(_mm256_madd_epi16(br, factors), half));
@@ -84,7 +84,7 @@ fn convert16(y: V, cb: V, cr: V) -> [V; 3] {
     ]
 }
 
-/// 32 pixels of three channels to 96 bytes.
+/// Interleaves 32 pixels of three channels to 96 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn interleave([r, g, b]: [V; 3], out: &mut [u8; 96]) {
@@ -94,7 +94,7 @@ fn interleave([r, g, b]: [V; 3], out: &mut [u8; 96]) {
             _mm256_or_si256(_mm256_shuffle_epi8(r, mask(v, 0)), _mm256_shuffle_epi8(g, mask(v, 1))),
             _mm256_shuffle_epi8(b, mask(v, 2)),
         );
-        // the halves hold pixels 0 to 15 and 16 to 31
+        // The low half holds pixels 0 to 15, the high half 16 to 31.
         store16(&mut out[16 * v..], _mm256_castsi256_si128(pixels));
         store16(&mut out[48 + 16 * v..], _mm256_extracti128_si256::<1>(pixels));
     }

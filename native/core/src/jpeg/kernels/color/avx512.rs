@@ -1,4 +1,4 @@
-//! Colour conversion with AVX-512, 64 pixels at a time. Equal to [`super::scalar`].
+//! Colour conversion with AVX-512, 64 pixels at a time.
 
 use core::arch::x86_64::*;
 
@@ -7,7 +7,7 @@ use crate::simd::interleave::{CHANNEL, PIXEL};
 
 type V = __m512i;
 
-/// See [`super::interleaved`]; sources without conversion where `ycbcr` is false.
+/// See [`super::interleaved`]. Samples are not converted where `ycbcr` is false.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 pub(crate) fn interleaved(ycbcr: bool, sources: [&[u8]; 3], out: &mut [u8]) {
     let convert = |at: usize| {
@@ -59,7 +59,7 @@ fn convert([y, cb, cr]: [V; 3]) -> [V; 3] {
     ]
 }
 
-/// 32 pixels in 16 bits, not yet clamped; see the same of [`super::avx2`].
+/// Converts 32 pixels in 16 bits without clamping. [`super::avx2`] explains the factors.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 fn convert32(y: V, cb: V, cr: V) -> [V; 3] {
@@ -82,7 +82,7 @@ fn convert32(y: V, cb: V, cr: V) -> [V; 3] {
     ]
 }
 
-/// 64 pixels of three channels to 192 bytes.
+/// Interleaves 64 pixels of three channels to 192 bytes.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 fn interleave([r, g, b]: [V; 3], out: &mut [u8; 192]) {

@@ -1,4 +1,4 @@
-//! YCbCr to RGB as libjpeg does it (`jdcolor.c`, 16-bit fixed point): the scalar specification, and the dispatch.
+//! Conversion of YCbCr to RGB by libjpeg's rules (`jdcolor.c`, 16-bit fixed point).
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -9,16 +9,17 @@ mod scalar;
 use crate::jpeg::format::markers::Color;
 use crate::simd::{Available, dispatch};
 
-/// Bytes past its end that kernels may read of a source row.
+/// Kernels read up to this many bytes past the end of a source row.
 pub(crate) const SPARE: usize = 64;
 
-/// A row of `width` pixels, interleaved, to `out` (exactly `3 * width` bytes). Gray: all three sources are the same.
+/// Writes a row of `width` pixels as interleaved RGB to `out` (exactly `3 * width` bytes). For gray, all sources are
+/// the same.
 pub(crate) fn interleaved(level: Available, color: Color, sources: [&[u8]; 3], width: usize, out: &mut [u8]) {
     let (ycbcr, out) = (color == Color::YCbCr, &mut out[..3 * width]);
     dispatch!(level, [Avx512, Avx2], interleaved(ycbcr, sources, out))
 }
 
-/// A row of `width` pixels to three planes, each as long as [`crate::rows::planar_row_len`] says.
+/// Writes a row of `width` pixels as three planes. Each is as long as [`crate::rows::planar_row_len`] says.
 pub(crate) fn planar(level: Available, color: Color, sources: [&[u8]; 3], width: usize, out: [&mut [u8]; 3]) {
     if color != Color::YCbCr {
         for (plane, source) in out.into_iter().zip(sources) {

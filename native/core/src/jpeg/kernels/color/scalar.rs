@@ -1,6 +1,6 @@
 //! Colour conversion, one pixel at a time: the specification.
 
-/// One pixel.
+/// Converts one pixel.
 fn rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
     const HALF: i32 = 1 << 15;
@@ -10,7 +10,7 @@ fn rgb(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     [red, green, blue].map(|v| v.clamp(0, 255) as u8)
 }
 
-/// See [`super::interleaved`]; samples are copied without conversion where `ycbcr` is false.
+/// See [`super::interleaved`]. Samples are not converted where `ycbcr` is false.
 pub(crate) fn interleaved(ycbcr: bool, [a, b, c]: [&[u8]; 3], out: &mut [u8]) {
     for (((pixel, &a), &b), &c) in out.as_chunks_mut().0.iter_mut().zip(a).zip(b).zip(c) {
         *pixel = if ycbcr { rgb(a, b, c) } else { [a, b, c] };

@@ -1,5 +1,5 @@
-//! The inverse DCT with AVX2, two blocks at once: the left one in the low half of every register, the right one in the
-//! high half. Equal to [`crate::jpeg::kernels::idct`] for all coefficients.
+//! The inverse DCT with AVX2, two blocks at a time: the left one in the low half of every register, the right one in
+//! the high half. It equals the specification for all coefficients.
 
 use core::arch::x86_64::*;
 
@@ -24,25 +24,25 @@ pub(crate) fn block_row(
     while let Some(left) = numbers.next() {
         let right = numbers.next().unwrap_or(left);
         let used = used[left].max(used[right]);
-        pair(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
+        transform_pair(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
         x += 16;
     }
 }
 
-/// Two blocks, side by side, into 8 rows of 16 samples.
+/// Transforms two blocks, side by side, into 8 rows of 16 samples.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn pair(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+pub(crate) fn transform_pair(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     if used <= 1 {
-        return flat(a[0], b[0], quant[0], out, pitch);
+        return fill_flat(a[0], b[0], quant[0], out, pitch);
     }
     let top = row(a, b, quant, 0);
-    // The specification's short cut differs from the full transform only beyond this size, which no valid file has.
+    // The short cut of the specification differs from the full transform only above this size, which no valid file has.
     if is_large(top) {
-        scalar::idct(a, quant, out, pitch);
-        return scalar::idct(b, quant, &mut out[8..], pitch);
+        scalar::transform_block(a, quant, out, pitch);
+        return scalar::transform_block(b, quant, &mut out[8..], pitch);
     }
-    // zigzag positions up to 10 lie in the top left 4 x 4
+    // Zigzag positions up to 10 lie in the top left 4 x 4.
     let samples = if used <= 10 {
         corner(a, b, top, quant)
     } else {
@@ -51,7 +51,7 @@ pub(crate) fn pair(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], ou
     store_transposed(samples, out, pitch);
 }
 
-/// Some coefficient is not within -0x2000..0x2000.
+/// Whether a coefficient is outside -0x2000..0x2000.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(crate) fn is_large(top: V) -> bool {
@@ -59,10 +59,10 @@ pub(crate) fn is_large(top: V) -> bool {
     _mm256_testz_si256(_mm256_add_epi16(top, _mm256_set1_epi16(0x2000)), large) == 0
 }
 
-/// Only DC coefficients.
+/// Transforms blocks that have only DC coefficients.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn flat(a: i16, b: i16, quant: i16, out: &mut [u8], pitch: usize) {
+fn fill_flat(a: i16, b: i16, quant: i16, out: &mut [u8], pitch: usize) {
     let sample = |dc: i16| {
         let scaled = i32::from(dc.wrapping_mul(quant).wrapping_shl(2));
         (((scaled + 16) >> 5).clamp(-128, 127) + 128) as i8
@@ -90,7 +90,7 @@ fn full(a: &[i16; 64], b: &[i16; 64], top: V, quant: &[i16; 64]) -> [V; 8] {
     pass::<18>(columns)
 }
 
-/// Both passes with only the first four of everything in use.
+/// Both passes for blocks with coefficients only in the top left 4 x 4.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn corner(a: &[i16; 64], b: &[i16; 64], top: V, quant: &[i16; 64]) -> [V; 8] {
@@ -120,7 +120,7 @@ fn corner(a: &[i16; 64], b: &[i16; 64], top: V, quant: &[i16; 64]) -> [V; 8] {
     pack(low, high)
 }
 
-/// Dequantised row `r` of both blocks.
+/// Row `r` of both blocks, dequantised.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(crate) fn row(a: &[i16; 64], b: &[i16; 64], quant: &[i16; 64], r: usize) -> V {
@@ -153,7 +153,7 @@ pub(crate) fn madd(xy: V, a: i32, b: i32) -> V {
     _mm256_madd_epi16(xy, factors(a, b))
 }
 
-/// One dimension over all eight lanes of both blocks.
+/// One dimension of both blocks, all eight lanes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pass<const SHIFT: i32>(x: [V; 8]) -> [V; 8] {
@@ -171,8 +171,8 @@ fn pass<const SHIFT: i32>(x: [V; 8]) -> [V; 8] {
     pack(low, high)
 }
 
-/// Half of a pass, widened to 32 bits. `even`: x0 + x4 and x0 - x4 in the upper halves of 32 bits, (x2, x6).
-/// `odd`: (x3 + x7, x1 + x5), (x7, x1), (x5, x3).
+/// Half of a pass, widened to 32 bits. `even`: x0 + x4 and x0 - x4 in the upper halves of 32 bits, (x2, x6). `odd`: (x3
+/// + x7, x1 + x5), (x7, x1), (x5, x3).
 #[inline]
 #[target_feature(enable = "avx2")]
 fn half<const SHIFT: i32>(even: [V; 3], odd: [V; 3]) -> [V; 8] {
@@ -245,7 +245,7 @@ fn pack(a: [V; 8], b: [V; 8]) -> [V; 8] {
     ]
 }
 
-/// 8 x 8 within each half.
+/// Transposes 8 x 8 within each half.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn transpose(x: [V; 8]) -> [V; 8] {
@@ -267,7 +267,7 @@ fn transpose(x: [V; 8]) -> [V; 8] {
     ]
 }
 
-/// Columns of the result (8 rows each, left block, right block) to 8 rows of 16 samples.
+/// Stores columns of the result (8 rows each, left block, right block) as 8 rows of 16 samples.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_transposed(x: [V; 8], out: &mut [u8], pitch: usize) {
@@ -280,7 +280,7 @@ fn store_transposed(x: [V; 8], out: &mut [u8], pitch: usize) {
     let b2 = _mm256_unpacklo_epi8(a2, a3);
     let b3 = _mm256_unpackhi_epi8(a2, a3);
     let (c0, c1, c2, c3) = (lo(b0, b1), hi(b0, b1), lo(b2, b3), hi(b2, b3));
-    // two rows each
+    // Two rows each.
     let rows = [
         _mm256_unpacklo_epi32(c0, c2),
         _mm256_unpackhi_epi32(c0, c2),

@@ -1,11 +1,11 @@
-//! The inverse DCT with AVX-512, four blocks at once: one in each quarter of every register, from left to right. Equal to
-//! [`crate::jpeg::kernels::idct`] for all coefficients, and the arithmetic of [`crate::jpeg::kernels::idct::avx2`], but that products are added to sums
-//! as they are made.
+//! The inverse DCT with AVX-512, four blocks at a time: one in each quarter of every register, from left to right. It
+//! equals the specification for all coefficients. The arithmetic is that of [`super::avx2`], but products are added to
+//! sums in one instruction.
 
 use core::arch::x86_64::*;
 
 use super::BlockRow;
-use super::avx2::pair;
+use super::avx2::transform_pair;
 use super::scalar::{self, *};
 use crate::simd::avx2::store32;
 use crate::simd::avx512::load_words;
@@ -28,32 +28,32 @@ pub(crate) fn block_row(
         let second = numbers.next().unwrap_or(first);
         let Some(third) = numbers.next() else {
             let used = used[first].max(used[second]);
-            return pair(&blocks[first], &blocks[second], used, quant, &mut out[x..], pitch);
+            return transform_pair(&blocks[first], &blocks[second], used, quant, &mut out[x..], pitch);
         };
         let four = [first, second, third, numbers.next().unwrap_or(third)];
         let used = four.iter().fold(0, |most, &i| used[i].max(most));
-        quad(four.map(|i| &blocks[i]), used, quant, &mut out[x..], pitch);
+        transform_quad(four.map(|i| &blocks[i]), used, quant, &mut out[x..], pitch);
         x += 32;
     }
 }
 
-/// Four blocks, side by side, into 8 rows of 32 samples.
+/// Transforms four blocks, side by side, into 8 rows of 32 samples.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-fn quad(blocks: [&[i16; 64]; 4], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+fn transform_quad(blocks: [&[i16; 64]; 4], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     if used <= 1 {
-        return flat(blocks.map(|block| block[0]), quant[0], out, pitch);
+        return fill_flat(blocks.map(|block| block[0]), quant[0], out, pitch);
     }
     let top = rows::<0>(blocks, quant);
-    // The specification's short cut differs from the full transform only beyond this size, which no valid file has.
+    // The short cut of the specification differs from the full transform only above this size, which no valid file has.
     let sized = _mm512_add_epi16(top[0], _mm512_set1_epi16(0x2000));
     if _mm512_test_epi16_mask(sized, _mm512_set1_epi16(0xc000_u16 as i16)) != 0 {
         for (i, block) in blocks.into_iter().enumerate() {
-            scalar::idct(block, quant, &mut out[8 * i..], pitch);
+            scalar::transform_block(block, quant, &mut out[8 * i..], pitch);
         }
         return;
     }
-    // zigzag positions up to 10 lie in the top left 4 x 4
+    // Zigzag positions up to 10 lie in the top left 4 x 4.
     let samples = if used <= 10 {
         corner(top)
     } else {
@@ -65,10 +65,10 @@ fn quad(blocks: [&[i16; 64]; 4], used: u8, quant: &[i16; 64], out: &mut [u8], pi
     store_transposed(samples, out, pitch);
 }
 
-/// Only DC coefficients.
+/// Transforms blocks that have only DC coefficients.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-fn flat(dc: [i16; 4], quant: i16, out: &mut [u8], pitch: usize) {
+fn fill_flat(dc: [i16; 4], quant: i16, out: &mut [u8], pitch: usize) {
     let [a, b, c, d] = dc.map(|dc| {
         let scaled = i32::from(dc.wrapping_mul(quant).wrapping_shl(2));
         let sample = (((scaled + 16) >> 5).clamp(-128, 127) + 128) as u8;
@@ -80,13 +80,13 @@ fn flat(dc: [i16; 4], quant: i16, out: &mut [u8], pitch: usize) {
     }
 }
 
-/// Dequantised rows 0 to 3, or 4 to 7 (`HALF` is 1), of four blocks.
+/// Rows 0 to 3, or 4 to 7 (`HALF` is 1), of four blocks, dequantised.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 fn rows<const HALF: usize>(blocks: [&[i16; 64]; 4], quant: &[i16; 64]) -> [V; 4] {
     let quant = load_words(&quant.as_chunks::<32>().0[HALF]);
     let [a, b, c, d] = blocks.map(|block| _mm512_mullo_epi16(load_words(&block.as_chunks::<32>().0[HALF]), quant));
-    // rows 0, 1 and 2, 3 of the left blocks, then of the right ones
+    // Rows 0, 1 and 2, 3 of the left blocks, then of the right ones.
     let (e, f) = (_mm512_shuffle_i32x4::<0x44>(a, b), _mm512_shuffle_i32x4::<0xee>(a, b));
     let (g, h) = (_mm512_shuffle_i32x4::<0x44>(c, d), _mm512_shuffle_i32x4::<0xee>(c, d));
     [
@@ -116,7 +116,7 @@ fn madd(sum: V, xy: V, a: i32, b: i32) -> V {
     _mm512_dpwssd_epi32(sum, xy, _mm512_set1_epi32((a & 0xffff) | b << 16))
 }
 
-/// One dimension over all eight lanes of all blocks.
+/// One dimension of all blocks, all eight lanes.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 fn pass<const SHIFT: u32>(x: [V; 8]) -> [V; 8] {
@@ -158,7 +158,7 @@ fn half<const SHIFT: u32>(even: [V; 2], odd: [V; 3]) -> [V; 8] {
     butterfly::<SHIFT>(even, odd)
 }
 
-/// Both passes with only the first four of everything in use.
+/// Both passes for blocks with coefficients only in the top left 4 x 4.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 fn corner(x: [V; 4]) -> [V; 8] {
@@ -175,7 +175,7 @@ fn corner(x: [V; 4]) -> [V; 8] {
     let b1 = _mm512_unpackhi_epi32(a0, a1); // of columns 2, 3
     let b2 = _mm512_unpacklo_epi32(a2, a3); // rows 4 to 7
     let b3 = _mm512_unpackhi_epi32(a2, a3);
-    // a row's columns 0 and 2, or 1 and 3, lie side by side after this
+    // After this, columns 0 and 2 of a row are side by side, and columns 1 and 3.
     let low = half_corner::<18>(lo(b0, b1), hi(b0, b1));
     let high = half_corner::<18>(lo(b2, b3), hi(b2, b3));
     pack(low, high)
@@ -219,7 +219,7 @@ fn pack(a: [V; 8], b: [V; 8]) -> [V; 8] {
     core::array::from_fn(|i| _mm512_packs_epi32(a[i], b[i]))
 }
 
-/// 8 x 8 within each quarter.
+/// Transposes 8 x 8 within each quarter.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 fn transpose(x: [V; 8]) -> [V; 8] {
@@ -241,7 +241,7 @@ fn transpose(x: [V; 8]) -> [V; 8] {
     ]
 }
 
-/// Columns of the result (8 rows each, of every block) to 8 rows of 32 samples.
+/// Stores columns of the result (8 rows each, of every block) as 8 rows of 32 samples.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 fn store_transposed(x: [V; 8], out: &mut [u8], pitch: usize) {
@@ -253,9 +253,9 @@ fn store_transposed(x: [V; 8], out: &mut [u8], pitch: usize) {
     let b1 = _mm512_unpackhi_epi8(a0, a1); // 2, 3
     let b2 = _mm512_unpacklo_epi8(a2, a3);
     let b3 = _mm512_unpackhi_epi8(a2, a3);
-    // columns 0 to 3 of rows 0 to 3, and of 4 to 7; the rest of them
+    // Columns 0 to 3 of rows 0 to 3, and of rows 4 to 7; then columns 4 to 7.
     let (c0, c1, c2, c3) = (lo(b0, b1), hi(b0, b1), lo(b2, b3), hi(b2, b3));
-    // both halves of the first, or of the third, row in every quarter, and of the next one
+    // Both halves of row `row` of every quarter, then those of the next row.
     let order = |row: i32| {
         let quarter = |at: i32| [at, at + 16, at + 4, at + 20, at + 8, at + 24, at + 12, at + 28];
         let [a, b] = [quarter(row), quarter(row + 1)];

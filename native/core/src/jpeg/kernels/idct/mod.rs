@@ -1,7 +1,8 @@
-//! Dequantisation and inverse DCT: the scalar specification, and the dispatch.
+//! Dequantisation and inverse DCT.
 //!
-//! Loeffler, Ligtenberg and Moschytz's algorithm with 13-bit constants, as in libjpeg's `jidctint.c`; where coefficients
-//! are too large for it, it wraps and saturates as libjpeg-turbo's SIMD does (16 bits between the passes).
+//! The algorithm is that of Loeffler, Ligtenberg and Moschytz with 13-bit constants, as in libjpeg's `jidctint.c`.
+//! Where coefficients are too large for it, it wraps and saturates as libjpeg-turbo's SIMD code does (16 bits between
+//! the passes).
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -12,12 +13,11 @@ pub(crate) mod scalar;
 
 use crate::simd::{Available, dispatch};
 
-/// Spare bytes that a row of samples must have after the last block: blocks are written in pairs, or by fours but for
-/// the last two.
+/// Spare bytes of a row of samples after its last block: blocks are written two or four at a time.
 pub(crate) const SPARE: usize = 8;
 
-/// Which of a strip's blocks make up one row of blocks of a component: block `b` (from the left edge of the picture) is
-/// number `first + b / per_mcu * stride + b % per_mcu`, minus the first MCU's share.
+/// The blocks that make up one row of blocks of a component. Block `b` (from the left edge of the picture) has the
+/// number `first + b / per_mcu * stride + b % per_mcu`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockRow {
     /// Block columns wanted, counted from the first decoded MCU.
@@ -36,7 +36,7 @@ impl BlockRow {
         self.first + block / self.per_mcu * self.stride + block % self.per_mcu
     }
 
-    /// The numbers of all blocks, from left to right.
+    /// The numbers of the blocks, from left to right.
     #[inline(always)]
     pub fn indices(self) -> impl Iterator<Item = usize> {
         let mut within = self.from % self.per_mcu;
@@ -52,8 +52,8 @@ impl BlockRow {
     }
 }
 
-/// Transforms a row of blocks into 8 rows of samples at the start of `out`, which are `pitch` apart.
-/// `used[i]`: zigzag positions in use of `blocks[i]`, at least 1.
+/// Transforms a row of blocks into 8 rows of samples at the start of `out`, which are `pitch` bytes apart. `used[i]`:
+/// the number of zigzag positions in use of `blocks[i]`, at least 1.
 pub(crate) fn block_row(
     level: Available,
     blocks: &[[i16; 64]],

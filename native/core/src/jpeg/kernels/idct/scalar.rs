@@ -26,15 +26,15 @@ pub(crate) fn block_row(
 ) {
     debug_assert!(used.len() <= blocks.len(), "the scalar kernel does not need `used`");
     for (i, block) in row.indices().enumerate() {
-        idct(&blocks[block], quant, &mut out[8 * i..], pitch);
+        transform_block(&blocks[block], quant, &mut out[8 * i..], pitch);
     }
 }
 
-/// One block, whatever its coefficients.
-pub(crate) fn idct(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+/// Transforms one block.
+pub(crate) fn transform_block(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let mut work: [i16; 64] = core::array::from_fn(|i| block[i].wrapping_mul(quant[i]));
     if block[8..].iter().all(|&c| c == 0) {
-        // libjpeg-turbo's short cut: the same, but that it wraps instead of saturating
+        // The short cut of libjpeg-turbo: it equals the full transform, except that it wraps instead of saturating.
         let top: [i16; 8] = core::array::from_fn(|i| work[i].wrapping_shl(2));
         work.as_chunks_mut().0.fill(top);
     } else {
@@ -52,8 +52,8 @@ pub(crate) fn idct(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: 
     }
 }
 
-/// One dimension. `shift`: 13 bits of the constants, less (first pass) or more (second) 2 bits kept between the passes,
-/// and 3 of the transform's gain.
+/// One dimension. `shift`: 13 bits of the constants, minus (first pass) or plus (second pass) 2 bits kept between the
+/// passes, plus 3 bits of the transform's gain in the second.
 fn pass(x: [i16; 8], shift: u32) -> [i16; 8] {
     let w = |i: usize| i32::from(x[i]);
     let tmp2 = w(2) * F0541 + w(6) * (F0541 - F1847);

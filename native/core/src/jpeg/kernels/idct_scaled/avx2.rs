@@ -1,5 +1,5 @@
-//! The reduced inverse DCTs with AVX2, two blocks at once: the left one in the low half of every register, the right one
-//! in the high half. Equal to [`crate::jpeg::kernels::idct_scaled`] for all coefficients.
+//! The reduced inverse DCTs with AVX2, two blocks at a time: the left one in the low half of every register, the right
+//! one in the high half. They equal the specification for all coefficients.
 
 use core::arch::x86_64::*;
 
@@ -9,7 +9,7 @@ use crate::jpeg::kernels::idct::avx2::{V, hi, is_large, lo, madd, row};
 
 /// See [`super::block_row`]; 4 x 4.
 #[target_feature(enable = "avx2")]
-pub(crate) fn four_row(
+pub(crate) fn block_row_4x4(
     blocks: &[[i16; 64]],
     used: &[u8],
     order: BlockRow,
@@ -22,14 +22,14 @@ pub(crate) fn four_row(
     while let Some(left) = numbers.next() {
         let right = numbers.next().unwrap_or(left);
         let used = used[left].max(used[right]);
-        four(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
+        transform_4x4(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
         x += 8;
     }
 }
 
-/// Likewise; 2 x 2.
+/// See [`super::block_row`]; 2 x 2.
 #[target_feature(enable = "avx2")]
-pub(crate) fn two_row(
+pub(crate) fn block_row_2x2(
     blocks: &[[i16; 64]],
     used: &[u8],
     order: BlockRow,
@@ -42,28 +42,28 @@ pub(crate) fn two_row(
     while let Some(left) = numbers.next() {
         let right = numbers.next().unwrap_or(left);
         let used = used[left].max(used[right]);
-        two(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
+        transform_2x2(&blocks[left], &blocks[right], used, quant, &mut out[x..], pitch);
         x += 4;
     }
 }
 
-/// Two blocks, side by side, into 4 rows of 8 samples.
+/// Transforms two blocks, side by side, into 4 rows of 8 samples.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn four(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+fn transform_4x4(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let top = row(a, b, quant, 0);
-    // The specification's short cut differs from the full transform only beyond this size, which no valid file has.
+    // The short cut of the specification differs from the full transform only above this size, which no valid file has.
     if is_large(top) {
-        scalar::four(a, quant, out, pitch);
-        return scalar::four(b, quant, &mut out[4..], pitch);
+        scalar::transform_4x4(a, quant, out, pitch);
+        return scalar::transform_4x4(b, quant, &mut out[4..], pitch);
     }
-    // zigzag positions up to 10 lie in the top left 4 x 4
+    // Zigzag positions up to 10 lie in the top left 4 x 4.
     let samples = if used <= 10 {
         four_corner(a, b, top, quant)
     } else {
         four_full(a, b, top, quant)
     };
-    // left block's rows, right block's rows, of 4 bytes each
+    // Rows of the left block, then of the right block, 4 bytes each.
     let samples = _mm256_xor_si256(samples, _mm256_set1_epi8(-128));
     let (left, right) = (_mm256_castsi256_si128(samples), _mm256_extracti128_si256::<1>(samples));
     let halves = [_mm_unpacklo_epi32(left, right), _mm_unpackhi_epi32(left, right)];
@@ -87,7 +87,7 @@ fn four_full(a: &[i16; 64], b: &[i16; 64], top: V, quant: &[i16; 64]) -> V {
         _mm256_packs_epi32(low[2], high[2]),
         _mm256_packs_epi32(low[3], high[3]),
     ];
-    // columns 0 and 1, 2 and 3, ...: four rows each
+    // Columns 0 and 1, 2 and 3, ..., four rows each.
     let (a0, a1) = (lo(rows[0], rows[1]), lo(rows[2], rows[3]));
     let (a2, a3) = (hi(rows[0], rows[1]), hi(rows[2], rows[3]));
     let (c01, c23) = (_mm256_unpacklo_epi32(a0, a1), _mm256_unpackhi_epi32(a0, a1));
@@ -96,14 +96,14 @@ fn four_full(a: &[i16; 64], b: &[i16; 64], top: V, quant: &[i16; 64]) -> V {
     gather_four(columns)
 }
 
-/// With only the first four of everything in use.
+/// For blocks with coefficients only in the top left 4 x 4.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn four_corner(a: &[i16; 64], b: &[i16; 64], top: V, quant: &[i16; 64]) -> V {
     let zero = _mm256_setzero_si256();
     let [x1, x2, x3] = [row(a, b, quant, 1), row(a, b, quant, 2), row(a, b, quant, 3)];
     let low = pass_four_corner::<12>(lo(zero, top), lo(x2, zero), lo(x1, x3));
-    // rows 0 and 1, rows 2 and 3: columns 0 to 3 each
+    // Rows 0 and 1, rows 2 and 3, columns 0 to 3 each.
     let (r01, r23) = (_mm256_packs_epi32(low[0], low[1]), _mm256_packs_epi32(low[2], low[3]));
     let (a0, a1) = (lo(r01, r23), hi(r01, r23)); // rows 0 and 2 interleaved, rows 1 and 3
     let (c01, c23) = (lo(a0, a1), hi(a0, a1));
@@ -156,16 +156,16 @@ fn butterfly_four<const SHIFT: i32>(x0: V, even: V, a: V, b: V) -> [V; 4] {
     ]
 }
 
-/// Two blocks, side by side, into 2 rows of 4 samples.
+/// Transforms two blocks, side by side, into 2 rows of 4 samples.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn two(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+fn transform_2x2(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let zero = _mm256_setzero_si256();
     let round = _mm256_set1_epi32(1 << 12);
     let dc = |x0| _mm256_add_epi32(_mm256_srai_epi32::<1>(x0), round);
     let [x0, x1, x3] = [row(a, b, quant, 0), row(a, b, quant, 1), row(a, b, quant, 3)];
     let (upper, lower) = if used <= 10 {
-        // only columns and rows 0 to 3
+        // Only columns and rows 0 to 3.
         let (even, odd) = (dc(lo(zero, x0)), madd(lo(x1, x3), F3624, -F1272));
         let halves = [_mm256_add_epi32(even, odd), _mm256_sub_epi32(even, odd)];
         let halves = halves.map(|v| _mm256_srai_epi32::<13>(v));
@@ -181,7 +181,7 @@ fn two(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8]
         let sub = |i: usize| _mm256_srai_epi32::<13>(_mm256_sub_epi32(even[i], odd[i]));
         ((add(0), add(1)), (sub(0), sub(1)))
     };
-    // the first column is kept in 32 bits; the odd ones are summed across the register
+    // The first column is kept in 32 bits. The odd columns are summed across the register.
     let dc = _mm256_slli_epi32::<15>(_mm256_unpacklo_epi32(upper.0, lower.0));
     let weights = _mm256_setr_epi16(
         0,
@@ -209,7 +209,7 @@ fn two(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8]
     let samples = _mm256_srai_epi32::<20>(samples);
     let samples = _mm256_packs_epi32(samples, samples);
     let samples = _mm256_xor_si256(_mm256_packs_epi16(samples, samples), _mm256_set1_epi8(-128));
-    // upper and lower row of two bytes each, of either block
+    // The upper and the lower row, two bytes each, of each block.
     let rows = _mm_unpacklo_epi16(_mm256_castsi256_si128(samples), _mm256_extracti128_si256::<1>(samples));
     let rows = _mm_cvtsi128_si64(rows).to_le_bytes();
     out[..4].copy_from_slice(&rows[..4]);

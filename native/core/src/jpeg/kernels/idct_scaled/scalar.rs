@@ -18,7 +18,7 @@ pub(crate) const F2562: i32 = 20995;
 pub(crate) const F3624: i32 = 29692;
 
 /// See [`super::block_row`]; 4 x 4.
-pub(crate) fn four_row(
+pub(crate) fn block_row_4x4(
     blocks: &[[i16; 64]],
     _used: &[u8],
     row: BlockRow,
@@ -27,12 +27,12 @@ pub(crate) fn four_row(
     pitch: usize,
 ) {
     for (i, block) in row.indices().enumerate() {
-        four(&blocks[block], quant, &mut out[4 * i..], pitch);
+        transform_4x4(&blocks[block], quant, &mut out[4 * i..], pitch);
     }
 }
 
 /// See [`super::block_row`]; 2 x 2.
-pub(crate) fn two_row(
+pub(crate) fn block_row_2x2(
     blocks: &[[i16; 64]],
     _used: &[u8],
     row: BlockRow,
@@ -41,16 +41,16 @@ pub(crate) fn two_row(
     pitch: usize,
 ) {
     for (i, block) in row.indices().enumerate() {
-        two(&blocks[block], quant, &mut out[2 * i..], pitch);
+        transform_2x2(&blocks[block], quant, &mut out[2 * i..], pitch);
     }
 }
 
-/// One block to 4 x 4 samples, each the average of 2 x 2.
-pub(crate) fn four(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+/// Transforms one block to 4 x 4 samples, each the average of 2 x 2.
+pub(crate) fn transform_4x4(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let x: [i16; 64] = core::array::from_fn(|i| block[i].wrapping_mul(quant[i]));
     let mut work = [[0i16; 8]; 4];
     if block[8..32].iter().chain(&block[40..]).all(|&c| c == 0) {
-        // libjpeg-turbo's short cut: the same, but that it wraps instead of saturating
+        // The short cut of libjpeg-turbo: it equals the full transform, except that it wraps instead of saturating.
         work = [core::array::from_fn(|i| x[i].wrapping_shl(2)); 4];
     } else {
         for column in [0, 1, 2, 3, 5, 6, 7] {
@@ -62,12 +62,12 @@ pub(crate) fn four(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: 
     }
     for (line, row) in work.into_iter().zip(out.chunks_mut(pitch)) {
         for (sample, value) in row.iter_mut().zip(pass_four(line, 19)) {
-            *sample = level_of(value);
+            *sample = to_sample(value);
         }
     }
 }
 
-/// One dimension, 8 to 4; the fifth coefficient has no part in averages of two.
+/// One dimension, 8 to 4. The fifth coefficient has no effect on averages of two.
 fn pass_four(x: [i16; 8], shift: u32) -> [i16; 4] {
     let w = |i: usize| i32::from(x[i]);
     let dc = w(0) << 14;
@@ -84,21 +84,21 @@ fn pass_four(x: [i16; 8], shift: u32) -> [i16; 4] {
     .map(|v| narrow(v, shift))
 }
 
-/// One block to 2 x 2 samples, each the average of 4 x 4.
-pub(crate) fn two(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+/// Transforms one block to 2 x 2 samples, each the average of 4 x 4.
+pub(crate) fn transform_2x2(block: &[i16; 64], quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let x = |row: usize, column: usize| block[8 * row + column].wrapping_mul(quant[8 * row + column]);
-    // columns 0, 1, 3, 5, 7; each as the upper and the lower half
+    // Columns 0, 1, 3, 5, 7, each as the upper and the lower half.
     let columns = [0, 1, 3, 5, 7].map(|c| {
         let (dc, odd) = (i32::from(x(0, c)) << 15, odd_two([1, 3, 5, 7].map(|row| x(row, c))));
         [dc.wrapping_add(odd), dc.wrapping_sub(odd)]
     });
     for (half, row) in out.chunks_mut(pitch).take(2).enumerate() {
-        // the first is kept in 32 bits
+        // The first column is kept in 32 bits.
         let dc = columns[0][half].wrapping_add(1 << 12) >> 13;
         let dc = dc.wrapping_shl(15);
         let odd = odd_two([1, 2, 3, 4].map(|i| narrow(columns[i][half], 13)));
-        row[0] = level_of(narrow(dc.wrapping_add(odd), 20));
-        row[1] = level_of(narrow(dc.wrapping_sub(odd), 20));
+        row[0] = to_sample(narrow(dc.wrapping_add(odd), 20));
+        row[1] = to_sample(narrow(dc.wrapping_sub(odd), 20));
     }
 }
 
@@ -107,8 +107,8 @@ fn odd_two(x: [i16; 4]) -> i32 {
     (x1 * F3624 - x3 * F1272).wrapping_add(x5 * F0850 - x7 * F0720)
 }
 
-/// A block's average. libjpeg looks it up with its lower ten bits.
-pub(crate) fn one(dc: i16, quant: i16) -> u8 {
+/// The average of a block. libjpeg looks it up by its lower ten bits.
+pub(crate) fn transform_1x1(dc: i16, quant: i16) -> u8 {
     let average = (i32::from(dc) * i32::from(quant) + 4) >> 3;
     let wrapped = average.wrapping_shl(22) >> 22;
     (wrapped + 128).clamp(0, 255) as u8
@@ -118,6 +118,6 @@ fn narrow(value: i32, shift: u32) -> i16 {
     (value.wrapping_add(1 << (shift - 1)) >> shift).clamp(-32768, 32767) as i16
 }
 
-fn level_of(value: i16) -> u8 {
+fn to_sample(value: i16) -> u8 {
     (value.clamp(-128, 127) + 128) as u8
 }

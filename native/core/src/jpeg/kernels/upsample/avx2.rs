@@ -1,7 +1,7 @@
-//! Upsampling with AVX2, 32 samples at a time. Equal to [`super::scalar`].
+//! Upsampling with AVX2, 32 samples at a time.
 //!
-//! Two samples side by side make one product with two factors, in 16 bits: first the left eight of both halves of a
-//! vector, then the right eight. Results are 16 bytes a half, so that the halves go where they belong as they are stored.
+//! Two neighbouring samples are multiplied by two factors and summed in 16 bits, first the left eight of both halves of
+//! a vector, then the right eight. Each half of a result is 16 bytes of output, and the halves are stored separately.
 
 use core::arch::x86_64::*;
 
@@ -9,25 +9,25 @@ use crate::simd::avx2::{load32, store16, store32};
 
 type V = __m256i;
 
-/// `x` and `y` side by side: samples 0 to 7 and 16 to 23, and the rest.
+/// `x` and `y` side by side: samples 0 to 7 and 16 to 23, then the others.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pairs(x: V, y: V) -> [V; 2] {
     [_mm256_unpacklo_epi8(x, y), _mm256_unpackhi_epi8(x, y)]
 }
 
-/// `a * x + b * y` of [`pairs`]; factors of one sample may sum up to 128.
+/// `a * x + b * y` of [`pairs`]. The factors may sum to at most 128.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn weighted(pairs: V, a: i8, b: i8) -> V {
     _mm256_maddubs_epi16(pairs, _mm256_set1_epi16(i16::from_le_bytes([a as u8, b as u8])))
 }
 
-/// The first 64 bytes of `out`: twice 16 of the left samples, twice 16 of the right ones, in turn.
+/// Stores the first 64 bytes of `out`: the low halves, then the high halves, of `left` and `right` in turn.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_halves(out: &mut [u8], [left, right]: [V; 2]) {
-    let out: &mut [u8; 64] = out.first_chunk_mut().expect("room for two vectors");
+    let out: &mut [u8; 64] = out.first_chunk_mut().expect("at least 64 bytes");
     store16(out, _mm256_castsi256_si128(left));
     store16(&mut out[16..], _mm256_castsi256_si128(right));
     store16(&mut out[32..], _mm256_extracti128_si256::<1>(left));
@@ -52,7 +52,7 @@ pub(crate) fn h2v1(near: &[u8], count: usize, out: &mut [u8]) {
 
 #[target_feature(enable = "avx2")]
 pub(crate) fn h2v2(near: &[u8], far: &[u8], count: usize, out: &mut [u8]) {
-    // multiplying by 2^11 with rounding: adding 8 and dropping 4 bits
+    // Multiplication by 2^11 with rounding adds 8 and drops 4 bits.
     let (scale, seven) = (_mm256_set1_epi16(1 << 11), _mm256_set1_epi16(7));
     for at in (0..count).step_by(32) {
         let column = |at: usize| pairs(load32(&near[at..]), load32(&far[at..]));

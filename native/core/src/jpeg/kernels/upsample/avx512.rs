@@ -1,4 +1,4 @@
-//! Upsampling with AVX-512, 64 samples at a time. Equal to [`super::scalar`].
+//! Upsampling with AVX-512, 64 samples at a time. See [`super::avx2`].
 
 use core::arch::x86_64::*;
 
@@ -6,7 +6,7 @@ use crate::simd::avx512::{alternate_quarters, load64, store64};
 
 type V = __m512i;
 
-/// `x` and `y` side by side: the left eight samples of every sixteen, and the right ones.
+/// `x` and `y` side by side: the left eight of every sixteen samples, then the right eight.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 fn pairs(x: V, y: V) -> [V; 2] {
@@ -24,7 +24,7 @@ fn weighted(pairs: V, a: i8, b: i8) -> V {
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 pub(crate) fn h2v2(near: &[u8], far: &[u8], count: usize, out: &mut [u8]) {
     let (scale, seven) = (_mm512_set1_epi16(1 << 11), _mm512_set1_epi16(7));
-    // bits 4 to 11 of every word go to its upper byte
+    // Moves bits 4 to 11 of every word to its upper byte.
     let drop = _mm512_set1_epi64(0x34_00_24_00_14_00_04_00);
     for at in (0..count).step_by(64) {
         let column = |at: usize| pairs(load64(&near[at..]), load64(&far[at..]));

@@ -1,5 +1,5 @@
-//! Chroma upsampling by libjpeg's rules (`jdsample.c`): triangle filters ("fancy") for a factor of two, repetition for
-//! the rest and for components of at most two columns. The scalar specification, and the dispatch.
+//! Chroma upsampling by libjpeg's rules (`jdsample.c`): triangle filters ("fancy") for a factor of two; repetition for
+//! other factors and for components of at most two columns.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -9,12 +9,12 @@ mod scalar;
 
 use crate::simd::{Available, dispatch};
 
-/// How the rows of a component become rows of the picture.
+/// How rows of a component become rows of the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upsample {
-    /// Full size already.
+    /// The component has the size of the picture.
     None,
-    /// Each sample `across` times; each row `down` times.
+    /// Each sample is repeated `across` times, each row `down` times.
     Repeat { across: usize, down: usize },
     /// Triangle filter across.
     H2V1,
@@ -25,8 +25,8 @@ pub(crate) enum Upsample {
 }
 
 impl Upsample {
-    /// libjpeg's choice, for a component `width` samples wide; `fancy`: triangle filters are not ruled out.
-    pub fn of(across: usize, down: usize, width: usize, fancy: bool) -> Self {
+    /// The method that libjpeg uses for a component of `width` samples. `fancy`: triangle filters are allowed.
+    pub fn choose(across: usize, down: usize, width: usize, fancy: bool) -> Self {
         match (across, down) {
             (1, 1) => Upsample::None,
             (1, 2) if fancy => Upsample::H1V2,
@@ -36,24 +36,25 @@ impl Upsample {
         }
     }
 
-    /// A sample's neighbours left and right count.
+    /// Whether a sample's left and right neighbours are used.
     pub fn uses_neighbour_columns(self) -> bool {
         matches!(self, Upsample::H2V1 | Upsample::H2V2)
     }
 
-    /// A sample's neighbours above and below count.
+    /// Whether a sample's upper and lower neighbours are used.
     pub fn uses_neighbour_rows(self) -> bool {
         matches!(self, Upsample::H1V2 | Upsample::H2V2)
     }
 }
 
-/// Bytes past its end that kernels may read of a row.
+/// Kernels read up to this many bytes past the end of a row.
 pub(crate) const SPARE: usize = 64;
-/// Bytes past its end that they may write of their output.
+/// Kernels write up to this many bytes past the end of their output.
 pub(crate) const SPARE_OUT: usize = 128;
 
-/// Upsamples `count` samples. `near`, `far`: the rows nearest and next nearest to the wanted one, starting one sample
-/// before the first; `lower`: the wanted row is below the near row's middle. `out` has the result, then [`SPARE_OUT`].
+/// Upsamples `count` samples to the start of `out`, which is [`SPARE_OUT`] longer. `near`, `far`: the rows nearest and
+/// next nearest to the output row, from one sample before the first. `lower`: the output row is below the middle of the
+/// near row.
 pub(crate) fn row(
     level: Available,
     kind: Upsample,
