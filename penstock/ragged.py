@@ -81,7 +81,7 @@ class Padded(NamedTuple):
     Parameters
     ----------
     values : ndarray or torch.Tensor, shape (n, longest, ...)
-        Row ``i`` holds array ``i``, and zeros behind it.
+        Row ``i`` holds array ``i``, followed by zeros.
     counts : ndarray or torch.Tensor, shape (n,), int64
         The length of each array.
     """
@@ -92,7 +92,7 @@ class Padded(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
-    """Arrays of different lengths, one behind the other in one array.
+    """Arrays of different lengths, concatenated.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class Ragged:
         return [*self]
 
     def padded(self, value: float = 0) -> Padded:
-        """The arrays in one new array, with ``value`` behind each."""
+        """The arrays in one new array, each followed by ``value``."""
         counts = self.counts
         shape = (len(self), int(counts.max()) if len(self) else 0, *self.values.shape[1:])
         is_array = isinstance(self.values, np.ndarray)
@@ -193,7 +193,7 @@ class RaggedRows:
         rows : ndarray of int64, shape (n,)
             Positions of the samples in the batch.
         values : ndarray, shape (sum(lengths), ...)
-            Their arrays, one behind the other; kept, not copied.
+            Their arrays, concatenated; not copied.
         lengths : ndarray of int64, shape (n,)
             How many rows of ``values`` belong to each sample.
 
@@ -248,7 +248,7 @@ class RaggedRows:
     def _gather(
         self, out: Array, piece: NDArray[np.int64], start: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> None:
-        """Copy samples that lie one behind the other in a piece at once: as a rule, a chunk."""
+        """Copy samples that are consecutive in a piece, such as those of a chunk, at once."""
         breaks = (np.diff(piece) != 0) | (np.diff(start) != np.diff(offsets)[:-1])
         firsts = [0, *(np.flatnonzero(breaks) + 1).tolist()] if len(piece) else []
         for first, stop in itertools.pairwise([*firsts, len(piece)]):
@@ -295,7 +295,7 @@ def join_rows(arrays: Sequence[Array], form: str, allocate: Allocate = np.empty)
 
 
 def _padded(values: Array, lengths: NDArray[np.int64], allocate: Allocate) -> Padded:
-    """``values``, which hold arrays of these lengths one behind the other, with zeros behind each array."""
+    """The arrays of these lengths, which ``values`` concatenates, each followed by zeros."""
     longest = int(lengths.max(initial=0))
     out = allocate((len(lengths), longest, *values.shape[1:]), values.dtype)
     out[...] = 0

@@ -295,7 +295,7 @@ class SpareMemory:
     Parameters
     ----------
     memory : ndarray of uint8
-        The bytes of the slot behind the arrays of fixed shape.
+        The bytes of the slot after the arrays of fixed shape.
 
     Attributes
     ----------

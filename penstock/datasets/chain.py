@@ -1,4 +1,4 @@
-"""Streams one after the other."""
+"""Concatenation of streams."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ChainDataset(IterableDataset[T_co]):
-    """Iterable datasets one after the other; the next one is opened when the one before has ended.
+    """Iterable datasets, concatenated; each is iterated when the one before has ended.
 
     Parameters
     ----------
     datasets : iterable of IterableDataset
-        May itself be lazy; members are checked when their turn comes.
+        Each is checked when it is iterated, so that the iterable may be lazy.
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = datasets
 
-    def _checked(self) -> Iterator[Sample]:
+    def _iter_checked(self) -> Iterator[Sample]:
         for dataset in self.datasets:
             if not is_iterable(dataset):
                 raise ArgumentError(f"ChainDataset only supports IterableDataset, but got {type(dataset).__name__}")
             yield dataset
 
     def __iter__(self) -> Iterator[T_co]:
-        for dataset in self._checked():
+        for dataset in self._iter_checked():
             yield from dataset
 
     def __len__(self) -> int:
-        return sum(len(dataset) for dataset in self._checked())
+        return sum(len(dataset) for dataset in self._iter_checked())
 
 
 register_sum("streams", ChainDataset)

@@ -1,4 +1,4 @@
-"""Datasets one after the other."""
+"""Concatenation of map-style datasets."""
 
 from __future__ import annotations
 
@@ -33,12 +33,17 @@ _MISSING: Final = object()
 
 
 class ConcatDataset(Dataset[T_co], Wrapper):
-    """Map-style datasets one after the other; fills if all do, with one spec.
+    """Map-style datasets, concatenated; fills if all fill with one spec.
 
     Parameters
     ----------
     datasets : iterable of dataset
-        At least one, none of them a stream.
+        At least one, and no streams.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no dataset, or one is a stream.
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
@@ -54,7 +59,7 @@ class ConcatDataset(Dataset[T_co], Wrapper):
 
     def __getitem__(self, index: int) -> Sample:
         self._check(index)
-        child, inner = _place(self.cumulative_sizes, index + len(self) if index < 0 else index)
+        child, inner = _split_index(self.cumulative_sizes, index + len(self) if index < 0 else index)
         return self.datasets[child][inner]
 
     def _check(self, index: int) -> None:
@@ -81,7 +86,7 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         prefetch_concatenated(self.datasets, self.cumulative_sizes, indices)
 
     def fingerprint(self) -> str | None:
-        """Of the datasets that have one, in order."""
+        """One of all datasets that have one, in order."""
         return combined_fingerprint(self.datasets)
 
     def spec(self) -> Tree | None:
@@ -97,18 +102,18 @@ class ConcatDataset(Dataset[T_co], Wrapper):
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
-        """Let each dataset fill its own rows."""
+        """Let each dataset fill its rows."""
         at = np.where(indices < 0, indices + len(self), indices)
         if len(wrong := np.flatnonzero((at < 0) | (at >= len(self)))):
             self._check(int(indices[wrong[0]]))
         children = np.searchsorted(self.cumulative_sizes, at, side="right")
         inner = at - np.array([0, *self.cumulative_sizes[:-1]], np.int64)[children]
         first: dict[int, int] = {}
-        for child in np.unique(children).tolist():  # the very same object is filled once, as the first of its places
+        for child in np.unique(children).tolist():  # an object that occurs several times fills once
             children[children == child] = first.setdefault(id(self.datasets[child]), child)
         for child in first.values():
-            mine = np.flatnonzero(children == child)
-            self.datasets[child].fill(inner[mine], out, keys[mine], mine if rows is None else rows[mine])
+            own = np.flatnonzero(children == child)
+            self.datasets[child].fill(inner[own], out, keys[own], own if rows is None else rows[own])
 
 
 register_sum("samples", ConcatDataset)
@@ -118,7 +123,7 @@ def prefetch_concatenated(datasets: Sequence[Any], sizes: Sequence[int], indices
     """Call ``prefetch`` of each dataset that holds some of ``indices``, with its own; ``sizes`` are cumulative."""
     inner: dict[int, list[int]] = {}
     for index in indices:
-        child, at = _place(sizes, index + sizes[-1] if index < 0 else index)
+        child, at = _split_index(sizes, index + sizes[-1] if index < 0 else index)
         inner.setdefault(child, []).append(at)
     for child, positions in inner.items():
         prefetch(datasets[child], positions)
@@ -132,60 +137,61 @@ def iter_concatenated(
     keys: SampleKeys,
     watch: Watch | None = None,
 ) -> Iterator[Sample]:
-    """Samples ``indices`` of ``whole``, in this order, each built when it is asked for.
+    """Samples ``indices`` of ``whole``, in this order; each is built when it is requested.
 
     Parameters
     ----------
     whole : dataset
-        ``whole[index]`` is asked for what is in a dataset that does not load many at once, and for odd indices.
+        ``whole[index]`` is called for datasets that do not load several samples at once, and for indices that are no
+        ints.
     part : callable
-        ``part(i)`` is the dataset at place ``i`` of those that it is made of.
+        ``part(i)`` is dataset ``i`` of those that are concatenated.
     sizes : sequence of int
-        Where each of them ends.
+        Where each dataset ends.
     indices, keys, watch
         As for :func:`~penstock.datasets.base.fetch`.
     """
-    loaded = _load_together(part, sizes, indices, keys, watch)
+    loaded = _load_by_dataset(part, sizes, indices, keys, watch)
     if not loaded:
         yield from get_each(whole, indices, keys, watch)
         return
     others = [row for row in range(len(indices)) if row not in loaded]
-    other = get_each(whole, [indices[row] for row in others], keys[others], _watch_of(others, watch))
+    other = get_each(whole, [indices[row] for row in others], keys[others], _make_watch(others, watch))
     for row, index in enumerate(indices):
         sample = next(loaded.get(row, other), _MISSING)
         if sample is _MISSING:
-            raise SampleError("load_samples gave fewer samples than it was asked for", index=index)
+            raise SampleError("load_samples must give one sample for each index, got fewer", index=index)
         yield sample
 
 
-def _load_together(
+def _load_by_dataset(
     part: Callable[[int], Any],
     sizes: Sequence[int],
     indices: Sequence[Index],
     keys: SampleKeys,
     watch: Watch | None,
 ) -> dict[int, Iterator[Sample]]:
-    """By row of ``indices``, the iterator that its sample comes from, where its dataset loads many at once."""
+    """For each row of ``indices`` whose dataset loads several samples at once, the iterator of its sample."""
     rows: dict[int, list[int]] = {}
     inner: dict[int, list[int]] = {}
     for row, index in enumerate(indices):
         at = index + sizes[-1] if type(index) is int and index < 0 else index
         if type(at) is int and 0 <= at < sizes[-1]:
-            child, place = _place(sizes, at)
+            child, at_child = _split_index(sizes, at)
             rows.setdefault(child, []).append(row)
-            inner.setdefault(child, []).append(place)
+            inner.setdefault(child, []).append(at_child)
     found: dict[int, Iterator[Sample]] = {}
-    for child, mine in rows.items():
+    for child, own in rows.items():
         dataset = part(child)
         if loads_many(dataset):
-            found |= dict.fromkeys(mine, iter_samples(dataset, inner[child], keys[mine], _watch_of(mine, watch)))
+            found |= dict.fromkeys(own, iter_samples(dataset, inner[child], keys[own], _make_watch(own, watch)))
     return found
 
 
-def _watch_of(rows: Sequence[int], watch: Watch | None) -> Watch | None:
-    """What is told of the samples at ``rows`` of a batch, in order, whose own ``watch`` is given.
+def _make_watch(rows: Sequence[int], watch: Watch | None) -> Watch | None:
+    """A watch for the samples at ``rows`` of a batch, in order, that reports to the ``watch`` of the batch.
 
-    A call for several is reported as one for all rows from its first to its last: those between belong to others.
+    A call for several samples is reported as a call for all rows from its first to its last.
     """
     if watch is None:
         return None
@@ -196,7 +202,7 @@ def _watch_of(rows: Sequence[int], watch: Watch | None) -> Watch | None:
     return watch_rows
 
 
-def _place(sizes: Sequence[int], at: int) -> tuple[int, int]:
-    """Which dataset, and the index in it, of an index from 0."""
+def _split_index(sizes: Sequence[int], at: int) -> tuple[int, int]:
+    """The number of the dataset, and the index in it, of a non-negative index."""
     child = bisect_right(sizes, at)
     return child, at - (sizes[child - 1] if child else 0)

@@ -1,12 +1,12 @@
-"""How a dataset of a store makes samples of records: which fields, of which kinds, through which transform.
+"""How a dataset makes samples from the records of a store: fields, kinds and transforms.
 
 ::
 
     record ──Selection──> values by name ──target_transform──> label ──transform──> sample      one by one
-    spec, program, columns, arrays, numbers                                                     for rows that are filled
+    spec, program, columns, arrays, numbers                                                     to fill rows
 
-Made by :mod:`penstock.datasets.store` when a transform is given; it holds settings and no position, and is shared by
-threads. Nothing here reads a store's images.
+Made by :mod:`penstock.datasets.store` for its transforms. A plan has settings and no position; threads share it.
+Nothing here reads images of the store.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ if TYPE_CHECKING:
 __all__ = ["SamplePlan", "fill_arrays"]
 
 _NUMBERS: Final = {"label": np.dtype(np.int64), "int": np.dtype(np.int64), "float": np.dtype(np.float64)}
-"""Kinds whose column is copied row by row, and the dtype that collation would give them."""
+"""Kinds whose column is copied to rows, and their dtype, which is that of collation."""
 
 _TARGETS: Final = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
-"""Types of a transformed label that rows can hold, likewise."""
+"""Types of a transformed label that rows can hold, and their dtype."""
 
 
 class SamplePlan:
-    """What becomes of a record.
+    """How a record becomes a sample, or a row of a batch.
 
     Parameters
     ----------
     store : Store
-        Whose records.
+        The store.
     fields, transform, target_transform, kinds, ragged
-        As :class:`~penstock.datasets.StoreDataset` is given them.
+        As for :class:`~penstock.datasets.StoreDataset`.
 
     Attributes
     ----------
     selection : Selection
         Fields, names and kinds.
     spec : tree of ArraySpec or RaggedSpec, or None
-        Of one sample; None: samples have no fixed shape, and are built one by one.
+        Of one sample; None if samples have no fixed shape, and are built one by one.
     reason : str
-        Why there is no spec; empty if there is one.
+        Why there is no spec; empty if there is a spec.
     program : Program, or None
-        What fills the image's rows.
+        Fills rows with the image.
     image, image_field : object and str
-        The image's name in the sample, and in the store.
+        The name of the image in the sample, and in the store.
     columns : dict
         By name, numbers of all records, read when first used.
     arrays : dict
@@ -71,9 +71,14 @@ class SamplePlan:
     moved : dict
         By name, kinds of the arrays that follow the image; known if there is a spec.
     numbers : list
-        Names of the record's own number.
+        Names of the index of the record.
     target : object, or None
-        The name of the label that ``target_transform`` is called with.
+        The name of the label for ``target_transform``.
+
+    Raises
+    ------
+    ArgumentError
+        As for :class:`~penstock.datasets.StoreDataset`.
     """
 
     def __init__(
@@ -92,7 +97,7 @@ class SamplePlan:
         self._pipeline = as_pipeline(transform)
         self._images: ImageTransform | None = None if self._pipeline is not None else as_image_transform(transform)
         self.target = self._find_target()
-        self._settle_kinds(kinds)
+        self._choose_kinds(kinds)
         self._kinds = self.selection.kinds
         self._refuse_encoded()
         self.spec: Tree | None = None
@@ -108,14 +113,14 @@ class SamplePlan:
         self._plan_filling(store)
 
     def sample(self, record: Record) -> Sample:
-        """The sample of a record, under the current sample's key."""
+        """The sample of a record, with the key of the current sample."""
         selection = self.selection
         transforms_images = self._pipeline is not None or self._images is not None
         for name in self.forms:
             ragged_array(record, selection.names[name], selection.stored[name], self._url)
         values = selection.get_values(record, views=transforms_images)
         if self.target is not None:
-            values[self.target] = self.target_transform(values[self.target])  # type: ignore[misc]  # there, with a target
+            values[self.target] = self.target_transform(values[self.target])  # type: ignore[misc]  # given with a target
         if self._images is not None:
             for name, kind in selection.kind_of.items():
                 if kind == "image":
@@ -134,7 +139,7 @@ class SamplePlan:
             array = get_array(record, field, selection.arrays[name], self._url)
         if name not in self.moved:
             return array
-        from penstock.transforms.followers import move  # there, with the pipeline
+        from penstock.transforms.followers import move  # imported with the pipeline
 
         return move(self.moved[name], array, steps)
 
@@ -144,9 +149,15 @@ class SamplePlan:
             return None
         return self.selection.to_tree({name: self.forms.get(name) for name in self.selection.names})
 
-    def filled_target(self, label: Sample) -> Sample:
-        """A label for a row: transformed, and of the type that the first one had."""
-        assert self.target_transform is not None, "asked for where there is a target"
+    def transform_label(self, label: Sample) -> Sample:
+        """The transformed label for a row, of the type of the first one.
+
+        Raises
+        ------
+        SampleError
+            If it has another type.
+        """
+        assert self.target_transform is not None, "called only with a target"
         found = self.target_transform(label)
         if type(found) is not self._target_type:
             raise SampleError(
@@ -156,7 +167,7 @@ class SamplePlan:
         return found
 
     def _find_target(self) -> Index:
-        """The name of the label, where a target transform asks for it."""
+        """The name of the label, if there is a target transform."""
         if self.target_transform is None:
             return None
         labels = [name for name, kind in self.selection.stored.items() if kind == "label"]
@@ -167,8 +178,8 @@ class SamplePlan:
             )
         return labels[0]
 
-    def _settle_kinds(self, given: Mapping[str, str | None] | None) -> None:
-        """What each value is to the transform; refuse a field that would stay in place while the image moves."""
+    def _choose_kinds(self, given: Mapping[str, str | None] | None) -> None:
+        """Determine the kinds for the transform; refuse fields that would not move with the image."""
         selection, pipeline = self.selection, self._pipeline
         if given is not None:
             selection.set_field_kinds(given)
@@ -183,13 +194,13 @@ class SamplePlan:
             self._refuse_followers(given or {})
 
     def _refuse_left_behind(self, given: Mapping[str, str | None], mover: object) -> None:
-        from penstock.transforms.kinds import unknown_kind_error  # there, with the pipeline
+        from penstock.transforms.kinds import unknown_kind_error  # imported with the pipeline
 
         for called, field, looks in self._unknown_targets(given):
             raise unknown_kind_error((called,), mover, {field: looks}, {field: None})
 
     def _refuse_followers(self, given: Mapping[str, str | None]) -> None:
-        """torchvision's transforms are given the image alone."""
+        """Refuse boxes, keypoints and masks, because torchvision's transforms get only the image."""
         kinds = self.selection.kind_of
         followers = [
             self.selection.names[name] for name, kind in kinds.items() if kind in {"boxes", "keypoints", "mask"}
@@ -203,7 +214,7 @@ class SamplePlan:
             )
 
     def _unknown_targets(self, given: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
-        """Fields that look like targets by their names and whose kind does not say so: name, field, what it looks."""
+        """Fields whose names look like targets, but which have another kind: name, field, suggested kind."""
         from penstock.transforms.kinds import guess_kind
 
         found = []
@@ -217,7 +228,7 @@ class SamplePlan:
         return found
 
     def _refuse_encoded(self) -> None:
-        """A store's images are encoded: a pipeline that works on pixels at once can only fail."""
+        """Refuse a pipeline that needs pixels, because the images of a store are encoded."""
         pipeline = self._pipeline
         if pipeline is not None and pipeline.ops and "image" in self.selection.kind_of.values():
             first = pipeline.ops[0]
@@ -227,7 +238,7 @@ class SamplePlan:
                 )
 
     def _plan_filling(self, store: Store) -> None:
-        """Find the spec, and where each value of it comes from; where one has none, there is no spec."""
+        """Find the spec, and the source of each value; there is no spec if one value has none."""
         selection = self.selection
         transforms_images = self._pipeline is not None or self._images is not None
         if not transforms_images and self.transform is not None:
@@ -247,7 +258,7 @@ class SamplePlan:
                 return
             leaves[name], self.reason = spec, ""
         if transforms_images and self.program is None:
-            self.reason = "no field is an image, which its transform works on"  # it says so itself, sample by sample
+            self.reason = "no field is an image, which its transform works on"  # the pipeline raises for each sample
             return
         self.spec = selection.to_tree(leaves)
 
@@ -285,7 +296,7 @@ class SamplePlan:
             self.reason = self._images.what if kinds.count("image") == 1 else "a sample has several images"
             self.program = self._images.program
             return self._images.spec if kinds.count("image") == 1 else None
-        from penstock.transforms.base import Lambda  # there, with the pipeline
+        from penstock.transforms.base import Lambda  # imported with the pipeline
 
         assert self._pipeline is not None, "one of the two, where an image is transformed"
         if self.target is not None and any(isinstance(op, Lambda) for op in self._pipeline.ops):
@@ -296,16 +307,16 @@ class SamplePlan:
         return self.program.spec()
 
     def _plan_target(self, name: Index) -> ArraySpec | None:
-        """Of a transformed label, as the first record's comes out."""
+        """The spec of a transformed label, by that of the first record."""
         self.reason = "its target_transform gives neither ints nor floats"
         first = self.columns[name][:1].tolist()
         if not first:
             return None
         assert self.target_transform is not None, "there, with a target"
         try:
-            with globals_put_back():  # looking must not change what is drawn later
+            with globals_put_back():  # the call must not change later random numbers
                 self._target_type = type(self.target_transform(first[0]))
-        except Exception:  # noqa: BLE001  # raised again by the sample that it belongs to
+        except Exception:  # noqa: BLE001  # raised again when the sample is built
             return None
         found = _TARGETS.get(self._target_type)
         return None if found is None else ArraySpec((), found)

@@ -28,7 +28,7 @@ from penstock import forks
 from penstock.errors import ArgumentError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.base import Store
 from penstock.stores.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
-from penstock.transforms.chunk import Indexed
+from penstock.transforms.chunk import ChunkSeekTables
 
 __all__ = ["MEMORY_NBYTES", "SeekTables"]
 
@@ -105,7 +105,7 @@ class SeekTables:
             found.difference_update(set(self._file.missing().tolist()) - set(self._found))
         return len(found)
 
-    def get(self, indices: NDArray[np.int64] | Sequence[int]) -> Indexed:
+    def get(self, indices: NDArray[np.int64] | Sequence[int]) -> ChunkSeekTables:
         """The seek tables of these records, in the form that ``fill`` of a program takes."""
         found, file = self._found, self._file
         tables: list[bytes | None] = [None] * len(indices)
@@ -118,11 +118,11 @@ class SeekTables:
             for i, index in enumerate(indices):
                 if (table := found.get(int(index))) is not None:
                     tables[i] = table or None
-        return Indexed(tables, self._kind if self._keeps_new else None)
+        return ChunkSeekTables(tables, self._kind if self._keeps_new else None)
 
-    def keep(self, indices: NDArray[np.int64] | Sequence[int], indexed: Indexed) -> None:
+    def keep(self, indices: NDArray[np.int64] | Sequence[int], tables: ChunkSeekTables) -> None:
         """Keep the tables that a call of ``fill`` made, in the file or in memory."""
-        for position, damaged, table in indexed.found:
+        for position, damaged, table in tables.found:
             index = int(indices[position])
             if damaged:
                 _logger.warning(

@@ -1,4 +1,4 @@
-"""Datasets side by side: sample ``i`` is sample ``i`` of each."""
+"""Datasets side by side: sample ``i`` consists of sample ``i`` of each."""
 
 from __future__ import annotations
 
@@ -17,19 +17,24 @@ __all__ = ["StackDataset"]
 
 
 class StackDataset(Dataset[Sample], Wrapper):
-    """Map-style datasets of one length, side by side; fills if all do.
+    """Map-style datasets of equal length, side by side; fills if all fill.
 
     Parameters
     ----------
     *args : dataset
         Samples are tuples.
     **kwargs : dataset
-        Samples are dicts. One of the two kinds, not both.
+        Samples are dicts. Give either ``args`` or ``kwargs``.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no dataset, both kinds are given, or lengths differ.
 
     Notes
     -----
-    A loader asks each dataset for its part of a sample under the sample's key: datasets with the same random pipeline
-    draw the same numbers, and ``penstock.rng()`` begins anew in each.
+    Each dataset builds its part of a sample with the key of the sample: datasets with the same random pipeline draw the
+    same numbers, and ``penstock.rng()`` is new in each.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -45,27 +50,27 @@ class StackDataset(Dataset[Sample], Wrapper):
             raise ArgumentError(f"Size mismatch between datasets: {lengths}")
 
     def wrapped_datasets(self) -> list[Any]:
-        """The datasets side by side."""
+        """The datasets, in order."""
         return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
 
-    def _stacked(self, values: Sequence[Sample]) -> Sample:
+    def _stack(self, values: Sequence[Sample]) -> Sample:
         return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else tuple(values)
 
     def __len__(self) -> int:
         return len(self.wrapped_datasets()[0])
 
     def __getitem__(self, index: int) -> Sample:
-        return self._stacked([child[index] for child in self.wrapped_datasets()])
+        return self._stack([child[index] for child in self.wrapped_datasets()])
 
     def fetch_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None) -> list[Sample]:
-        """A batch of each inner dataset, one after the other, under the same keys."""
+        """A batch of each inner dataset in order, with the same keys."""
         columns = [fetch(child, indices, keys, watch) for child in self.wrapped_datasets()]
-        return [self._stacked(values) for values in zip(*columns, strict=True)]
+        return [self._stack(values) for values in zip(*columns, strict=True)]
 
     def iter_samples(self, indices: Sequence[int], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
-        """Sample after sample, each of all inner datasets, under the same keys."""
+        """Sample after sample, each from all inner datasets, with the same keys."""
         columns = [iter_samples(child, indices, keys, watch) for child in self.wrapped_datasets()]
-        return map(self._stacked, zip(*columns, strict=True))
+        return map(self._stack, zip(*columns, strict=True))
 
     def prefetch(self, indices: Sequence[int]) -> None:
         """See :class:`~penstock.datasets.base.Wrapper`."""
@@ -73,23 +78,23 @@ class StackDataset(Dataset[Sample], Wrapper):
             prefetch(child, indices)
 
     def fingerprint(self) -> str | None:
-        """Of the datasets that have one, in order."""
+        """One of all datasets that have one, in order."""
         return combined_fingerprint(self.wrapped_datasets())
 
     def spec(self) -> Tree | None:
-        """A tuple or dict of the datasets' specs; None if one of them does not fill."""
+        """A tuple or dict of the specs; None if a dataset does not fill."""
         specs = [spec_of(child) for child in self.wrapped_datasets()]
-        return None if any(spec is None for spec in specs) else self._stacked(specs)
+        return None if any(spec is None for spec in specs) else self._stack(specs)
 
     def ragged_forms(self) -> Tree | None:
         """A tuple or dict of the datasets' forms; None if none of them has any."""
         forms = [ragged_forms(child) for child in self.wrapped_datasets()]
-        return None if all(form is None for form in forms) else self._stacked(forms)
+        return None if all(form is None for form in forms) else self._stack(forms)
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
-        """Let each dataset fill its own arrays."""
+        """Let each dataset fill its arrays."""
         parts = out.values() if isinstance(out, dict) else out
         for child, part in zip(self.wrapped_datasets(), parts, strict=True):
             child.fill(indices, part, keys, rows)

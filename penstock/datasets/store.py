@@ -131,26 +131,26 @@ class StoreDataset(Dataset[Sample]):
         self.store.prefetch(indices)
 
     def why_not_filled(self) -> str:
-        """Why samples are built one by one, in words; empty where rows of batches are filled."""
-        return self._current().reason
+        """Why samples are built one by one; empty if rows of batches are filled."""
+        return self._current_plan().reason
 
     def fingerprint(self) -> str:
-        """The store's: fields and transform may change from run to run."""
+        """That of the store; fields and transform may change between runs."""
         return self.store.fingerprint()
 
     def spec(self) -> Tree | None:
         """Shapes and dtypes of a sample; None where one of its fields has no fixed shape, and is not ragged."""
-        return self._current().spec
+        return self._current_plan().spec
 
     def ragged_forms(self) -> Tree | None:
         """What batches hold of fields whose length varies: the argument ``ragged``, in the structure of a sample."""
-        return self._current().ragged_forms()
+        return self._current_plan().ragged_forms()
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
         """Decode and augment straight into ``out``; see :class:`~penstock.datasets.base.Filler`."""
-        plan = self._current()
+        plan = self._current_plan()
         if plan.spec is None:
             raise ArgumentError(
                 "fill needs a spec, and samples of this dataset have no fixed shape; see why_not_filled()"
@@ -186,28 +186,28 @@ class StoreDataset(Dataset[Sample]):
             else:
                 images = self.store.blobs(plan.image_field, indices)
         if plan.program is not None:
-            indexed = None if self._seek_tables is None else self._seek_tables.get(indices)
+            tables = None if self._seek_tables is None else self._seek_tables.get(indices)
             plan.program.fill(
-                images, parts[plan.image], keys, rows, failures=failures, indexed=indexed, steps=steps or None
+                images, parts[plan.image], keys, rows, failures=failures, seek_tables=tables, steps=steps or None
             )
-            if indexed is not None and indexed.found:
-                assert self._seek_tables is not None, "they gave it"
-                self._seek_tables.keep(indices, indexed)
+            if tables is not None and tables.found:
+                assert self._seek_tables is not None, "which gave it"
+                self._seek_tables.keep(indices, tables)
         for name in plan.arrays:
             fill_arrays(plan, name, parts[name], records, rows, steps, failures)
         if failures:
             first = min(failures, key=lambda failure: failure.position)
-            raise self._placed(first.error, *self._read([int(indices[first.position])]))
+            raise self._locate(first.error, *self._read([int(indices[first.position])]))
 
     def _targets(self, plan: SamplePlan, labels: Array, indices: NDArray[np.int64], keys: SampleKeys) -> list[Sample]:
-        """The labels transformed, each under its sample's key."""
+        """The transformed labels, each with the key of its sample."""
         targets = []
         for label, index, drawn in zip(labels.tolist(), indices.tolist(), keys.indices.tolist(), strict=True):
             try:
                 with sample_scope(keys.seed, keys.epoch, drawn):
-                    targets.append(plan.filled_target(label))
+                    targets.append(plan.transform_label(label))
             except BaseException as error:  # noqa: BLE001  # raised again, with its place
-                raise self._placed(error, *self._read([index]))  # noqa: B904  # the same object, or one that is chained
+                raise self._locate(error, *self._read([index]))  # noqa: B904  # the same object, or one that is chained
         return targets
 
     def _read(self, indices: Sequence[int]) -> list[Record]:
@@ -217,15 +217,15 @@ class StoreDataset(Dataset[Sample]):
 
     def _sample(self, record: Record) -> Sample:
         try:
-            return self._current().sample(record)
+            return self._current_plan().sample(record)
         except BaseException as error:  # noqa: BLE001  # raised again, with its place
-            raise self._placed(error, record)  # noqa: B904  # the same object, or one that is chained
+            raise self._locate(error, record)  # noqa: B904  # the same object, or one that is chained
 
     def _new_plan(self) -> SamplePlan:
         return SamplePlan(self.store, self.fields, self.transform, self.target_transform, self._kinds, self._ragged)
 
-    def _current(self) -> SamplePlan:
-        """The plan for the present transforms, which may have been exchanged."""
+    def _current_plan(self) -> SamplePlan:
+        """The plan for the current transforms, which may have been replaced."""
         plan = self._plan
         if plan.transform is not self.transform or plan.target_transform is not self.target_transform:
             plan = self._new_plan()
@@ -234,7 +234,7 @@ class StoreDataset(Dataset[Sample]):
             self._seek_tables = tables or self._open_seek_tables()
         return plan
 
-    def _placed(self, error: BaseException, record: Record) -> BaseException:
+    def _locate(self, error: BaseException, record: Record) -> BaseException:
         return add_location(error, store=self.store.url, key=record.key, index=record.index)
 
     def _open_seek_tables(self) -> SeekTables | None:

@@ -1,4 +1,4 @@
-"""Some samples of a dataset, and datasets split at random."""
+"""Subsets of a dataset, and random splits."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Subset(Dataset[T_co], Wrapper):
-    """The samples ``indices`` of ``dataset``, in that order; fills if the dataset does.
+    """The samples ``indices`` of ``dataset``, in this order; fills if the dataset fills.
 
     Parameters
     ----------
     dataset : dataset
         Any map-style dataset.
     indices : sequence of int
-        Positions in it; any may come several times.
+        Positions in the dataset; one may occur several times.
     """
 
     def __init__(self, dataset: Any, indices: Sequence[int] | NDArray[np.int64]) -> None:
@@ -47,15 +47,15 @@ class Subset(Dataset[T_co], Wrapper):
         return self.dataset[self.indices[index]]
 
     def wrapped_datasets(self) -> list[Any]:
-        """The dataset that this is a part of."""
+        """The dataset of which this is a subset."""
         return [self.dataset]
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
-        """A batch of the inner dataset, under the same keys."""
+        """A batch of the inner dataset, with the same keys."""
         return fetch(self.dataset, [self.indices[i] for i in indices], keys, watch, as_given=True)
 
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
-        """Samples of the inner dataset, under the same keys."""
+        """Samples of the inner dataset, with the same keys."""
         return iter_samples(self.dataset, [self.indices[i] for i in indices], keys, watch)
 
     def prefetch(self, indices: Sequence[Any]) -> None:
@@ -63,24 +63,24 @@ class Subset(Dataset[T_co], Wrapper):
         prefetch(self.dataset, [self.indices[i] for i in indices])
 
     def fingerprint(self) -> str | None:
-        """Of the inner dataset and the indices; None where those are no ints."""
+        """That of the inner dataset with the indices; None if these are not ints."""
         if self._indices is None:
             return None
         return combined_fingerprint([self.dataset], self._indices.astype("<i8").tobytes())
 
     def spec(self) -> Tree | None:
-        """The inner dataset's."""
+        """That of the inner dataset."""
         return None if self._indices is None else spec_of(self.dataset)
 
     def ragged_forms(self) -> Tree | None:
-        """The inner dataset's."""
+        """That of the inner dataset."""
         return ragged_forms(self.dataset)
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
-        """Translate ``indices`` and let the inner dataset fill."""
-        assert self._indices is not None, "spec() said that there is nothing to fill"
+        """Let the inner dataset fill, with translated indices."""
+        assert self._indices is not None, "called only if there is a spec"
         self.dataset.fill(self._indices[indices], out, keys, rows)
 
 
@@ -96,15 +96,15 @@ def random_split(dataset: Any, lengths: Sequence[int | float], seed: int = 0) ->
     dataset : dataset
         With a length.
     lengths : sequence of int or float
-        Lengths that add up to the dataset's, or fractions that add up to one; what rounding leaves over goes to the
-        parts in turn.
+        Lengths with the sum of the dataset's length, or fractions with the sum one; samples that remain after rounding
+        are added to the parts in order.
     seed : int
         In [0, 2**64); the same seed gives the same split, on every machine.
 
     Raises
     ------
     ArgumentError
-        If the lengths do not add up.
+        If the lengths have another sum.
     """
     total = len(dataset)
     counts = _counts(lengths, total)

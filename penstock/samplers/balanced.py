@@ -44,6 +44,11 @@ class ClassBalancedSampler(RankSampler):
     drop_last : bool
         Where ``num_replicas`` does not divide ``num_samples``: leave out the tail (True), or repeat the head (False).
 
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
+
     Notes
     -----
     Memory: 16 bytes per sample. State is O(1).

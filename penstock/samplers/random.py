@@ -39,6 +39,11 @@ class RandomSampler(IndexSampler):
         permutations, each a different one, then a part of one.
     seed : int, optional
         In [0, 2**64). None: drawn from the operating system and kept in :meth:`state_dict`.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def __init__(
@@ -92,6 +97,11 @@ class SubsetRandomSampler(IndexSampler):
         Kept as an array (copied).
     seed : int, optional
         As for :class:`RandomSampler`.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def __init__(self, indices: Sequence[int] | NDArray[np.int64], *, seed: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Batches as tensors: torch's own collation for the general path, views for batches that were filled."""
+"""Batches of tensors: torch's collation for the general path, views of the memory for filled batches."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def as_tensors(arrays: Tree) -> Tree:
     Returns
     -------
     tree of torch.Tensor
-        Views: they keep the memory, and see what is written to it.
+        Views, which keep the memory alive.
     """
     return tree_map(_as_tensor, arrays)
 
 
 def as_batch(arrays: Tree) -> Batch:
-    """What a loader yields for a fill's arrays: tensors over the same memory, tuples as lists."""
+    """The batch for filled arrays: tensors over the same memory, with tuples as lists."""
     return default_structure(as_tensors(arrays))
 
 
 def has_own_functions() -> bool:
-    """Whether somebody has changed ``default_collate_fn_map``, by which ``default_collate`` collates each type.
+    """Whether the user has changed ``default_collate_fn_map``, torch's table of collation functions by type.
 
-    torch documents that as a way to extend it. Rows that are filled are collated by torch's functions alone.
+    Filled rows follow torch's own functions only.
     """
     functions = torch_collate.default_collate_fn_map.values()
     return any(getattr(function, "__module__", None) not in _KNOWN for function in functions)
 
 
 _KNOWN: Final = frozenset({torch_collate.__name__, "penstock.torch.transport"})
-"""Modules of functions that collate as torch does: its own, and in worker processes ours."""
+"""Modules of functions that collate as torch does: torch's, and ours in worker processes."""
 
 
 def _as_tensor(array: Array | Ragged | torch.Tensor) -> torch.Tensor | Ragged:

@@ -1,15 +1,15 @@
-"""torch's own datasets, which also fill: a batch is written where it ends whenever what they wrap can do so.
+"""torch's own datasets, with the addition that they fill batches if the datasets inside them do.
 
 ::
 
     Subset ─┐                                     ┌─ spec(), fill()    the inner dataset's, translated
-            ├─ is a torch.utils.data.Subset, and ─┤
-            │  has all its semantics and errors   └─ fetch_samples()   the calls of torch's __getitems__, or else of its
-    ConcatDataset, StackDataset, TensorDataset likewise                __getitem__, each sample under its own key
+            ├─ is a torch.utils.data.Subset with ─┤
+            │  the same semantics and errors      └─ fetch_samples()   the calls of torch's __getitems__, or else of its
+    ConcatDataset, StackDataset, TensorDataset likewise                __getitem__, each sample with its key
 
-Filling is done by a twin, penstock's dataset of the same meaning, made anew at each ``spec()`` (each epoch begins with
-one), so that ``indices`` and ``datasets`` may be changed between epochs as ever. :func:`native` lets torch's own
-objects have the same. No method of a user's dataset is called that torch would not call. Nothing here knows a loader.
+A dataset fills by an equivalent dataset of penstock. Each ``spec()``, with which an epoch begins, makes a new one, so
+that ``indices`` and ``datasets`` may change between epochs. :func:`native` adds this to objects of torch's classes. No
+method of a user's dataset is called that torch does not call.
 """
 
 from __future__ import annotations
@@ -36,40 +36,40 @@ T = TypeVar("T")
 T_stack = TypeVar("T_stack", tuple[Any, ...], dict[str, Any])
 
 
-class _Filling:
-    """:class:`~penstock.datasets.base.Filler` by a twin; a subclass defines ``_make_twin``."""
+class _FillerMixin:
+    """:class:`~penstock.datasets.base.Filler` by another dataset; a subclass defines ``_make_filler``."""
 
     __slots__ = (
-        "_twin",
-    )  # apart from the attributes, which are the user's, and may be shared with an object of torch's
+        "_filler",
+    )  # not in __dict__, which belongs to the user and may be shared with an object of torch's class
 
-    def _make_twin(self) -> Filler | None:
-        """A dataset of penstock's that fills as this one would; None if there is none."""
-        raise NotImplementedError(f"{type(self).__name__} must define _make_twin")
+    def _make_filler(self) -> Filler | None:
+        """An equivalent dataset of penstock; None if there is none."""
+        raise NotImplementedError(f"{type(self).__name__} must define _make_filler")
 
     def spec(self) -> Tree | None:
-        """Shapes and dtypes of a sample, as things are now; None where rows cannot be filled."""
-        twin = self._twin = self._make_twin()
-        return None if twin is None else twin.spec()
+        """Current shapes and dtypes of a sample; None if rows cannot be filled."""
+        filler = self._filler = self._make_filler()
+        return None if filler is None else filler.spec()
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
-        """Let what is inside fill; see :class:`~penstock.datasets.base.Filler`."""
-        twin = getattr(self, "_twin", None)
-        if twin is None:  # in another process, where nobody asked for the spec
-            twin = self._twin = self._make_twin()
-        assert twin is not None, "spec() said that there is something to fill"
-        twin.fill(indices, out, keys, rows)
+        """Let the datasets inside fill; see :class:`~penstock.datasets.base.Filler`."""
+        filler = getattr(self, "_filler", None)
+        if filler is None:  # in another process, where spec() was not called
+            filler = self._filler = self._make_filler()
+        assert filler is not None, "called only if there is a spec"
+        filler.fill(indices, out, keys, rows)
 
     def ragged_forms(self) -> Tree | None:
-        """What batches hold of fields whose length varies; None where no field's does."""
-        twin = self._make_twin()
-        return None if twin is None else ragged_forms(twin)
+        """The forms of fields whose length varies; None if there are none."""
+        filler = self._make_filler()
+        return None if filler is None else ragged_forms(filler)
 
     def fingerprint(self) -> str | None:
-        """What tells this dataset from others of its length; None where nothing inside does."""
-        return fingerprint_of(self._make_twin())
+        """A fingerprint of the datasets inside; None if they have none."""
+        return fingerprint_of(self._make_filler())
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__
@@ -79,47 +79,47 @@ class _Filling:
         return ConcatDataset(both)
 
 
-class Subset(_Filling, Wrapper, data.Subset[T_co]):
-    """``torch.utils.data.Subset``, which fills if ``dataset`` does.
+class Subset(_FillerMixin, Wrapper, data.Subset[T_co]):
+    """``torch.utils.data.Subset``, which fills if ``dataset`` fills.
 
     Parameters
     ----------
     dataset : dataset
         Any map-style dataset.
     indices : sequence of int
-        Positions in it; kept, not copied. A list, tuple, range, array or tensor of ints lets it fill.
+        Positions in the dataset; not copied. To fill, a list, tuple, range, array or tensor of ints.
 
     Notes
     -----
-    A subclass that overrides ``__getitem__`` and ``__getitems__`` is asked for samples and does not fill. The array of
-    positions is made at the start of each epoch: about 40 ms for a list of a million.
+    A subclass that overrides ``__getitem__`` and ``__getitems__`` does not fill. The array of positions is made at the
+    start of each epoch: about 40 ms for a list of a million.
     """
 
-    def _make_twin(self) -> Filler | None:
-        positions = _positions(self.indices)
+    def _make_filler(self) -> Filler | None:
+        positions = _as_positions(self.indices)
         return None if positions is None else datasets.Subset(native(self.dataset), positions)
 
     def spec(self) -> Tree | None:
-        """The inner dataset's; where it has none, positions are not looked at."""
+        """That of the inner dataset; if it has none, positions are not read."""
         return None if spec_of(native(self.dataset)) is None else super().spec()
 
     def ragged_forms(self) -> Tree | None:
-        """The inner dataset's."""
+        """Those of the inner dataset."""
         return ragged_forms(native(self.dataset))
 
     def wrapped_datasets(self) -> list[Any]:
-        """The dataset that this is a part of."""
+        """The dataset of which this is a subset."""
         return [native(self.dataset)]
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
-        """As torch's ``__getitems__`` asks."""
+        """With the calls of torch's ``__getitems__``."""
         inner = native(self.dataset)
         if _has_getitems(inner):
             return fetch(inner, [self.indices[index] for index in indices], keys, watch, as_given=True)
         return list(iter_samples(inner, (self.indices[index] for index in indices), keys, watch))
 
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
-        """As torch's ``__getitem__`` asks."""
+        """With the calls of torch's ``__getitem__``."""
         return iter_samples(native(self.dataset), [self.indices[index] for index in indices], keys, watch)
 
     def prefetch(self, indices: Sequence[Any]) -> None:
@@ -127,13 +127,13 @@ class Subset(_Filling, Wrapper, data.Subset[T_co]):
         prefetch(native(self.dataset), [self.indices[index] for index in indices])
 
 
-class ConcatDataset(_Filling, Wrapper, data.ConcatDataset[T_co]):
-    """``torch.utils.data.ConcatDataset``, which fills if all of ``datasets`` do, with one spec.
+class ConcatDataset(_FillerMixin, Wrapper, data.ConcatDataset[T_co]):
+    """``torch.utils.data.ConcatDataset``, which fills if all of ``datasets`` fill with one spec.
 
     Parameters
     ----------
     datasets : iterable of dataset
-        At least one, none of them a stream.
+        At least one, and no streams.
 
     Raises
     ------
@@ -141,19 +141,21 @@ class ConcatDataset(_Filling, Wrapper, data.ConcatDataset[T_co]):
         As torch's does, for none and for streams.
     """
 
-    def _make_twin(self) -> Filler | None:
-        return _made(datasets.ConcatDataset, datasets=self.wrapped_datasets(), cumulative_sizes=self.cumulative_sizes)
+    def _make_filler(self) -> Filler | None:
+        return _make_object(
+            datasets.ConcatDataset, datasets=self.wrapped_datasets(), cumulative_sizes=self.cumulative_sizes
+        )
 
     def wrapped_datasets(self) -> list[Any]:
         """The datasets, in order."""
         return [native(dataset) for dataset in self.datasets]
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> list[Sample]:
-        """As torch's ``__getitem__`` asks: there is no ``__getitems__``."""
+        """With the calls of torch's ``__getitem__``; there is no ``__getitems__``."""
         return list(self.iter_samples(indices, keys, watch))
 
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
-        """As torch's ``__getitem__`` asks."""
+        """With the calls of torch's ``__getitem__``."""
         return iter_concatenated(self, lambda i: native(self.datasets[i]), self.cumulative_sizes, indices, keys, watch)
 
     def prefetch(self, indices: Sequence[Any]) -> None:
@@ -161,15 +163,15 @@ class ConcatDataset(_Filling, Wrapper, data.ConcatDataset[T_co]):
         prefetch_concatenated(self.wrapped_datasets(), self.cumulative_sizes, indices)
 
 
-class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
-    """``torch.utils.data.StackDataset``, which fills if all of its datasets do.
+class StackDataset(_FillerMixin, Wrapper, data.StackDataset[T_stack]):
+    """``torch.utils.data.StackDataset``, which fills if all of its datasets fill.
 
     Parameters
     ----------
     *args : dataset
         Samples are tuples.
     **kwargs : dataset
-        Samples are dicts. One of the two kinds, not both.
+        Samples are dicts. Give either ``args`` or ``kwargs``.
 
     Raises
     ------
@@ -177,21 +179,21 @@ class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
         As torch's does: for none, both kinds, and different lengths.
     """
 
-    def _make_twin(self) -> Filler | None:
-        return _made(datasets.StackDataset, datasets=self._stacked(self.wrapped_datasets()))
+    def _make_filler(self) -> Filler | None:
+        return _make_object(datasets.StackDataset, datasets=self._stack(self.wrapped_datasets()))
 
-    def _stacked(self, values: Iterable[Sample]) -> Sample:
+    def _stack(self, values: Iterable[Sample]) -> Sample:
         return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else tuple(values)
 
     def wrapped_datasets(self) -> list[Any]:
-        """The datasets side by side."""
+        """The datasets, in order."""
         given = self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
         return [native(dataset) for dataset in given]
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> list[Sample]:
-        """As torch's ``__getitems__`` asks: one dataset after the other."""
+        """With the calls of torch's ``__getitems__``: dataset after dataset."""
         columns = [self._fetch_column(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
-        return [self._stacked(values) for values in zip(*columns, strict=True)]
+        return [self._stack(values) for values in zip(*columns, strict=True)]
 
     @staticmethod
     def _fetch_column(inner: Any, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
@@ -203,9 +205,9 @@ class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
         return samples
 
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
-        """As torch's ``__getitem__`` asks: one sample after the other, each of all datasets."""
+        """With the calls of torch's ``__getitem__``: sample after sample, each from all datasets."""
         columns = [iter_samples(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
-        return map(self._stacked, zip(*columns, strict=True))
+        return map(self._stack, zip(*columns, strict=True))
 
     def prefetch(self, indices: Sequence[Any]) -> None:
         """See :class:`~penstock.datasets.base.Wrapper`."""
@@ -213,18 +215,17 @@ class StackDataset(_Filling, Wrapper, data.StackDataset[T_stack]):
             prefetch(inner, indices)
 
 
-class TensorDataset(_Filling, data.TensorDataset):
+class TensorDataset(_FillerMixin, data.TensorDataset):
     """``torch.utils.data.TensorDataset``, which fills.
 
     Parameters
     ----------
     *tensors : torch.Tensor
-        Of one length, kept. Batches are rows copied out of them, as collated samples are.
+        Of equal length; not copied. Batches are copies of rows, as collated samples are.
 
     Notes
     -----
-    On a device, with ``requires_grad``, or of a dtype that NumPy does not have (bfloat16), tensors are asked for
-    samples, as ever.
+    Tensors on a device, with ``requires_grad``, or of a dtype that NumPy does not have (bfloat16) are not filled.
 
     Raises
     ------
@@ -232,7 +233,7 @@ class TensorDataset(_Filling, data.TensorDataset):
         As torch's does, for different lengths.
     """
 
-    def _make_twin(self) -> Filler | None:
+    def _make_filler(self) -> Filler | None:
         arrays = [_as_array(tensor) for tensor in self.tensors]
         if not arrays or any(array is None for array in arrays):
             return None
@@ -244,16 +245,16 @@ def random_split(
     lengths: Sequence[int | float],
     generator: torch.Generator | None = torch.default_generator,
 ) -> list[Subset[T]]:
-    """``torch.utils.data.random_split``, whose parts fill if ``dataset`` does.
+    """``torch.utils.data.random_split``, whose parts fill if ``dataset`` fills.
 
     Parameters
     ----------
     dataset : dataset
         With a length.
     lengths : sequence of int or float
-        Lengths that add up to the dataset's, or fractions that add up to one.
+        Lengths with the sum of the dataset's length, or fractions with the sum one.
     generator : torch.Generator, optional
-        What the permutation is drawn from, as torch draws it.
+        The generator of the permutation, which is torch's.
 
     Returns
     -------
@@ -263,12 +264,12 @@ def random_split(
     Raises
     ------
     ValueError
-        As torch's does, if the lengths do not add up.
+        As torch's does, if the lengths have another sum.
     """
     return [native(part) for part in data.random_split(dataset, lengths, generator)]
 
 
-_OURS: Final[dict[type, type[_Filling]]] = {
+_OURS: Final[dict[type, type[_FillerMixin]]] = {
     data.Subset: Subset,
     data.ConcatDataset: ConcatDataset,
     data.StackDataset: StackDataset,
@@ -277,20 +278,20 @@ _OURS: Final[dict[type, type[_Filling]]] = {
 
 
 def native(dataset: Any) -> Any:
-    """``dataset``, or an object of this module in its place if it is one of torch's own.
+    """``dataset``, or an equivalent object of this module if it is one of torch's own.
 
     Parameters
     ----------
     dataset : dataset
-        Anything. Only the very types ``torch.utils.data.Subset``, ``ConcatDataset``, ``StackDataset`` and
-        ``TensorDataset`` are exchanged: what a subclass of them overrides is its own.
+        Any object. Only exactly ``torch.utils.data.Subset``, ``ConcatDataset``, ``StackDataset`` and ``TensorDataset``
+        are replaced, not their subclasses, which may override methods.
 
     Returns
     -------
     dataset
-        With the same samples and attributes, which fills if what is inside does, however deep torch's wrappers are
-        nested, and else passes each sample's key on. The attributes are shared: one that is set later, is set for both.
-        It costs nothing: ask anew each epoch.
+        With the same samples and attributes. It fills if the datasets inside do, also through nested wrappers, and
+        else passes on the keys of samples. Attributes are shared: one that is set later, is set for both. The call
+        costs nothing; repeat it each epoch.
     """
     ours = _OURS.get(type(dataset))
     if ours is None or "__getitems__" in vars(dataset):
@@ -301,21 +302,21 @@ def native(dataset: Any) -> Any:
 
 
 def _has_getitems(dataset: object) -> bool:
-    """Whether torch's wrappers would ask ``dataset`` for several samples at once."""
+    """Whether torch's wrappers request several samples of ``dataset`` by one call."""
     return callable(getattr(dataset, "__getitems__", None))
 
 
-def _made(kind: type[T], **attributes: object) -> T:
-    """A ``kind`` with these attributes, past its constructor: it asks for lengths, which torch asks for once."""
+def _make_object(kind: type[T], **attributes: object) -> T:
+    """A ``kind`` with these attributes, without its constructor, which would call ``len`` once more than torch."""
     made = kind.__new__(kind)
     vars(made).update(attributes)
     return made
 
 
-def _positions(indices: Any) -> NDArray[np.int64] | None:
-    """``indices`` as an array, if ``indices[i]`` is an int for each ``i`` in ``range(len(indices))``.
+def _as_positions(indices: Any) -> NDArray[np.int64] | None:
+    """``indices`` as an array, if ``indices[i]`` is an int for each ``i`` in ``range(len(indices))``; else None.
 
-    Only for types of which that is known: a pandas Series looks its labels up, and a lazy sequence may be costly.
+    Only for types for which this is known: a pandas Series is indexed by labels, and a lazy sequence may be slow.
     """
     kind = type(indices)
     if kind is torch.Tensor:
@@ -332,7 +333,7 @@ def _positions(indices: Any) -> NDArray[np.int64] | None:
 
 
 def _as_array(tensor: object) -> Array | None:
-    """The memory of a tensor as an array; None where a sample is more than that, or NumPy has no such dtype."""
+    """A tensor as an array over its memory; None if it needs gradients, or NumPy cannot represent it."""
     if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.requires_grad:
         return None
     try:

@@ -1,8 +1,8 @@
-"""torch's distributed sampler with a position that is kept, as torchdata has it.
+"""torch's distributed sampler with a position that can be saved, like torchdata's.
 
-The names and the layout of its state are torchdata's (``torchdata.stateful_dataloader.sampler``, 0.11), so that
-checkpoints move over; :class:`StatefulDistributedSampler` says where it does better. For a state that other numbers of
-ranks can resume, there is :class:`penstock.DistributedSampler`.
+Names and state are those of torchdata (``torchdata.stateful_dataloader.sampler``, 0.11), so that checkpoints can be
+used; :class:`StatefulDistributedSampler` lists the differences. For a state that another number of
+ranks can resume, use :class:`penstock.DistributedSampler`.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class StatefulDistributedSampler(DistributedSampler[T_co]):
-    """``torch.utils.data.DistributedSampler`` that goes on where it was.
+    """``torch.utils.data.DistributedSampler`` that can be resumed.
 
     Parameters
     ----------
     dataset, num_replicas, rank, shuffle, seed, drop_last
-        torch's.
+        As for torch's class.
 
     Attributes
     ----------
     yielded : int
-        Indices that the newest iterator has given, those before its start counted.
+        Number of indices that the newest iterator has passed, including those before its start.
     next_yielded : int or None
-        Position that was loaded and not yet taken: the next index comes from there, whether a new iterator gives it or
-        one under way.
+        Position from a loaded state that is not used yet: the next index comes from there, in a new iterator or in one
+        that exists.
 
     Notes
     -----
-    The state is ``{"yielded": int}``, of one rank among this many; the epoch is told by :meth:`set_epoch`, as ever.
-    Where torchdata 0.11 differs: there a state that was loaded is forgotten by the next ``state_dict()`` if nothing was
-    drawn in between, the end of one epoch is the position in the next one after ``set_epoch``, and a position behind
-    the end passes for an epoch without samples.
+    The state is ``{"yielded": int}``, of one rank for this number of ranks; it does not contain the epoch, which
+    :meth:`set_epoch` sets. In torchdata 0.11, ``state_dict()`` before the first index loses a loaded state, the end of
+    an epoch is the position in the next epoch after ``set_epoch``, and a position after the end gives an epoch without
+    samples.
     """
 
     _YIELDED: ClassVar[str] = "yielded"
@@ -60,7 +60,7 @@ class StatefulDistributedSampler(DistributedSampler[T_co]):
         self.next_yielded: int | None = None
 
     def __iter__(self) -> Iterator[T_co]:
-        # A generator: torch's loader calls iter() twice for one epoch, and only the one that is drawn from may begin.
+        # A generator: torch's loader calls iter() twice per epoch; only the iterator that is used may set the position.
         indices = list(super().__iter__())
         position = 0
         while True:
@@ -74,22 +74,22 @@ class StatefulDistributedSampler(DistributedSampler[T_co]):
             yield indices[position - 1]
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch; another one begins at its start, unless a state was loaded for it."""
+        """Set the epoch; another epoch begins at its start, unless a state is loaded for it."""
         if epoch != self.epoch:
             self.yielded = 0
         super().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, int]:
-        """``{"yielded": ...}``: where the next index comes from."""
+        """``{"yielded": ...}``: the position of the next index."""
         return {self._YIELDED: self.yielded if self.next_yielded is None else self.next_yielded}
 
     def load_state_dict(self, state_dict: State) -> None:
-        """Let the next index be the one after those that ``state_dict`` counts.
+        """Continue after the indices that ``state_dict`` counts.
 
         Raises
         ------
         StateError
-            (A ``ValueError``.) If it is no such state, or counts more than an epoch has.
+            If it is not such a state, or the position is after the end of an epoch. It is a ``ValueError``.
         """
         if not isinstance(state_dict, dict) or self._YIELDED not in state_dict:
             raise StateError(f"Invalid state_dict: it should have {self._YIELDED!r}, but is {state_dict!r:.200}")

@@ -110,6 +110,11 @@ class MixUp(_BatchMix):
     seed : int
         Determines the random numbers, with the epoch and the number of the batch.
 
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
+
     Notes
     -----
     Images are floats, of any layout. Batches should be shuffled, so that neighbours are independent. Thread-safe; can
@@ -129,7 +134,7 @@ class MixUp(_BatchMix):
 
     def _mix(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:
         if "float" not in str(images.dtype):
-            raise ArgumentError(f"MixUp needs float images, got {images.dtype}; put it behind Normalize and ToLayout")
+            raise ArgumentError(f"MixUp needs float images, got {images.dtype}; put it after Normalize and ToLayout")
         share = float(draw.beta(self.alpha, self.alpha))
         pair = _as_native(images)
         if pair is None:
@@ -155,6 +160,11 @@ class CutMix(_BatchMix):
         Determines the random numbers, with the epoch and the number of the batch.
     layout : {"CHW", "HWC"}
         Order of an image's axes.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Notes
     -----

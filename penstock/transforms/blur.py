@@ -31,16 +31,21 @@ class GaussianBlur(Op):
     Parameters
     ----------
     kernel_size : int or (int, int)
-        Odd numbers of pixels, of a square kernel or (width, height), 255 at most.
+        Odd number of pixels of a square kernel, or (width, height), at most 255.
     sigma : float or (float, float)
         Standard deviation in pixels, or its range.
 
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
+
     Notes
     -----
-    Draws one number: sigma, uniform in its range. The image is mirrored at its borders without repeating the border
-    (an image smaller than half the kernel as often as it takes, where torchvision refuses). Separable, in float32;
-    uint8 is rounded half to even. Within one level of torchvision, whose kernel is not separated. Any float image
-    gives float32.
+    Draws one number: sigma, uniform in its range. The image is mirrored at its borders without repeating the border,
+    several times if it is smaller than half the kernel (torchvision refuses it). Separable, in float32; uint8 is
+    rounded half to even. Results differ by at most one level from torchvision, whose kernel is not separable. The
+    result of a float image is float32.
     """
 
     random: ClassVar[bool] = True
@@ -98,9 +103,14 @@ class Sharpness(ProbabilisticOp):
     Parameters
     ----------
     sharpness_factor : float
-        0: blurred (3 x 3, ``PIL.ImageFilter.SMOOTH``); 1: as it is; 2: as much sharper as 0 is blurred.
+        0: blurred (3 x 3, ``PIL.ImageFilter.SMOOTH``); 1: unchanged; 2: sharpened as much as 0 is blurred.
     p : float
-        0 to 1.
+        Probability, in [0, 1].
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:

@@ -25,14 +25,14 @@ from penstock.transforms.base import ImageLike
 from penstock.transforms.decode import as_bytes, fill_missing_sizes
 from penstock.transforms.followers import Step
 
-__all__ = ["Chunk", "Indexed"]
+__all__ = ["Chunk", "ChunkSeekTables"]
 
 _LARGE_PIXELS: Final = 4 << 20
 """Least number of pixels of an image that, alone in its chunk, is decoded on several threads."""
 
 
 @dataclass(slots=True)
-class Indexed:
+class ChunkSeekTables:
     """Seek tables of the images of a chunk, and those that are made while the images are decoded.
 
     Parameters
@@ -63,7 +63,7 @@ class Chunk:
         The samples', in the same order.
     sizes : ndarray, shape (n, 2), int32, optional
         Widths and heights; (0, 0) where one is unknown.
-    indexed : Indexed, optional
+    seek_tables : ChunkSeekTables, optional
         The seek tables of the images.
     steps : sequence of list of Step, optional
         For each image, a list to which the ops that move it are appended.
@@ -72,7 +72,7 @@ class Chunk:
     images: Sequence[ImageLike]
     keys: SampleKeys
     sizes: NDArray[np.int32] | None
-    indexed: Indexed | None = None
+    seek_tables: ChunkSeekTables | None = None
     steps: Sequence[list[Step]] | None = None
 
     def one(self, i: int) -> Chunk:

@@ -43,17 +43,22 @@ class ColorJitter(Op):
     Parameters
     ----------
     brightness, contrast, saturation : float or (float, float)
-        A range of factors, none negative; one number ``x`` is the range ``max(0, 1 - x)`` to ``1 + x``. 0 leaves
-        the step out.
+        A range of factors, not negative; one number ``x`` is the range ``max(0, 1 - x)`` to ``1 + x``. 0 leaves the
+        step out.
     hue : float or (float, float)
         A range of turns of the colour circle, within -0.5 to 0.5; one number ``x`` is the range ``-x`` to ``x``. 0
-        leaves the step out. Costs more than all others together (twice through HSV).
+        leaves the step out. It costs more than all other steps together.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Notes
     -----
     Draws eight numbers: the factors of brightness, contrast, saturation and hue, uniform in their ranges; and four
-    whose order is the steps'. Params of a sample: the four factors, then the numbers of the steps in their order.
-    Works on uint8; gray images (HW) keep their saturation and hue.
+    whose order determines the order of the steps. Params of a sample: the four factors, then the numbers of the steps
+    in their order. Works on uint8; saturation and hue of gray images (HW) are unchanged.
     """
 
     random: ClassVar[bool] = True
@@ -111,7 +116,12 @@ class Grayscale(ProbabilisticOp):
         3: three equal channels. 1: an HW array, to which :class:`~penstock.transforms.ToLayout` gives its channel;
         only with ``p=1``.
     p : float
-        Probability, 0 to 1.
+        Probability, in [0, 1].
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def __init__(self, num_output_channels: int = 3, p: float = 1.0) -> None:

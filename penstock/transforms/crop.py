@@ -71,6 +71,11 @@ class CenterCrop(CropOp):
     ----------
     size : int or (int, int)
         A square's side, or (height, width).
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
@@ -98,6 +103,11 @@ class RandomCrop(CropOp):
         What an image is padded with, 0 to 255, for all channels or for R, G, B; masks get zeros in any case.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}
         Or with its own border: repeated, mirrored without its outermost row, mirrored with it (:func:`numpy.pad`).
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Notes
     -----
@@ -191,6 +201,11 @@ class RandomResizedCrop(CropOp):
         Range of its width / height, log-uniform.
     filter : {"box", "bilinear", "bicubic", "lanczos"}
         Resampling filter.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Notes
     -----

@@ -169,6 +169,11 @@ class Decode(Op):
         Cap on the memory for the coefficients of a JPEG of several scans (every progressive one), for each worker
         thread or process that decodes: see :func:`decode`. A lower cap bounds what such files take without refusing
         large baseline ones, which keep no coefficients.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     takes_pixels: ClassVar[bool] = False

@@ -26,21 +26,26 @@ class RandomErasing(Op):
     Parameters
     ----------
     p : float
-        0 to 1.
+        Probability, in [0, 1].
     scale : (float, float)
         Range of the rectangle's share of the image's area, within 0 to 1.
     ratio : (float, float)
         Range of its height / width, log-uniform.
     value : float, (float, float, float) or "random"
-        What it is overwritten with, in the image's own scale: whole numbers 0 to 255 in a uint8 image. "random": each
-        value for itself, standard normal in a float image (as torchvision), uniform 0..255 in a uint8 one.
+        The new value, on the scale of the image: integers in [0, 255] for uint8. "random": a new random number for each
+        value, standard normal for float images (as in torchvision), uniform in [0, 255] for uint8.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Notes
     -----
-    Works on uint8 and on floats, HWC; stands before :class:`~penstock.transforms.ToLayout`, and behind Normalize to
-    erase with 0 as torchvision's users do. Draws whether, the place (top, left), a seed of the noise, and then up to
-    ten tries of two numbers (area, shape); none fits: nothing is erased. Params: left, top, width, height (0, 0:
-    nothing), seed. Boxes, keypoints and masks stay as they are. The loop over samples is Python on purpose, as in
+    Works on uint8 and on floats, HWC; put it before :class:`~penstock.transforms.ToLayout`, and after Normalize to
+    erase with 0 as usual with torchvision. Draws whether to erase, the position (top, left), a seed of the noise, and
+    up to ten tries of two numbers (area, aspect ratio); if none fits, nothing is erased. Params: left, top, width,
+    height (0, 0: nothing), seed. Boxes, keypoints and masks are unchanged. The loop over samples is Python, as in
     RandomResizedCrop.
 
     Z. Zhong et al., "Random Erasing Data Augmentation", AAAI 2020.

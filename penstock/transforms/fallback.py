@@ -89,7 +89,7 @@ _NOT_READ: Final = {
     b"DDS ": "DDS",
 }
 _AVIF_BRANDS: Final = (b"avif", b"avis")
-_IMAGE_BRANDS: Final = (b"mif1", b"msf1")  # of any codec: the brands behind them say which
+_IMAGE_BRANDS: Final = (b"mif1", b"msf1")  # of any codec; the following brands tell which
 _LOSSLESS, _JPEG_LS = 0xC3, 0xF7
 
 

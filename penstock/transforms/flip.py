@@ -77,6 +77,11 @@ class HorizontalFlip(_Flip):
     ----------
     p : float
         0 to 1.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     axis: ClassVar[int] = 1
@@ -89,6 +94,11 @@ class VerticalFlip(_Flip):
     ----------
     p : float
         0 to 1.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     axis: ClassVar[int] = 0

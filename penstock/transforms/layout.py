@@ -26,9 +26,14 @@ class ToLayout(Op):
     layout : {"CHW", "HWC"}
         Order of axes.
     dtype : {"uint8", "float16", "float32"}
-        A uint8 image becomes float on the scale 0 to 1, as torchvision's ToTensor has it (``value * (1 / 255)`` in
-        float32, within one unit in the last place of its ``value / 255``); an image that is float already, behind
-        Normalize, keeps its values. float16 is rounded from float32 to nearest even.
+        A uint8 image becomes float on the scale 0 to 1, like torchvision's ToTensor (``value * (1 / 255)`` in
+        float32, within one unit in the last place of torchvision's ``value / 255``); a float image, after Normalize,
+        keeps its values. float16 is rounded from float32 to nearest even.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def __init__(self, layout: str = "CHW", dtype: str = "float32") -> None:

@@ -30,14 +30,19 @@ class Normalize(Op):
     Parameters
     ----------
     mean, std : float, or sequence of one or three floats
-        On the scale 0 to 1, std positive. Three: for R, G, B. One: for every channel, however many an image has.
+        On the scale 0 to 1; std is positive. Three numbers for R, G, B, or one for all channels.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Notes
     -----
     On uint8: ``value * scale + offset`` in float32, rounded twice, with ``scale = 1 / (255 * std)`` and
     ``offset = -mean / std`` computed in float64 and rounded to float32: within 2e-6 of torchvision's ToTensor and
     Normalize. The native core does the same operations, bit for bit. On float images: ``(value - mean) / std``.
-    It stands before :class:`~penstock.transforms.ToLayout`, where torchvision has it after ToTensor.
+    Put it before :class:`~penstock.transforms.ToLayout`; in torchvision it follows ToTensor.
     """
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:

@@ -35,13 +35,18 @@ class Pad(Op):
     Parameters
     ----------
     padding : int or sequence of 1, 2 or 4 ints
-        Pixels to add: on all sides; left-right, top-bottom; or left, top, right, bottom. None negative.
+        Pixels to add, not negative: on all sides; left-right, top-bottom; or left, top, right, bottom.
     fill : float or (float, float, float)
-        What is added by "constant", in the image's own scale; whole numbers 0 to 255 to a uint8 image.
+        Value for "constant", on the scale of the image; integers in [0, 255] for uint8.
     mode : {"constant", "edge", "reflect"}
-        ``fill``; the border again and again; or the image mirrored without its border (as often as it takes).
+        ``fill``; the border, repeated; or the mirrored image without its border, repeated if necessary.
     mask_fill : int
-        What "constant" adds to masks, 0 to 255.
+        Value for "constant" in masks, in [0, 255].
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Notes
     -----
@@ -112,19 +117,24 @@ class Letterbox(Op):
     size : int or (int, int)
         A square's side, or (height, width).
     fill : int or (int, int, int)
-        Colour of the bars, 0 to 255; 114 is what detectors of the YOLO family are trained with.
+        Colour of the bars, in [0, 255]; detectors of the YOLO family are trained with 114.
     filter : {"box", "bilinear", "bicubic", "lanczos"}
-        Resampling filter, as :class:`~penstock.transforms.Resize` has it.
+        Resampling filter, as in :class:`~penstock.transforms.Resize`.
     enlarge : bool
         Whether an image smaller than the size is enlarged; else it is only framed.
     mask_fill : int
-        Value of the bars in masks, 0 to 255.
+        Value of the bars in masks, in [0, 255].
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Notes
     -----
-    The image becomes ``round(side * min(width / image width, height / image height))`` pixels, 1 at least; of an odd
-    number of spare rows or columns the extra one is at the bottom or right. Boxes and keypoints follow. Params of a
-    sample: left, top, width and height of the image within the result.
+    The image becomes ``round(side * min(width / image width, height / image height))`` pixels, at least 1; if the
+    number of rows or columns to add is odd, the extra one is at the bottom or right. Boxes and keypoints follow. Params
+    of a sample: left, top, width and height of the image within the result.
     """
 
     def __init__(

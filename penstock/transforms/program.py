@@ -27,7 +27,7 @@ from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError
 from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
-from penstock.transforms.chunk import Chunk, Indexed
+from penstock.transforms.chunk import Chunk, ChunkSeekTables
 from penstock.transforms.closing import Closing
 from penstock.transforms.decode import Decode, as_bytes, decode_with_pillow
 from penstock.transforms.followers import FOLLOWERS, Step
@@ -107,7 +107,7 @@ class Program:
         rows: NDArray[np.int64] | None = None,
         sizes: NDArray[np.int32] | None = None,
         failures: list[Failure] | None = None,
-        indexed: Indexed | None = None,
+        seek_tables: ChunkSeekTables | None = None,
         steps: Sequence[list[Step]] | None = None,
     ) -> None:
         """Write each image's result to its row of a batch.
@@ -127,8 +127,8 @@ class Program:
         failures : list of Failure, optional
             If given, rows that fail are appended; else the first failure is raised after all other rows have been
             filled. The content of a failed row is undefined.
-        indexed : Indexed, optional
-            Decode indices of the images, which do not change rows. New ones are appended to it.
+        seek_tables : ChunkSeekTables, optional
+            Seek tables of the images, which do not change rows. New ones are appended to it.
         steps : sequence of list of Step, optional
             An empty list for each image, to which the ops that move it are appended, with what they drew: see
             :func:`penstock.transforms.followers.move`. That of a row that fails is incomplete.
@@ -150,7 +150,7 @@ class Program:
             )
         rows = np.arange(len(images)) if rows is None else np.ascontiguousarray(rows, np.int64)
         failed: list[Failure] = []
-        chunk = Chunk(images, keys, sizes, indexed, steps)
+        chunk = Chunk(images, keys, sizes, seek_tables, steps)
         if self.fused == len(self.ops):
             self._fill_fused(chunk, out, rows, failed)
         else:
@@ -255,11 +255,11 @@ class Program:
             max_nbytes=decode.max_nbytes,
             quality=decode.quality if decode.scale == "auto" else None,
             threads=chunk.count_threads(),
-            **_index_arguments(chunk.indexed, fused, found),
+            **_seek_table_arguments(chunk.seek_tables, fused, found),
         )
-        if chunk.indexed is not None:
+        if chunk.seek_tables is not None:
             places = range(len(images)) if fused is None else fused.tolist()
-            chunk.indexed.found += [(places[i], damaged, entry) for i, damaged, entry in found]
+            chunk.seek_tables.found += [(places[i], damaged, entry) for i, damaged, entry in found]
         left = refused
         if fused is not None:
             left = [(int(fused[i]), kind, message) for i, kind, message in refused]
@@ -361,10 +361,10 @@ class Program:
         return row
 
 
-def _index_arguments(
-    indexed: Indexed | None, fused: NDArray[np.int64] | None, found: list[tuple[int, bool, bytes | None]]
+def _seek_table_arguments(
+    seek_tables: ChunkSeekTables | None, fused: NDArray[np.int64] | None, found: list[tuple[int, bool, bytes | None]]
 ) -> dict[str, Any]:
-    if indexed is None:
+    if seek_tables is None:
         return {}
-    entries = indexed.entries if fused is None else [indexed.entries[i] for i in fused.tolist()]
-    return {"indices": entries, "learn": indexed.learn, "found": found}
+    entries = seek_tables.entries if fused is None else [seek_tables.entries[i] for i in fused.tolist()]
+    return {"indices": entries, "learn": seek_tables.learn, "found": found}

@@ -184,6 +184,11 @@ class RandAugment(_Augment):
     mask_fill : int
         The same for masks.
 
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
+
     Notes
     -----
     Draws two numbers an op: which, and the sign of its magnitude. Works on uint8.
@@ -231,6 +236,11 @@ class TrivialAugmentWide(_Augment):
         Value, 0 to 255, of pixels from outside the image.
     mask_fill : int
         The same for masks.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Notes
     -----

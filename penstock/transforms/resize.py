@@ -33,6 +33,11 @@ class Resize(Op):
     max_size : int, optional
         With an int ``size``: if the longer side would exceed it, it becomes ``max_size`` and the shorter one
         ``int(max_size * size / longer)``.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def __init__(self, size: int | tuple[int, int], filter: str = "bilinear", max_size: int | None = None) -> None:  # noqa: A002  # Pillow's word

@@ -33,9 +33,14 @@ class Posterize(ProbabilisticOp):
     Parameters
     ----------
     bits : int
-        How many, 1 to 8 (8 changes nothing).
+        Number of bits, 1 to 8 (8 changes nothing).
     p : float
-        0 to 1.
+        Probability, in [0, 1].
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def __init__(self, bits: int, p: float = 0.5) -> None:
@@ -55,7 +60,12 @@ class Solarize(ProbabilisticOp):
     threshold : float
         0 inverts everything, 256 nothing.
     p : float
-        0 to 1.
+        Probability, in [0, 1].
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def __init__(self, threshold: float = 128, p: float = 0.5) -> None:
@@ -72,12 +82,17 @@ class Solarize(ProbabilisticOp):
 
 
 class Equalize(ProbabilisticOp):
-    """Spread each channel's values evenly over 0..255, with probability ``p``.
+    """Equalize the histogram of each channel, with probability ``p``.
 
     Parameters
     ----------
     p : float
-        0 to 1.
+        Probability, in [0, 1].
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def change(self, image: Pixels) -> Pixels:
@@ -95,7 +110,12 @@ class AutoContrast(ProbabilisticOp):
     Parameters
     ----------
     p : float
-        0 to 1.
+        Probability, in [0, 1].
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def change(self, image: Pixels) -> Pixels:
@@ -113,7 +133,12 @@ class Invert(ProbabilisticOp):
     Parameters
     ----------
     p : float
-        0 to 1.
+        Probability, in [0, 1].
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
     """
 
     def change(self, image: Pixels) -> Pixels:
@@ -128,18 +153,18 @@ def posterize(image: Pixels, bits: int) -> Pixels:
 
 
 def solarize(image: Pixels, threshold: float) -> Pixels:
-    """Values at or above ``threshold`` inverted."""
+    """Invert values at or above ``threshold``."""
     return look_up(image, np.where(threshold <= IDENTITY, ~IDENTITY, IDENTITY))
 
 
 def equalize(image: Pixels) -> Pixels:
-    """Each value replaced by its rank in its channel, counted in steps of 1/255 of the pixels."""
-    return look_up_channels(image, np.stack([_equalizing(counts) for counts in _histograms(image)]))
+    """Replace each value by its rank in its channel, in steps of 1/255 of the pixels."""
+    return look_up_channels(image, np.stack([_make_equalizing_table(counts) for counts in _count_values(image)]))
 
 
 def auto_contrast(image: Pixels) -> Pixels:
-    """Each channel stretched over 0..255."""
-    return look_up_channels(image, np.stack([_stretching(counts) for counts in _histograms(image)]))
+    """Stretch each channel to [0, 255]."""
+    return look_up_channels(image, np.stack([_make_stretching_table(counts) for counts in _count_values(image)]))
 
 
 def invert(image: Pixels) -> Pixels:
@@ -147,14 +172,14 @@ def invert(image: Pixels) -> Pixels:
     return ~image
 
 
-def _histograms(image: Pixels) -> NDArray[np.int64]:
-    """How many pixels of each channel have each value, (channels, 256). By Pillow, five times as fast as NumPy."""
+def _count_values(image: Pixels) -> NDArray[np.int64]:
+    """Histogram of each channel, (channels, 256). By Pillow, five times as fast as NumPy."""
     from PIL import Image
 
     return np.array(Image.fromarray(image).histogram(), np.int64).reshape(-1, 256)
 
 
-def _equalizing(counts: NDArray[np.int64]) -> Pixels:
+def _make_equalizing_table(counts: NDArray[np.int64]) -> Pixels:
     used = np.flatnonzero(counts)
     step = (int(counts.sum()) - int(counts[used[-1]])) // 255
     if len(used) <= 1 or step == 0:
@@ -164,12 +189,12 @@ def _equalizing(counts: NDArray[np.int64]) -> Pixels:
     return ranks
 
 
-def _stretching(counts: NDArray[np.int64]) -> Pixels:
+def _make_stretching_table(counts: NDArray[np.int64]) -> Pixels:
     used = np.flatnonzero(counts)
     low, high = int(used[0]), int(used[-1])
     if low == high:
         return IDENTITY
     scale = 255.0 / (high - low)
-    offset = -low * scale  # two roundings, as Pillow's: it decides what is cut to the level below
+    offset = -low * scale  # rounded twice, as in Pillow, because values are truncated below
     stretched: Pixels = np.clip(IDENTITY * scale + offset, 0, 255).astype(np.uint8)
     return stretched

@@ -144,6 +144,11 @@ class RandomRotation(Warp):
     mask_fill : int
         The same for masks.
 
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
+
     Notes
     -----
     Draws one number, which is the params of a sample: the angle.
@@ -188,6 +193,11 @@ class RandomAffine(Warp):
         Value, 0 to 255, of pixels from outside the image.
     mask_fill : int
         The same for masks.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Notes
     -----
@@ -244,6 +254,11 @@ class RandomPerspective(Warp):
         Value, 0 to 255, of pixels from outside the image.
     mask_fill : int
         The same for masks.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
 
     Notes
     -----
@@ -325,7 +340,7 @@ def move_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tu
     """The upright boxes around the mapped corners, clipped to the image of ``size``."""
     limits = np.array(size, np.float64)
     sides = boxes.reshape(-1, 2, 2).astype(np.float64)
-    if np.any(onward[2, :2]):  # beyond the image, points may come back from behind the horizon
+    if np.any(onward[2, :2]):  # a projective map may mirror points far outside the image
         sides = np.clip(sides, 0, limits)
     x, y = sides[:, [0, 1, 1, 0], 0], sides[:, [0, 0, 1, 1], 1]
     corners = _project(np.stack([x, y], axis=2).reshape(-1, 2), onward).reshape(-1, 4, 2)

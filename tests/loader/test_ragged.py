@@ -216,6 +216,48 @@ def test_torch_gets_tensors_over_the_same_numbers(pack: Path, workers: str, form
     assert_batches_equal([[arrays(value) for value in batch[:5]] for batch in found], expected, form)
 
 
+@pytest.mark.parametrize("workers", list(WORKERS))
+def test_torch_skips_and_resumes_with_the_same_boxes(pack: Path, workers: str) -> None:
+    """Behind a state, and without a sample that fails, batches are those of a run that was not interrupted."""
+    torch = pytest.importorskip("torch")
+    from penstock import torch as pt
+
+    def load(form: str | None, collate: Any = None, **options: Any) -> Any:
+        torch.manual_seed(5)
+        return pt.DataLoader(dataset(pack, form), 7, shuffle=True, on_error="skip", collate_fn=collate, **options)
+
+    expected = list(load(None, by_hand))
+    first = load("flat", **WORKERS[workers])
+    batches = iter(first)
+    begun = [next(batches), next(batches)]
+    state = first.state_dict()
+    again = load("flat", **WORKERS[workers])
+    again.load_state_dict(state)
+
+    found = [*begun, *again]
+
+    arrays = [
+        [v.numpy() if hasattr(v, "numpy") else ps.Ragged(v.values.numpy(), v.offsets.numpy()) for v in batch]
+        for batch in found
+    ]
+    assert sum(len(batch[0]) for batch in found) == COUNT - 1
+    assert_batches_equal(arrays, expected, "flat")
+
+
+def test_slots_grow_for_ragged_arrays(pack: Path) -> None:
+    """From the second batch on, values lie behind the images in one slot; slots are then used again."""
+    data = loader(ps.Subset(good(dataset(pack, "flat")), [3, 7, 11, 15] * 6), batch_size=4)
+    shares = []
+
+    for _ in range(3):
+        for batch in data:
+            start, values = (array.__array_interface__["data"][0] for array in (batch[0], batch[1].values))
+            shares.append(0 <= values - start - batch[0].nbytes < 1 << 14)
+            del batch
+
+    assert shares == [False, *[True] * 17]
+
+
 def test_torch_s_wrappers_pass_the_forms_on(pack: Path) -> None:
     """Subset, ConcatDataset and StackDataset of torch fill ragged fields, and collate them, like their insides."""
     pytest.importorskip("torch")
