@@ -2,7 +2,7 @@
 
 ::
 
-    rng, collate, datasets, workers ──> FRAMEWORKS ──> Torch: sys.modules["torch"], extension "penstock.torch.transport"
+    rng, collate, datasets, workers ──> FRAMEWORKS ──> Torch: sys.modules["torch"], penstock.torch.tensor_sharing
                                                   └──> Cv2:   sys.modules["cv2"]
 
 A framework states what it has (stream types, arrays, a global random generator, ...) by overriding members of
@@ -40,7 +40,7 @@ REDUCERS: Final[dict[type, Callable[[Any], Any]]] = {}
 pickle would. They may hand out large parts as pickle's buffers. Extensions add theirs."""
 
 IMAGE_TRANSFORMS: Final[Mapping[str, str]] = {"torchvision": "penstock.torch.vision.images:TorchvisionImages"}
-"""By package: the converter of its image transforms, for :mod:`penstock.datasets.converting`."""
+"""By package: the converter of its image transforms, for :mod:`penstock.datasets.image_transforms`."""
 
 
 class Framework:
@@ -107,7 +107,7 @@ class Torch(Framework):
     preload = ("torch.utils.data",)
     sets_up_workers = True
     seed_words = slice(6, 8)
-    extension: ClassVar[str] = "penstock.torch.transport"
+    extension: ClassVar[str] = "penstock.torch.tensor_sharing"
     """Collates tensors into the memory of a worker's batch, and reduces them to buffers."""
 
     def stream_types(self) -> tuple[type, ...]:

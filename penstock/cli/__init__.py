@@ -6,7 +6,7 @@ standard output. Progress and errors are printed to standard error; an error is 
 
 from __future__ import annotations
 
-from penstock.cli import packing, showing  # registers the commands
+from penstock.cli import pack_commands, view_commands  # registers the commands
 from penstock.cli.app import app, main
 
-__all__ = ["app", "main", "packing", "showing"]
+__all__ = ["app", "main", "pack_commands", "view_commands"]

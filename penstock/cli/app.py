@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.cli.output import print_error, print_line
+from penstock.cli.printing import print_error, print_line
 from penstock.errors import ArgumentError, PenstockError
 
 __all__ = ["FAILED", "INTERRUPTED", "USAGE", "app", "main"]

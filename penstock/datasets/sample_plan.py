@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.converting import ImageTransform, as_image_transform, as_pipeline
+from penstock.datasets.image_transforms import ImageTransform, as_image_transform, as_pipeline
 from penstock.datasets.ragged_fields import choose_forms, ragged_array, ragged_spec
 from penstock.datasets.record_arrays import get_array
-from penstock.datasets.selection import Selection
+from penstock.datasets.selection import FieldSelection
 from penstock.errors import ArgumentError, SampleError
 from penstock.ragged import RaggedRows, RaggedSpec
 from penstock.rng import globals_put_back
@@ -28,7 +28,7 @@ from penstock.sample import KINDS, Array, ArraySpec, Index, Record, Sample, Tree
 from penstock.stores.base import LazyColumn, Store
 
 if TYPE_CHECKING:
-    from penstock.transforms.followers import Step
+    from penstock.transforms.moved_targets import Step
     from penstock.transforms.program import Failure, Program
 
 __all__ = ["SamplePlan", "fill_arrays"]
@@ -52,7 +52,7 @@ class SamplePlan:
 
     Attributes
     ----------
-    selection : Selection
+    selection : FieldSelection
         Fields, names and kinds.
     spec : tree of ArraySpec or RaggedSpec, or None
         Of one sample; None if samples have no fixed shape, and are built one by one.
@@ -91,7 +91,7 @@ class SamplePlan:
         ragged: str | Mapping[str, str] | None = None,
     ) -> None:
         self.transform, self.target_transform, self.ragged = transform, target_transform, ragged
-        self.selection = Selection(store, fields)
+        self.selection = FieldSelection(store, fields)
         self.forms = choose_forms(self.selection.stored, self.selection.names, ragged)
         self._url = store.url
         self._pipeline = as_pipeline(transform)
@@ -139,7 +139,7 @@ class SamplePlan:
             array = get_array(record, field, selection.arrays[name], self._url)
         if name not in self.moved:
             return array
-        from penstock.transforms.followers import move  # imported with the pipeline
+        from penstock.transforms.moved_targets import move  # imported with the pipeline
 
         return move(self.moved[name], array, steps)
 
@@ -194,7 +194,7 @@ class SamplePlan:
             self._refuse_followers(given or {})
 
     def _refuse_left_behind(self, given: Mapping[str, str | None], mover: object) -> None:
-        from penstock.transforms.kinds import unknown_kind_error  # imported with the pipeline
+        from penstock.transforms.field_kinds import unknown_kind_error  # imported with the pipeline
 
         for called, field, looks in self._unknown_targets(given):
             raise unknown_kind_error((called,), mover, {field: looks}, {field: None})
@@ -215,7 +215,7 @@ class SamplePlan:
 
     def _unknown_targets(self, given: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
         """Fields whose names look like targets, but which have another kind: name, field, suggested kind."""
-        from penstock.transforms.kinds import guess_kind
+        from penstock.transforms.field_kinds import guess_kind
 
         found = []
         for name, field in self.selection.names.items():

@@ -28,7 +28,7 @@ from penstock import forks
 from penstock.errors import ArgumentError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.base import Store
 from penstock.stores.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
-from penstock.transforms.chunk import ChunkSeekTables
+from penstock.transforms.image_chunk import ChunkSeekTables
 
 __all__ = ["MEMORY_NBYTES", "SeekTables"]
 

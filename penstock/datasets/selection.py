@@ -15,13 +15,13 @@ from penstock.errors import ArgumentError
 from penstock.sample import KINDS, Field, Record, Tree
 from penstock.stores.base import Store
 
-__all__ = ["Selection"]
+__all__ = ["FieldSelection"]
 
 _RECORD_FIELDS: Final = {"index": "int", "key": "text"}
 """Attributes of every :class:`~penstock.sample.Record` besides its fields, and their kinds."""
 
 
-class Selection:
+class FieldSelection:
     """The fields of a sample, by name or position, and the structure of the sample.
 
     Attributes

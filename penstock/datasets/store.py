@@ -30,7 +30,7 @@ from penstock.trace import stage
 
 if TYPE_CHECKING:
     from penstock.transforms.base import Op
-    from penstock.transforms.followers import Step
+    from penstock.transforms.moved_targets import Step
     from penstock.transforms.program import Failure
 
 __all__ = ["StoreDataset"]

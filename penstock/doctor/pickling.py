@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from penstock.datasets.walk import ATOMS, SAMPLED, sampled
+from penstock.datasets.object_graph import ATOMS, SAMPLED, sampled
 from penstock.sample import Array
 
 __all__ = ["PicklingResult", "UnpicklableObject", "try_pickling"]

@@ -19,7 +19,7 @@ from typing import Any
 import torch.utils.data
 
 from penstock.datasets.base import is_iterable
-from penstock.datasets.walk import Graph, find_objects
+from penstock.datasets.object_graph import ObjectGraph, find_objects
 from penstock.doctor.functions import UserFunctions
 from penstock.doctor.pickling import PicklingResult, try_pickling
 from penstock.doctor.settings import WorkerSettings, read_worker_settings
@@ -68,7 +68,7 @@ class Subject:
         return [("dataset", self.dataset), *((name, value) for name, value in named if value is not None)]
 
     @cached_property
-    def graph(self) -> Graph:
+    def graph(self) -> ObjectGraph:
         """The objects that can be reached from :attr:`roots`."""
         return find_objects(self.roots)
 

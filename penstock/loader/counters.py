@@ -6,7 +6,7 @@ from penstock.loader.faults import LeftOutLog
 from penstock.sample import State
 from penstock.stats import Stats
 from penstock.trace import STAGES, Trace
-from penstock.workers.base import NOTHING, Done
+from penstock.workers.base import NOTHING, TaskResult
 
 __all__ = ["LoaderCounters"]
 
@@ -36,7 +36,7 @@ class LoaderCounters:
             self._traces.remove(trace)
             self._retired = _sum(self._retired, trace.total())
 
-    def count(self, done: Done) -> None:
+    def count(self, done: TaskResult) -> None:
         """A batch was delivered."""
         self._batches += done.batch is not NOTHING
         self._samples += done.rows - self.left_out_log.count_missing(done)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.loader.faults import ErrorBudget
 from penstock.loader.position import Position, WorkerPosition
-from penstock.loader.route import Route
+from penstock.loader.worker_rotation import WorkerRotation
 from penstock.sample import StateDict
-from penstock.workers.jobs import EpochStart
+from penstock.workers.jobs import WorkerStart
 
 if TYPE_CHECKING:
     from penstock.loader.plan import TaskPlan
     from penstock.loader.recipe import Recipe, Settings
-    from penstock.loader.walk import SamplerWalk
+    from penstock.loader.sampler_cursor import SamplerCursor
     from penstock.trace import Trace
-    from penstock.workers.base import Backend, Done, Task
+    from penstock.workers.base import Backend, Task, TaskResult
 
 __all__ = ["Epoch", "PreparedEpoch"]
 
@@ -30,21 +30,23 @@ class PreparedEpoch:
     position: Position  # where the epoch begins
     seed: int  # of the samples' keys
     base_seed: int = 0  # of the workers' random generators
-    walk: SamplerWalk | None = None  # the open sampler, where it is iterated
+    walk: SamplerCursor | None = None  # the open sampler, where it is iterated
     has_states: bool = True  # whether workers begin with the states that ``position`` has of them
     # whether these states are of this epoch; else only what the dataset itself remembers is taken from them
     resumed: bool = True
     replay: int = 0  # batches to build again and drop before the first that is delivered
 
-    def openings(self) -> dict[int, EpochStart]:
+    def openings(self) -> dict[int, WorkerStart]:
         """How each worker begins."""
         position = self.position
         numbers = range(max(1, position.processes))
         if not self.has_states:
-            return {number: EpochStart(position.epoch, number) for number in numbers}
+            return {number: WorkerStart(position.epoch, number) for number in numbers}
         workers = {number: position.workers.get(number, WorkerPosition()) for number in numbers}
         return {
-            number: EpochStart(position.epoch, number, worker.samples, _opening_state(worker), self.resumed, worker.rng)
+            number: WorkerStart(
+                position.epoch, number, worker.samples, _opening_state(worker), self.resumed, worker.rng
+            )
             for number, worker in workers.items()
         }
 
@@ -74,7 +76,7 @@ class PreparedEpoch:
         if recipe.processes:
             last = -1 if position.last_worker is None else position.last_worker
             first = last + 1 if position.is_replicated else position.batches
-            route = Route(recipe.processes, recipe.limit, in_order=settings.in_order, first=first)
+            route = WorkerRotation(recipe.processes, recipe.limit, in_order=settings.in_order, first=first)
         # Batches that came out of order cannot be built again in that order: then each has a snapshot.
         every = settings.snapshot_every if settings.in_order else 1
         since: list[Task] | None = [] if settings.persistent else None
@@ -90,7 +92,7 @@ class Epoch:
     prepared: PreparedEpoch  # how it began; its position counts on
     plan: TaskPlan  # from the first batch that is to be delivered
     trace: Trace  # open in the counters
-    route: Route | None = None  # where workers are processes
+    route: WorkerRotation | None = None  # where workers are processes
     every: int | None = 1  # batches between snapshots, where workers are processes
     budget: ErrorBudget | None = None  # counts the samples that are left out, where some may be
     # where workers may be taken away: the tasks of what was delivered since the last snapshot
@@ -114,7 +116,7 @@ class Epoch:
         prepared = PreparedEpoch(self.snapshot, self.prepared.seed, self.prepared.base_seed)
         backend.start(self.recipe.make_job(self.trace, prepared.seed, prepared.openings()))
 
-    def count(self, done: Done) -> None:
+    def count(self, done: TaskResult) -> None:
         """Count a batch, or an error, that is delivered."""
         self.position.deliver(done)
         if self._snapshot is None:

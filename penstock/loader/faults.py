@@ -6,7 +6,7 @@
                                                                              │ too many:               (the loader)
                                                                              └ SampleError             list, file
 
-Jobs follow the :class:`Rules` (:mod:`penstock.workers.jobs`). The iterator counts each batch when it is delivered, so
+Jobs follow the :class:`~penstock.workers.left_out.SampleRules`. The iterator counts each batch when it is delivered, so
 that the records have the order of the batches, and delivered + left out = drawn.
 """
 
@@ -23,7 +23,7 @@ from typing import Final
 
 from penstock.errors import ArgumentError, SampleError
 from penstock.frameworks import imported_frameworks
-from penstock.workers.base import END, NOTHING, Done
+from penstock.workers.base import END, NOTHING, TaskResult
 from penstock.workers.left_out import LeftOut
 
 __all__ = ["ErrorBudget", "LeftOutLog", "warn_of_unequal_steps"]
@@ -85,7 +85,7 @@ class LeftOutLog:
         """The newest 10,000 records, oldest first; a copy."""
         return list(self._newest)
 
-    def count_missing(self, done: Done) -> int:
+    def count_missing(self, done: TaskResult) -> int:
         """How many samples a batch has less than ``done.rows``; what is replaced is not missing, but in streams."""
         replaced = self.on_error == "replace" and done.task is not None and len(done.task.indices)
         return 0 if replaced else len(done.left_out)
@@ -111,7 +111,7 @@ class ErrorBudget:
         self._drawn, self.lost, self._delivered = drawn, lost, 0
         self._first: list[LeftOut] = []
 
-    def count(self, done: Done) -> Exception | None:
+    def count(self, done: TaskResult) -> Exception | None:
         """Count a batch that is to be delivered; the error that replaces it if too much is lost."""
         self._drawn += done.rows if done.batch is not END else len(done.left_out)
         if done.error is not None:

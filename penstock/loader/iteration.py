@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import ArgumentError, StallError, WorkerError
-from penstock.workers.base import END, NOTHING, Backend, Done, Task
+from penstock.workers.base import END, NOTHING, Backend, Task, TaskResult
 from penstock.workers.jobs.stream import MAX_ERRORS_IN_A_ROW
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class LoaderIterator:
         self._in_flight = 0
         self._warned_of = -1  # the batch whose slowness was logged last
         self._plan_ended = self._closed = self._replaying = False
-        self._ready: dict[int, Done] = {}
+        self._ready: dict[int, TaskResult] = {}
         self._failures: dict[int, int] = {}  # in a row, by worker
         # Without workers, a sampler is advanced when a batch is asked for, not before.
         self._eager = self.backend.capabilities.builds_ahead
@@ -154,7 +154,7 @@ class LoaderIterator:
             backend.close()
             first = next(seq for seq in itertools.count(self._next_seq) if seq not in self._ready)
             self._ready = {seq: done for seq, done in self._ready.items() if seq < first}
-            self._ready[first] = Done(first, error=stalled)
+            self._ready[first] = TaskResult(first, error=stalled)
             self._in_flight, self._plan_ended = len(self._ready), True
             raise
         backend.pause()
@@ -193,7 +193,7 @@ class LoaderIterator:
         """See :meth:`Epoch.record_first_states`."""
         self.epoch.record_first_states(self.backend, self._settings.patience_s, missing_only=True)
 
-    def _advance(self) -> Done | None:
+    def _advance(self) -> TaskResult | None:
         """The next batch or error, counted as delivered; None at the end."""
         if self._pid != os.getpid():
             raise ArgumentError(f"this iterator belongs to process {self._pid}; a forked process must call iter()")
@@ -204,12 +204,12 @@ class LoaderIterator:
                 self._finish()
                 too_much = None if self._budget is None else self._budget.end()
                 if too_much is not None:
-                    return Done(self._next_seq, error=too_much)
+                    return TaskResult(self._next_seq, error=too_much)
             elif done.batch is END:
                 error = self._count_left_out(done)
                 self._end_stream(done)
                 if error is not None:
-                    return Done(done.seq, error=error)
+                    return TaskResult(done.seq, error=error)
             elif done.seq not in self._delivered_before:
                 error = self._count_left_out(done)
                 if error is not None:
@@ -219,7 +219,7 @@ class LoaderIterator:
                     return done
         return None
 
-    def _count_left_out(self, done: Done) -> Exception | None:
+    def _count_left_out(self, done: TaskResult) -> Exception | None:
         """Record what is left out of a batch; the error that stands in its place if that is too much."""
         if self._budget is None:
             return None
@@ -227,7 +227,7 @@ class LoaderIterator:
         self.epoch.position.lost = self._budget.lost
         return error
 
-    def _end_stream(self, done: Done) -> None:
+    def _end_stream(self, done: TaskResult) -> None:
         """A stream is at its end: the only one, or that of one worker process."""
         route = self.epoch.route
         if route is None or done.worker is None:
@@ -265,7 +265,7 @@ class LoaderIterator:
             pass
         self._budget, self._replaying = self.epoch.budget, False
 
-    def _count(self, done: Done) -> None:
+    def _count(self, done: TaskResult) -> None:
         if done.task is None and not self._plan.goes_on_after_error:
             return  # the sampler failed and is at its end: a state taken now has it fail again
         self.epoch.count(done)
@@ -277,7 +277,7 @@ class LoaderIterator:
             self._settings.counters.count(done)
             self._warn_of_length()
 
-    def _count_failure(self, done: Done) -> None:
+    def _count_failure(self, done: TaskResult) -> None:
         """Retire a worker whose stream fails at the same place again and again: it never says that it has ended."""
         worker = done.worker
         if worker is None:
@@ -305,7 +305,7 @@ class LoaderIterator:
                     self._settings.ahead.begin()
                 return
             except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
-                self._ready[self._planned] = Done(self._planned, error=error)
+                self._ready[self._planned] = TaskResult(self._planned, error=error)
                 self._in_flight, self._planned = self._in_flight + 1, self._planned + 1
                 self._plan_ended = not self._plan.goes_on_after_error
                 continue
@@ -333,7 +333,7 @@ class LoaderIterator:
             task.snapshot = epoch.needs_snapshot(task)
         self.backend.submit(task)
 
-    def _next_done(self) -> Done | None:
+    def _next_done(self) -> TaskResult | None:
         """The batch whose turn it is; None at the end."""
         while True:
             while self._next_seq in self._delivered_before and self._next_seq not in self._ready:
@@ -350,13 +350,13 @@ class LoaderIterator:
             done = self._wait()
             self._ready[done.seq] = done
 
-    def _wait(self) -> Done:
+    def _wait(self) -> TaskResult:
         done = self._receive()
         if self.epoch.route is not None and done.worker is not None:
             self.epoch.route.finish(done.worker)
         return done
 
-    def _receive(self) -> Done:
+    def _receive(self) -> TaskResult:
         """The next batch that ends, whichever it is."""
         settings, backend = self._settings, self.backend
         limit_s = settings.patience_s

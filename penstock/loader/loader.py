@@ -28,14 +28,14 @@ from penstock.loader.iteration import LoaderIterator
 from penstock.loader.plan import StreamPlan
 from penstock.loader.position import Position, assign_workers
 from penstock.loader.recipe import IdleWorkers, Memory, Recipe, Settings
+from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse
-from penstock.loader.walk import SamplerWalk
 from penstock.sample import Batch, DatasetLike, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import checked_count
 from penstock.stats import Stats
 from penstock.workers import BACKENDS
-from penstock.workers.left_out import LeftOut, Rules
+from penstock.workers.left_out import LeftOut, SampleRules
 
 __all__ = ["DataLoader"]
 
@@ -105,7 +105,7 @@ class DataLoader:
         Seed ``random``, ``numpy.random`` and, where they are imported, torch's CPU generator and cv2's from each
         sample's key before it is built, and from the batch's before it is collated: any number and kind of workers draw
         the same, also after a resume. Seeded besides are transforms of albumentations, imgaug and MONAI that the
-        dataset holds, since they draw from generators of their own (:mod:`penstock.datasets.libraries`); other
+        dataset holds, since they draw from generators of their own (:mod:`penstock.datasets.seeded_libraries`); other
         generators are not, and ``penstock.torch.check`` names them. Outside worker processes, samples are then built
         one at a time, and the global generators are put back behind each (cv2's cannot be). Threads share them with the
         caller: a loop that draws from them itself, while threads build, disturbs both; processes have their own.
@@ -302,7 +302,7 @@ class DataLoader:
         by_default = order.batched and self._collates_by_default and not order.is_stream
         spec = spec_of(self.dataset) if by_default else None
         collate = with_ragged(self.collate_fn, self.dataset) if by_default else self.collate_fn
-        rules = Rules(self.on_error, order.population if self.on_error == "replace" else 0, self.seed_per_sample)
+        rules = SampleRules(self.on_error, order.population if self.on_error == "replace" else 0, self.seed_per_sample)
         return Recipe(
             self.workers, self.dataset, order.is_stream, order.batched, self.num_workers, self.chunk_size,
             self.worker_init_fn, self.multiprocessing_context, collate, rules, limit, spec,
@@ -323,7 +323,7 @@ class DataLoader:
             return StreamPlan(self.seed, position.epoch, position.batches)
         if order.unit is None:
             order.set_sampler_epoch(position.epoch)
-            prepared.walk = SamplerWalk(order.index_sampler, cuts=order.cuts)
+            prepared.walk = SamplerCursor(order.index_sampler, cuts=order.cuts)
             prepared.walk.restore(position.sampler, position.batches)
         return order.make_plan(self.seed, position, prepared.walk, fills=recipe.spec is not None, checks_length=True)
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock.datasets.base import fingerprint_of, is_iterable
 from penstock.errors import StateError
-from penstock.loader.plan import BatchPlan, IndexPlan, TaskPlan, WalkPlan
+from penstock.loader.plan import BatchPlan, IndexPlan, SamplerPlan, TaskPlan
 from penstock.loader.position import Position
 from penstock.sample import DatasetLike, SamplerLike, State, StateDict
 from penstock.samplers import BatchSampler, DistributedSampler, RandomAccess, Sampler
 from penstock.samplers.base import BatchAccess, RankPartitioned
 
 if TYPE_CHECKING:
-    from penstock.loader.walk import SamplerWalk
+    from penstock.loader.sampler_cursor import SamplerCursor
 
 __all__ = ["Fingerprint", "Order", "Ranks", "check_order", "has_all_samples", "length", "place_on_ranks"]
 
@@ -148,7 +148,7 @@ class Order:
             raise StateError(f"the state's samples={position.samples} do not fit its batches={position.batches}")
 
     def make_plan(
-        self, seed: int, position: Position, walk: SamplerWalk | None, *, fills: bool, checks_length: bool = False
+        self, seed: int, position: Position, walk: SamplerCursor | None, *, fills: bool, checks_length: bool = False
     ) -> TaskPlan:
         """The tasks of an epoch from ``position`` on; ``walk`` is there already, where the sampler is iterated."""
         cut, start = self.cut(), (seed, position.epoch, position.batches)
@@ -156,7 +156,7 @@ class Order:
             rest = rest_of(self.sampler, position.origin)
             return BatchPlan(rest, *start) if cut is None else IndexPlan(rest, *cut, *start)
         expected = length(self.sampler) if checks_length else None
-        return WalkPlan(
+        return SamplerPlan(
             walk, batched=self.batched, seed=seed, epoch=position.epoch, start=position.batches, fills=fills,
             expected=expected,
         )  # fmt: skip

@@ -4,7 +4,7 @@
 
     sampler with order(start, stop, epoch)  ->  IndexPlan     begins at any batch in O(1)
     batch sampler with batches(start, ...)  ->  BatchPlan     likewise
-    any other (batch) sampler               ->  WalkPlan      iterates it (penstock.loader.walk)
+    any other (batch) sampler               ->  SamplerPlan      iterates it (penstock.loader.sampler_cursor)
     iterable dataset                        ->  StreamPlan    tasks without indices
 
 A plan is an iterator of tasks for one epoch, used by one thread. It reads no sample.
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from penstock.datasets.base import IndexBatch
 from penstock.errors import SampleError
-from penstock.loader.walk import SamplerWalk
+from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.sample import Index, SampleKeys
 from penstock.samplers.base import BatchAccess, RandomAccess
 from penstock.workers.base import Task
 
-__all__ = ["BatchPlan", "IndexPlan", "StreamPlan", "TaskPlan", "WalkPlan"]
+__all__ = ["BatchPlan", "IndexPlan", "SamplerPlan", "StreamPlan", "TaskPlan"]
 
 _BLOCK: Final = 4096
 """Indices asked of a sampler at once: one vectorised call serves many batches."""
@@ -122,14 +122,14 @@ class BatchPlan:
         return Task(seq, indices, SampleKeys(self._seed, self._epoch, indices))
 
 
-class WalkPlan:
+class SamplerPlan:
     """Tasks from a sampler that is iterated."""
 
     goes_on_after_error = True  # as torch's loader, which advances a sampler again that has raised
 
     def __init__(
         self,
-        walk: SamplerWalk,
+        walk: SamplerCursor,
         *,
         batched: bool,
         seed: int,

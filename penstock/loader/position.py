@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import StateError
-from penstock.workers.base import NOTHING, Done
+from penstock.workers.base import NOTHING, TaskResult
 
 if TYPE_CHECKING:
     from penstock.sample import State
@@ -23,7 +23,7 @@ class WorkerPosition:
 
     samples: int = 0  # samples that it has drawn for delivered batches
     state: State = None  # states of its dataset and iterator after these: ``dataset``, ``iterator``, ``ended``
-    rng: bytes | None = None  # state of its global random generators, as :attr:`penstock.workers.Done.rng`
+    rng: bytes | None = None  # state of its global random generators, as :attr:`penstock.workers.TaskResult.rng`
     ended: bool = False  # whether its stream has ended
 
 
@@ -59,7 +59,7 @@ class Position:
         """The position of one worker, made when it is first asked for."""
         return self.workers.setdefault(number or 0, WorkerPosition())
 
-    def record(self, done: Done) -> WorkerPosition:
+    def record(self, done: TaskResult) -> WorkerPosition:
         """Keep the states that a worker sent with a batch, whether or not the batch is delivered."""
         worker = self.worker(done.worker)
         if done.state is not None:
@@ -68,7 +68,7 @@ class Position:
             worker.rng = done.rng
         return worker
 
-    def deliver(self, done: Done) -> None:
+    def deliver(self, done: TaskResult) -> None:
         """Count one batch, or an error in its place."""
         self.yielded += done.error is None and done.batch is not NOTHING
         if done.worker is not None:

@@ -24,8 +24,8 @@ from penstock.sample import Batch, DatasetLike, StateDict, Tree
 from penstock.slots import BatchLayout, PageLock, SlotPool
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Capabilities, Job
-from penstock.workers.jobs import EpochStart, FillJob, SampleJob, StreamJob
-from penstock.workers.left_out import Rules
+from penstock.workers.jobs import FillJob, SampleJob, StreamJob, WorkerStart
+from penstock.workers.left_out import SampleRules
 
 __all__ = ["IdleWorkers", "Memory", "Recipe", "Settings"]
 
@@ -115,7 +115,7 @@ class Recipe:
     worker_init_fn: Callable[[int], None] | None
     context: Any
     collate: Callable[[Any], Batch]  # from the list of samples to the batch; without batches from the one sample
-    rules: Rules  # what becomes of samples that fail, and how random generators are seeded
+    rules: SampleRules  # what becomes of samples that fail, and how random generators are seeded
     limit: int  # most batches under way or ready
     spec: Tree | None = None  # of one sample, if the dataset fills rows
     rows: int = 1  # rows of a full batch, where that is known; else 1
@@ -145,7 +145,7 @@ class Recipe:
         )
         return backend
 
-    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, EpochStart]) -> Job:
+    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, WorkerStart]) -> Job:
         """What is done with the tasks of one epoch.
 
         Parameters
@@ -162,7 +162,7 @@ class Recipe:
             assert self.pool is not None, "allocated with the spec"
             assert self.deliver_rows is not None, "given with the spec"
             return FillJob(*first, BatchLayout(self.spec, self.rows), self.pool, self.deliver_rows, self.rules)
-        more: StateDict = {"deliver": self.deliver, "epoch_starts": openings, "rules": self.rules}
+        more: StateDict = {"deliver": self.deliver, "worker_starts": openings, "rules": self.rules}
         if self.is_stream:
             size = (self.batch_size or 1) if self.batched else None
             return StreamJob(*first, size, self.drop_last, self.collate, seed, **more)

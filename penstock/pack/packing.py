@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from penstock import stores
 from penstock.errors import ArgumentError
-from penstock.pack.check import CHECKS
+from penstock.pack.image_check import CHECKS
 from penstock.pack.progress import show_progress
 from penstock.pack.run import PackProgress, PackRun, add_size_fields, find_clashes, refuse_left_out, refuse_unpackable
 from penstock.pack.seek_tables import IndexReport, find_image_field
@@ -24,8 +24,8 @@ from penstock.pack.seek_tables import index as index_images
 from penstock.pack.transcoding import TRANSCODES
 from penstock.stores.base import Skipped, Store
 from penstock.stores.location import Location
-from penstock.stores.names import check_classes, describe_class_difference
 from penstock.stores.origin import Origin
+from penstock.stores.record_names import check_classes, describe_class_difference
 from penstock.stores.seek_table_file import SEEK_TABLE_KINDS
 from penstock.stores.writing import CommittedRecords
 
@@ -104,7 +104,7 @@ def pack(
     overwrite : bool
         Whether to replace an existing pack, finished or not, whatever its source.
     check : {"header", "decode"}
-        How each image is checked; see :mod:`penstock.pack.check`.
+        How each image is checked; see :mod:`penstock.pack.image_check`.
     transcode : {"none", "baseline"}
         ``"baseline"``: store JPEGs of several scans (progressive ones, and a few others) as baseline JPEGs of the same
         pixels and metadata, which are a few per cent larger and decode faster and in parts.

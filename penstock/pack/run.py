@@ -19,12 +19,12 @@ from typing import Any, Final, Generic, TypeVar
 
 from penstock.errors import DecodeError, PackError, StoreError
 from penstock.escapes import escape_unprintable
-from penstock.pack.check import check_image
+from penstock.pack.image_check import check_image
 from penstock.pack.transcoding import to_baseline
 from penstock.plurals import counted
 from penstock.sample import Field, Schema
 from penstock.stores.base import Skipped, Store
-from penstock.stores.names import find_name_clashes
+from penstock.stores.record_names import find_name_clashes
 from penstock.stores.writing import Writer
 
 __all__ = [

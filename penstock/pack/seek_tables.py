@@ -23,7 +23,7 @@ import numpy as np
 
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatError
-from penstock.pack.check import MAX_PIXELS
+from penstock.pack.image_check import MAX_PIXELS
 from penstock.pack.progress import show_progress
 from penstock.stores.base import Skipped, Store
 from penstock.stores.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path

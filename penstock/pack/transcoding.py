@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock import _native
-from penstock.pack.check import MAX_PIXELS
+from penstock.pack.image_check import MAX_PIXELS
 
 __all__ = ["TRANSCODES", "to_baseline"]
 

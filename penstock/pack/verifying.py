@@ -16,7 +16,7 @@ from penstock.pack.progress import show_progress
 from penstock.pack.transcoding import to_baseline
 from penstock.sample import Record, Schema
 from penstock.stores.base import Problem, Store
-from penstock.stores.names import quote_names
+from penstock.stores.record_names import quote_names
 from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
 
 __all__ = ["VerifyReport", "verify"]

@@ -29,7 +29,7 @@ from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, Skipped, Store
 from penstock.stores.listing import CompressedListing, Listing, describe_file_type, list_folder
 from penstock.stores.location import Location
-from penstock.stores.names import check_classes
+from penstock.stores.record_names import check_classes
 
 __all__ = ["FilesStore"]
 

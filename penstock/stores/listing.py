@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.plurals import counted
 from penstock.stores.key_list import KeyList
-from penstock.stores.names import make_natural_key, quote_names
+from penstock.stores.record_names import make_natural_key, quote_names
 from penstock.stores.writing import Skipped
 
 __all__ = ["IMAGE_SUFFIXES", "CompressedListing", "Listing", "describe_file_type", "list_folder"]

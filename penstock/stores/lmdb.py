@@ -27,8 +27,8 @@ from penstock.stores.lmdb_hashes import HASHES
 from penstock.stores.lmdb_map import FILE, LOCK, PackMap
 from penstock.stores.lmdb_pages import looks_like_lmdb
 from penstock.stores.location import Location
-from penstock.stores.names import check_classes, describe_class_difference
 from penstock.stores.origin import Origin, read_origin
+from penstock.stores.record_names import check_classes, describe_class_difference
 from penstock.stores.writing import CommittedRecords, Writer
 
 __all__ = ["LmdbStore"]

@@ -29,7 +29,7 @@ from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS, PackMeta, Record
 from penstock.stores.lmdb_hashes import HASHES, PageHashFile, hash_pages
 from penstock.stores.lmdb_map import FILE, LOCK, PackMap, load_page_hashes, make_missing_error, read_meta
 from penstock.stores.lmdb_pages import BTree, Extent, Node, PageFile
-from penstock.stores.regular import open_regular
+from penstock.stores.regular_file import open_regular
 
 __all__ = ["check"]
 

@@ -22,7 +22,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.stores.lmdb_pages import PageFile, is_page_size
-from penstock.stores.regular import open_regular
+from penstock.stores.regular_file import open_regular
 
 __all__ = ["HASHES", "PageHashFile", "hash_pages"]
 

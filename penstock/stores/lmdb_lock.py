@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.errors import StoreError
 from penstock.stores.lmdb_map import LOCK
-from penstock.stores.regular import open_regular
+from penstock.stores.regular_file import open_regular
 
 __all__ = ["lock_pack"]
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, Self
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
-from penstock.stores.regular import open_regular
+from penstock.stores.regular_file import open_regular
 
 __all__ = [
     "BTree",

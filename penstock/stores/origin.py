@@ -19,8 +19,8 @@ from typing import Final
 
 from penstock.sample import Schema
 from penstock.stores.location import Location
-from penstock.stores.names import describe_class_difference
-from penstock.stores.regular import open_regular
+from penstock.stores.record_names import describe_class_difference
+from penstock.stores.regular_file import open_regular
 
 __all__ = ["ORIGIN_FILE", "Origin", "read_origin", "write_origin"]
 

@@ -35,7 +35,7 @@ from penstock import forks
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.sample import Array, refuse_field_name
 from penstock.stores.location import Location
-from penstock.stores.regular import open_regular
+from penstock.stores.regular_file import open_regular
 
 __all__ = ["LOCK_WAIT_S", "SEEK_TABLE_KINDS", "SeekTableFile", "seek_table_path"]
 

@@ -23,7 +23,7 @@ from penstock.errors import CorruptRecordError, StoreError, StoreFormatError, St
 from penstock.sample import Field, Record, Schema
 from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.location import Location
-from penstock.stores.regular import open_regular
+from penstock.stores.regular_file import open_regular
 from penstock.stores.shards import ShardStream
 
 __all__ = ["TarStream"]

@@ -46,7 +46,7 @@ def has_own_functions() -> bool:
     return any(getattr(function, "__module__", None) not in _KNOWN for function in functions)
 
 
-_KNOWN: Final = frozenset({torch_collate.__name__, "penstock.torch.transport"})
+_KNOWN: Final = frozenset({torch_collate.__name__, "penstock.torch.tensor_sharing"})
 """Modules of functions that collate as torch does: torch's, and ours in worker processes."""
 
 

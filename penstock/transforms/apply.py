@@ -9,8 +9,8 @@ import numpy as np
 from penstock.rng import sample_scope
 from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageLike, Op, Params
-from penstock.transforms.followers import Step
 from penstock.transforms.inputs import as_pixels, first_on_pixels, refuse_layout
+from penstock.transforms.moved_targets import Step
 
 __all__ = ["apply_to_image", "draw_one", "image_size"]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError
 from penstock.sample import Array
-from penstock.transforms import fallback, markers
+from penstock.transforms import fallback, jpeg_markers
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Op, Params
 from penstock.transforms.inputs import is_pil, is_tensor
 from penstock.transforms.orientation import Region, orient_pixels, raw_region
@@ -228,7 +228,7 @@ class Decode(Op):
 def _decode_jpeg(
     encoded: bytes, region: Region | None, max_pixels: int, scale: int, max_nbytes: int
 ) -> NDArray[np.uint8]:
-    if region is not None and markers.is_cut(encoded):
+    if region is not None and jpeg_markers.is_cut(encoded):
         return decode_with_pillow(encoded, "the end marker is missing", max_pixels, region, scale, max_nbytes)
     try:
         pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale, max_nbytes=max_nbytes)

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from penstock.errors import DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
 from penstock.sample import Array
-from penstock.transforms import markers
+from penstock.transforms import jpeg_markers
 from penstock.transforms.orientation import Region
-from penstock.transforms.quiet import quiet
+from penstock.transforms.pillow_warnings import quiet
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -133,7 +133,7 @@ def image_size(encoded: bytes, max_pixels: int) -> tuple[int, int]:
 
 def read_orientation(encoded: bytes, max_pixels: int) -> int:
     """Exif orientation, 1 to 8; 1 if there is none, if it is damaged, and for TIFF (where Pillow applies it)."""
-    if encoded.startswith(b"\xff\xd8") and not markers.has_metadata(encoded):
+    if encoded.startswith(b"\xff\xd8") and not jpeg_markers.has_metadata(encoded):
         return 1
     with _open(encoded, max_pixels) as image:
         if image.format == "TIFF":
@@ -270,7 +270,7 @@ def _check_pixels(size: tuple[int, int], max_pixels: int) -> None:
 
 def _check_scans(jpeg: bytes, size: tuple[int, int]) -> None:
     allowed = max(SCAN_LIMIT, SCAN_BUDGET // (size[0] * size[1]))
-    if markers.count_scans(jpeg, allowed) > allowed:
+    if jpeg_markers.count_scans(jpeg, allowed) > allowed:
         raise DecodeError(
             f"a JPEG of {size[0]} x {size[1]} must have at most {allowed} scans, got more: it is refused as a "
             "decompression bomb"
@@ -281,12 +281,12 @@ def _check_jpeg(encoded: bytes, image: ImageFile, max_nbytes: int) -> None:
     """Refuse a JPEG that needs too much memory, or has too little data for its size."""
     if image.format != "JPEG":
         return
-    if markers.lacks_data(encoded):
+    if jpeg_markers.lacks_data(encoded):
         raise DecodeError(
             f"truncated JPEG: {len(encoded)} bytes are too few for the {image.width} x {image.height} pixels that its "
             "header declares"
         )
-    nbytes = markers.coefficient_nbytes(encoded)
+    nbytes = jpeg_markers.coefficient_nbytes(encoded)
     if nbytes > max_nbytes:
         raise ImageTooLargeError(
             f"a JPEG of several scans (progressive) whose coefficients take {nbytes} bytes, above the cap of "
@@ -312,7 +312,7 @@ def _shrink_on_load(image: ImageFile, encoded: bytes, scale: int) -> int:
     width, height = image.size
     if scale == 1 or image.format != "JPEG" or min(width, height) < scale:
         return scale
-    if (frame := markers.frame(encoded)) is None or frame[0] == _LOSSLESS:  # no DCT, nothing to scale
+    if (frame := jpeg_markers.frame(encoded)) is None or frame[0] == _LOSSLESS:  # no DCT, nothing to scale
         return scale
     # width // (width // scale) lies in [scale, 2 * scale), so that Pillow picks exactly this scale.
     asked = image.draft(None, (width // scale, height // scale))  # None keeps the mode
@@ -357,7 +357,7 @@ def _refusal(name: str, encoded: bytes, error: Exception) -> DecodeError:
 
 def _exotic(jpeg: bytes) -> str | None:
     """The property of a refused JPEG that is not supported, by its frame header; None if there is none."""
-    if (frame := markers.frame(jpeg)) is None:
+    if (frame := jpeg_markers.frame(jpeg)) is None:
         return None
     marker, bits, components = frame
     if marker == _JPEG_LS:

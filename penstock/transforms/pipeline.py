@@ -18,10 +18,10 @@ from penstock.sample import Sample, SampleKeys, Tree, tree_leaves
 from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decode import Decode, as_bytes
+from penstock.transforms.field_kinds import Held, check_kinds, collect_values, infer_kinds, map_values
 from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
-from penstock.transforms.kinds import Held, check_kinds, collect_values, infer_kinds, map_values
 from penstock.transforms.program import Program
-from penstock.transforms.targets import apply_to_rows, as_boxes, as_collatable, as_keypoints, refuse_other_size
+from penstock.transforms.target_forms import apply_to_rows, as_boxes, as_collatable, as_keypoints, refuse_other_size
 
 __all__ = ["Pipeline"]
 

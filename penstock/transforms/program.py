@@ -27,13 +27,13 @@ from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError
 from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
-from penstock.transforms.chunk import Chunk, ChunkSeekTables
-from penstock.transforms.closing import Closing
 from penstock.transforms.decode import Decode, as_bytes, decode_with_pillow
-from penstock.transforms.followers import FOLLOWERS, Step
+from penstock.transforms.decode_plan import Failure, Plan, raise_first
+from penstock.transforms.final_ops import Closing
 from penstock.transforms.geometry import Geometry
-from penstock.transforms.plan import Failure, Plan, raise_first
-from penstock.transforms.targets import as_collatable
+from penstock.transforms.image_chunk import Chunk, ChunkSeekTables
+from penstock.transforms.moved_targets import FOLLOWERS, Step
+from penstock.transforms.target_forms import as_collatable
 
 __all__ = ["Failure", "Plan", "Program"]
 
@@ -131,7 +131,7 @@ class Program:
             Seek tables of the images, which do not change rows. New ones are appended to it.
         steps : sequence of list of Step, optional
             An empty list for each image, to which the ops that move it are appended, with what they drew: see
-            :func:`penstock.transforms.followers.move`. That of a row that fails is incomplete.
+            :func:`penstock.transforms.moved_targets.move`. That of a row that fails is incomplete.
 
         Raises
         ------

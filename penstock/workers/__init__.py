@@ -7,7 +7,7 @@ named here and imported when they are used.
 from __future__ import annotations
 
 from penstock.registry import Registry
-from penstock.workers.base import END, NOTHING, Backend, Build, Capabilities, Done, EpochStart, Job, Task
+from penstock.workers.base import END, NOTHING, Backend, BatchBuild, Capabilities, Job, Task, TaskResult, WorkerStart
 from penstock.workers.info import WorkerInfo, get_worker_info
 
 __all__ = [
@@ -15,13 +15,13 @@ __all__ = [
     "END",
     "NOTHING",
     "Backend",
-    "Build",
+    "BatchBuild",
     "Capabilities",
-    "Done",
-    "EpochStart",
     "Job",
     "Task",
+    "TaskResult",
     "WorkerInfo",
+    "WorkerStart",
     "get_worker_info",
 ]
 

@@ -26,13 +26,13 @@ __all__ = [
     "END",
     "NOTHING",
     "Backend",
-    "Build",
+    "BatchBuild",
     "Capabilities",
-    "Done",
-    "EpochStart",
     "Indices",
     "Job",
     "Task",
+    "TaskResult",
+    "WorkerStart",
     "chunk_rows",
     "name_rows",
     "name_samples",
@@ -77,7 +77,7 @@ class Task:
     worker : int, optional
         The worker process that must build it; None: worker ``seq`` modulo their number.
     snapshot : bool
-        Whether :attr:`Done.state` and :attr:`Done.rng` are wanted.
+        Whether :attr:`TaskResult.state` and :attr:`TaskResult.rng` are wanted.
     fatal : mapping, optional
         Set when a worker has died at this batch, if the job is ``tolerant``: samples are then built one at a time,
         without those at these positions. The values say how their workers died.
@@ -96,7 +96,7 @@ class Task:
 
 
 @dataclass(slots=True)
-class Done:
+class TaskResult:
     """One batch that is built, or the error in its place.
 
     Parameters
@@ -110,7 +110,7 @@ class Done:
     rows : int
         Samples that were drawn.
     state : object
-        :attr:`Build.state` after the batch.
+        :attr:`BatchBuild.state` after the batch.
     task : Task, optional
         Whose batch it is.
     worker : int, optional
@@ -133,7 +133,7 @@ class Done:
 
 
 @dataclass(slots=True)
-class EpochStart:
+class WorkerStart:
     """How a worker starts an epoch.
 
     Parameters
@@ -145,7 +145,7 @@ class EpochStart:
     samples : int
         Samples that came from this worker in this epoch before.
     state : mapping, optional
-        :attr:`Build.state` after these samples: ``dataset`` and ``iterator`` (their own states, or None), ``ended``.
+        :attr:`BatchBuild.state` after these samples: ``dataset`` and ``iterator`` (their states, or None), ``ended``.
     resumed : bool
         Whether ``state`` is one of this epoch; if not, only the dataset's own state is restored from it.
     rng : bytes, optional
@@ -160,7 +160,7 @@ class EpochStart:
     rng: bytes | None = None
 
 
-class Build(Protocol):
+class BatchBuild(Protocol):
     """One batch that is being built: ``rows`` rows of work, run in chunks that may overlap in time.
 
     Subclasses inherit the defaults of ``whole`` and ``left_out``.
@@ -209,7 +209,7 @@ class Job(Protocol):
         """Whether a batch may be delivered without some of its samples."""
         return False
 
-    def epoch_start(self, worker: int, last: Done | None = None, samples: int = 0) -> EpochStart:
+    def worker_start(self, worker: int, last: TaskResult | None = None, samples: int = 0) -> WorkerStart:
         """How ``worker`` starts the epoch; small, can be pickled.
 
         ``last`` and ``samples`` are given if the worker replaces one that died: the last batch that came from it, and
@@ -217,10 +217,10 @@ class Job(Protocol):
         """
         ...
 
-    def start_epoch(self, start: EpochStart) -> State:
+    def start_epoch(self, start: WorkerStart) -> State:
         """Start an epoch in a worker, before any :meth:`begin`; may raise the user's error.
 
-        Returns :attr:`Build.state` before the first batch.
+        Returns :attr:`BatchBuild.state` before the first batch.
         """
         ...
 
@@ -235,7 +235,7 @@ class Job(Protocol):
         """
         return
 
-    def begin(self, task: Task) -> Build:
+    def begin(self, task: Task) -> BatchBuild:
         """Begin a batch: take its memory, decide its rows. Called in the order of submission."""
         ...
 
@@ -308,7 +308,7 @@ class Backend(Protocol):
         """Queue one task; does not wait."""
         ...
 
-    def result(self, timeout_s: float | None = None) -> Done | None:
+    def result(self, timeout_s: float | None = None) -> TaskResult | None:
         """The next batch that is finished, whichever it is; None if none is within ``timeout_s``."""
         ...
 

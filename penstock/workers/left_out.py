@@ -10,7 +10,7 @@ from penstock.datasets.base import location_of
 from penstock.errors import PenstockError
 from penstock.sample import Index
 
-__all__ = ["LeftOut", "Rules"]
+__all__ = ["LeftOut", "SampleRules"]
 
 _REASON: Final = 1000
 """Characters of a reason."""
@@ -69,7 +69,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SampleRules:
     """How a job builds samples; part of it, so that workers know."""
 
     on_error: str = "raise"  # what becomes of a sample that fails

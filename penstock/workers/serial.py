@@ -6,7 +6,7 @@ from collections import deque
 from typing import ClassVar
 
 from penstock.sample import State
-from penstock.workers.base import Backend, Capabilities, Done, Job, Task, chunk_rows
+from penstock.workers.base import Backend, Capabilities, Job, Task, TaskResult, chunk_rows
 
 __all__ = ["SerialBackend"]
 
@@ -34,7 +34,7 @@ class SerialBackend(Backend):
     def start(self, job: Job) -> None:
         """See :class:`~penstock.workers.base.Backend`."""
         self._job = job
-        self._state = job.start_epoch(job.epoch_start(0))
+        self._state = job.start_epoch(job.worker_start(0))
 
     def wait_for_start(self, timeout_s: float | None = None) -> list[State]:  # noqa: ARG002  # nothing to wait for
         """See :class:`~penstock.workers.base.Backend`."""
@@ -47,7 +47,7 @@ class SerialBackend(Backend):
             self._job.prefetch(task)
         self._tasks.append(task)
 
-    def result(self, timeout_s: float | None = None) -> Done | None:  # noqa: ARG002  # nothing to wait for
+    def result(self, timeout_s: float | None = None) -> TaskResult | None:  # noqa: ARG002  # nothing to wait for
         """Build the oldest task now; see :class:`~penstock.workers.base.Backend`."""
         if not self._tasks:
             return None
@@ -57,15 +57,15 @@ class SerialBackend(Backend):
         try:
             build = self._job.begin(task)
         except Exception as error:  # noqa: BLE001  # raised by the consumer when the batch is due
-            return Done(task.seq, error=error, task=task)
+            return TaskResult(task.seq, error=error, task=task)
         chunk = max(build.rows, 1) if build.whole else chunk_rows(build.rows, 1, self._chunk_size)
         try:
             for start in range(0, build.rows, chunk):
                 build.run(start, min(start + chunk, build.rows))
             batch = build.finish()
         except Exception as error:  # noqa: BLE001  # as above
-            return Done(build.seq, error=error, rows=build.rows, state=build.state, task=task)
-        return Done(build.seq, batch, rows=build.rows, state=build.state, task=task, left_out=build.left_out)
+            return TaskResult(build.seq, error=error, rows=build.rows, state=build.state, task=task)
+        return TaskResult(build.seq, batch, rows=build.rows, state=build.state, task=task, left_out=build.left_out)
 
     def pause(self) -> None:
         """See :class:`~penstock.workers.base.Backend`."""

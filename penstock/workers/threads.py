@@ -27,8 +27,8 @@ from typing import ClassVar, Final
 
 from penstock.datasets.base import add_location
 from penstock.sample import State
-from penstock.workers.base import Backend, Build, Capabilities, Done, Job, Task, chunk_rows, name_samples
-from penstock.workers.frames import current_frames
+from penstock.workers.base import Backend, BatchBuild, Capabilities, Job, Task, TaskResult, chunk_rows, name_samples
+from penstock.workers.stack_frames import current_frames
 
 __all__ = ["ThreadBackend"]
 
@@ -60,7 +60,7 @@ class ThreadBackend(Backend):
         """Start the threads (once); a further call changes the job, between epochs."""
         shared = self._shared
         shared.job, job.watch = job, _report
-        self._state = job.start_epoch(job.epoch_start(0))
+        self._state = job.start_epoch(job.worker_start(0))
         if not shared.threads:
             shared.start_calls = dict.fromkeys(range(shared.num_workers), job.start_worker)
             shared.threads = [
@@ -78,7 +78,7 @@ class ThreadBackend(Backend):
         """See :class:`~penstock.workers.base.Backend`."""
         self._shared.submit(task)
 
-    def result(self, timeout_s: float | None = None) -> Done | None:
+    def result(self, timeout_s: float | None = None) -> TaskResult | None:
         """See :class:`~penstock.workers.base.Backend`."""
         return self._shared.result(timeout_s)
 
@@ -178,7 +178,7 @@ class _Batch:
 
     __slots__ = ("build", "chunk", "error", "failed_at", "next", "running", "task")
 
-    def __init__(self, task: Task, build: Build, chunk: int) -> None:
+    def __init__(self, task: Task, build: BatchBuild, chunk: int) -> None:
         self.task, self.build, self.chunk = task, build, chunk
         self.next = self.running = 0
         self.error: BaseException | None = None
@@ -206,7 +206,7 @@ class _Shared:
         self._work = threading.Condition(self._lock)
         self._ready = threading.Condition(self._lock)
         self._queue: deque[_Batch] = deque()
-        self._done: deque[Done] = deque()
+        self._done: deque[TaskResult] = deque()
         self._idle = 0
         self._closed = False
 
@@ -217,7 +217,7 @@ class _Shared:
         try:
             build = self.job.begin(task)
         except Exception as error:  # noqa: BLE001  # raised by the consumer when the batch is due
-            self._done.append(Done(task.seq, error=_remove_tracebacks(error), task=task))
+            self._done.append(TaskResult(task.seq, error=_remove_tracebacks(error), task=task))
             return
         chunk = chunk_rows(build.rows, self.num_workers, self.chunk_size)
         with self._lock:
@@ -225,7 +225,7 @@ class _Shared:
             if self._idle:
                 self._work.notify(max(1, -(-build.rows // chunk)))
 
-    def result(self, timeout_s: float | None) -> Done | None:
+    def result(self, timeout_s: float | None) -> TaskResult | None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
             while not self._done:
@@ -287,7 +287,7 @@ class _Shared:
                         self._queue.remove(batch)
             return batch.running == 0 and batch.next == batch.build.rows
 
-    def deliver(self, done: Done) -> None:
+    def deliver(self, done: TaskResult) -> None:
         with self._lock:
             if not self._closed:
                 self._done.append(done)
@@ -336,7 +336,7 @@ def _work_on_chunk(shared: _Shared, worker: int, failure: BaseException | None) 
     return True
 
 
-def _finish(batch: _Batch, worker: int) -> Done:
+def _finish(batch: _Batch, worker: int) -> TaskResult:
     build, error, content = batch.build, batch.error, None
     if error is None:
         try:
@@ -344,4 +344,4 @@ def _finish(batch: _Batch, worker: int) -> Done:
         except BaseException as raised:  # noqa: BLE001  # raised by the consumer when the batch is due
             error = add_location(raised, worker=worker)
     left_out = build.left_out if error is None else ()
-    return Done(build.seq, content, error, build.rows, build.state, batch.task, left_out=left_out)
+    return TaskResult(build.seq, content, error, build.rows, build.state, batch.task, left_out=left_out)

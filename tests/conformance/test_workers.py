@@ -22,7 +22,7 @@ import pytest
 
 from penstock.sample import SampleKeys, Watch
 from penstock.trace import Trace
-from penstock.workers import BACKENDS, Backend, Build, Done, EpochStart, Job, Task
+from penstock.workers import BACKENDS, Backend, BatchBuild, Job, Task, TaskResult, WorkerStart
 
 
 @dataclass
@@ -47,11 +47,11 @@ class Recorder(Job):
         self.gate = multiprocessing.get_context("fork").Event()
         self.gate.set()
 
-    def epoch_start(self, worker: int, last: Done | None = None, samples: int = 0) -> EpochStart:
+    def worker_start(self, worker: int, last: TaskResult | None = None, samples: int = 0) -> WorkerStart:
         """Nothing to say."""
-        return EpochStart(worker=worker)
+        return WorkerStart(worker=worker)
 
-    def start_epoch(self, start: EpochStart) -> Any:
+    def start_epoch(self, start: WorkerStart) -> Any:
         """Nothing to open."""
 
     def deliver(self, batch: Any) -> Any:
@@ -71,7 +71,7 @@ class Recorder(Job):
         self.started.append(worker)
 
 
-class _Build(Build):
+class _Build(BatchBuild):
     def __init__(self, job: Recorder, task: Task) -> None:
         self.job, self.seq, self.rows, self.state = job, task.seq, job.rows, f"state {task.seq}"
         self.ran: list[tuple[int, int]] = []
@@ -115,7 +115,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     made.close()
 
 
-def results(backend: Backend, count: int) -> list[Done]:
+def results(backend: Backend, count: int) -> list[TaskResult]:
     """That many results, in order of their numbers."""
     found = [backend.result(30) for _ in range(count)]
     assert None not in found

@@ -33,7 +33,7 @@ torch = pytest.importorskip("torch")
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
 from penstock import doctor  # noqa: E402  # as above
-from penstock.datasets.walk import find_objects  # noqa: E402  # as above
+from penstock.datasets.object_graph import find_objects  # noqa: E402  # as above
 from penstock.doctor import RULES, Finding, Report, check  # noqa: E402  # as above
 from penstock.doctor.rules.copied_objects import estimate_nbytes  # noqa: E402  # as above
 from penstock.doctor.settings import count_usable_cores  # noqa: E402  # as above

@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock import transforms as T
-from penstock.datasets.libraries import LIBRARIES, Library, find_seeders
+from penstock.datasets.seeded_libraries import LIBRARIES, SeededLibrary, find_seeders
 from tests.datasets.test_store_dataset import MemoryStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -289,7 +289,7 @@ def test_a_library_without_the_method_is_left_alone(monkeypatch: pytest.MonkeyPa
 
 def test_a_library_is_one_line() -> None:
     """Each says its name, the classes of its objects, and how one is seeded."""
-    assert all(isinstance(library, Library) for library in LIBRARIES.values())
+    assert all(isinstance(library, SeededLibrary) for library in LIBRARIES.values())
 
 
 def test_finding_them_is_bounded() -> None:

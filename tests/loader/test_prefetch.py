@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.datasets import ConcatDataset, Dataset, StackDataset, Subset
 from penstock.datasets.base import has_prefetch, prefetch
 from penstock.trace import Trace
-from penstock.workers import EpochStart
+from penstock.workers import WorkerStart
 from penstock.workers.jobs import SampleJob
 
 KINDS = ["serial", "threads", "processes"]
@@ -183,7 +183,7 @@ def test_other_datasets_are_not_prefetched(make: Any, tmp_path: Path) -> None:
     """It is decided once for the epoch, so that tasks cost nothing more."""
     dataset = make(Ahead(tmp_path / "log"))
     job = SampleJob(Trace(), None, dataset, list, batched=True)
-    job.start_epoch(EpochStart())
+    job.start_epoch(WorkerStart())
 
     assert not has_prefetch(dataset)
     assert not job.prefetches

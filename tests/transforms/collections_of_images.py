@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from penstock.transforms import markers
+from penstock.transforms import jpeg_markers
 
 MOST_PIXELS = 1 << 22
 _PNG = re.compile(rb"\x89PNG\r\n\x1a\n.*?IEND.{4}", re.DOTALL)
@@ -67,7 +67,7 @@ def _inside(content: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while (at := content.find(b"\xff\xd8\xff", at)) >= 0:
         piece = content[at : at + _JPEG_BYTES]
-        end = next((offset for marker, offset in markers._segments(piece) if marker == 0xD9), 1)
+        end = next((offset for marker, offset in jpeg_markers._segments(piece) if marker == 0xD9), 1)
         if end > 1:
             yield at, piece[: end + 2]
         at += end + 2

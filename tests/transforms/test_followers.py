@@ -15,7 +15,7 @@ from PIL import Image
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.transforms.followers import Step, move
+from penstock.transforms.moved_targets import Step, move
 from tests.transforms.test_program import GEOMETRY, IMAGES, SIZE, VALUES
 
 KINDS = {"image": "image", "boxes": "boxes", "keypoints": "keypoints", "mask": "mask", "label": "label"}

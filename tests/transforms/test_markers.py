@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from penstock.transforms import markers
+from penstock.transforms import jpeg_markers
 from penstock.transforms.orientation import orient_pixels, raw_region
-from penstock.transforms.quiet import quiet
+from penstock.transforms.pillow_warnings import quiet
 from tests.native.progressive_writer import Picture
 from tests.native.sequential_writer import write_sequential
 
@@ -33,18 +33,18 @@ def test_scans_are_counted() -> None:
     """Baseline has one scan; progressive as many as Pillow's script makes; markers inside metadata do not count."""
     hidden = b"Exif\x00\x00" + b"\xff\xda\x00\x02" * 50
 
-    assert markers.count_scans(jpeg(quality=95), 9) == 1
-    assert markers.count_scans(jpeg(exif=hidden), 9) == 1
-    assert markers.count_scans(jpeg(restart_marker_blocks=1), 9) == 1
-    assert markers.count_scans(jpeg(progressive=True), 99) == 10
+    assert jpeg_markers.count_scans(jpeg(quality=95), 9) == 1
+    assert jpeg_markers.count_scans(jpeg(exif=hidden), 9) == 1
+    assert jpeg_markers.count_scans(jpeg(restart_marker_blocks=1), 9) == 1
+    assert jpeg_markers.count_scans(jpeg(progressive=True), 99) == 10
 
 
 def test_counting_stops() -> None:
     """Counting ends at the limit and at the end of the first image."""
     bomb = jpeg()[:-2] + b"\xff\xda\x00\x02\x01\x02" * 100_000 + b"\xff\xd9"
 
-    assert markers.count_scans(bomb, 100) == 101
-    assert markers.count_scans(jpeg() + jpeg(), 9) == 1
+    assert jpeg_markers.count_scans(bomb, 100) == 101
+    assert jpeg_markers.count_scans(jpeg() + jpeg(), 9) == 1
 
 
 @given(noise=st.binary(max_size=300))
@@ -52,11 +52,11 @@ def test_any_bytes_are_walked_to_the_end(noise: bytes) -> None:
     """Whatever follows the first marker, walking ends and believes no length beyond the bytes."""
     file = b"\xff\xd8\xff" + noise
 
-    assert 0 <= markers.count_scans(file, 1000) <= len(file)
-    assert markers.has_metadata(file) in {True, False}
-    frame = markers.frame(file)
+    assert 0 <= jpeg_markers.count_scans(file, 1000) <= len(file)
+    assert jpeg_markers.has_metadata(file) in {True, False}
+    frame = jpeg_markers.frame(file)
     assert frame is None or len(frame) == 3
-    assert markers.coefficient_nbytes(file) >= 0
+    assert jpeg_markers.coefficient_nbytes(file) >= 0
 
 
 @pytest.mark.parametrize(
@@ -75,28 +75,28 @@ def test_coefficients_are_counted(options: dict[str, Any], mode: str, blocks: in
     file = io.BytesIO()
     Image.new(mode, (40, 39)).save(file, "JPEG", **options)
 
-    assert markers.coefficient_nbytes(file.getvalue()) == 128 * blocks
+    assert jpeg_markers.coefficient_nbytes(file.getvalue()) == 128 * blocks
 
 
 def test_coefficients_of_a_sequential_file_of_several_scans_are_counted() -> None:
     """libjpeg keeps them also where the scans are not progressive."""
     picture = Picture.noise(40, 39, [(1, 1)] * 3, random.Random(0))
 
-    assert markers.coefficient_nbytes(write_sequential(picture, [(0,), (1, 2)], random.Random(0))) == 128 * 75
-    assert markers.coefficient_nbytes(write_sequential(picture, [(0, 1, 2)], random.Random(0))) == 0
+    assert jpeg_markers.coefficient_nbytes(write_sequential(picture, [(0,), (1, 2)], random.Random(0))) == 128 * 75
+    assert jpeg_markers.coefficient_nbytes(write_sequential(picture, [(0, 1, 2)], random.Random(0))) == 0
 
 
 def test_frame_header() -> None:
     """The first frame header's kind, bits and components are read."""
-    assert markers.frame(jpeg()) == (0xC0, 8, 3)
-    assert markers.frame(jpeg(progressive=True)) == (0xC2, 8, 3)
-    assert markers.frame(b"\xff\xd8\xff\xc0\x00\x11\x08") is None
+    assert jpeg_markers.frame(jpeg()) == (0xC0, 8, 3)
+    assert jpeg_markers.frame(jpeg(progressive=True)) == (0xC2, 8, 3)
+    assert jpeg_markers.frame(b"\xff\xd8\xff\xc0\x00\x11\x08") is None
 
 
 def test_metadata_is_seen_before_the_scan() -> None:
     """An Exif segment is found, and none is imagined."""
-    assert markers.has_metadata(jpeg(exif=b"Exif\x00\x00II*\x00\x08\x00\x00\x00\x00\x00"))
-    assert not markers.has_metadata(jpeg())
+    assert jpeg_markers.has_metadata(jpeg(exif=b"Exif\x00\x00II*\x00\x08\x00\x00\x00\x00\x00"))
+    assert not jpeg_markers.has_metadata(jpeg())
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -182,5 +182,5 @@ def test_the_emptiest_whole_file_holds_its_data(how: dict[str, Any]) -> None:
     Image.new("RGB", (4000, 3000)).save(file, "JPEG", optimize=True, **how)
     whole = file.getvalue()
 
-    assert not markers.lacks_data(whole)
-    assert markers.lacks_data(whole[:650] + b"\xff\xd9")
+    assert not jpeg_markers.lacks_data(whole)
+    assert jpeg_markers.lacks_data(whole[:650] + b"\xff\xd9")

@@ -9,12 +9,12 @@ import threading
 
 import pytest
 
-from penstock.workers.frames import current_frames
+from penstock.workers.stack_frames import current_frames
 
 # The frames of `collect_inside` are allocated inside the call, and that allocation starts the collector.
 PROGRAM = """
 import gc, threading
-from penstock.workers.frames import current_frames
+from penstock.workers.stack_frames import current_frames
 
 def collect_inside():
     gc.disable()

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from numpy.typing import NDArray
 
 from penstock.workers.processes import memory as memory_module
+from penstock.workers.processes.batch_encoding import pack, unpack
 from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory, map_file, memory_file
 from penstock.workers.processes.messages import SlotReturn
-from penstock.workers.processes.packing import pack, unpack
 
 
 class Both:

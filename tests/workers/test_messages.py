@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.sample import SampleKeys
-from penstock.workers import EpochStart, Task
+from penstock.workers import Task, WorkerStart
 from penstock.workers.processes.captured_errors import CapturedError
 from penstock.workers.processes.messages import (
     BatchBuilt,
@@ -24,7 +24,7 @@ from penstock.workers.processes.messages import (
 )
 
 MESSAGES = [
-    StartEpoch(EpochStart(3, 1, 20, {"ended": False}, rng=b"rng")),
+    StartEpoch(WorkerStart(3, 1, 20, {"ended": False}, rng=b"rng")),
     BuildBatch(7, [3, 1], 5, 2, None, snapshot=True, fatal={1: "died"}, size=2),
     EpochStarted(b"state", CapturedError("ValueError", "text")),
     BatchBuilt(7, 2, b"state", b"rng", None, ["left out"], ((1, 2), (3, 4))),

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from penstock.workers.processes.batch_encoding import pack, pack_state, unpack, unpack_state
 from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory
-from penstock.workers.processes.packing import pack, pack_state, unpack, unpack_state
 
 Point = collections.namedtuple("Point", "x y")  # noqa: PYI024  # as user code has them, untyped
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.workers.frames import current_frames
 from penstock.workers.processes import start
 from penstock.workers.processes.start import Launcher, describe_start_error
+from penstock.workers.stack_frames import current_frames
 
 
 class Job:
@@ -96,7 +96,7 @@ def test_alone_workers_are_forked() -> None:
 def test_what_forked_workers_import_for_torch_is_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where torch is there, they find imported what sends tensors; where it is not, nobody imports it for them."""
     pytest.importorskip("torch")
-    name = "penstock.torch.transport"
+    name = "penstock.torch.tensor_sharing"
     importlib.import_module(name)
     monkeypatch.delitem(sys.modules, name)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.datasets.walk import HeldObject
+from penstock.datasets.object_graph import HeldObject
 from penstock.doctor.findings import Finding, Severity
 from penstock.doctor.subject import Subject
 from penstock.plurals import counted

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.datasets.object_graph import HeldObject
 from penstock.datasets.user_code import is_user_code
-from penstock.datasets.walk import HeldObject
 from penstock.doctor.findings import Finding, Severity
 from penstock.doctor.subject import Subject
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from penstock.datasets.base import fetch
-from penstock.datasets.walk import find_objects
+from penstock.datasets.object_graph import find_objects
 from penstock.doctor.findings import Finding
 from penstock.doctor.pickling import try_pickling
 from penstock.doctor.settings import count_usable_cores

@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from penstock.datasets.libraries import LIBRARIES, known_types
+from penstock.datasets.object_graph import find_objects
+from penstock.datasets.seeded_libraries import LIBRARIES, known_types
 from penstock.datasets.user_code import is_user_code
-from penstock.datasets.walk import find_objects
 from penstock.doctor.findings import Finding
 from penstock.doctor.subject import Subject
 

@@ -28,7 +28,7 @@ import torch
 from penstock.sample import Batch, State
 from penstock.samplers.base import checked_count
 from penstock.torch.device.batches import iterate_tensors, to_device
-from penstock.torch.device.streams import DeviceStreams, Event, find_streams
+from penstock.torch.device.streams import CopyStreams, Event, find_streams
 from penstock.torch.loader.dataloader import DataLoader
 
 __all__ = ["Prefetcher", "prefetch"]
@@ -314,7 +314,7 @@ class _SideStreamCopier:
     """
 
     def __init__(
-        self, streams: DeviceStreams, transform: Callable[[Batch], Batch] | None, depth: int, *, non_blocking: bool
+        self, streams: CopyStreams, transform: Callable[[Batch], Batch] | None, depth: int, *, non_blocking: bool
     ) -> None:
         self.depth = depth
         self._streams, self._transform, self._non_blocking = streams, transform, non_blocking

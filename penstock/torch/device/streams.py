@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-__all__ = ["DeviceStreams", "Event", "Stream", "find_streams"]
+__all__ = ["CopyStreams", "Event", "Stream", "find_streams"]
 
 # Streams and events of torch.cuda, torch.xpu and other modules, which share no type.
 Stream = Any
 Event = Any
 
 
-class DeviceStreams:
+class CopyStreams:
     """The calls to a device's streams that prefetching makes. A test passes a fake."""
 
     def __init__(self, device: torch.device) -> None:
@@ -43,10 +43,10 @@ class DeviceStreams:
         return tensor.device == self.device
 
 
-def find_streams(device: torch.device) -> DeviceStreams | None:
+def find_streams(device: torch.device) -> CopyStreams | None:
     """The device's streams; None if torch has none for it, or they bring no gain."""
     if device.type in {"cpu", "meta", "mps"}:
         return None
     module = torch.get_device_module(device.type)
     names = ("Stream", "stream", "current_stream", "current_device")
-    return DeviceStreams(device) if all(hasattr(module, name) for name in names) else None
+    return CopyStreams(device) if all(hasattr(module, name) for name in names) else None

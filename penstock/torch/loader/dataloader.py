@@ -30,9 +30,9 @@ from penstock.sample import DatasetLike, State, StateDict
 from penstock.samplers.base import checked_count, checked_seed
 from penstock.stats import Stats
 from penstock.torch.datasets import native
-from penstock.torch.loader.beginning import EpochCounter
+from penstock.torch.loader.epoch_draws import EpochCounter
+from penstock.torch.loader.epoch_starter import EpochStarter
 from penstock.torch.loader.iteration import DataLoaderIterator
-from penstock.torch.loader.opening import EpochOpening
 from penstock.torch.loader.order import TorchOrder, TorchSettings
 from penstock.torch.loader.recipe import choose_backend
 from penstock.torch.loader.saving import (
@@ -61,7 +61,7 @@ class _OwnStream(torch.utils.data.IterableDataset[Any]):
         return iter(self.dataset)
 
 
-class DataLoader(EpochOpening, torch.utils.data.DataLoader[T_co]):
+class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co]):
     """Batches of a dataset as ``torch.utils.data.DataLoader`` gives them; an instance of it.
 
     Parameters

@@ -19,7 +19,7 @@ import torch
 
 from penstock.errors import StateError
 from penstock.sample import StateDict
-from penstock.workers.generators import (
+from penstock.workers.rng_states import (
     array_to_text,
     numpy_to_text,
     python_to_text,

@@ -28,8 +28,8 @@ from penstock.torch.loader.order import TorchOrder
 from penstock.torch.samplers import StatefulDistributedSampler
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Job
-from penstock.workers.jobs import EpochStart
-from penstock.workers.left_out import Rules
+from penstock.workers.jobs import WorkerStart
+from penstock.workers.left_out import SampleRules
 
 __all__ = ["choose_backend", "make_recipe"]
 
@@ -112,13 +112,13 @@ def _collates_by_default(loader: Any) -> bool:
     return loader.collate_fn is default_convert
 
 
-def _make_rules(loader: Any, order: TorchOrder) -> Rules:
+def _make_rules(loader: Any, order: TorchOrder) -> SampleRules:
     sampler = order.sampler
     # An order that somebody else made may be of one split alone: no sample from outside of it replaces one that fails.
     source = getattr(sampler, "dataset" if type(sampler) in _DISTRIBUTED else "data_source", None)
     is_whole = type(sampler) in _WHOLE | _DISTRIBUTED and source is loader.dataset
     population = len(loader.dataset) if is_whole and loader.on_error == "replace" else 0
-    return Rules(loader.on_error, population, loader.seed_per_sample)
+    return SampleRules(loader.on_error, population, loader.seed_per_sample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class _Deliver:
 class _ThreadRecipe(Recipe):
     """Where threads stand for worker processes: ``worker_init_fn`` finds torch's worker info there."""
 
-    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, EpochStart]) -> Job:
+    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, WorkerStart]) -> Job:
         assert self.worker_init_fn is not None, "else there is nothing to wrap"
         init = _InitInThread(self.worker_init_fn, self.num_workers, seed, self.dataset)
         return Recipe.make_job(replace(self, worker_init_fn=init), trace, seed, openings)

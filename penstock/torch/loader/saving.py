@@ -14,7 +14,7 @@ from penstock.loader.order import place_on_ranks
 from penstock.loader.position import Position, WorkerPosition
 from penstock.rng import undisturbed
 from penstock.sample import State, StateDict
-from penstock.torch.loader.beginning import Beginning
+from penstock.torch.loader.epoch_draws import EpochDraws
 from penstock.torch.loader.randomness import Randomness
 from penstock.torch.loader.state import Resume, dump, parse
 from penstock.workers.jobs.base import is_stateful, take_snapshot_at_start
@@ -73,7 +73,7 @@ def make_unstarted_state(settings: TorchSettings, number: int, processes: int) -
         )
     state = take_snapshot_at_start(order.dataset)
     position = Position(
-        number, processes=processes, is_stream=order.is_stream, beginning=Beginning(-1),
+        number, processes=processes, is_stream=order.is_stream, beginning=EpochDraws(-1),
         workers={worker: WorkerPosition(state=state) for worker in range(max(1, processes))},
     )  # fmt: skip
     return dump(position, position, now, _dump_order(order, position), settings.reported_length, started=False)

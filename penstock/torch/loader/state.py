@@ -20,9 +20,9 @@ from typing import Any, Final
 from penstock.errors import StateError
 from penstock.loader.position import Position, WorkerPosition
 from penstock.sample import State, StateDict
-from penstock.torch.loader.beginning import Beginning
+from penstock.torch.loader.epoch_draws import EpochDraws
 from penstock.torch.loader.randomness import Randomness
-from penstock.workers.generators import dump_worker_rng, parse_worker_rng
+from penstock.workers.rng_states import dump_worker_rng, parse_worker_rng
 
 __all__ = ["Resume", "dump", "parse"]
 
@@ -143,7 +143,7 @@ def _join(saved: Mapping[str, State]) -> State:
     return None if state["dataset"] is None and state["iterator"] is None else state
 
 
-def _dump_beginning(beginning: Beginning) -> StateDict:
+def _dump_beginning(beginning: EpochDraws) -> StateDict:
     before, advanced = beginning.before, beginning.advanced
     return {
         "base_seed": beginning.base_seed,
@@ -155,9 +155,9 @@ def _dump_beginning(beginning: Beginning) -> StateDict:
     }
 
 
-def _parse_beginning(saved: Mapping[str, State]) -> Beginning:
+def _parse_beginning(saved: Mapping[str, State]) -> EpochDraws:
     before, advanced = saved["before"], saved["advanced"]
-    return Beginning(
+    return EpochDraws(
         saved["base_seed"],
         None if before is None else Randomness.parse(before),
         saved["passes"],
@@ -192,14 +192,16 @@ def _parse(state: Mapping[str, State]) -> Resume:
         main, workers = snapshot["_main_snapshot"], snapshot["_worker_snapshots"]
         position = Position(
             processes=int(main["_num_workers"]), yielded=int(snapshot["_snapshot_step"]),
-            last_worker=int(snapshot["_last_yielded_worker_id"]), beginning=Beginning(int(main["_base_seed"])),
+            last_worker=int(snapshot["_last_yielded_worker_id"]), beginning=EpochDraws(int(main["_base_seed"])),
             workers={int(saved["worker_id"]): WorkerPosition(state=_join(saved)) for saved in workers.values()},
         )  # fmt: skip
         replay = int(state["_steps_since_snapshot"])
     else:
         main, replay = state, 0
         position = Position(
-            yielded=int(state["_num_yielded"]), beginning=Beginning(-1), workers={0: WorkerPosition(state=_join(state))}
+            yielded=int(state["_num_yielded"]),
+            beginning=EpochDraws(-1),
+            workers={0: WorkerPosition(state=_join(state))},
         )
     sampler = main["_index_sampler_state"], main["_sampler_iter_state"]
     position.sampler, position.finished = sampler, bool(state["_iterator_finished"])

@@ -13,12 +13,12 @@ from typing import Any, Self
 import numpy as np
 
 from penstock.datasets.base import add_location, has_prefetch, prefetch
-from penstock.datasets.libraries import find_seeders
+from penstock.datasets.seeded_libraries import find_seeders
 from penstock.rng import batch_scope, seeding_globals
 from penstock.sample import Batch, DatasetLike, Index, State, Watch
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Done, EpochStart, Job, Task, name_rows
-from penstock.workers.left_out import Rules
+from penstock.workers.base import NOTHING, Job, Task, TaskResult, WorkerStart, name_rows
+from penstock.workers.left_out import SampleRules
 
 __all__ = [
     "LoaderJob",
@@ -50,9 +50,9 @@ class LoaderJob(Job):
         Called with the worker's number in each worker.
     deliver : callable, optional
         The last step, called in the consumer's process.
-    epoch_starts : mapping, optional
+    worker_starts : mapping, optional
         By worker, how it starts an epoch that is resumed, or whose number matters.
-    rules : Rules, optional
+    rules : SampleRules, optional
         What is done about samples that fail, and how random generators are seeded.
     """
 
@@ -64,14 +64,14 @@ class LoaderJob(Job):
         trace: Trace,
         worker_init_fn: Callable[[int], None] | None,
         deliver: Callable[[Batch], Batch] | None = None,
-        epoch_starts: Mapping[int, EpochStart] | None = None,
-        rules: Rules | None = None,
+        worker_starts: Mapping[int, WorkerStart] | None = None,
+        rules: SampleRules | None = None,
     ) -> None:
         self.trace = trace
-        self.rules = rules or Rules()
+        self.rules = rules or SampleRules()
         self._worker_init_fn = worker_init_fn
         self._deliver: Callable[[Batch], Batch] = deliver or _unchanged
-        self._epoch_starts = epoch_starts or {}
+        self._epoch_starts = worker_starts or {}
         self.watch: Watch | None = None
         self.in_worker_process = self.prefetches = False
         self._seeders: Sequence[Callable[[int], None]] | None = None
@@ -101,14 +101,14 @@ class LoaderJob(Job):
         if self._worker_init_fn is not None:
             self._worker_init_fn(worker)
 
-    def epoch_start(self, worker: int, last: Done | None = None, samples: int = 0) -> EpochStart:
+    def worker_start(self, worker: int, last: TaskResult | None = None, samples: int = 0) -> WorkerStart:
         """See :class:`~penstock.workers.base.Job`."""
-        given = self._epoch_starts.get(worker) or EpochStart(worker=worker)
+        given = self._epoch_starts.get(worker) or WorkerStart(worker=worker)
         if last is None:
             return given
-        return EpochStart(given.epoch, worker, given.samples + samples, last.state, rng=last.rng)
+        return WorkerStart(given.epoch, worker, given.samples + samples, last.state, rng=last.rng)
 
-    def start_epoch(self, start: EpochStart) -> State:  # noqa: ARG002  # a stream's
+    def start_epoch(self, start: WorkerStart) -> State:  # noqa: ARG002  # a stream's
         """See :class:`~penstock.workers.base.Job`."""
         self.prefetches = has_prefetch(self.dataset)
         return None

@@ -13,11 +13,11 @@ from penstock.ragged import Padded, Ragged, RaggedRows, RaggedSpec
 from penstock.sample import Array, ArraySpec, Batch, Index, SampleKeys, State, Tree, Watch, tree_map
 from penstock.slots import BatchLayout, SpareMemory
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Build, Task
+from penstock.workers.base import NOTHING, BatchBuild, Task
 from penstock.workers.jobs.base import LoaderJob, chunk_location, note_length
 from penstock.workers.jobs.memory import SlotSource, lease
 from penstock.workers.jobs.single_rows import SingleRowBuilder
-from penstock.workers.left_out import LeftOut, Rules
+from penstock.workers.left_out import LeftOut, SampleRules
 
 __all__ = ["FillJob"]
 
@@ -35,7 +35,7 @@ class FillJob(LoaderJob):
         Where slots come from.
     deliver : callable
         From the arrays, in the sample's structure, to what the user gets.
-    rules : Rules, optional
+    rules : SampleRules, optional
         As for all jobs.
     """
 
@@ -47,7 +47,7 @@ class FillJob(LoaderJob):
         layout: BatchLayout,
         pool: SlotSource | None,
         deliver: Callable[[Tree], Batch],
-        rules: Rules | None = None,
+        rules: SampleRules | None = None,
     ) -> None:
         if layout.is_ragged:
             deliver = _DeliverLists(layout.spec, deliver)
@@ -88,7 +88,7 @@ def _as_form(spec: ArraySpec | RaggedSpec, value: Array | Ragged | Padded) -> ob
     return value.list() if isinstance(spec, RaggedSpec) and isinstance(value, Ragged) and spec.form == "list" else value
 
 
-class _FillBuild(Build):
+class _FillBuild(BatchBuild):
     __slots__ = ("_arrays", "_job", "_rows", "_singly", "_spare", "_task", "rows", "seq", "state")
 
     def __init__(self, job: FillJob, task: Task) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.datasets.base import fetch, fetch_one, takes_many
 from penstock.sample import Batch, DatasetLike, Index, Sample, SampleKeys, State
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Build, EpochStart, Task
+from penstock.workers.base import NOTHING, BatchBuild, Task, WorkerStart
 from penstock.workers.jobs.base import (
     LoaderJob,
     ReadTimer,
@@ -23,7 +23,7 @@ from penstock.workers.jobs.base import (
     take_snapshot_at_start,
 )
 from penstock.workers.jobs.single_rows import SingleRowBuilder
-from penstock.workers.left_out import LeftOut, Rules
+from penstock.workers.left_out import LeftOut, SampleRules
 
 __all__ = ["SampleJob"]
 
@@ -39,7 +39,7 @@ class SampleJob(LoaderJob):
         From the list of samples to the batch; from the one sample without auto-batching.
     batched : bool
         Whether samples come in batches.
-    deliver, epoch_starts, rules
+    deliver, worker_starts, rules
         As for all jobs.
     stateful : bool
         Whether the dataset's own ``state_dict`` is kept with each batch, if it has one.
@@ -57,16 +57,16 @@ class SampleJob(LoaderJob):
         *,
         batched: bool,
         deliver: Callable[[Batch], Batch] | None = None,
-        epoch_starts: Mapping[int, EpochStart] | None = None,
+        worker_starts: Mapping[int, WorkerStart] | None = None,
         stateful: bool = False,
-        rules: Rules | None = None,
+        rules: SampleRules | None = None,
         as_given: bool = False,
     ) -> None:
-        super().__init__(trace, worker_init_fn, deliver, epoch_starts, rules)
+        super().__init__(trace, worker_init_fn, deliver, worker_starts, rules)
         self.dataset, self.collate, self.batched, self.as_given = dataset, collate, batched, as_given
         self._stateful = stateful and is_stateful(dataset)
 
-    def start_epoch(self, start: EpochStart) -> State:
+    def start_epoch(self, start: WorkerStart) -> State:
         """See :class:`~penstock.workers.base.Job`."""
         super().start_epoch(start)
         if self._stateful and start.state is not None and start.state["dataset"] is not None:
@@ -82,7 +82,7 @@ class SampleJob(LoaderJob):
         return _SampleBuild(self, task)
 
 
-class _SampleBuild(Build):
+class _SampleBuild(BatchBuild):
     whole = True  # so that a worker that builds alone calls the dataset's __getitems__ once for the batch
     __slots__ = ("_job", "_samples", "_single_rows", "_task", "rows", "seq", "state")
 

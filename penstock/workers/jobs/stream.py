@@ -17,10 +17,10 @@ from penstock.errors import SampleError, StateError
 from penstock.rng import sample_scope
 from penstock.sample import Batch, DatasetLike, Sample, State
 from penstock.trace import Trace
-from penstock.workers.base import END, Build, EpochStart, Task
+from penstock.workers.base import END, BatchBuild, Task, WorkerStart
 from penstock.workers.info import get_worker_info
 from penstock.workers.jobs.base import LoaderJob, ReadTimer, collate_samples, take_snapshot, take_snapshot_at_start
-from penstock.workers.left_out import LeftOut, Rules
+from penstock.workers.left_out import LeftOut, SampleRules
 
 __all__ = ["MAX_ERRORS_IN_A_ROW", "StreamJob"]
 
@@ -39,7 +39,7 @@ class StreamJob(LoaderJob):
     Parameters
     ----------
     dataset : iterable
-        Iterated once per epoch, from its start or from where :class:`EpochStart` says: then its own state is restored,
+        Iterated once per epoch, from its start or from where :class:`WorkerStart` says: then its own state is restored,
         or it is run forward.
     batch_size : int, optional
         Samples per batch, if a task does not say; None without auto-batching.
@@ -49,7 +49,7 @@ class StreamJob(LoaderJob):
         As for :class:`SampleJob`.
     seed : int
         Part of the samples' keys, with the epoch and each sample's number in the stream.
-    deliver, epoch_starts, rules
+    deliver, worker_starts, rules
         As for all jobs. A sample of a stream cannot be replaced by another: one that is left out is followed by the
         next of the iterator, and batches keep their size, for "skip" and "replace".
     """
@@ -65,10 +65,10 @@ class StreamJob(LoaderJob):
         seed: int,
         *,
         deliver: Callable[[Batch], Batch] | None = None,
-        epoch_starts: Mapping[int, EpochStart] | None = None,
-        rules: Rules | None = None,
+        worker_starts: Mapping[int, WorkerStart] | None = None,
+        rules: SampleRules | None = None,
     ) -> None:
-        super().__init__(trace, worker_init_fn, deliver, epoch_starts, rules)
+        super().__init__(trace, worker_init_fn, deliver, worker_starts, rules)
         self.dataset, self.collate, self.batched = dataset, collate, batch_size is not None
         self._size, self._drop_last, self._seed = batch_size or 1, drop_last, seed
         self._begun: deque[tuple[int, int]] = deque()  # numbers and sizes: any thread may pull the next batch
@@ -80,7 +80,7 @@ class StreamJob(LoaderJob):
         self._failed: Exception | None = None  # the iterator's last error, if no sample came since
         self._failures = 0
 
-    def start_epoch(self, start: EpochStart) -> State:
+    def start_epoch(self, start: WorkerStart) -> State:
         """Iterate the dataset, from where ``start`` says; see :class:`~penstock.workers.base.Job`."""
         self._lock, self._pending, self._failed, self._failures = threading.Lock(), _PulledBatch(), None, 0
         self._begun.clear()
@@ -225,7 +225,7 @@ class _PulledBatch:
     error: BaseException | None = None
 
 
-class _StreamBuild(Build):
+class _StreamBuild(BatchBuild):
     __slots__ = ("_drawn", "_error", "_first", "_job", "_samples", "_task", "left_out", "rows", "seq", "state")
 
     def __init__(self, job: StreamJob, task: Task) -> None:

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from penstock.sample import State
 from penstock.slots import PageLock
-from penstock.workers.base import Backend, Capabilities, Done, Job, Task
+from penstock.workers.base import Backend, Capabilities, Job, Task, TaskResult
 from penstock.workers.processes.pool import Pool
 from penstock.workers.processes.sockets import SocketTransport
 
@@ -102,7 +102,7 @@ class ProcessBackend(Backend):
         """See :class:`~penstock.workers.base.Backend`."""
         self._pool.submit(task)
 
-    def result(self, timeout_s: float | None = None) -> Done | None:
+    def result(self, timeout_s: float | None = None) -> TaskResult | None:
         """See :class:`~penstock.workers.base.Backend`."""
         pool = self._pool
         pool.record_finished()

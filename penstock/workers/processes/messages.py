@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.sample import SampleKeys
-from penstock.workers.base import EpochStart, Indices, Task
+from penstock.workers.base import Indices, Task, WorkerStart
 from penstock.workers.processes.captured_errors import CapturedError
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
 class StartEpoch:
     """Start an epoch, as ``start`` says."""
 
-    start: EpochStart
+    start: WorkerStart
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class BatchBuilt:
     Parameters
     ----------
     seq, rows, left_out
-        As in :class:`~penstock.workers.base.Done`.
+        As in :class:`~penstock.workers.base.TaskResult`.
     state : bytes, optional
         Pickled state of the dataset after the batch; see :class:`EpochStarted`.
     rng : bytes, optional
@@ -102,7 +102,7 @@ class BatchBuilt:
     times : tuple
         Nanoseconds and items of each stage, in the order of :data:`~penstock.trace.STAGES`.
     payload : object
-        The batch as the transport sends it (:meth:`~penstock.workers.processes.transport.WorkerConnection.pack`).
+        The batch as the transport sends it (:meth:`~penstock.workers.processes.transport.WorkerEnd.pack`).
     """
 
     seq: int

@@ -15,9 +15,9 @@ from typing import Final
 
 from penstock.errors import SampleError, StallError, WorkerError
 from penstock.trace import STAGES
-from penstock.workers.base import END, Done, EpochStart, Job, Task
+from penstock.workers.base import END, Job, Task, TaskResult, WorkerStart
+from penstock.workers.processes.batch_encoding import unpack_state
 from penstock.workers.processes.messages import BatchBuilt, EpochStarted
-from penstock.workers.processes.packing import unpack_state
 from penstock.workers.processes.restarts import RestartLimits
 from penstock.workers.processes.start import Launcher, describe_start_error
 from penstock.workers.processes.status import collect_stacks
@@ -66,7 +66,7 @@ class Pool:
     ) -> None:
         self.pid = os.getpid()
         self.job: Job | None = None
-        self.done: deque[Done] = deque()
+        self.done: deque[TaskResult] = deque()
         self.is_closed = self.is_at_exit = False
         self.workers = [WorkerProcess(number, transport) for number in range(num_workers)]
         self._transport, self._context, self._base_seed = transport, context, base_seed
@@ -93,16 +93,16 @@ class Pool:
             self._launcher = Launcher.choose(self._context, job)
             self._job_to_send = copy.copy(job)
             for worker in self.workers:
-                self._launch(worker, job.epoch_start(worker.number))
+                self._launch(worker, job.worker_start(worker.number))
             return
         for worker in self.workers:
             worker.last, worker.samples, worker.start_result = None, 0, None
             if worker.is_dead:
-                self._launch(worker, job.epoch_start(worker.number))
+                self._launch(worker, job.worker_start(worker.number))
             else:
-                worker.start_epoch(job.epoch_start(worker.number))
+                worker.start_epoch(job.worker_start(worker.number))
 
-    def _launch(self, worker: WorkerProcess, start: EpochStart) -> None:
+    def _launch(self, worker: WorkerProcess, start: WorkerStart) -> None:
         assert self._launcher is not None, "start() comes first"
         assert self._job_to_send is not None, "start() comes first"
         identity = WorkerIdentity(worker.number, len(self.workers), self._base_seed)
@@ -128,7 +128,7 @@ class Pool:
         except Exception as error:  # noqa: BLE001  # indices that cannot be pickled
             worker.pending.remove(task)
             failed = SampleError(f"indices cannot be sent to a worker: {type(error).__name__}: {error}", batch=task.seq)
-            self.done.append(Done(task.seq, error=failed, task=task, worker=worker.number))
+            self.done.append(TaskResult(task.seq, error=failed, task=task, worker=worker.number))
 
     def wait(self, timeout_s: float | None) -> None:
         """Wait until a worker has sent something or exited, ``timeout_s`` at most, and receive what there is."""
@@ -201,7 +201,7 @@ class Pool:
         assert task.seq == message.seq, "a worker does its tasks in order"
         self._add_times(message.times)
         self._warn_of_memory(worker.connection.memory_error)
-        done = Done(
+        done = TaskResult(
             task.seq, rows=message.rows, task=task, worker=worker.number, rng=message.rng, left_out=message.left_out
         )
         start = time.perf_counter_ns()
@@ -277,7 +277,7 @@ class Pool:
         exceeds = started and self._limits.exceeds(task, worker.status, killed=killed)
         if not self._limits.can_restart or (exceeds and not self._exclude_sample(worker, task, error)):
             worker.pending.popleft()
-            self.done.append(Done(task.seq, error=error, rows=len(task.indices), task=task, worker=worker.number))
+            self.done.append(TaskResult(task.seq, error=error, rows=len(task.indices), task=task, worker=worker.number))
         else:
             if task.fatal is None and self.job is not None and self.job.tolerant:
                 task.fatal = {}  # sample by sample from now on: the next death shows which one
@@ -310,7 +310,7 @@ class Pool:
         assert self.job is not None, "there is a job while a batch is waited for"
         worker.is_changing = True
         last = None if worker.last is None else replace(worker.last, rng=worker.rng)
-        self._launch(worker, self.job.epoch_start(worker.number, last, worker.samples))
+        self._launch(worker, self.job.worker_start(worker.number, last, worker.samples))
         for task in list(worker.pending):
             self._send(worker, task)
         worker.is_changing = False
@@ -318,7 +318,7 @@ class Pool:
     def _fail_pending(self, worker: WorkerProcess, reason: str) -> None:
         for task in worker.pending:
             error = WorkerError(reason, worker=worker.number, batch=task.seq)
-            self.done.append(Done(task.seq, error=error, rows=len(task.indices), task=task, worker=worker.number))
+            self.done.append(TaskResult(task.seq, error=error, rows=len(task.indices), task=task, worker=worker.number))
         worker.pending.clear()
 
     def _death_error(self, worker: WorkerProcess, task: Task) -> WorkerError:

@@ -25,12 +25,12 @@ from typing import Any, Final, cast
 
 from penstock.sample import Batch
 from penstock.slots import PageLock, Quarantine
+from penstock.workers.processes.batch_encoding import pack, unpack
 from penstock.workers.processes.channel import Channel
 from penstock.workers.processes.memory import ParentSlots, WorkerMemory
 from penstock.workers.processes.messages import BatchBuilt, BufferSpan, SlotReport, SlotReturn, decode, encode
-from penstock.workers.processes.packing import pack, unpack
 from penstock.workers.processes.status import WorkerStatus
-from penstock.workers.processes.transport import Connection, FromWorker, RemoteEnd, ToWorker
+from penstock.workers.processes.transport import FromWorker, ParentEnd, ToWorker, WorkerEndParts
 
 __all__ = ["SocketTransport"]
 
@@ -54,7 +54,7 @@ class SocketTransport:
         """See :class:`~penstock.workers.processes.transport.Transport`."""
         return SocketConnection(self._page_lock, self._quarantine)
 
-    def wait(self, workers: Sequence[tuple[Connection, int]], timeout_s: float) -> list[int]:
+    def wait(self, workers: Sequence[tuple[ParentEnd, int]], timeout_s: float) -> list[int]:
         """See :class:`~penstock.workers.processes.transport.Transport`."""
         poll, positions = select.poll(), {}
         for position, (connection, sentinel) in enumerate(workers):
@@ -81,7 +81,7 @@ class SlotPayload:
 
 
 class SocketConnection:
-    """The parent's end; see :class:`~penstock.workers.processes.transport.Connection`.
+    """The parent's end; see :class:`~penstock.workers.processes.transport.ParentEnd`.
 
     If the constructor raises, no descriptor stays open.
     """
@@ -98,17 +98,17 @@ class SocketConnection:
             self.status = WorkerStatus()
             undo.pop_all()
         self._theirs, self._life_read = theirs, life_read
-        self.remote: RemoteEnd = SocketRemoteEnd(theirs.fileno(), life_read, self.status.fd)
+        self.remote: WorkerEndParts = SocketRemoteEnd(theirs.fileno(), life_read, self.status.fd)
         self._slots = ParentSlots(page_lock, quarantine)
         self.memory_error = ""
 
     @property
     def ended(self) -> bool:
-        """See :class:`~penstock.workers.processes.transport.Connection`."""
+        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
         return self.channel.ended
 
     def send(self, message: ToWorker) -> None:
-        """See :class:`~penstock.workers.processes.transport.Connection`. Slots go back to the worker with it."""
+        """See :class:`~penstock.workers.processes.transport.ParentEnd`. Slots go back to the worker with it."""
         returned = self._slots.take_returned()
         try:
             self.channel.send((encode(message), encode(returned)))
@@ -117,11 +117,11 @@ class SocketConnection:
             raise
 
     def flush(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.Connection`."""
+        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
         self.channel.flush()
 
     def receive(self) -> FromWorker | None:
-        """See :class:`~penstock.workers.processes.transport.Connection`."""
+        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
         received = self.channel.receive()
         if received is None:
             return None
@@ -136,7 +136,7 @@ class SocketConnection:
         return message
 
     def unpack(self, payload: object) -> Batch:
-        """See :class:`~penstock.workers.processes.transport.Connection`."""
+        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
         assert isinstance(payload, SlotPayload), "of a message of this transport"
         try:
             self._slots.add(payload.new, payload.fds)
@@ -146,18 +146,18 @@ class SocketConnection:
         return unpack(payload.pickled, payload.spans, self._slots)
 
     def close_remote(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.Connection`."""
+        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
         self._theirs.close()
         if self._life_read >= 0:
             os.close(self._life_read)
             self._life_read = -1
 
     def disconnect(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.Connection`."""
+        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
         self.channel.close()
 
     def close_in_child(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.Connection`.
+        """See :class:`~penstock.workers.processes.transport.ParentEnd`.
 
         The child may be the worker itself: what it has of :attr:`remote` stays open.
         """
@@ -167,14 +167,14 @@ class SocketConnection:
             self._lifeline = -1
 
     def close(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.Connection`."""
+        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
         self.status.close()
         self.close_in_child()
 
 
 @dataclass(slots=True)
 class SocketRemoteEnd:
-    """The worker's descriptors; see :class:`~penstock.workers.processes.transport.RemoteEnd`."""
+    """The worker's descriptors; see :class:`~penstock.workers.processes.transport.WorkerEndParts`."""
 
     socket: int
     lifeline: int
@@ -188,7 +188,7 @@ class SocketRemoteEnd:
         self.socket, self.lifeline, self.status = (fd.detach() for fd in state)
 
     def open(self) -> WorkerSocket:
-        """See :class:`~penstock.workers.processes.transport.RemoteEnd`."""
+        """See :class:`~penstock.workers.processes.transport.WorkerEndParts`."""
         _exit_with_parent(self.lifeline)
         status = WorkerStatus(self.status)
         status.enable_stack_dumps()
@@ -217,13 +217,13 @@ def _watch_parent(lifeline: int) -> None:
 
 
 class WorkerSocket:
-    """The worker's end; see :class:`~penstock.workers.processes.transport.WorkerConnection`."""
+    """The worker's end; see :class:`~penstock.workers.processes.transport.WorkerEnd`."""
 
     def __init__(self, channel: Channel, status: WorkerStatus) -> None:
         self._channel, self.status, self.memory = channel, status, WorkerMemory()
 
     def receive(self, *, wait: bool = True) -> ToWorker | None:
-        """See :class:`~penstock.workers.processes.transport.WorkerConnection`."""
+        """See :class:`~penstock.workers.processes.transport.WorkerEnd`."""
         received = self._channel.receive(wait=wait)
         if received is None:
             return None
@@ -232,11 +232,11 @@ class WorkerSocket:
         return cast("ToWorker", decode(values))
 
     def pack(self, batch: Batch) -> SlotPayload:
-        """See :class:`~penstock.workers.processes.transport.WorkerConnection`."""
+        """See :class:`~penstock.workers.processes.transport.WorkerEnd`."""
         return SlotPayload(*pack(batch, self.memory))
 
     def send(self, message: FromWorker) -> None:
-        """See :class:`~penstock.workers.processes.transport.WorkerConnection`."""
+        """See :class:`~penstock.workers.processes.transport.WorkerEnd`."""
         if not isinstance(message, BatchBuilt):
             self._channel.send((encode(message), None))
             return

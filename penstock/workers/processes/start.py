@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from penstock.errors import WorkerError
 from penstock.frameworks import FRAMEWORKS, array_types, imported_frameworks
-from penstock.workers.frames import current_frames
+from penstock.workers.stack_frames import current_frames
 
 __all__ = ["Launcher", "describe_start_error"]
 

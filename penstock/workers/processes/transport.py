@@ -2,7 +2,7 @@
 
 ::
 
-    Pool ── Connection ────────── messages, payloads ────────── WorkerConnection ── worker
+    Pool ── ParentEnd ─────────── messages, payloads ────────── WorkerEnd ── worker
               parent's end, never waits                           worker's end, waits for messages
               status  <──────── what the worker is doing ──────── status
 
@@ -20,7 +20,7 @@ from penstock.sample import Array, Batch
 from penstock.workers.processes.messages import BatchBuilt, BuildBatch, EpochStarted, StartEpoch
 from penstock.workers.processes.status import WorkerStatus
 
-__all__ = ["BatchMemory", "Connection", "FromWorker", "RemoteEnd", "ToWorker", "Transport", "WorkerConnection"]
+__all__ = ["BatchMemory", "FromWorker", "ParentEnd", "ToWorker", "Transport", "WorkerEnd", "WorkerEndParts"]
 
 ToWorker = StartEpoch | BuildBatch
 FromWorker = EpochStarted | BatchBuilt
@@ -42,7 +42,7 @@ class BatchMemory(Protocol):
         ...
 
 
-class WorkerConnection(Protocol):
+class WorkerEnd(Protocol):
     """The worker's end of a connection; used by one thread."""
 
     status: WorkerStatus
@@ -64,18 +64,18 @@ class WorkerConnection(Protocol):
         ...
 
 
-class RemoteEnd(Protocol):
+class WorkerEndParts(Protocol):
     """The worker's end before it is opened: can be inherited by a fork, and pickled while a process is started."""
 
-    def open(self) -> WorkerConnection:
+    def open(self) -> WorkerEnd:
         """Open the connection in the worker process, which from now on ends when the parent does."""
         ...
 
 
-class Connection(Protocol):
+class ParentEnd(Protocol):
     """The parent's end of the connection to one worker process. No method waits."""
 
-    remote: RemoteEnd
+    remote: WorkerEndParts
     status: WorkerStatus
     memory_error: str
     """Why the worker gets no shared memory; empty if it does. Batches are then sent with their messages."""
@@ -129,16 +129,16 @@ class Connection(Protocol):
 class Transport(Protocol):
     """Makes connections, for one pool."""
 
-    def connect(self) -> Connection:
+    def connect(self) -> ParentEnd:
         """A new connection, for a worker process that is to be started."""
         ...
 
-    def wait(self, workers: Sequence[tuple[Connection, int]], timeout_s: float) -> list[int]:
+    def wait(self, workers: Sequence[tuple[ParentEnd, int]], timeout_s: float) -> list[int]:
         """Wait until something happens to one of ``workers``, ``timeout_s`` at most.
 
         Parameters
         ----------
-        workers : sequence of (Connection, int)
+        workers : sequence of (ParentEnd, int)
             Connections, each with the sentinel of its process (``multiprocessing.Process.sentinel``).
         timeout_s : float
             Seconds.

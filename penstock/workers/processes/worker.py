@@ -22,12 +22,12 @@ from penstock.errors import SampleError
 from penstock.sample import Batch
 from penstock.trace import STAGES, Trace
 from penstock.workers import info
-from penstock.workers.base import Build, EpochStart, Job, Task
+from penstock.workers.base import BatchBuild, Job, Task, WorkerStart
+from penstock.workers.processes.batch_encoding import pack_state
 from penstock.workers.processes.captured_errors import CapturedError
 from penstock.workers.processes.messages import BatchBuilt, EpochStarted, StartEpoch
-from penstock.workers.processes.packing import pack_state
 from penstock.workers.processes.status import StopWork
-from penstock.workers.processes.transport import RemoteEnd, WorkerConnection
+from penstock.workers.processes.transport import WorkerEnd, WorkerEndParts
 
 __all__ = ["WorkerIdentity", "run_worker"]
 
@@ -44,18 +44,18 @@ class WorkerIdentity:
     base_seed: int
 
 
-def run_worker(remote: RemoteEnd, identity: WorkerIdentity, job: Job, start: EpochStart) -> None:
+def run_worker(remote: WorkerEndParts, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:
     """Work until the connection is closed; the target of a worker process.
 
     Parameters
     ----------
-    remote : RemoteEnd
+    remote : WorkerEndParts
         The worker's end of its connection.
     identity : WorkerIdentity
         Which worker it is.
     job : Job
         The worker's own copy.
-    start : EpochStart
+    start : WorkerStart
         How it starts its first epoch.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent raises KeyboardInterrupt, and ends its workers
@@ -72,7 +72,7 @@ def run_worker(remote: RemoteEnd, identity: WorkerIdentity, job: Job, start: Epo
 class _Worker:
     """The job and connection of this process."""
 
-    def __init__(self, connection: WorkerConnection, identity: WorkerIdentity, job: Job) -> None:
+    def __init__(self, connection: WorkerEnd, identity: WorkerIdentity, job: Job) -> None:
         self._connection, self._identity, self._job = connection, identity, job
         self._status, self._memory, self._trace = connection.status, connection.memory, Trace()
         self._error: CapturedError | None = None
@@ -84,7 +84,7 @@ class _Worker:
         worker = info.WorkerInfo(identity.worker, identity.num_workers, seed, job.dataset)
         info.start_as_worker(worker, identity.base_seed)
 
-    def start_epoch(self, start: EpochStart, *, first: bool) -> None:
+    def start_epoch(self, start: WorkerStart, *, first: bool) -> None:
         """Start an epoch, and report it."""
         state, self._error = None, None
         try:
@@ -148,7 +148,7 @@ class _Worker:
         self._send(task, build, captured, payload)
         self._status.end_batch()
 
-    def _run(self, build: Build) -> None:
+    def _run(self, build: BatchBuild) -> None:
         chunk = build.rows if build.whole else _CHUNK
         for start in range(0, build.rows, max(chunk, 1)):
             stop = min(start + chunk, build.rows)
@@ -168,7 +168,7 @@ class _Worker:
                 f"a batch of type {kind} cannot be sent to the parent: {why}", batch=task.seq, **where
             ) from error
 
-    def _send(self, task: Task, build: Build | None, captured: CapturedError | None, payload: object) -> None:
+    def _send(self, task: Task, build: BatchBuild | None, captured: CapturedError | None, payload: object) -> None:
         rows, state = (build.rows, build.state) if build is not None else (0, None)
         left_out = build.left_out if build is not None and captured is None else ()
         rng, times = self._rng.changed() if task.snapshot else None, self._take_times()

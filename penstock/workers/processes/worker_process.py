@@ -13,13 +13,13 @@ from typing import Any
 
 from penstock.errors import SampleError
 from penstock.sample import State
-from penstock.workers.base import Done, EpochStart, Job, Task, name_rows, name_samples
+from penstock.workers.base import Job, Task, TaskResult, WorkerStart, name_rows, name_samples
+from penstock.workers.processes.batch_encoding import unpack_state
 from penstock.workers.processes.captured_errors import CapturedError
 from penstock.workers.processes.messages import BuildBatch, EpochStarted, StartEpoch
-from penstock.workers.processes.packing import unpack_state
 from penstock.workers.processes.start import Launcher
 from penstock.workers.processes.status import WorkerStatus
-from penstock.workers.processes.transport import Connection, Transport
+from penstock.workers.processes.transport import ParentEnd, Transport
 from penstock.workers.processes.worker import WorkerIdentity, run_worker
 
 __all__ = ["StartResult", "WorkerProcess"]
@@ -54,15 +54,15 @@ class WorkerProcess:
     """
 
     process: BaseProcess
-    connection: Connection
+    connection: ParentEnd
 
     def __init__(self, number: int, transport: Transport) -> None:
         self.number = number
         self.pending: deque[Task] = deque()
         self.start_result: StartResult | None = None
-        self.finished: Done | None = None
+        self.finished: TaskResult | None = None
         """A batch that was received, and is not yet among the pool's results."""
-        self.last: Done | None = None
+        self.last: TaskResult | None = None
         """The last batch of the epoch, without its content."""
         self.samples = 0
         self.rng: bytes | None = None
@@ -83,7 +83,7 @@ class WorkerProcess:
         """What its process is doing, or was doing last."""
         return self.connection.status
 
-    def launch(self, launcher: Launcher, identity: WorkerIdentity, job: Job, start: EpochStart) -> None:
+    def launch(self, launcher: Launcher, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:
         """Start a process; if that fails, no descriptor stays open."""
         if hasattr(self, "connection"):
             self.connection.close()
@@ -98,7 +98,7 @@ class WorkerProcess:
             connection.close_remote()
         self.start_result, self.is_launched, self.is_dead = None, True, False
 
-    def start_epoch(self, start: EpochStart) -> None:
+    def start_epoch(self, start: WorkerStart) -> None:
         """Have it start another epoch."""
         self.connection.send(StartEpoch(start))
 

@@ -7,7 +7,7 @@ the global generators::
     dataset, collate_fn ──find_objects──> Compose, ... ──seeders──> called with a new seed before each sample
 
 The search covers attributes, containers, closures and global variables of the user's functions, within the limits of
-:mod:`penstock.datasets.walk`. No library is imported. An object of a library seeds the objects inside it, so that these
+:mod:`penstock.datasets.object_graph`. No library is imported. An object of a library seeds what is inside it, so these
 are not searched. ``penstock.torch.check`` names generators that are not seeded.
 """
 
@@ -22,13 +22,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.datasets.walk import find_objects
+from penstock.datasets.object_graph import find_objects
 
-__all__ = ["LIBRARIES", "Library", "find_seeders", "known_types"]
+__all__ = ["LIBRARIES", "SeededLibrary", "find_seeders", "known_types"]
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class SeededLibrary:
     """A library whose objects draw from generators that they hold.
 
     Parameters
@@ -61,17 +61,17 @@ def _seed_monai(transform: Any, number: int) -> None:
     transform.set_random_state(seed=number & 0xFFFFFFFF)
 
 
-LIBRARIES: Final[dict[str, Library]] = {
-    "albumentations": Library(_albumentations_types, _seed_albumentations),
-    "imgaug": Library(lambda module: (module.augmenters.Augmenter,), _seed_imgaug),
-    "monai": Library(lambda module: (module.transforms.Randomizable,), _seed_monai),
+LIBRARIES: Final[dict[str, SeededLibrary]] = {
+    "albumentations": SeededLibrary(_albumentations_types, _seed_albumentations),
+    "imgaug": SeededLibrary(lambda module: (module.augmenters.Augmenter,), _seed_imgaug),
+    "monai": SeededLibrary(lambda module: (module.transforms.Randomizable,), _seed_monai),
 }
 """Libraries by the name of their package."""
 
 
-def known_types() -> dict[type, Library]:
+def known_types() -> dict[type, SeededLibrary]:
     """Classes of the libraries that are imported, in the order of :data:`LIBRARIES`."""
-    known: dict[type, Library] = {}
+    known: dict[type, SeededLibrary] = {}
     for name, library in LIBRARIES.items():
         if (module := sys.modules.get(name)) is not None:
             try:

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.sample import SampleKeys
-from penstock.transforms import fallback, markers
+from penstock.transforms import fallback, jpeg_markers
 from penstock.transforms.base import ImageLike
 from penstock.transforms.decode import as_bytes, fill_missing_sizes
-from penstock.transforms.followers import Step
+from penstock.transforms.moved_targets import Step
 
 __all__ = ["Chunk", "ChunkSeekTables"]
 
@@ -119,7 +119,7 @@ class Chunk:
         cut = np.zeros(len(self.images), np.bool_)
         for i in suspects:
             encoded = as_bytes(self.images[i])
-            cut[i] = encoded.startswith(b"\xff\xd8") and markers.is_cut(encoded)
+            cut[i] = encoded.startswith(b"\xff\xd8") and jpeg_markers.is_cut(encoded)
         return cut if cut.any() else None
 
     def count_threads(self) -> int:

@@ -15,7 +15,7 @@ from penstock.loader.ahead import EpochAhead
 from penstock.loader.faults import warn_of_unequal_steps
 from penstock.loader.position import Position
 from penstock.rng import undisturbed
-from penstock.torch.loader.beginning import DrawnEpoch, EpochCounter, draw_epoch, draw_next_epoch
+from penstock.torch.loader.epoch_draws import EpochCounter, TorchPreparedEpoch, draw_epoch, draw_next_epoch
 from penstock.torch.loader.iteration import DataLoaderIterator
 from penstock.torch.loader.recipe import make_recipe
 from penstock.torch.loader.saving import may_have_state, parse_for_loader
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from penstock.torch.loader.state import Resume
     from penstock.workers import Backend
 
-__all__ = ["EpochOpening"]
+__all__ = ["EpochStarter"]
 
 _logger = logging.getLogger(__name__)
 
 
-class EpochOpening:
+class EpochStarter:
     """``iter(loader)``; a base of :class:`penstock.torch.DataLoader`."""
 
     num_workers: int
@@ -92,7 +92,9 @@ class EpochOpening:
             self._begin_again(iterator)
         return iterator
 
-    def _start_epoch(self, settings: TorchSettings, recipe: Recipe, prepared: DrawnEpoch) -> tuple[Epoch, Backend]:
+    def _start_epoch(
+        self, settings: TorchSettings, recipe: Recipe, prepared: TorchPreparedEpoch
+    ) -> tuple[Epoch, Backend]:
         """Make workers and start the job, after what the epoch draws was drawn."""
         backend = None
         try:

@@ -11,17 +11,17 @@ import torch
 from torch.utils.data import RandomSampler
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
-from penstock.loader.walk import SamplerWalk
+from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.sample import SampleKeys, State, StateDict
 from penstock.torch.loader.randomness import Randomness
 from penstock.workers.base import Task
 from penstock.workers.jobs.base import is_stateful
 
-__all__ = ["StreamWalkPlan", "TorchWalk"]
+__all__ = ["TorchSamplerCursor", "TorchStreamPlan"]
 
 
-class TorchWalk(SamplerWalk):
-    """See :class:`penstock.loader.walk.SamplerWalk`."""
+class TorchSamplerCursor(SamplerCursor):
+    """See :class:`penstock.loader.sampler_cursor.SamplerCursor`."""
 
     _shuffled_from: torch.Tensor | None = None
     _is_constant: bool | None = None
@@ -52,7 +52,7 @@ class TorchWalk(SamplerWalk):
         return None, {"samples_yielded": self.drawn, **known}
 
     def restore(self, state: State, batches: int) -> None:
-        """See :meth:`penstock.loader.walk.SamplerWalk.restore`; the walk is open."""
+        """See :meth:`penstock.loader.sampler_cursor.SamplerCursor.restore`; the walk is open."""
         if not self._restore(state):
             self.skip(batches)
 
@@ -92,12 +92,12 @@ def _from_torchdata(sampler: RandomSampler, saved: StateDict) -> Iterator[int]:
     return walk
 
 
-class StreamWalkPlan:
+class TorchStreamPlan:
     """Tasks of a stream: each has a number, and the size that its index sampler draws."""
 
     goes_on_after_error = True
 
-    def __init__(self, walk: TorchWalk, *, batched: bool, seed: int, epoch: int, start: int) -> None:
+    def __init__(self, walk: TorchSamplerCursor, *, batched: bool, seed: int, epoch: int, start: int) -> None:
         self._walk, self._batched, self._seq = walk, batched, start
         self._keys = SampleKeys(seed, epoch, np.empty(0, np.int64))
 

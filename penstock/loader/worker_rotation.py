@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Route"]
+__all__ = ["WorkerRotation"]
 
 
-class Route:
+class WorkerRotation:
     """Chooses a worker process for each task, as torch does.
 
     In order: one worker after the other, without those whose stream has ended. As they come: likewise, but without

@@ -13,12 +13,12 @@ from penstock.sample import Index, SamplerLike, State
 from penstock.samplers.base import BatchAccess, IndexSampler
 from penstock.workers.jobs.base import is_stateful
 
-__all__ = ["SamplerWalk"]
+__all__ = ["SamplerCursor"]
 
 _logger = logging.getLogger(__name__)
 
 
-class SamplerWalk:
+class SamplerCursor:
     """One pass over an index sampler: batches of indices, or single indices without batches.
 
     Parameters

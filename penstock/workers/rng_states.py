@@ -22,7 +22,7 @@ __all__ = [
 
 
 def dump_worker_rng(pickled: bytes | None) -> dict[str, Any] | None:
-    """A worker's generators, as :attr:`penstock.workers.Done.rng`, as JSON keeps them."""
+    """A worker's generators, as :attr:`penstock.workers.TaskResult.rng`, as JSON keeps them."""
     if pickled is None:
         return None
     of_python, (kind, key, *rest), of_torch = pickle.loads(pickled)  # noqa: S301  # it came from a worker of this program
@@ -35,7 +35,7 @@ def dump_worker_rng(pickled: bytes | None) -> dict[str, Any] | None:
 
 
 def parse_worker_rng(saved: State) -> bytes | None:
-    """What :func:`dump_worker_rng` was given, for :class:`penstock.workers.jobs.EpochStart`.
+    """What :func:`dump_worker_rng` was given, for :class:`penstock.workers.jobs.WorkerStart`.
 
     Raises
     ------

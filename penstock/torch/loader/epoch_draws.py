@@ -20,7 +20,7 @@ from penstock.loader.epoch import PreparedEpoch
 from penstock.loader.position import Position, WorkerPosition, assign_workers
 from penstock.samplers import Sampler
 from penstock.torch.loader.randomness import Randomness
-from penstock.torch.loader.walk import StreamWalkPlan, TorchWalk
+from penstock.torch.loader.sampler_cursor import TorchSamplerCursor, TorchStreamPlan
 from penstock.workers import END
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.torch.loader.state import Resume
     from penstock.workers.base import Backend
 
-__all__ = ["Beginning", "DrawnEpoch", "EpochCounter", "draw_epoch", "draw_next_epoch"]
+__all__ = ["EpochCounter", "EpochDraws", "TorchPreparedEpoch", "draw_epoch", "draw_next_epoch"]
 
 _PICKLE_HINT: Final = (
     "Got pickle error when starting a worker process: what a worker needs (dataset, collate_fn, worker_init_fn) must "
@@ -42,7 +42,7 @@ _PICKLE_HINT: Final = (
 
 
 @dataclass(slots=True)
-class Beginning:
+class EpochDraws:
     """What was drawn when an epoch began, so that it can be drawn again."""
 
     # workers' seeds are made of it; below 0: not drawn yet, or unknown (a state of torchdata's without workers)
@@ -90,7 +90,7 @@ def _epoch_of(sampler: object) -> int | None:
 
 
 @dataclass(slots=True)
-class DrawnEpoch(PreparedEpoch):
+class TorchPreparedEpoch(PreparedEpoch):
     """See :class:`penstock.loader.epoch.PreparedEpoch`."""
 
     to_restore: Randomness | None = None  # global generators as they were before an epoch was drawn again
@@ -119,15 +119,17 @@ class DrawnEpoch(PreparedEpoch):
         """The epoch's tasks."""
         position, walk = self.position, self.walk
         if recipe.is_stream:
-            assert isinstance(walk, TorchWalk), "opened when the epoch was drawn"
-            return StreamWalkPlan(
+            assert isinstance(walk, TorchSamplerCursor), "opened when the epoch was drawn"
+            return TorchStreamPlan(
                 walk, batched=recipe.batched, seed=self.seed, epoch=position.epoch, start=position.batches
             )
         walk = None if settings.order.unit is not None else walk
         return settings.order.make_plan(self.seed, position, walk, fills=recipe.spec is not None)
 
 
-def draw_epoch(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume | None) -> DrawnEpoch:
+def draw_epoch(
+    settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume | None
+) -> TorchPreparedEpoch:
     """Draw what an epoch with new workers draws, as torch does, or again as ``resume`` says."""
     if resume is None or not resume.started:
         return _draw_anew(settings, recipe, counter, resume)
@@ -138,7 +140,7 @@ def draw_epoch(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, r
     return _draw_again(settings, recipe, counter, resume)
 
 
-def draw_next_epoch(settings: TorchSettings, recipe: Recipe, number: int, last: Position) -> DrawnEpoch:
+def draw_next_epoch(settings: TorchSettings, recipe: Recipe, number: int, last: Position) -> TorchPreparedEpoch:
     """Draw what epoch ``number`` with workers that are there draws: torch draws no base seed for it."""
     workers = {worker: WorkerPosition(rng=at_end.rng) for worker, at_end in last.workers.items()}
     position = Position(number, processes=recipe.processes, is_stream=recipe.is_stream, workers=workers)
@@ -146,7 +148,9 @@ def draw_next_epoch(settings: TorchSettings, recipe: Recipe, number: int, last: 
     return _prepare(settings, position, walk, has_states=False)
 
 
-def _draw_anew(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume | None) -> DrawnEpoch:
+def _draw_anew(
+    settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume | None
+) -> TorchPreparedEpoch:
     last = Position() if resume is None else resume.position
     started = resume is None or resume.started
     keeps_workers = resume is not None and started and _keeps_workers(settings, recipe, resume)
@@ -168,7 +172,7 @@ def _draw_anew(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, r
     return _prepare(settings, position, walk, resumed=False)
 
 
-def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume) -> DrawnEpoch:
+def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume) -> TorchPreparedEpoch:
     position, epoch = resume.position, resume.position.epoch
     assign_workers(position, recipe.processes, is_stream=recipe.is_stream)
     has_state = any(worker.state is not None for worker in position.workers.values())
@@ -191,11 +195,16 @@ def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, 
 
 
 def _prepare(
-    settings: TorchSettings, position: Position, walk: TorchWalk, *, has_states: bool = True, resumed: bool = True
-) -> DrawnEpoch:
+    settings: TorchSettings,
+    position: Position,
+    walk: TorchSamplerCursor,
+    *,
+    has_states: bool = True,
+    resumed: bool = True,
+) -> TorchPreparedEpoch:
     base_seed: int = position.beginning.base_seed
     seed = base_seed if settings.seed is None else settings.seed
-    return DrawnEpoch(position, seed, base_seed, walk, has_states, resumed)
+    return TorchPreparedEpoch(position, seed, base_seed, walk, has_states, resumed)
 
 
 def _run_to_end(recipe: Recipe, saved: State) -> None:
@@ -225,10 +234,10 @@ def _keeps_workers(settings: TorchSettings, recipe: Recipe, resume: Resume) -> b
 
 def _draw(
     settings: TorchSettings, recipe: Recipe, number: int, *, passes: int, base_seed: int | None
-) -> tuple[TorchWalk, Beginning]:
+) -> tuple[TorchSamplerCursor, EpochDraws]:
     """Begin as torch does: ``iter(index_sampler)``, the base seed (unless given), with new workers ``iter`` again."""
     order = settings.order
-    beginning = Beginning(0, _now(settings, recipe), passes, draws_seed=base_seed is None)
+    beginning = EpochDraws(0, _now(settings, recipe), passes, draws_seed=base_seed is None)
     sampler = order.sampler
     after: Randomness | None = None
 
@@ -259,7 +268,7 @@ def _now(settings: TorchSettings, recipe: Recipe) -> Randomness:
     return Randomness.now(settings.generators(), of_torch=of_torch, of_others=of_others)
 
 
-def _repeat_draws(settings: TorchSettings, recipe: Recipe, position: Position) -> TorchWalk:
+def _repeat_draws(settings: TorchSettings, recipe: Recipe, position: Position) -> TorchSamplerCursor:
     """Begin as the epoch was begun before, and go to ``position``; leaves global generators as they were then."""
     order, beginning = settings.order, position.beginning
 
@@ -291,9 +300,9 @@ def _repeat_draws(settings: TorchSettings, recipe: Recipe, position: Position) -
     return walk
 
 
-def _make_walk(order: TorchOrder, recipe: Recipe, before_first: Callable[[], None]) -> TorchWalk:
+def _make_walk(order: TorchOrder, recipe: Recipe, before_first: Callable[[], None]) -> TorchSamplerCursor:
     before = None if recipe.is_stream else before_first
-    return TorchWalk(order.index_sampler, cuts=order.cuts, before_first=before)
+    return TorchSamplerCursor(order.index_sampler, cuts=order.cuts, before_first=before)
 
 
 def _draw_seed(settings: TorchSettings) -> int:

@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.app import FAILED, INTERRUPTED, app
 from penstock.cli.arguments import ClassesOption, StoreArgument, open_store, parse_class_names
-from penstock.cli.output import format_bytes, print_error, print_line, print_list, print_skipped
+from penstock.cli.printing import format_bytes, print_error, print_line, print_list, print_skipped
 from penstock.plurals import counted
 
 if TYPE_CHECKING:

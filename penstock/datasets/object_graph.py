@@ -24,7 +24,7 @@ from penstock.frameworks import array_types
 from penstock.sample import Index, Sample
 from penstock.stores.base import Store
 
-__all__ = ["ATOMS", "SAMPLED", "Graph", "HeldObject", "find_objects", "sampled"]
+__all__ = ["ATOMS", "SAMPLED", "HeldObject", "ObjectGraph", "find_objects", "sampled"]
 
 SAMPLED: Final = 64
 """Most elements of a container that are visited."""
@@ -53,7 +53,7 @@ class HeldObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class ObjectGraph:
     """The objects found; ``complete`` unless a limit was reached (other than that of :data:`SAMPLED`)."""
 
     objects: Sequence[HeldObject]
@@ -73,7 +73,7 @@ def find_objects(
     *,
     code: bool = False,
     enter: Callable[[HeldObject], bool] | None = None,
-) -> Graph:
+) -> ObjectGraph:
     """The objects that ``roots`` (path, object) hold, at most ``most`` of them, each once.
 
     Parameters
@@ -109,7 +109,7 @@ def find_objects(
             waiting.extend(inner)
         elif inner:
             complete = False
-    return Graph(found, complete=complete and not waiting)
+    return ObjectGraph(found, complete=complete and not waiting)
 
 
 def sampled(count: int) -> Iterator[int]:

@@ -18,7 +18,7 @@ from typing import Final
 from penstock.sample import Array
 from penstock.transforms.base import Op, Params
 from penstock.transforms.inputs import as_mask
-from penstock.transforms.targets import apply_to_rows, as_boxes, as_collatable, as_keypoints, refuse_other_size
+from penstock.transforms.target_forms import apply_to_rows, as_boxes, as_collatable, as_keypoints, refuse_other_size
 
 __all__ = ["FOLLOWERS", "Step", "move"]
 

@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.app import app
 from penstock.cli.arguments import ClassesOption, StoreArgument, open_store
-from penstock.cli.output import format_bytes, print_json, print_line
+from penstock.cli.printing import format_bytes, print_json, print_line
 from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
 
