@@ -14,7 +14,7 @@ from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
-from penstock.samplers.base import checked_seed
+from penstock.samplers.base import check_seed
 from penstock.samplers.permutation import permute
 
 __all__ = ["Subset", "random_split"]
@@ -112,7 +112,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], seed: int = 0) ->
         raise ArgumentError(
             f"Sum of input lengths does not equal the length of the input dataset! {list(lengths)} for {total} samples"
         )
-    order = permute(np.arange(total, dtype=np.int64), total, (checked_seed(seed),)).tolist() if total else []
+    order = permute(np.arange(total, dtype=np.int64), total, (check_seed(seed),)).tolist() if total else []
     stops = np.cumsum(counts).tolist()
     return [Subset(dataset, order[stop - count : stop]) for count, stop in zip(counts, stops, strict=True)]
 
