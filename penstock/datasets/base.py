@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtim
 from penstock.errors import PenstockError, SampleError
 from penstock.frameworks import stream_types
 from penstock.rng import sample_scope, seeds_globals
-from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
+from penstock.sample import DatasetLike, Index, Sample, SampleKeys, Tree, Watch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dataset",
-    "DatasetLike",
     "Filler",
     "IndexBatch",
     "IterableDataset",
@@ -61,9 +60,6 @@ T_co = TypeVar("T_co", covariant=True)
 
 _LOCATION: Final = "_penstock_location"
 """Attribute of an error that is not penstock's: its location, for :func:`location_of`."""
-
-DatasetLike = Any
-"""Any object with ``__getitem__``, or a stream; of penstock, torch or the user's."""
 
 
 class Dataset(Generic[T_co]):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.loader.faults import LeftOut
 from penstock.loader.loader import DataLoader
-from penstock.loader.stats import StageStats, Stats
+from penstock.stats import StageStats, Stats
+from penstock.workers.left_out import LeftOut
 
 __all__ = ["DataLoader", "LeftOut", "StageStats", "Stats"]

@@ -35,13 +35,7 @@ class _Loader(Protocol):
 
 
 class EpochAhead:
-    """Holds the iterator of the next epoch, if that has begun.
-
-    Parameters
-    ----------
-    loader : DataLoader
-        Held weakly: an iterator holds this object, and not the loader.
-    """
+    """Holds the iterator of the next epoch, if that has begun."""
 
     def __init__(self, loader: _Loader) -> None:
         self._loader = weakref.ref(loader)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.loader.faults import ErrorBudget
-from penstock.loader.jobs import EpochStart
 from penstock.loader.position import Position, WorkerPosition
 from penstock.loader.route import Route
 from penstock.sample import StateDict
+from penstock.workers.jobs import EpochStart
 
 if TYPE_CHECKING:
     from penstock.loader.plan import TaskPlan

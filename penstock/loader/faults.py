@@ -6,29 +6,27 @@
                                                                              │ too many:               (the loader)
                                                                              └ SampleError             list, file
 
-Jobs follow the :class:`Rules` (:mod:`penstock.loader.jobs`). The iterator counts each batch when it is delivered, so
+Jobs follow the :class:`Rules` (:mod:`penstock.workers.jobs`). The iterator counts each batch when it is delivered, so
 that the records have the order of the batches, and delivered + left out = drawn.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 import warnings
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from penstock.datasets.base import location_of
-from penstock.errors import ArgumentError, PenstockError, SampleError
+from penstock.errors import ArgumentError, SampleError
 from penstock.frameworks import imported_frameworks
 from penstock.workers.base import END, NOTHING, Done
+from penstock.workers.left_out import LeftOut
 
-__all__ = ["ErrorBudget", "LeftOut", "LeftOutLog", "Rules", "warn_of_unequal_steps"]
+__all__ = ["ErrorBudget", "LeftOutLog", "warn_of_unequal_steps"]
 
 _POLICIES: Final = ("raise", "skip", "replace")
 _IN_MEMORY: Final = 10_000
@@ -36,80 +34,10 @@ _IN_MEMORY: Final = 10_000
 _ALWAYS: Final = 100
 _SHARE: Final = 0.01
 """Without ``max_errors``: an epoch may lose this many samples, or this share of what it has drawn if that is more."""
-_REASON: Final = 1000
-"""Characters of a reason."""
 _SHOWN: Final = 3
 """Records in the error of a budget."""
 _SHOWN_REASON: Final = 200
 """Characters of each reason there."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A sample that was drawn and is not in its batch.
-
-    Parameters
-    ----------
-    epoch, batch : int
-        Where it was to be; ``batch`` counts from 0 in each epoch.
-    index : object
-        What the sampler drew; for a stream the sample's number in it (in its worker's share, where workers are
-        processes).
-    store, key : str, optional
-        Where its record is kept, if the dataset says so.
-    reason : str
-        What the error said.
-    type : str
-        The error's type.
-    worker : int, optional
-        The worker process that tried; None in threads and in the main process.
-    """
-
-    epoch: int
-    batch: int
-    index: Any
-    store: str | None
-    key: str | None
-    reason: str
-    type: str
-    worker: int | None = None
-
-    @classmethod
-    def of(cls, error: BaseException, epoch: int, batch: int, index: Any) -> LeftOut:
-        """The record of a sample that could not be built because of ``error``."""
-        place = location_of(error)
-        store, key = place.get("store"), place.get("key")
-        reason = error.message if isinstance(error, PenstockError) else str(error)
-        return cls(
-            epoch,
-            batch,
-            getattr(index, "item", lambda: index)(),
-            None if store is None else str(store),
-            None if key is None else str(key),
-            reason[:_REASON],
-            type(error).__qualname__,
-        )
-
-    def line(self) -> str:
-        """The record as JSON; an index that JSON does not know, as its ``repr``."""
-        names = ("store", "key", "index", "epoch", "batch", "worker", "type", "reason")
-        return json.dumps({name: getattr(self, name) for name in names}, default=repr)
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How a job builds samples; part of it, so that workers know."""
-
-    on_error: str = "raise"  # what becomes of a sample that fails
-    # where a batch has no sample that could stand in for another: how many samples of the dataset, from the
-    # first, may. 0, unless the sampler draws from all of the dataset: a stand-in must not come from another split
-    population: int = 0
-    seed_per_sample: bool = False  # whether global random generators are seeded from each sample's key
-
-    @property
-    def tolerant(self) -> bool:
-        """Whether a batch may come without some of its samples."""
-        return self.on_error != "raise"
 
 
 def warn_of_unequal_steps(on_error: str, *, stacklevel: int) -> None:
@@ -174,21 +102,7 @@ class LeftOutLog:
 
 
 class ErrorBudget:
-    """Counts what one epoch has drawn, delivered and left out, against ``max_errors``.
-
-    Parameters
-    ----------
-    log : LeftOutLog
-        The loader's.
-    epoch : int
-        Number of the epoch.
-    expected : int, optional
-        Samples that the epoch will have drawn at its end; None: unknown.
-    resumed : bool
-        Whether batches were delivered before.
-    drawn, lost : int
-        Samples that were drawn, and those of them that were left out, before: the budget is the whole epoch's.
-    """
+    """Counts what one epoch has drawn, delivered and left out, against ``max_errors``."""
 
     def __init__(
         self, log: LeftOutLog, epoch: int, expected: int | None, *, resumed: bool, drawn: int = 0, lost: int = 0

@@ -21,8 +21,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import ArgumentError, StallError, WorkerError
-from penstock.loader.jobs.stream import MAX_ERRORS_IN_A_ROW
 from penstock.workers.base import END, NOTHING, Backend, Done, Task
+from penstock.workers.jobs.stream import MAX_ERRORS_IN_A_ROW
 
 if TYPE_CHECKING:
     from penstock.loader.epoch import Epoch

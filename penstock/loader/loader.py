@@ -17,23 +17,25 @@ import numpy as np
 
 from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import spec_of
+from penstock.datasets.ragged_collate import with_ragged
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.ahead import EpochAhead
 from penstock.loader.arguments import Arguments, check_arguments, refuse_torch_arguments
+from penstock.loader.counters import LoaderCounters
 from penstock.loader.epoch import PreparedEpoch
-from penstock.loader.faults import LeftOut, LeftOutLog, Rules, warn_of_unequal_steps
+from penstock.loader.faults import LeftOutLog, warn_of_unequal_steps
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.plan import StreamPlan
 from penstock.loader.position import Position, assign_workers
-from penstock.loader.ragged_collate import with_ragged
 from penstock.loader.recipe import IdleWorkers, Memory, Recipe, Settings
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse
-from penstock.loader.stats import LoaderCounters, Stats
 from penstock.loader.walk import SamplerWalk
 from penstock.sample import Batch, DatasetLike, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import check_count
+from penstock.stats import Stats
 from penstock.workers import BACKENDS
+from penstock.workers.left_out import LeftOut, Rules
 
 __all__ = ["DataLoader"]
 

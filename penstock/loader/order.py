@@ -43,13 +43,7 @@ class Ranks:
 
 
 class Fingerprint:
-    """What distinguishes a dataset from others of its length; computed once, since it may take a while.
-
-    Parameters
-    ----------
-    dataset : dataset
-        The loader's.
-    """
+    """What distinguishes a dataset from others of its length; computed once, since it may take a while."""
 
     _UNKNOWN: Final = object()
 
@@ -64,19 +58,7 @@ class Fingerprint:
 
 
 class Order:
-    """A loader's index sampler and dataset, and what can be known of their order without drawing.
-
-    Parameters
-    ----------
-    dataset : dataset
-        The loader's.
-    index_sampler : iterable
-        The batch sampler; without batches the sampler; None for a stream without one.
-    batched : bool
-        Whether samples come in batches.
-    fingerprint : Fingerprint
-        The dataset's.
-    """
+    """A loader's index sampler and dataset, and what can be known of their order without drawing."""
 
     CUTTING: frozenset[type] = frozenset({BatchSampler})
     """Batch samplers that only cut what their sampler draws; a subclass may do anything."""

@@ -96,15 +96,7 @@ class IndexPlan:
 
 
 class BatchPlan:
-    """Tasks from a batch sampler with random access, from batch ``start`` on.
-
-    Parameters
-    ----------
-    sampler : BatchAccess
-        Asked for batches, never iterated.
-    seed, epoch, start
-        As for :class:`IndexPlan`.
-    """
+    """Tasks from a batch sampler with random access, from batch ``start`` on."""
 
     goes_on_after_error = False
 
@@ -131,23 +123,7 @@ class BatchPlan:
 
 
 class WalkPlan:
-    """Tasks from a sampler that is iterated.
-
-    Parameters
-    ----------
-    walk : SamplerWalk
-        At the first batch that is wanted.
-    batched : bool
-        Whether it draws batches of indices.
-    seed, epoch : int
-        Parts of the samples' keys.
-    start : int
-        Number of the first task.
-    fills : bool
-        Whether the dataset fills rows, and takes indices as an array.
-    expected : int, optional
-        What ``walk.drawn`` must be at the end; None: not checked.
-    """
+    """Tasks from a sampler that is iterated."""
 
     goes_on_after_error = True  # as torch's loader, which advances a sampler again that has raised
 

@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.loader.ahead import EpochAhead
-from penstock.loader.faults import LeftOutLog, Rules
-from penstock.loader.jobs import EpochStart, FillJob, SampleJob, StreamJob
+from penstock.loader.counters import LoaderCounters
+from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Order
-from penstock.loader.stats import LoaderCounters
 from penstock.sample import Batch, DatasetLike, StateDict, Tree
 from penstock.slots import BatchLayout, PageLock, SlotPool
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Capabilities, Job
+from penstock.workers.jobs import EpochStart, FillJob, SampleJob, StreamJob
+from penstock.workers.left_out import Rules
 
 __all__ = ["IdleWorkers", "Memory", "Recipe", "Settings"]
 

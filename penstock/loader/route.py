@@ -10,17 +10,6 @@ class Route:
 
     In order: one worker after the other, without those whose stream has ended. As they come: likewise, but without
     those that have an even part of what may be under way, so that a stuck worker gets no further task.
-
-    Parameters
-    ----------
-    num_workers : int
-        Number of worker processes.
-    limit : int
-        Most tasks under way.
-    in_order : bool
-        Whether batches are delivered in order.
-    first : int
-        Worker that gets the first task; any number, counted modulo ``num_workers``.
     """
 
     def __init__(self, num_workers: int, limit: int, *, in_order: bool, first: int = 0) -> None:

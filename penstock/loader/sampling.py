@@ -14,13 +14,6 @@ __all__ = ["LoaderOrder"]
 class LoaderOrder(Order):
     """The order of :class:`penstock.loader.DataLoader`; made once, from checked arguments.
 
-    Parameters
-    ----------
-    given : Arguments
-        The loader's, checked.
-    seed : int
-        Of the order, where the loader makes the sampler.
-
     Attributes
     ----------
     own_sampler, batch_sampler, batch_size, drop_last

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.errors import StateError
-from penstock.loader.generators import dump_worker_rng, parse_worker_rng
 from penstock.loader.order import Order, check_count, place_on_ranks
 from penstock.loader.position import Position, WorkerPosition
 from penstock.sample import State, StateDict
+from penstock.workers.generators import dump_worker_rng, parse_worker_rng
 
 __all__ = ["VERSION", "dump", "parse"]
 

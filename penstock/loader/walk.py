@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable, Iterator, Sized
 from typing import Any, cast
 
-from penstock.loader.jobs.base import is_stateful
 from penstock.rng import undisturbed
 from penstock.sample import Index, SamplerLike, State
 from penstock.samplers.base import BatchAccess, IndexSampler
+from penstock.workers.jobs.base import is_stateful
 
 __all__ = ["SamplerWalk"]
 

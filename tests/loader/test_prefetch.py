@@ -16,9 +16,9 @@ from PIL import Image
 import penstock as ps
 from penstock.datasets import ConcatDataset, Dataset, StackDataset, Subset
 from penstock.datasets.base import has_prefetch, prefetch
-from penstock.loader.jobs import SampleJob
 from penstock.trace import Trace
 from penstock.workers import EpochStart
+from penstock.workers.jobs import SampleJob
 
 KINDS = ["serial", "threads", "processes"]
 

@@ -15,8 +15,8 @@ from PIL import Image
 import penstock as ps
 from penstock import transforms as T
 from penstock.collate import default_collate
+from penstock.datasets.ragged_collate import RaggedCollate
 from penstock.errors import ArgumentError
-from penstock.loader.ragged_collate import RaggedCollate
 from penstock.ragged import FORMS
 from penstock.stores.lmdb_write import LmdbWriter
 from tests.test_ragged import assert_equal

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.loader.stats import Stats
+from penstock.stats import Stats
 from penstock.trace import STAGES, stage
 from tests.loader.fakes import Rows, Samples, Stream, epoch, threads
 

@@ -20,7 +20,7 @@ from tests.parity.fuzzing.resume import check_resume, resumable  # noqa: E402  #
 from tests.parity.fuzzing.rules import RULES  # noqa: E402  # as above
 from tests.parity.fuzzing.shrink import shrink  # noqa: E402  # as above
 
-samples: Any = importlib.import_module("penstock.loader.jobs.samples")  # its names are changed below
+samples: Any = importlib.import_module("penstock.workers.jobs.samples")  # its names are changed below
 
 MENDED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "fuzzing" / "mended.json").read_text())
 

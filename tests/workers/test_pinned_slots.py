@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.loader.jobs import SampleJob
 from penstock.sample import SampleKeys
 from penstock.trace import Trace
 from penstock.workers import Task
+from penstock.workers.jobs import SampleJob
 from penstock.workers.processes import ProcessBackend
 
 

@@ -21,13 +21,14 @@ from typing_extensions import TypeVar  # torch brings it along
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.arguments import check_workers_kind
+from penstock.loader.counters import LoaderCounters
 from penstock.loader.epoch import Epoch
-from penstock.loader.faults import LeftOut, LeftOutLog
+from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Fingerprint
 from penstock.loader.recipe import Memory
-from penstock.loader.stats import LoaderCounters, Stats
 from penstock.sample import DatasetLike, State, StateDict
 from penstock.samplers.base import check_count, check_seed
+from penstock.stats import Stats
 from penstock.torch.datasets import native
 from penstock.torch.loader.beginning import EpochCounter
 from penstock.torch.loader.iteration import DataLoaderIterator
@@ -42,6 +43,7 @@ from penstock.torch.loader.saving import (
 )
 from penstock.torch.loader.state import parse
 from penstock.workers import BACKENDS, Backend
+from penstock.workers.left_out import LeftOut
 
 __all__ = ["DataLoader", "StatefulDataLoader"]
 

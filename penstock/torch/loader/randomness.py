@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from penstock.errors import StateError
-from penstock.loader.generators import (
+from penstock.sample import StateDict
+from penstock.workers.generators import (
     array_to_text,
     numpy_to_text,
     python_to_text,
@@ -26,7 +27,6 @@ from penstock.loader.generators import (
     text_to_numpy,
     text_to_python,
 )
-from penstock.sample import StateDict
 
 __all__ = ["Randomness", "generators_of", "preserve_generators"]
 

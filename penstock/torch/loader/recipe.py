@@ -14,12 +14,10 @@ from torch.utils.data._utils import worker as torch_worker
 from penstock.collate import ArrayBatch, FrameworkCollate
 from penstock.datasets import Subset as OwnSubset
 from penstock.datasets.base import is_iterable, spec_of
+from penstock.datasets.ragged_collate import RaggedCollate, map_ragged
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.loader.arguments import refuse_records
-from penstock.loader.faults import Rules
-from penstock.loader.jobs import EpochStart
 from penstock.loader.order import length
-from penstock.loader.ragged_collate import RaggedCollate, map_ragged
 from penstock.loader.recipe import Memory, Recipe
 from penstock.sample import Batch, DatasetLike, Tree, tree_leaves
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
@@ -30,6 +28,8 @@ from penstock.torch.loader.order import TorchOrder
 from penstock.torch.samplers import StatefulDistributedSampler
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Job
+from penstock.workers.jobs import EpochStart
+from penstock.workers.left_out import Rules
 
 __all__ = ["choose_backend", "make_recipe"]
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.loader.jobs.base import is_stateful, take_snapshot_at_start
 from penstock.loader.order import place_on_ranks
 from penstock.loader.position import Position, WorkerPosition
 from penstock.rng import undisturbed
@@ -18,6 +17,7 @@ from penstock.sample import State, StateDict
 from penstock.torch.loader.beginning import Beginning
 from penstock.torch.loader.randomness import Randomness
 from penstock.torch.loader.state import Resume, dump, parse
+from penstock.workers.jobs.base import is_stateful, take_snapshot_at_start
 
 if TYPE_CHECKING:
     from penstock.loader.epoch import Epoch
@@ -63,17 +63,7 @@ def defer_state(settings: TorchSettings, epoch: Epoch, iterator: LoaderIterator 
 
 
 def make_unstarted_state(settings: TorchSettings, number: int, processes: int) -> StateDict:
-    """The ``state_dict`` of a loader that was never iterated.
-
-    Parameters
-    ----------
-    settings : TorchSettings
-        The loader's.
-    number : int
-        Of the epoch that ``iter()`` would begin.
-    processes : int
-        Worker processes that it would start.
-    """
+    """The ``state_dict`` of a loader that was never iterated."""
     order = settings.order
     with undisturbed():
         now = Randomness.now(
@@ -129,11 +119,6 @@ def parse_for_loader(state: State, settings: TorchSettings) -> Resume:
 
 def check_state(own: Mapping[str, State], order: TorchOrder) -> None:
     """Refuse a state of another order. Before an epoch has begun, its sampler may still be exchanged.
-
-    Parameters
-    ----------
-    own : mapping
-        The part ``"penstock"`` of a state.
 
     Raises
     ------

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.errors import StateError
-from penstock.loader.generators import dump_worker_rng, parse_worker_rng
 from penstock.loader.position import Position, WorkerPosition
 from penstock.sample import State, StateDict
 from penstock.torch.loader.beginning import Beginning
 from penstock.torch.loader.randomness import Randomness
+from penstock.workers.generators import dump_worker_rng, parse_worker_rng
 
 __all__ = ["Resume", "dump", "parse"]
 

@@ -11,11 +11,11 @@ import torch
 from torch.utils.data import RandomSampler
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
-from penstock.loader.jobs.base import is_stateful
 from penstock.loader.walk import SamplerWalk
 from penstock.sample import SampleKeys, State, StateDict
 from penstock.torch.loader.randomness import Randomness
 from penstock.workers.base import Task
+from penstock.workers.jobs.base import is_stateful
 
 __all__ = ["StreamWalkPlan", "TorchWalk"]
 
@@ -93,17 +93,7 @@ def _from_torchdata(sampler: RandomSampler, saved: StateDict) -> Iterator[int]:
 
 
 class StreamWalkPlan:
-    """Tasks of a stream: each has a number, and the size that its index sampler draws.
-
-    Parameters
-    ----------
-    walk : TorchWalk
-        At the first batch that is wanted.
-    batched : bool
-        Whether samples come in batches.
-    seed, epoch, start : int
-        As for :class:`penstock.loader.plan.IndexPlan`.
-    """
+    """Tasks of a stream: each has a number, and the size that its index sampler draws."""
 
     goes_on_after_error = True
 

@@ -12,15 +12,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from penstock.datasets.base import DatasetLike, add_location
+from penstock.datasets.base import add_location
 from penstock.errors import SampleError, StateError
-from penstock.loader.faults import LeftOut, Rules
-from penstock.loader.jobs.base import LoaderJob, ReadTimer, collate_samples, take_snapshot, take_snapshot_at_start
 from penstock.rng import sample_scope
-from penstock.sample import Batch, Sample, State
+from penstock.sample import Batch, DatasetLike, Sample, State
 from penstock.trace import Trace
 from penstock.workers.base import END, Build, EpochStart, Task
 from penstock.workers.info import get_worker_info
+from penstock.workers.jobs.base import LoaderJob, ReadTimer, collate_samples, take_snapshot, take_snapshot_at_start
+from penstock.workers.left_out import LeftOut, Rules
 
 __all__ = ["MAX_ERRORS_IN_A_ROW", "StreamJob"]
 

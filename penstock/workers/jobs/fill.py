@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.base import Filler, IndexBatch, add_location
-from penstock.loader.faults import LeftOut, Rules
-from penstock.loader.jobs.base import LoaderJob, chunk_location, note_length
-from penstock.loader.jobs.single_rows import SingleRowBuilder
-from penstock.loader.memory import SlotSource, lease
 from penstock.ragged import Padded, Ragged, RaggedRows, RaggedSpec
 from penstock.sample import Array, ArraySpec, Batch, Index, SampleKeys, State, Tree, Watch, tree_map
 from penstock.slots import BatchLayout, SpareMemory
 from penstock.trace import Trace
 from penstock.workers.base import NOTHING, Build, Task
+from penstock.workers.jobs.base import LoaderJob, chunk_location, note_length
+from penstock.workers.jobs.memory import SlotSource, lease
+from penstock.workers.jobs.single_rows import SingleRowBuilder
+from penstock.workers.left_out import LeftOut, Rules
 
 __all__ = ["FillJob"]
 

@@ -35,7 +35,7 @@ def dump_worker_rng(pickled: bytes | None) -> dict[str, Any] | None:
 
 
 def parse_worker_rng(saved: State) -> bytes | None:
-    """What :func:`dump_worker_rng` was given, for :class:`penstock.loader.jobs.EpochStart`.
+    """What :func:`dump_worker_rng` was given, for :class:`penstock.workers.jobs.EpochStart`.
 
     Raises
     ------

@@ -12,9 +12,9 @@ delivery, and attaches its own (:meth:`~penstock.workers.base.Job.attach`).
 
 from __future__ import annotations
 
-from penstock.loader.jobs.fill import FillJob
-from penstock.loader.jobs.samples import SampleJob
-from penstock.loader.jobs.stream import StreamJob
 from penstock.workers.base import EpochStart
+from penstock.workers.jobs.fill import FillJob
+from penstock.workers.jobs.samples import SampleJob
+from penstock.workers.jobs.stream import StreamJob
 
 __all__ = ["EpochStart", "FillJob", "SampleJob", "StreamJob"]

@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import SampleError, WorkerError
-from penstock.loader.faults import LeftOut
-from penstock.loader.jobs.base import LoaderJob
 from penstock.rng import uniforms
 from penstock.sample import Index
 from penstock.workers.base import Task
+from penstock.workers.jobs.base import LoaderJob
+from penstock.workers.left_out import LeftOut
 
 __all__ = ["SingleRowBuilder"]
 

@@ -12,13 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from penstock.datasets.base import DatasetLike, add_location, has_prefetch, prefetch
+from penstock.datasets.base import add_location, has_prefetch, prefetch
 from penstock.datasets.libraries import find_seeders
-from penstock.loader.faults import Rules
 from penstock.rng import batch_scope, seeding_globals
-from penstock.sample import Batch, Index, State, Watch
+from penstock.sample import Batch, DatasetLike, Index, State, Watch
 from penstock.trace import Trace
 from penstock.workers.base import NOTHING, Done, EpochStart, Job, Task, name_rows
+from penstock.workers.left_out import Rules
 
 __all__ = [
     "LoaderJob",

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.datasets.base import DatasetLike, fetch, fetch_one, takes_many
-from penstock.loader.faults import LeftOut, Rules
-from penstock.loader.jobs.base import (
+from penstock.datasets.base import fetch, fetch_one, takes_many
+from penstock.sample import Batch, DatasetLike, Index, Sample, SampleKeys, State
+from penstock.trace import Trace
+from penstock.workers.base import NOTHING, Build, EpochStart, Task
+from penstock.workers.jobs.base import (
     LoaderJob,
     ReadTimer,
     collate_samples,
@@ -20,10 +22,8 @@ from penstock.loader.jobs.base import (
     take_snapshot,
     take_snapshot_at_start,
 )
-from penstock.loader.jobs.single_rows import SingleRowBuilder
-from penstock.sample import Batch, Index, Sample, SampleKeys, State
-from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Build, EpochStart, Task
+from penstock.workers.jobs.single_rows import SingleRowBuilder
+from penstock.workers.left_out import LeftOut, Rules
 
 __all__ = ["SampleJob"]
 
