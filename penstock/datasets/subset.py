@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.base import Dataset, Wrapper, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.fingerprints import combine_fingerprints
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
@@ -66,7 +67,7 @@ class Subset(Dataset[T_co], Wrapper):
         """That of the inner dataset with the indices; None if these are not ints."""
         if self._indices is None:
             return None
-        return combined_fingerprint([self.dataset], self._indices.astype("<i8").tobytes())
+        return combine_fingerprints([self.dataset], self._indices.astype("<i8").tobytes())
 
     def spec(self) -> Tree | None:
         """That of the inner dataset."""
