@@ -28,12 +28,12 @@ __all__ = [
     "ArrayBatch",
     "CollateError",
     "FrameworkCollate",
-    "allocate_by",
-    "allocated",
+    "allocate",
     "default_collate",
     "default_convert",
     "rebuild_mapping",
     "rebuild_sequence",
+    "set_allocator",
     "stack_into",
 ]
 
@@ -42,13 +42,13 @@ _logger = logging.getLogger(__name__)
 _allocate: Callable[[tuple[int, ...], DTypeLike], Array] = np.empty
 
 
-def allocate_by(allocate: Callable[[tuple[int, ...], DTypeLike], Array]) -> None:
+def set_allocator(allocate: Callable[[tuple[int, ...], DTypeLike], Array]) -> None:
     """Let collation in this process allocate arrays by ``allocate(shape, dtype)`` instead of ``numpy.empty``."""
     global _allocate  # noqa: PLW0603  # one setting for the process: a worker process has one loader
     _allocate = allocate
 
 
-def allocated(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+def allocate(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """A new array with arbitrary content, in the memory of the batches of this process."""
     return _allocate(shape, dtype)
 

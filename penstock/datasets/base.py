@@ -17,7 +17,6 @@ the order of calls: ``load_samples`` may group reads, but samples are built in o
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -40,10 +39,8 @@ __all__ = [
     "IterableDataset",
     "Wrapper",
     "add_location",
-    "combined_fingerprint",
     "fetch",
     "fetch_one",
-    "fingerprint_of",
     "get_each",
     "has_prefetch",
     "is_iterable",
@@ -196,24 +193,6 @@ def _matches_getitem(dataset: DatasetLike, method: str) -> bool:
         if "__getitem__" in vars(cls) or "__getitems__" in vars(cls):
             return False
     return True
-
-
-def fingerprint_of(dataset: DatasetLike) -> str | None:
-    """``dataset.fingerprint()``; None if it has no such method, or the result is no text."""
-    fingerprint = getattr(dataset, "fingerprint", None)
-    found = fingerprint() if callable(fingerprint) else None
-    return found if isinstance(found, str) else None
-
-
-def combined_fingerprint(datasets: Iterable[DatasetLike], *more: bytes) -> str | None:
-    """One fingerprint of several datasets, in order, and of ``more``; None if there is none at all."""
-    parts = [fingerprint_of(dataset) for dataset in datasets]
-    if not more and not any(parts):
-        return None
-    state = hashlib.blake2b(repr(parts).encode(), digest_size=16)
-    for part in more:
-        state.update(part)
-    return state.hexdigest()
 
 
 def is_iterable(dataset: DatasetLike) -> bool:

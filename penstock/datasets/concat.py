@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from penstock.datasets.base import (
     Dataset,
     Wrapper,
-    combined_fingerprint,
     get_each,
     is_iterable,
     iter_samples,
@@ -21,6 +20,7 @@ from penstock.datasets.base import (
     register_sum,
     spec_of,
 )
+from penstock.datasets.fingerprints import combine_fingerprints
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError, SampleError
 from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
@@ -87,7 +87,7 @@ class ConcatDataset(Dataset[T_co], Wrapper):
 
     def fingerprint(self) -> str | None:
         """One of all datasets that have one, in order."""
-        return combined_fingerprint(self.datasets)
+        return combine_fingerprints(self.datasets)
 
     def spec(self) -> Tree | None:
         """The spec that all datasets share; None if they differ."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from penstock.collate import ArrayBatch, allocated, rebuild_mapping, rebuild_sequence
+from penstock.collate import ArrayBatch, allocate, rebuild_mapping, rebuild_sequence
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.ragged import join_rows
 from penstock.sample import Array, Batch, Sample, Tree, tree_leaves
@@ -54,7 +54,7 @@ class RaggedCollate:
             others.append(_without_ragged(self.forms, sample, found[-1]))
         forms = [form for form in tree_leaves(self.forms) if form is not None]
         columns = zip(*found, strict=True)
-        joined = iter([join_rows(column, form, allocated) for column, form in zip(columns, forms, strict=True)])
+        joined = iter([join_rows(column, form, allocate) for column, form in zip(columns, forms, strict=True)])
         batch = self.collate(others)
         inner = batch.batch if isinstance(batch, ArrayBatch) else batch
         inner = map_ragged(lambda _: next(joined), self.forms, inner)

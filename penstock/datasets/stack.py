@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.base import Dataset, Wrapper, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.fingerprints import combine_fingerprints
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Sample, SampleKeys, Tree, Watch
@@ -79,7 +80,7 @@ class StackDataset(Dataset[Sample], Wrapper):
 
     def fingerprint(self) -> str | None:
         """One of all datasets that have one, in order."""
-        return combined_fingerprint(self.wrapped_datasets())
+        return combine_fingerprints(self.wrapped_datasets())
 
     def spec(self) -> Tree | None:
         """A tuple or dict of the specs; None if a dataset does not fill."""

@@ -37,24 +37,24 @@ __all__ = ["StoreDataset"]
 
 
 class StoreDataset(Dataset[Sample]):
-    """Samples made of a store's fields.
+    """Samples from the fields of a store.
 
     Parameters
     ----------
     store : Store, str or path
-        As :func:`penstock.open` gives it, or what that opens.
+        A store of :func:`penstock.open`, or its argument.
     fields : str, tuple, list or mapping, optional
-        Shapes the sample: one name gives the bare value, a tuple or list of names gives tuples, a mapping
-        {name: field} gives dicts, None gives dicts of every field. Besides the store's fields, every record has
-        ``index``, its number in the store, and ``key``, its name.
+        The structure of a sample: one name gives the value itself, a tuple or list of names gives tuples, a mapping
+        {name: field} gives dicts, None gives dicts of all fields. In addition to the fields of the store, each record
+        has ``index``, its number in the store, and ``key``, its name.
     transform : Pipeline, list of ops, or callable, optional
-        A pipeline knows each field's kind from the schema; one whose images all end in one shape fills batches
-        directly. A transform of torchvision's is called with the image alone, and compiled as
-        :class:`penstock.torch.ImageFolder` does it. Any other callable is called with the whole sample, images still
-        encoded. Without one, images stay encoded ``bytes``.
+        A pipeline takes the kind of each field from the schema; if all images end in one shape, it fills batches. A
+        transform of torchvision is called with the image only, and compiled as in
+        :class:`penstock.torch.ImageFolder`. Another callable is called with the whole sample, with encoded images.
+        Default: images remain encoded ``bytes``.
     target_transform : callable, optional
-        Called with the label; batches stay filled where it gives ints or floats. It is called once when the dataset is
-        made, to see that.
+        Called with the label; batches are filled if it returns ints or floats. The constructor calls it once to find
+        out.
     index : {"auto", "rows", "tiles"} or path, optional
         Decode indices: with them, decoding of a crop begins inside the JPEG. They change no pixel, and are used where
         batches are filled. "auto": those beside the store (``penstock index``), if they exist; missing ones are made
@@ -63,26 +63,26 @@ class StoreDataset(Dataset[Sample]):
     index_memory : int
         Limit of the memory for decode indices, in bytes, in each process.
     kinds : mapping of str to str, optional
-        What fields of the store are to a pipeline, where that is not what the schema says: ``{"bbox": "boxes"}`` moves
-        an array with the image, ``{"bbox": None}`` leaves it as it is. Default: the pipeline's own, else the schema's.
+        Kinds of fields for the pipeline, if they differ from the schema: ``{"bbox": "boxes"}`` moves an array with the
+        image, ``{"bbox": None}`` leaves it unchanged. Default: those of the pipeline, else those of the schema.
     ragged : {"list", "padded", "flat"} or mapping of str to str, optional
         What a batch holds of arrays whose first length varies (``boxes``, ``"float32[*,4]"``, ``"int64[*]"``), or
         of some of them, by the store's names. "list": a list of arrays; "padded": a :class:`penstock.Padded`, one array
-        with zeros behind the shorter ones, and their lengths; "flat": a :class:`penstock.Ragged`, all rows in one
-        array, and where each sample's begin. Default: they are stacked, as torch does, which needs equal lengths.
+        padded with zeros, and their lengths; "flat": a :class:`penstock.Ragged`, all rows in one array, and the offset
+        of each sample. Default: they are stacked, as in torch, and must have equal lengths.
 
     Raises
     ------
     ArgumentError
-        If a field is not there, or looks like a target (``bbox``, ``masks``) that the transform would leave in place;
-        if ``ragged`` is unknown, or names a field of fixed shape.
+        If a field does not exist, or looks like a target (``bbox``, ``masks``) that would not move with the image; if
+        ``ragged`` is unknown, or names a field of fixed shape.
     StoreError
         If a path cannot be opened.
 
     Notes
     -----
-    ``dataset[i]`` is a sample, ``dataset[i:j]`` a list of samples; negative numbers count from the end. Another
-    ``transform`` or ``target_transform`` on the dataset counts from the next sample and the next epoch on.
+    ``dataset[i]`` is a sample, ``dataset[i:j]`` a list of samples; negative numbers count from the end. A new
+    ``transform`` or ``target_transform`` of the dataset is used from the next sample and the next epoch on.
     """
 
     def __init__(

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, Wrapper, combined_fingerprint, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.base import Dataset, Wrapper, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.fingerprints import combine_fingerprints
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
-from penstock.samplers.base import checked_seed
+from penstock.samplers.base import check_seed
 from penstock.samplers.permutation import permute
 
 __all__ = ["Subset", "random_split"]
@@ -66,7 +67,7 @@ class Subset(Dataset[T_co], Wrapper):
         """That of the inner dataset with the indices; None if these are not ints."""
         if self._indices is None:
             return None
-        return combined_fingerprint([self.dataset], self._indices.astype("<i8").tobytes())
+        return combine_fingerprints([self.dataset], self._indices.astype("<i8").tobytes())
 
     def spec(self) -> Tree | None:
         """That of the inner dataset."""
@@ -112,7 +113,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], seed: int = 0) ->
         raise ArgumentError(
             f"Sum of input lengths does not equal the length of the input dataset! {list(lengths)} for {total} samples"
         )
-    order = permute(np.arange(total, dtype=np.int64), total, (checked_seed(seed),)).tolist() if total else []
+    order = permute(np.arange(total, dtype=np.int64), total, (check_seed(seed),)).tolist() if total else []
     stops = np.cumsum(counts).tolist()
     return [Subset(dataset, order[stop - count : stop]) for count, stop in zip(counts, stops, strict=True)]
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from penstock.doctor.findings import Finding, Report
 from penstock.doctor.subject import Subject
 from penstock.registry import Registry
-from penstock.samplers.base import checked_count
+from penstock.samplers.base import check_count
 
 __all__ = ["RULES", "Finding", "Report", "check"]
 
@@ -72,7 +72,7 @@ def check(loader: object, *, samples: int = 0) -> Report:
     >>> penstock.torch.check(torch.utils.data.DataLoader(dataset, batch_size=10))
     nothing found
     """
-    subject = Subject(loader, checked_count("samples", samples, least=0))
+    subject = Subject(loader, check_count("samples", samples, least=0))
     findings = [finding for name in RULES for finding in RULES.get(name)(subject)]
     return Report(_merge_alike(findings), complete=subject.graph.complete)
 

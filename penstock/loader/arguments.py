@@ -18,7 +18,7 @@ from penstock.datasets import Subset
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError
 from penstock.sample import DatasetLike, SamplerLike
-from penstock.samplers.base import checked_count, checked_seed
+from penstock.samplers.base import check_count, check_seed
 from penstock.stores.base import Store
 from penstock.workers import BACKENDS
 
@@ -71,7 +71,7 @@ def check_arguments(given: Arguments) -> Arguments:
         _check_stream(given)
     _check_order(given)
     if given.seed is not None:
-        given.seed = checked_seed(given.seed)
+        given.seed = check_seed(given.seed)
     return given
 
 
@@ -139,7 +139,7 @@ def _check_workers(given: Arguments) -> None:
     if given.stall_timeout is not None and given.stall_timeout <= 0:
         raise ArgumentError(f"stall_timeout should be positive or None, but got {given.stall_timeout}")
     if given.chunk_size is not None:
-        given.chunk_size = checked_count("chunk_size", given.chunk_size, least=1)
+        given.chunk_size = check_count("chunk_size", given.chunk_size, least=1)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if cores is not None and given.num_workers > cores:
         warnings.warn(
@@ -216,6 +216,6 @@ def _check_order(given: Arguments) -> None:
                 "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
             )
     else:
-        given.batch_size = checked_count("batch_size", given.batch_size, least=1)
+        given.batch_size = check_count("batch_size", given.batch_size, least=1)
     if not isinstance(given.drop_last, bool):
         raise ArgumentError(f"drop_last should be a boolean value, but got drop_last={given.drop_last!r}")

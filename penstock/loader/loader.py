@@ -32,7 +32,7 @@ from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse
 from penstock.sample import Batch, DatasetLike, Sample, SamplerLike, State, StateDict
-from penstock.samplers.base import checked_count
+from penstock.samplers.base import check_count
 from penstock.stats import Stats
 from penstock.workers import BACKENDS
 from penstock.workers.left_out import LeftOut, SampleRules
@@ -280,7 +280,7 @@ class DataLoader:
         ArgumentError
             If ``epoch`` is no non-negative int.
         """
-        epoch = checked_count("epoch", epoch, least=0)
+        epoch = check_count("epoch", epoch, least=0)
         if self._resume is None or self._resume.epoch != epoch:
             self._epoch, self._resume, self._position = epoch, None, None
 

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from penstock.datasets.base import fingerprint_of, is_iterable
+from penstock.datasets.base import is_iterable
+from penstock.datasets.fingerprints import get_fingerprint
 from penstock.errors import StateError
 from penstock.loader.plan import BatchPlan, IndexPlan, SamplerPlan, TaskPlan
 from penstock.loader.position import Position
@@ -53,7 +54,7 @@ class Fingerprint:
     def get(self) -> str | None:
         """The dataset's own; None where it has none."""
         if self._value is self._UNKNOWN:
-            self._value = fingerprint_of(self._dataset)
+            self._value = get_fingerprint(self._dataset)
         return self._value  # type: ignore[return-value]  # no longer the mark
 
 

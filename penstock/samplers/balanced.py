@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from penstock.rng import uniforms
 from penstock.sample import SampleKeys
-from penstock.samplers.base import checked_count
+from penstock.samplers.base import check_count
 from penstock.samplers.labels import Labels, as_class_labels
 from penstock.samplers.permutation import permute
 from penstock.samplers.ranks import RankSampler, RecentResults
@@ -71,7 +71,7 @@ class ClassBalancedSampler(RankSampler):
         self._counts = counts.astype(np.int64)
         self._starts = np.cumsum(self._counts) - self._counts
         rounded = -(-len(found) // len(self.classes)) * len(self.classes)
-        self._num_samples = rounded if num_samples is None else checked_count("num_samples", num_samples, least=1)
+        self._num_samples = rounded if num_samples is None else check_count("num_samples", num_samples, least=1)
         self._digest = hashlib.blake2b(found.astype("<i8").tobytes(), digest_size=16).hexdigest()
         self._rings: RecentResults[NDArray[np.int64]] = RecentResults(1)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, StateError
 from penstock.sample import State
 
-__all__ = ["BatchAccess", "IndexSampler", "RandomAccess", "RankPartitioned", "Sampler", "checked_count", "checked_seed"]
+__all__ = ["BatchAccess", "IndexSampler", "RandomAccess", "RankPartitioned", "Sampler", "check_count", "check_seed"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -83,7 +83,7 @@ class Sampler(Generic[T_co]):
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order the next ``iter()`` gives."""
-        self.epoch = checked_count("epoch", epoch, least=0)
+        self.epoch = check_count("epoch", epoch, least=0)
 
 
 class IndexSampler(Sampler[int]):
@@ -156,8 +156,8 @@ class IndexSampler(Sampler[int]):
             if ours.get(name) != theirs.get(name):
                 raise StateError(f"the state's sampler has {name}={theirs.get(name)!r}, this one {ours.get(name)!r}")
         try:
-            seed = None if seed is None else checked_seed(seed)
-            position = checked_count("position", position, least=0)
+            seed = None if seed is None else check_seed(seed)
+            position = check_count("position", position, least=0)
             self.set_epoch(epoch)  # the last thing that can be refused: a bad state changes nothing
         except ArgumentError as error:
             raise StateError(f"not a sampler's state: {error}") from error
@@ -165,7 +165,7 @@ class IndexSampler(Sampler[int]):
         self._position = self._resume = position
 
 
-def checked_count(name: str, value: object, *, least: int) -> int:
+def check_count(name: str, value: object, *, least: int) -> int:
     """``value`` as an int of at least ``least``; NumPy ints pass, bools and floats do not."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
         kind = "a positive" if least == 1 else "a non-negative"
@@ -173,9 +173,9 @@ def checked_count(name: str, value: object, *, least: int) -> int:
     return int(value)
 
 
-def checked_seed(seed: object) -> int:
+def check_seed(seed: object) -> int:
     """``seed`` as an int in [0, 2**64)."""
-    number = checked_count("seed", seed, least=0)
+    number = check_count("seed", seed, least=0)
     if number >= 1 << 64:
         raise ArgumentError(f"seed must be in [0, 2**64), got {number}")
     return number

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from penstock.errors import ArgumentError
 from penstock.sample import Index
-from penstock.samplers.base import Sampler, checked_count
+from penstock.samplers.base import Sampler, check_count
 
 __all__ = ["BatchSampler"]
 
@@ -30,7 +30,7 @@ class BatchSampler(Sampler[list[Index]]):
     """
 
     def __init__(self, sampler: Iterable[Index], batch_size: int, drop_last: bool) -> None:
-        self.batch_size = checked_count("batch_size", batch_size, least=1)
+        self.batch_size = check_count("batch_size", batch_size, least=1)
         if not isinstance(drop_last, bool):
             raise ArgumentError(f"drop_last should be a boolean value, but got drop_last={drop_last!r}")
         self.sampler = sampler

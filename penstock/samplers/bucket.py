@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import State
-from penstock.samplers.base import Sampler, checked_count
+from penstock.samplers.base import Sampler, check_count
 from penstock.samplers.permutation import permute
 from penstock.samplers.ranks import RankRemainder, RankSampler, RecentResults
 
@@ -97,15 +97,15 @@ class BucketBatchSampler(Sampler[list[int]]):
         run_length: int | None = None,
         seed: int | None = None,
     ) -> None:
-        self.batch_size = checked_count("batch_size", batch_size, least=1)
-        checked_count("num_replicas", num_replicas, least=1)
+        self.batch_size = check_count("batch_size", batch_size, least=1)
+        check_count("num_replicas", num_replicas, least=1)
         for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
             if not isinstance(value, bool):
                 raise ArgumentError(f"{name} should be a boolean value, but got {name}={value!r}")
         if uneven not in {"pad", "drop"}:
             raise ArgumentError(f"uneven should be 'pad' or 'drop', but got uneven={uneven!r}")
         self.shuffle, self.drop_last, self.uneven = shuffle, drop_last, uneven
-        self.run_length = checked_count("run_length", num_replicas if run_length is None else run_length, least=1)
+        self.run_length = check_count("run_length", num_replicas if run_length is None else run_length, least=1)
         checked = _check_sizes(sizes)
         self.boundaries = _boundaries(checked, boundaries, num_buckets)
         bucket = np.searchsorted(self.boundaries, checked, side="right")
@@ -367,7 +367,7 @@ def _boundaries(
             f"boundaries={boundaries!r:.200}, num_buckets={num_buckets!r}"
         )
     if boundaries is None:
-        count = checked_count("num_buckets", num_buckets, least=1)
+        count = check_count("num_buckets", num_buckets, least=1)
         # A quantile that is a size itself, so that it means the same on every machine.
         inner = np.arange(1, count) / count
         quantiles: NDArray[np.float64] = np.unique(np.quantile(sizes, inner, method="higher")) if count > 1 else inner

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.rng import uniforms
 from penstock.sample import SampleKeys
-from penstock.samplers.base import IndexSampler, checked_count, checked_seed
+from penstock.samplers.base import IndexSampler, check_count, check_seed
 from penstock.samplers.permutation import permute
 
 __all__ = ["RandomSampler", "SubsetRandomSampler"]
@@ -55,8 +55,8 @@ class RandomSampler(IndexSampler):
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples
-        self.seed = secrets.randbits(63) if seed is None else checked_seed(seed)
-        checked_count("num_samples", self.num_samples, least=1)
+        self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
+        check_count("num_samples", self.num_samples, least=1)
 
     @property
     def num_samples(self) -> int:
@@ -110,7 +110,7 @@ class SubsetRandomSampler(IndexSampler):
         if chosen.ndim != 1 or (len(chosen) and chosen.dtype.kind not in "iu"):
             raise ArgumentError(f"indices should be a sequence of integers, but got {indices!r:.200}")
         self.indices = chosen.astype(np.int64)
-        self.seed = secrets.randbits(63) if seed is None else checked_seed(seed)
+        self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
         self._digest = hashlib.blake2b(self.indices.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
     def __len__(self) -> int:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import State
-from penstock.samplers.base import IndexSampler, checked_count, checked_seed
+from penstock.samplers.base import IndexSampler, check_count, check_seed
 
 __all__ = ["RankPartition", "RankRemainder", "RankSampler", "RecentResults"]
 
@@ -60,7 +60,7 @@ class RankPartition:
     drop_last: bool
 
     def __post_init__(self) -> None:
-        checked_count("num_replicas", self.num_replicas, least=1)
+        check_count("num_replicas", self.num_replicas, least=1)
         if isinstance(self.rank, (bool, np.bool_)) or not isinstance(self.rank, (int, np.integer)):
             raise ArgumentError(f"Invalid rank {self.rank!r}, rank should be an integer")
         if not 0 <= self.rank < self.num_replicas:
@@ -124,7 +124,7 @@ class RankSampler(IndexSampler):
             raise ArgumentError(
                 f"seed must be given with num_replicas={num_replicas}, because all ranks need the same one"
             )
-        self.seed: int = secrets.randbits(63) if seed is None else checked_seed(seed)
+        self.seed: int = secrets.randbits(63) if seed is None else check_seed(seed)
 
     @property
     def num_replicas(self) -> int:
@@ -167,7 +167,7 @@ class RankSampler(IndexSampler):
 
         That number of ranks may have been another one; with the same number it is the end of :meth:`order`.
         """
-        return RankRemainder(self, checked_count("consumed", consumed, least=0))
+        return RankRemainder(self, check_count("consumed", consumed, least=0))
 
     def signature(self) -> dict[str, object]:
         """Type, parameters, drop_last and number of ranks; not the rank."""

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from penstock.errors import ArgumentError
 from penstock.rng import uniforms
 from penstock.sample import SampleKeys
-from penstock.samplers.base import checked_count
+from penstock.samplers.base import check_count
 from penstock.samplers.ranks import RankSampler, RecentResults
 
 __all__ = ["DistributedWeightedSampler", "WeightedRandomSampler"]
@@ -70,7 +70,7 @@ class WeightedRandomSampler(RankSampler):
         super().__init__(1, 0, False, seed)
 
     def _draw_from(self, weights: Sequence[float] | ArrayLike, num_samples: int, replacement: bool) -> None:
-        self._num_samples = checked_count("num_samples", num_samples, least=1)
+        self._num_samples = check_count("num_samples", num_samples, least=1)
         if not isinstance(replacement, bool):
             raise ArgumentError(f"replacement should be a boolean value, but got replacement={replacement!r}")
         self.replacement = replacement

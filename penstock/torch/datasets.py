@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from torch.utils import data
 
 from penstock import datasets
-from penstock.datasets.base import Filler, Wrapper, fetch, fingerprint_of, iter_samples, prefetch, spec_of
+from penstock.datasets.base import Filler, Wrapper, fetch, iter_samples, prefetch, spec_of
 from penstock.datasets.concat import iter_concatenated, prefetch_concatenated
+from penstock.datasets.fingerprints import get_fingerprint
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Index, Sample, SampleKeys, Tree, Watch
@@ -69,7 +70,7 @@ class _FillerMixin:
 
     def fingerprint(self) -> str | None:
         """A fingerprint of the datasets inside; None if they have none."""
-        return fingerprint_of(self._make_filler())
+        return get_fingerprint(self._make_filler())
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__

@@ -96,7 +96,7 @@ def _collate(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> to
         other: torch.Tensor = _plain_collate(batch, collate_fn_map=collate_fn_map)
         return other
     shape = (rows, *first.shape)
-    memory = collate.allocated((rows, first.nbytes), np.uint8)
+    memory = collate.allocate((rows, first.nbytes), np.uint8)
     collate.stack_into([_bytes(tensor) for tensor in batch], memory)
     return torch.from_numpy(memory).view(first.dtype).view(shape)
 

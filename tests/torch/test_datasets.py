@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.datasets.base import fetch, fingerprint_of, spec_of
+from penstock.datasets.base import fetch, spec_of
+from penstock.datasets.fingerprints import get_fingerprint
 from penstock.sample import ArraySpec, SampleKeys, tree_leaves, tree_map
 
 torch = pytest.importorskip("torch")
@@ -454,9 +455,9 @@ def test_fingerprints_are_those_of_what_is_inside(tmp_path: Path) -> None:
     ]
 
     for wrap in wrappers:
-        assert fingerprint_of(wrap(one)) == fingerprint_of(wrap(copy)) != fingerprint_of(wrap(other))
-    assert fingerprint_of(pt.Subset(one, [1])) != fingerprint_of(pt.Subset(one, [0]))
-    assert fingerprint_of(pt.TensorDataset(torch.arange(2))) is None
+        assert get_fingerprint(wrap(one)) == get_fingerprint(wrap(copy)) != get_fingerprint(wrap(other))
+    assert get_fingerprint(pt.Subset(one, [1])) != get_fingerprint(pt.Subset(one, [0]))
+    assert get_fingerprint(pt.TensorDataset(torch.arange(2))) is None
 
 
 @pytest.mark.parametrize("module", [data, pt])

@@ -26,7 +26,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from penstock.sample import Batch, State
-from penstock.samplers.base import checked_count
+from penstock.samplers.base import check_count
 from penstock.torch.device.batches import iterate_tensors, to_device
 from penstock.torch.device.streams import CopyStreams, Event, find_streams
 from penstock.torch.loader.dataloader import DataLoader
@@ -79,7 +79,7 @@ def prefetch(
         for images, labels in prefetch(loader, "cuda"):
             ...
     """
-    depth = checked_count("depth", depth, least=1)
+    depth = check_count("depth", depth, least=1)
     return Prefetcher(loader, torch.device(device), transform, depth, non_blocking=non_blocking)
 
 

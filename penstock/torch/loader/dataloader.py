@@ -27,7 +27,7 @@ from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Fingerprint
 from penstock.loader.recipe import Memory
 from penstock.sample import DatasetLike, State, StateDict
-from penstock.samplers.base import checked_count, checked_seed
+from penstock.samplers.base import check_count, check_seed
 from penstock.stats import Stats
 from penstock.torch.datasets import native
 from penstock.torch.loader.epoch_draws import EpochCounter
@@ -135,7 +135,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co]):
     ) -> None:
         if seed is not None and generator is None:
             generator = torch.Generator()
-            generator.manual_seed(checked_seed(seed))
+            generator.manual_seed(check_seed(seed))
         own_stream = is_iterable(dataset) and not isinstance(dataset, torch.utils.data.IterableDataset)
         super().__init__(
             _OwnStream(dataset) if own_stream else dataset, batch_size, shuffle, sampler, batch_sampler, num_workers,
@@ -146,11 +146,11 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co]):
         if own_stream:
             self.__dict__["dataset"] = dataset
         check_workers_kind(workers, num_workers)
-        self.workers, self.seed = workers, None if seed is None else checked_seed(seed)
+        self.workers, self.seed = workers, None if seed is None else check_seed(seed)
         if stall_timeout is not None and stall_timeout <= 0:
             raise ArgumentError(f"stall_timeout should be positive or None, but got {stall_timeout}")
         self.stall_timeout = stall_timeout
-        self.chunk_size = None if chunk_size is None else checked_count("chunk_size", chunk_size, least=1)
+        self.chunk_size = None if chunk_size is None else check_count("chunk_size", chunk_size, least=1)
         self.snapshot_every_n_steps, self.seed_per_sample = snapshot_every_n_steps, seed_per_sample
         self.on_error, self.max_errors, self.error_log = on_error, max_errors, error_log
         if overlap_epochs and not persistent_workers:
@@ -199,7 +199,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co]):
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next ``iter()``, also in samplers that have one. One to be resumed stays so."""
-        epoch = checked_count("epoch", epoch, least=0)
+        epoch = check_count("epoch", epoch, least=0)
         if self._resume is not None and parse(self._resume).position.epoch != epoch:
             self._resume = None
         self._counter.set(epoch)

@@ -79,7 +79,7 @@ class _Worker:
         self._rng = info.RngMonitor()
         self._messages: deque[StartEpoch | Task] = deque()
         job.attach(self._memory, self._trace, self._status.watch)
-        collate.allocate_by(self._memory.allocate)
+        collate.set_allocator(self._memory.allocate)
         seed = identity.base_seed + identity.worker
         worker = info.WorkerInfo(identity.worker, identity.num_workers, seed, job.dataset)
         info.start_as_worker(worker, identity.base_seed)
