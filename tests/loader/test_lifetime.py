@@ -339,7 +339,9 @@ def test_the_interpreter_exits(ending: str, persistent: bool) -> None:
 @pytest.mark.parametrize(
     "keeper", ["import __main__ as main", "import sys, __main__; sys.kept = __main__"], ids=["module", "sys"]
 )
-@pytest.mark.parametrize("kind", ["serial", "threads", "processes", "torch", "prefetch", "index file"])
+@pytest.mark.parametrize(
+    "kind", ["serial", "threads", "processes", pytest.param("torch", marks=pytest.mark.slow), "prefetch", "index file"]
+)
 def test_finalisers_say_nothing_when_modules_are_gone(kind: str, keeper: str, tmp_path: Path) -> None:
     """A module that keeps the main script alive (dill does) has iterators and batches die after our globals."""
     (tmp_path / "keeper.py").write_text(keeper)
@@ -412,8 +414,14 @@ def test_a_fork_in_the_middle_of_an_epoch_hangs_nobody() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.parametrize("kind", ["serial", "threads", "processes"])
-@pytest.mark.parametrize("module", ["penstock", "penstock.torch"])
+@pytest.mark.parametrize(
+    ("module", "kind"),
+    [
+        *(("penstock", kind) for kind in ("serial", "threads", "processes")),
+        ("penstock.torch", "processes"),
+        *(pytest.param("penstock.torch", kind, marks=pytest.mark.slow) for kind in ("serial", "threads")),
+    ],
+)
 def test_a_batch_that_was_given_to_a_forked_process_stays_as_it_was(kind: str, module: str, tmp_path: Path) -> None:
     """A process that saves a batch in the background saves that batch, however far the loop has gone on meanwhile."""
     workers = f"workers={kind!r}, num_workers=2" if kind != "serial" else "num_workers=0"

@@ -728,8 +728,14 @@ def test_a_pickled_loader_keeps_its_policy(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- resuming
 
 
-@ON
-@pytest.mark.parametrize("policy", ["skip", "replace"])
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [
+        pytest.param(kind, policy, marks=pytest.mark.slow if (kind, policy) == ("processes", "skip") else ())
+        for kind in KINDS
+        for policy in ("skip", "replace")
+    ],
+)
 @pytest.mark.parametrize("make", [Numbers, Rows, Source])
 def test_resuming_gives_the_same_tail(kind: str, policy: str, make: Any) -> None:
     """At every batch: the rest is what it would have been, losses included, and no sample is lost or comes twice."""

@@ -198,7 +198,9 @@ def test_order_does_not_depend_on_who_is_slow() -> None:
 
 
 @pytest.mark.parametrize("make", [Samples, Rows])
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 5])
+@pytest.mark.parametrize(
+    "num_workers", [0, 2, pytest.param(1, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)]
+)
 def test_a_state_of_each_batch_resumes_twice(make: Any, num_workers: int) -> None:
     """At every batch, resumed with another number of workers, stopped there and resumed again: the tail is the same."""
 

@@ -140,7 +140,9 @@ def test_batching_is_each_workers_own(kwargs: dict[str, Any]) -> None:
         assert found == [[0, 2, 4], [1, 3, 5], [6], [7]]
 
 
-@pytest.mark.parametrize(("num_workers", "n"), [(0, 20), (1, 20), (2, 20), (3, 20), pytest.param(5, 31, marks=SLOW)])
+@pytest.mark.parametrize(
+    ("num_workers", "n"), [(0, 20), (1, 20), (2, 20), pytest.param(3, 20, marks=SLOW), pytest.param(5, 31, marks=SLOW)]
+)
 @pytest.mark.parametrize("make", [Plain, Remembering])
 def test_a_state_of_each_batch_resumes_twice(make: Any, num_workers: int, n: int) -> None:
     """At every batch, resumed, stopped one batch later and resumed again: the tail is the same, and the next epoch."""

@@ -50,6 +50,7 @@ def test_programs_with_workers_do_as_with_torch() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("first", range(1000, 5000, 500))
 def test_many_programs_do_as_with_torch(first: int) -> None:
     """The same, for minutes; `make fuzz-torch` goes on for as long as is wanted."""
@@ -69,6 +70,7 @@ def test_programs_are_resumed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_many_programs_are_resumed() -> None:
     """The same, for minutes."""
     assert differing_resumes(range(300, 5000), workers=False) == []

@@ -133,6 +133,7 @@ EXTRA: dict[str, Any] = {
     "chunk_size": 3,
     "snapshot_every_n_steps": 4,
     "seed_per_sample": False,
+    "overlap_epochs": False,
     "on_error": "raise",
     "max_errors": None,
     "error_log": None,

@@ -127,7 +127,7 @@ def check(makers: list[Maker], states: list[Any], first: list[str], second: list
         last.close()
 
 
-IN_SHORT = {"in order", "own generator", "weighted", "one by one", "our buckets"}
+IN_SHORT = {"own generator", "one by one", "our buckets"}
 CELLS = [
     pytest.param(order, workers, marks=() if workers == "serial" or order in IN_SHORT else pytest.mark.slow)
     for order in ORDERS
@@ -152,8 +152,14 @@ MORE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("more", MORE)
-@pytest.mark.parametrize("dataset", [Drawn, Plain, Remembering])
+@pytest.mark.parametrize(
+    ("dataset", "more"),
+    [
+        pytest.param(dataset, more, marks=() if dataset is Remembering or more == "persistent" else pytest.mark.slow)
+        for dataset in (Drawn, Plain, Remembering)
+        for more in MORE
+    ],
+)
 def test_workers_resume_however_they_are_kept(dataset: Any, more: str) -> None:
     """Workers that stay, that seldom say where they are, or are far ahead: their random numbers go on as they were."""
     order = "shuffled" if dataset is Drawn else "in order"
