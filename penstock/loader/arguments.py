@@ -78,13 +78,6 @@ def check_arguments(given: Arguments) -> Arguments:
 def refuse_records(dataset: DatasetLike, subsets: tuple[type, ...] = (Subset,)) -> None:
     """Refuse a store, or a part of one, whose records nobody could collate.
 
-    Parameters
-    ----------
-    dataset : dataset
-        Which is collated by default.
-    subsets : tuple of type
-        Types whose samples are those of their ``dataset``; a subclass of one may give others.
-
     Raises
     ------
     ArgumentError

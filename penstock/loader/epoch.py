@@ -158,4 +158,4 @@ def _make_budget(settings: Settings, recipe: Recipe, position: Position) -> Erro
         return None
     before = {"drawn": position.samples, "lost": position.lost}
     expected = settings.order.expected_samples()
-    return ErrorBudget(settings.left_out_log, position.epoch, expected, resumed=position.batches > 0, **before)
+    return ErrorBudget(settings.counters.left_out_log, position.epoch, expected, resumed=position.batches > 0, **before)

@@ -56,11 +56,6 @@ def warn_of_unequal_steps(on_error: str, *, stacklevel: int) -> None:
 class LeftOutLog:
     """The samples that a loader has left out, over all epochs.
 
-    Parameters
-    ----------
-    on_error, max_errors, error_log
-        The loader's.
-
     Raises
     ------
     ArgumentError

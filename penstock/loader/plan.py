@@ -48,21 +48,7 @@ class TaskPlan(Protocol):
 
 
 class IndexPlan:
-    """Tasks from a sampler with random access, from batch ``start`` on.
-
-    Parameters
-    ----------
-    sampler : RandomAccess
-        Asked for positions, never iterated.
-    batch_size : int
-        Samples per task.
-    drop_last : bool
-        Leave out a short last batch.
-    seed, epoch : int
-        Parts of the samples' keys; the epoch is the sampler's too.
-    start : int
-        Batches to leave out.
-    """
+    """Tasks from a sampler with random access, from batch ``start`` on."""
 
     goes_on_after_error = False
 

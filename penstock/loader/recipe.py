@@ -18,7 +18,6 @@ from typing import Any
 
 from penstock.loader.ahead import EpochAhead
 from penstock.loader.counters import LoaderCounters
-from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Order
 from penstock.sample import Batch, DatasetLike, StateDict, Tree
 from penstock.slots import BatchLayout, PageLock, SlotPool
@@ -95,11 +94,6 @@ class Settings:
     def patience_s(self) -> float | None:
         """Seconds to wait for workers without any progress; None: without limit."""
         return self.timeout or self.stall_timeout
-
-    @property
-    def left_out_log(self) -> LeftOutLog:
-        """What the loader has left out."""
-        return self.counters.left_out_log
 
 
 @dataclass(frozen=True, slots=True)

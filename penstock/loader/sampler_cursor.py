@@ -19,17 +19,7 @@ _logger = logging.getLogger(__name__)
 
 
 class SamplerCursor:
-    """One pass over an index sampler: batches of indices, or single indices without batches.
-
-    Parameters
-    ----------
-    index_sampler : iterable
-        A batch sampler, or a sampler where samples come one by one.
-    cuts : bool
-        Whether ``index_sampler`` only cuts what its ``sampler`` draws into batches: that sampler is then iterated.
-    before_first : callable, optional
-        Called before the sampler is first advanced.
-    """
+    """One pass over an index sampler: batches of indices, or single indices without batches."""
 
     def __init__(
         self, index_sampler: SamplerLike, *, cuts: bool, before_first: Callable[[], None] | None = None

@@ -39,7 +39,7 @@ from penstock.torch.device.normalizing import normalize_on_device  # noqa: E402 
 from penstock.torch.device.prefetching import prefetch  # noqa: E402  # as above
 from penstock.torch.loader.adopting import adopt  # noqa: E402  # as above
 from penstock.torch.loader.dataloader import DataLoader, StatefulDataLoader  # noqa: E402  # as above
-from penstock.torch.loader.stateful import Stateful  # noqa: E402  # as above
+from penstock.torch.loader.saving import Stateful  # noqa: E402  # as above
 from penstock.torch.samplers import StatefulDistributedSampler  # noqa: E402  # as above
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from penstock.loader.order import place_on_ranks
 from penstock.loader.position import Position, WorkerPosition
@@ -22,10 +22,30 @@ from penstock.workers.jobs.base import is_stateful, take_snapshot_at_start
 if TYPE_CHECKING:
     from penstock.loader.epoch import Epoch
     from penstock.loader.iteration import LoaderIterator
-    from penstock.sample import State
     from penstock.torch.loader.order import TorchOrder, TorchSettings
 
-__all__ = ["DeferredState", "check_state", "defer_state", "make_unstarted_state", "may_have_state", "parse_for_loader"]
+__all__ = [
+    "DeferredState",
+    "Stateful",
+    "check_state",
+    "defer_state",
+    "make_unstarted_state",
+    "may_have_state",
+    "parse_for_loader",
+]
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Anything with ``state_dict`` and ``load_state_dict``; ``isinstance`` asks for the two methods alone."""
+
+    def state_dict(self) -> StateDict:
+        """Where it stands: picklable, and unchanged by what comes later."""
+        ...
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """Go on from where ``state_dict`` was taken."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
