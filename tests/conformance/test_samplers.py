@@ -293,7 +293,7 @@ def test_another_drop_is_another_order(name: str) -> None:
         ({"num_replicas": 2, "rank": True}, "Invalid rank True"),
         ({"num_replicas": 0, "rank": 0}, "num_replicas should be a positive integer"),
         ({"num_replicas": 2, "rank": 0, "drop_last": 1}, "drop_last should be a boolean value"),
-        ({"num_replicas": 2, "rank": 0, "seed": None}, "common seed|seed should be"),
+        ({"num_replicas": 2, "rank": 0, "seed": None}, "all ranks need the same one|seed should be"),
     ],
 )
 @pytest.mark.parametrize("name", RANKED)
