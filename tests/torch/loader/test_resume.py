@@ -191,7 +191,7 @@ def elsewhere(kind: str, order: str, workers: str) -> Maker:
     return maker(lambda: dataset(N), order, workers, **more)
 
 
-@pytest.mark.parametrize("workers", ["serial", "threads 2", "processes 2"])
+@pytest.mark.parametrize("workers", ["serial", pytest.param("threads 2", marks=pytest.mark.slow), "processes 2"])
 @pytest.mark.parametrize("order", ["shuffled", "our buckets"])
 @pytest.mark.parametrize("kind", KEYED)
 def test_other_workers_go_on(kind: str, order: str, workers: str) -> None:
