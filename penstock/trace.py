@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from penstock import forks
@@ -71,6 +72,13 @@ class Trace:
         row, at = self._row(), _ORDER[stage]
         row[at] += time_ns
         row[at + 1] += items
+
+    def add_all(self, times: Sequence[tuple[int, int]]) -> None:
+        """Add nanoseconds and items of each stage, in the order of :data:`STAGES`."""
+        row = self._row()
+        for stage, (time_ns, items) in enumerate(times):
+            row[2 * stage] += time_ns
+            row[2 * stage + 1] += items
 
     def activate(self) -> None:
         """Have :func:`stage` and :func:`add` write to this trace in the current thread."""

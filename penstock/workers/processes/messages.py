@@ -125,7 +125,7 @@ class BufferSpan(NamedTuple):
 
 @dataclass(slots=True)
 class SlotReport:
-    """Sent by a worker with a batch: the slots that it uses.
+    """Sent by a worker with a batch, unless it is empty: the slots that it uses.
 
     Parameters
     ----------
@@ -147,7 +147,10 @@ class SlotReport:
 
 @dataclass(slots=True)
 class SlotReturn:
-    """Sent by the parent: slots that it no longer uses. ``freed`` may be used again, ``lost`` must not be."""
+    """Sent by the parent, unless it is empty: slots that it no longer uses.
+
+    ``freed`` may be used again, ``lost`` must not be.
+    """
 
     freed: list[int]
     lost: list[int]

@@ -14,7 +14,6 @@ from multiprocessing.context import BaseContext
 from typing import Final
 
 from penstock.errors import SampleError, StallError, WorkerError
-from penstock.trace import STAGES
 from penstock.workers.base import END, Job, Task, TaskResult, WorkerStart
 from penstock.workers.processes.batch_encoding import unpack_state
 from penstock.workers.processes.messages import BatchBuilt, EpochStarted
@@ -233,7 +232,10 @@ class Pool:
         done = worker.finished
         assert done is not None, "called for a finished batch"
         if worker.last is None or worker.last.task is not done.task:
-            last = replace(done, batch=None, error=None)
+            last = TaskResult(
+                done.seq, rows=done.rows, state=done.state, task=done.task, worker=done.worker, rng=done.rng,
+                left_out=done.left_out,
+            )  # fmt: skip
             worker.last, worker.rng, worker.samples = last, done.rng or worker.rng, worker.samples + done.rows
         if worker.pending and worker.pending[0] is done.task:
             worker.pending.popleft()
@@ -243,8 +245,7 @@ class Pool:
 
     def _add_times(self, times: tuple[tuple[int, int], ...]) -> None:
         if self.job is not None:
-            for stage, (time_ns, items) in zip(STAGES, times, strict=True):
-                self.job.trace.add(stage, time_ns, items)
+            self.job.trace.add_all(times)
 
     def _warn_of_memory(self, error: str) -> None:
         if error and not self._has_warned:

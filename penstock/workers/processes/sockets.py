@@ -111,7 +111,7 @@ class SocketConnection:
         """See :class:`~penstock.workers.processes.transport.ParentEnd`. Slots go back to the worker with it."""
         returned = self._slots.take_returned()
         try:
-            self.channel.send((encode(message), encode(returned)))
+            self.channel.send((encode(message), encode(returned) if returned.freed or returned.lost else None))
         except BaseException:
             self._slots.put_back(returned)
             raise
@@ -128,6 +128,9 @@ class SocketConnection:
         (values, of_slots), body, fds = received
         message = cast("FromWorker", decode(values))
         if isinstance(message, BatchBuilt):
+            if of_slots is None:
+                message.payload = SlotPayload(body, [], [], fds)
+                return message
             report = cast("SlotReport", decode(of_slots))
             self._slots.drop(report.dropped)
             self.memory_error = report.refused
@@ -228,7 +231,8 @@ class WorkerSocket:
         if received is None:
             return None
         (values, returned), _, _ = received
-        self.memory.accept_returned(cast("SlotReturn", decode(returned)))
+        if returned is not None:
+            self.memory.accept_returned(cast("SlotReturn", decode(returned)))
         return cast("ToWorker", decode(values))
 
     def pack(self, batch: Batch) -> SlotPayload:
@@ -243,5 +247,6 @@ class WorkerSocket:
         payload = message.payload
         pickled, spans = (payload.pickled, payload.spans) if isinstance(payload, SlotPayload) else (b"", [])
         report, fds = self.memory.finish(spans)
-        self._channel.send((encode(message), encode(report)), pickled, fds)
+        is_empty = not (report.spans or report.dropped or report.refused)
+        self._channel.send((encode(message), None if is_empty else encode(report)), pickled, fds)
         self.memory.record_sent()
