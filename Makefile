@@ -5,8 +5,8 @@ V := .venv/bin
 SETUP = @command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer is needed: apt-get install python3" >&2; exit 1; }; \
 	$(PYTHON) scripts/setup.py
 
-# One runner for each core, at most four. Those have no terminal: --pdb and -s need ARGS="-n0 ...".
-RUNNERS = -n logical --maxprocesses 4 --dist worksteal
+# One runner more than cores, since some tests wait; at most four. They have no terminal: --pdb and -s need ARGS="-n0 ...".
+RUNNERS = -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --maxprocesses 4 --dist worksteal
 
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])

@@ -35,7 +35,8 @@ Make = Callable[..., Any]
 KINDS: Final = ("numpy-threads", "numpy-processes", "torch-threads", "torch-processes")
 
 
-@pytest.fixture(params=KINDS)
+# One engine serves both loaders: each loader with each kind of workers is for `make test-slow`.
+@pytest.fixture(params=[KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:3]), KINDS[3]])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     """Makes a loader with one worker that builds batches of ``COUNT`` samples; what waits in it is released."""
     kind, workers = request.param.split("-")

@@ -155,7 +155,9 @@ MORE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("dataset", "more"),
     [
-        pytest.param(dataset, more, marks=() if dataset is Remembering or more == "persistent" else pytest.mark.slow)
+        pytest.param(
+            dataset, more, marks=() if (dataset is Remembering) == (more != "persistent") else pytest.mark.slow
+        )
         for dataset in (Drawn, Plain, Remembering)
         for more in MORE
     ],
@@ -169,7 +171,7 @@ def test_workers_resume_however_they_are_kept(dataset: Any, more: str) -> None:
 
 
 @pytest.mark.parametrize("dataset", [Plain, Remembering])
-@pytest.mark.parametrize("workers", ["serial", "processes 1", "processes 2"])
+@pytest.mark.parametrize("workers", ["serial", pytest.param("processes 1", marks=pytest.mark.slow), "processes 2"])
 def test_streams_resume_where_they_were(dataset: Any, workers: str) -> None:
     """By their iterator's own state, or run forward; with the random numbers of whoever iterates them."""
     make = maker(lambda: dataset(N), "in order", workers)
@@ -192,7 +194,7 @@ def elsewhere(kind: str, order: str, workers: str) -> Maker:
 
 
 @pytest.mark.parametrize("workers", ["serial", pytest.param("threads 2", marks=pytest.mark.slow), "processes 2"])
-@pytest.mark.parametrize("order", ["shuffled", "our buckets"])
+@pytest.mark.parametrize("order", [pytest.param("shuffled", marks=pytest.mark.slow), "our buckets"])
 @pytest.mark.parametrize("kind", KEYED)
 def test_other_workers_go_on(kind: str, order: str, workers: str) -> None:
     """Any number and kind of workers, and others after them, and the next epoch: not a byte differs."""
