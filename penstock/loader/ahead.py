@@ -25,13 +25,9 @@ _logger = logging.getLogger(__name__)
 
 
 class _Loader(Protocol):
-    def _next_epoch_key(self) -> object:
-        """What the next epoch depends on, to be compared later; None if it must not begin before ``iter()``."""
-        ...
+    def _next_epoch_key(self) -> object: ...  # what it depends on, to be compared; None: it must not begin early
 
-    def _begin_next_epoch(self) -> LoaderIterator:
-        """An iterator of the next epoch; changes nothing else."""
-        ...
+    def _begin_next_epoch(self) -> LoaderIterator: ...  # changes nothing else
 
 
 class EpochAhead:

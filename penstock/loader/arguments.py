@@ -76,7 +76,7 @@ def check_arguments(given: Arguments) -> Arguments:
 
 
 def refuse_records(dataset: DatasetLike, subsets: tuple[type, ...] = (Subset,)) -> None:
-    """Refuse a store, or a part of one, whose records nobody could collate.
+    """Refuse a store, or a part of one, whose records cannot be collated.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def _check_workers(given: Arguments) -> None:
         raise ArgumentError("persistent_workers option needs num_workers > 0")
     check_workers_kind(given.workers, given.num_workers)
     if given.timeout > 0 and given.num_workers == 0:
-        raise ArgumentError("timeout needs num_workers > 0: without workers nobody can stop waiting")
+        raise ArgumentError("timeout needs num_workers > 0: without workers the calling thread cannot stop waiting")
     if given.stall_timeout is not None and given.stall_timeout <= 0:
         raise ArgumentError(f"stall_timeout should be positive or None, but got {given.stall_timeout}")
     if given.chunk_size is not None:

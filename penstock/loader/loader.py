@@ -51,21 +51,21 @@ class DataLoader:
     dataset : dataset
         Map-style (``__getitem__``) or iterable; penstock's, torch's or any object.
     batch_size : int, optional
-        Samples per batch; None: samples as they are, one by one.
+        Samples per batch; None: samples are not batched.
     shuffle : bool, optional
         A new order each epoch, by :class:`~penstock.samplers.RandomSampler`.
     sampler, batch_sampler : iterable, optional
-        Of indices, of lists of indices. One with random access (ours) is seeked; others are asked for their
-        ``state_dict`` or run forward when a state is resumed.
+        Of indices, of lists of indices. A state is resumed at once with the samplers of penstock and those that have a
+        ``state_dict``; others are iterated up to where it was taken.
     num_workers : int
-        Workers; 0: the calling thread builds each batch when it is asked for.
+        Number of workers; 0: the calling thread builds each batch in ``next()``.
     collate_fn : callable, optional
-        From a list of samples to a batch; :func:`~penstock.collate.default_collate` by default. A dataset that fills
-        rows is collated by default only on paper: its batches are written where they end.
+        From a list of samples to a batch; :func:`~penstock.collate.default_collate` by default, which a dataset that
+        fills rows does not need.
     drop_last : bool
         Leave out a last batch that is short.
     timeout : float
-        Most seconds that one batch may be waited for; 0: see ``stall_timeout``.
+        Most seconds to wait for one batch; 0: see ``stall_timeout``.
     worker_init_fn : callable, optional
         Called with the worker's number in each worker.
     prefetch_factor : int, optional
@@ -73,8 +73,8 @@ class DataLoader:
     persistent_workers : bool
         Keep workers from epoch to epoch.
     workers : {"auto", "serial", "threads", "processes"}
-        Kind of workers. "auto", where ``num_workers`` is not 0: threads for a dataset that fills rows and is collated
-        by default (native code runs beside Python), processes for any other.
+        Kind of the workers. "auto": threads for a dataset that fills rows and is collated by default; processes for any
+        other, and with ``worker_init_fn`` or ``multiprocessing_context``.
     seed : int, optional
         Fixes the order and every random number of samples, with the epoch and the index. None: drawn from the
         operating system, and kept in :meth:`state_dict`.
@@ -89,12 +89,11 @@ class DataLoader:
     multiprocessing_context : str or context, optional
         How worker processes are started; by default as :mod:`penstock.workers.processes.start` says.
     on_error : {"raise", "skip", "replace"}
-        What becomes of a sample that cannot be built. "raise": its batch is an error. "skip": its batch is shorter; one
-        with nothing left is not delivered, so that ranks may take unequal numbers of steps (a warning says so under a
-        process group). "replace": another sample of the same batch, chosen by the sample's own key, is built in its
-        place (one of the dataset, where the batch has no other and all of the dataset is drawn from); the number of
-        batches stays.
-        Errors of collation, and of samplers, are raised always.
+        What happens if a sample cannot be built. "raise": its batch is an error. "skip": its batch is shorter; an empty
+        batch is not delivered, so that ranks may take unequal numbers of steps (a warning says so under a process
+        group). "replace": another sample of the batch, chosen by the sample's key, is built in its place (one of the
+        dataset, if the batch has no other and all of the dataset is drawn from); the number of batches stays. Errors of
+        collation and of samplers are always raised.
     max_errors : int or float, optional
         Most samples that an epoch may lose before that is an error: a number, or a share of those drawn. None: 100, or
         one in 100 if that is more.
@@ -111,11 +110,15 @@ class DataLoader:
         caller: a loop that draws from them itself, while threads build, disturbs both; processes have their own.
     overlap_epochs : bool
         Begin the next epoch while the last batches of this one are consumed, so that ``iter()`` finds its first batches
-        built. Only for a map-style dataset with a sampler of penstock's (``shuffle=`` makes one), which ``set_epoch``
-        may still exchange: the work is then dropped. The next epoch has workers of its own; with
-        ``persistent_workers``, two sets of workers take turns.
+        built. Needs a map-style dataset and a sampler of penstock's (``shuffle=`` makes one). The next epoch has its own
+        workers. If ``set_epoch`` or a state chooses another epoch, what was built is dropped.
     pin_memory, generator : bool, object
         torch's. They are refused: :class:`penstock.torch.DataLoader` takes them.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is wrong, or does not fit another one; it is a ``ValueError``.
 
     Notes
     -----

@@ -140,17 +140,7 @@ class Recipe:
         return backend
 
     def make_job(self, trace: Trace, seed: int, openings: Mapping[int, WorkerStart]) -> Job:
-        """What is done with the tasks of one epoch.
-
-        Parameters
-        ----------
-        trace : Trace
-            The epoch's.
-        seed : int
-            Of the samples' keys.
-        openings : mapping
-            How each worker begins, by its number.
-        """
+        """What is done with the tasks of one epoch; ``seed`` is that of the samples' keys."""
         first = trace, self.worker_init_fn, self.dataset
         if self.spec is not None:
             assert self.pool is not None, "allocated with the spec"

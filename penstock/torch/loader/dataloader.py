@@ -1,8 +1,7 @@
-"""The drop-in for ``torch.utils.data.DataLoader``: torch's arguments, order, draws and errors over penstock's engine.
+"""The drop-in for ``torch.utils.data.DataLoader``: torch's arguments, order, random draws and errors.
 
-torch's own constructor checks the arguments and keeps them as attributes, so that whoever makes a loader again out of
-one (Lightning, Accelerate) finds what it looks for. What it would run in worker processes, this module hands to a job
-and a backend: it decides which, begins epochs and answers for their state. It starts nothing before ``iter()``.
+torch's constructor checks the arguments and keeps them as attributes, so that libraries which make a new loader from
+these attributes (Lightning, Accelerate) find them. Nothing is started before ``iter()``.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ T_co = TypeVar("T_co", covariant=True, default=Any)
 
 
 class _OwnStream(torch.utils.data.IterableDataset[Any]):
-    """Stands for a stream of penstock's while torch checks the arguments: torch knows its own class alone."""
+    """Replaces a stream of penstock's while torch checks the arguments, since torch accepts only its own class."""
 
     def __init__(self, dataset: DatasetLike) -> None:
         self.dataset = dataset
@@ -71,35 +70,41 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co]):
     worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device, in_order
         As torch's.
     workers : {"auto", "threads", "processes"}
-        What the ``num_workers`` workers are. "auto": threads, if the dataset fills rows, batches are collated by
-        default and nothing is asked for that only a process has (``worker_init_fn``, ``multiprocessing_context``);
-        else processes, as with torch. "threads" has any dataset work on threads of this process: they share it and,
-        if it is a stream, its one iterator; ``get_worker_info()`` is None there.
+        Kind of the workers. "auto": threads, if the dataset fills rows, batches are collated by default, and
+        ``worker_init_fn`` and ``multiprocessing_context`` are not given; else processes, as with torch. "threads":
+        threads of this process share the dataset and, if it is a stream, its iterator; ``get_worker_info()`` is None.
     seed : int, optional
         Fixes the order, as ``generator=torch.Generator().manual_seed(seed)`` would, and the samples' keys.
     chunk_size : int, optional
         Rows of a batch that a thread takes at a time; changes no batch.
     snapshot_every_n_steps : int, optional
-        Batches between two times that worker processes tell their state; what was delivered since is built again when
-        a run is resumed. 0 or None: only where they began.
+        Batches between two states that worker processes send. A resumed run builds again what was delivered after the
+        last one. 0 or None: only the state at their start.
     stall_timeout, seed_per_sample, on_error, max_errors, error_log
         As for :class:`penstock.DataLoader`.
     overlap_epochs : bool
         Begin the next epoch while the last batches of this one are consumed, so that ``iter()`` finds its first batches
         built. Needs ``persistent_workers``, whose workers are then two sets that take turns; only for a map-style
         dataset in an order that is not drawn from random states: by penstock's samplers, torch's ``SequentialSampler``
-        or ``DistributedSampler``. What ``set_epoch`` or another sampler makes wrong is dropped.
+        or ``DistributedSampler``. If ``set_epoch`` or another sampler changes the epoch, what was built is dropped.
+
+    Raises
+    ------
+    ValueError, AssertionError, TypeError
+        As torch's constructor.
+    ArgumentError
+        If one of penstock's arguments is wrong, or does not fit another one; it is a ``ValueError``.
 
     Notes
     -----
-    A dataset that fills rows gives tensors over the slot's own memory: it is used again when the last tensor (or view
-    of one) is gone. Any other dataset is collated by ``torch.utils.data.default_collate``.
+    A dataset that fills rows gives tensors over the memory of a slot, which is used again when the last tensor (or view
+    of one) is freed. Samples of any other dataset are collated by ``torch.utils.data.default_collate``.
 
-    With ``persistent_workers``, each ``iter()`` goes on with the same workers, as torch's does. An iterator that it
-    takes them from, and that torch would reset, goes on too: with what was under way, then with workers of its own.
+    With ``persistent_workers``, each ``iter()`` uses the same workers, as with torch. An older iterator that is still
+    in use, which torch resets, continues: with the batches under way, then with workers of its own.
 
-    A batch that fails is raised in its turn, and counts as delivered; the iterator goes on behind it.
-    ``StopIteration`` out of ``dataset[index]`` is an error, not an end.
+    If a batch fails, ``next()`` raises the error in the batch's place, the batch counts as delivered, and the iterator
+    continues after it. ``StopIteration`` raised by ``dataset[index]`` is an error, not the end of the epoch.
     """
 
     def __init__(

@@ -209,7 +209,9 @@ class EpochStarter:
     def _check_rationality(self) -> None:
         if self.num_workers == 0:
             if self.timeout != 0:
-                raise AssertionError(f"timeout={self.timeout} needs num_workers > 0: nobody else could stop waiting")
+                raise AssertionError(
+                    f"timeout={self.timeout} needs num_workers > 0: the calling thread cannot stop waiting"
+                )
             return
         self.check_worker_number_rationality()
         if not self.prefetch_factor:
