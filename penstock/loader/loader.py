@@ -110,8 +110,8 @@ class DataLoader:
         caller: a loop that draws from them itself, while threads build, disturbs both; processes have their own.
     overlap_epochs : bool
         Begin the next epoch while the last batches of this one are consumed, so that ``iter()`` finds its first batches
-        built. Needs a map-style dataset and a sampler of penstock's (``shuffle=`` makes one). The next epoch has its own
-        workers. If ``set_epoch`` or a state chooses another epoch, what was built is dropped.
+        built. Needs a map-style dataset and a sampler of penstock's (``shuffle=`` makes one). The next epoch has its
+        own workers. If ``set_epoch`` or a state chooses another epoch, what was built is dropped.
     pin_memory, generator : bool, object
         torch's. They are refused: :class:`penstock.torch.DataLoader` takes them.
 
