@@ -285,7 +285,7 @@ class _Consumer:
 
 def _scrubbed(text: str) -> str:
     text = re.sub(r"0x[0-9a-f]+", "0x", text).split("\n", 1)[0]
-    return re.sub(r"\b(torch[._]utils[._]data[._]\w+?|penstock[._]torch[._]\w+?)[._](?=\w)", "", text)
+    return re.sub(r"\b(torch[._]utils[._]data[._]\w+?|penstock[._]torch[._](?:loader[._])?\w+?)[._](?=\w)", "", text)
 
 
 def frozen(batch: Any) -> str:
