@@ -12,6 +12,7 @@ loader has not changed: its state is that of the epoch under way.
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import weakref
 from typing import TYPE_CHECKING, Protocol
@@ -19,13 +20,17 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from penstock.loader.iteration import LoaderIterator
 
-__all__ = ["EpochAhead"]
+__all__ = ["EpochAhead", "EpochKey"]
 
 _logger = logging.getLogger(__name__)
 
 
+EpochKey = tuple[tuple[int | None, ...], tuple[object, ...]]
+
+
 class _Loader(Protocol):
-    def _next_epoch_key(self) -> object: ...  # what it depends on, to be compared; None: it must not begin early
+    # Values and objects that it depends on, to be compared by == and by identity; None: it must not begin early.
+    def _next_epoch_key(self) -> EpochKey | None: ...
 
     def _begin_next_epoch(self) -> LoaderIterator: ...  # changes nothing else
 
@@ -35,7 +40,7 @@ class EpochAhead:
 
     def __init__(self, loader: _Loader) -> None:
         self._loader = weakref.ref(loader)
-        self._key: object = None
+        self._key: EpochKey | None = None
         self._iterator: LoaderIterator | None = None
         self._pid = os.getpid()
 
@@ -50,13 +55,13 @@ class EpochAhead:
         except Exception as error:  # noqa: BLE001  # as the docstring says
             _logger.debug("the next epoch could not begin ahead: %r", error)
 
-    def take(self, key: object) -> LoaderIterator | None:
+    def take(self, key: EpochKey | None) -> LoaderIterator | None:
         """The iterator that was begun; None, and it is closed, if what the epoch depends on has changed since."""
         iterator, self._iterator = self._iterator, None
         if self._pid != os.getpid():  # the workers are the parent's
             self._pid = os.getpid()
             return None
-        if iterator is None or (key is not None and key == self._key):
+        if iterator is None or _are_same(key, self._key):
             return iterator
         iterator.close()
         return None
@@ -64,3 +69,8 @@ class EpochAhead:
     def close(self) -> None:
         """Stop the workers of an epoch that was begun. Idempotent."""
         self.take(None)
+
+
+def _are_same(a: EpochKey | None, b: EpochKey | None) -> bool:
+    """Objects are compared by identity: ``==`` of a dataset or a tensor is the user's, and may be no bool."""
+    return a is not None and b is not None and a[0] == b[0] and all(map(operator.is_, a[1], b[1]))

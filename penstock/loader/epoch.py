@@ -30,13 +30,13 @@ class PreparedEpoch:
     position: Position  # where the epoch begins
     seed: int  # of the samples' keys
     base_seed: int = 0  # of the workers' random generators
-    walk: SamplerCursor | None = None  # the open sampler, where it is iterated
+    cursor: SamplerCursor | None = None  # the open sampler, where it is iterated
     has_states: bool = True  # whether workers begin with the states that ``position`` has of them
     # whether these states are of this epoch; else only what the dataset itself remembers is taken from them
     resumed: bool = True
     replay: int = 0  # batches to build again and drop before the first that is delivered
 
-    def openings(self) -> dict[int, WorkerStart]:
+    def worker_starts(self) -> dict[int, WorkerStart]:
         """How each worker begins."""
         position = self.position
         numbers = range(max(1, position.processes))
@@ -44,9 +44,7 @@ class PreparedEpoch:
             return {number: WorkerStart(position.epoch, number) for number in numbers}
         workers = {number: position.workers.get(number, WorkerPosition()) for number in numbers}
         return {
-            number: WorkerStart(
-                position.epoch, number, worker.samples, _opening_state(worker), self.resumed, worker.rng
-            )
+            number: WorkerStart(position.epoch, number, worker.samples, _start_state(worker), self.resumed, worker.rng)
             for number, worker in workers.items()
         }
 
@@ -58,30 +56,30 @@ class PreparedEpoch:
         Exception
             What ``iter(dataset)`` raised in this process, or what prevents that workers are started.
         """
-        position, openings = self.position, self.openings()
+        position, worker_starts = self.position, self.worker_starts()
         if not self.resumed:
             for worker in position.workers.values():
                 worker.state = None
         trace = settings.counters.open()
         try:
-            backend.start(recipe.make_job(trace, self.seed, openings))
+            backend.start(recipe.make_job(trace, self.seed, worker_starts))
         except BaseException:
             settings.counters.retire(trace)
             raise
         if recipe.is_stream:
             position.sampler = None
-        elif position.sampler is None and self.walk is not None:
-            position.sampler = self.walk.state()
-        route = None
+        elif position.sampler is None and self.cursor is not None:
+            position.sampler = self.cursor.state()
+        rotation = None
         if recipe.processes:
             last = -1 if position.last_worker is None else position.last_worker
             first = last + 1 if position.is_replicated else position.batches
-            route = WorkerRotation(recipe.processes, recipe.limit, in_order=settings.in_order, first=first)
+            rotation = WorkerRotation(recipe.processes, recipe.limit, in_order=settings.in_order, first=first)
         # Batches that came out of order cannot be built again in that order: then each has a snapshot.
         every = settings.snapshot_every if settings.in_order else 1
         since: list[Task] | None = [] if settings.persistent else None
         budget = _make_budget(settings, recipe, position)
-        return Epoch(recipe, self, plan, trace, route, every, budget, since)
+        return Epoch(recipe, self, plan, trace, rotation, every, budget, since)
 
 
 @dataclass(slots=True)
@@ -92,7 +90,7 @@ class Epoch:
     prepared: PreparedEpoch  # how it began; its position counts on
     plan: TaskPlan  # from the first batch that is to be delivered
     trace: Trace  # open in the counters
-    route: WorkerRotation | None = None  # where workers are processes
+    rotation: WorkerRotation | None = None  # where workers are processes
     every: int | None = 1  # batches between snapshots, where workers are processes
     budget: ErrorBudget | None = None  # counts the samples that are left out, where some may be
     # where workers may be taken away: the tasks of what was delivered since the last snapshot
@@ -103,7 +101,7 @@ class Epoch:
 
     def __post_init__(self) -> None:
         self.position = self.prepared.position
-        if self.route is not None and self.every != 1:
+        if self.rotation is not None and self.every != 1:
             self._snapshot = self.position.copy()
 
     @property
@@ -114,7 +112,7 @@ class Epoch:
     def restart(self, backend: Backend) -> None:
         """Start another backend at the snapshot, for the rest of this epoch; its plan goes on, and nothing is drawn."""
         prepared = PreparedEpoch(self.snapshot, self.prepared.seed, self.prepared.base_seed)
-        backend.start(self.recipe.make_job(self.trace, prepared.seed, prepared.openings()))
+        backend.start(self.recipe.make_job(self.trace, prepared.seed, prepared.worker_starts()))
 
     def count(self, done: TaskResult) -> None:
         """Count a batch, or an error, that is delivered."""
@@ -148,7 +146,7 @@ class Epoch:
         return task.seq % self.every + workers >= self.every
 
 
-def _opening_state(worker: WorkerPosition) -> Any:
+def _start_state(worker: WorkerPosition) -> Any:
     return {**_NO_STATE, **(worker.state or {}), "ended": True} if worker.ended else worker.state
 
 

@@ -229,18 +229,18 @@ class LoaderIterator:
 
     def _end_stream(self, done: TaskResult) -> None:
         """A stream is at its end: the only one, or that of one worker process."""
-        route = self.epoch.route
-        if route is None or done.worker is None:
+        rotation = self.epoch.rotation
+        if rotation is None or done.worker is None:
             self._plan_ended = True
         else:
             self.epoch.position.record(done).ended = True
             self._retire_worker(done.worker)
 
     def _retire_worker(self, worker: int) -> None:
-        route = self.epoch.route
-        assert route is not None, "worker processes have one"
-        route.retire(worker)
-        self._plan_ended = route.is_over()
+        rotation = self.epoch.rotation
+        assert rotation is not None, "worker processes have one"
+        rotation.retire(worker)
+        self._plan_ended = rotation.is_over()
 
     def _finish(self) -> None:
         """The epoch is delivered."""
@@ -317,8 +317,8 @@ class LoaderIterator:
     def _has_room(self) -> bool:
         if self._needs_workers and self._in_flight:
             return False  # what is ready comes first: it may be all that is asked for
-        route = self.epoch.route
-        return route is None or route.has_room()
+        rotation = self.epoch.rotation
+        return rotation is None or rotation.has_room()
 
     def _submit(self, task: Task) -> None:
         epoch = self.epoch
@@ -328,8 +328,8 @@ class LoaderIterator:
             for old in epoch.since or ():
                 self.backend.submit(old)
                 self._receive()  # it was delivered: built again for what it does to its worker
-        if epoch.route is not None:
-            task.worker = epoch.route.choose()
+        if epoch.rotation is not None:
+            task.worker = epoch.rotation.choose()
             task.snapshot = epoch.needs_snapshot(task)
         self.backend.submit(task)
 
@@ -352,8 +352,8 @@ class LoaderIterator:
 
     def _wait(self) -> TaskResult:
         done = self._receive()
-        if self.epoch.route is not None and done.worker is not None:
-            self.epoch.route.finish(done.worker)
+        if self.epoch.rotation is not None and done.worker is not None:
+            self.epoch.rotation.finish(done.worker)
         return done
 
     def _receive(self) -> TaskResult:

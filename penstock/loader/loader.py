@@ -19,7 +19,7 @@ from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import spec_of
 from penstock.datasets.ragged_collate import with_ragged
 from penstock.errors import ArgumentError, StateError
-from penstock.loader.ahead import EpochAhead
+from penstock.loader.ahead import EpochAhead, EpochKey
 from penstock.loader.arguments import Arguments, check_arguments, refuse_torch_arguments
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.epoch import PreparedEpoch
@@ -259,12 +259,12 @@ class DataLoader:
 
     _begin_next_epoch = _make_iterator
 
-    def _next_epoch_key(self) -> object:
+    def _next_epoch_key(self) -> EpochKey | None:
         """See :class:`penstock.loader.ahead.EpochAhead`; a stream, and a foreign sampler, is not drawn early."""
         order = self._order
         if self._resume is not None or order.unit is None or order.is_stream:
             return None
-        return self._epoch, self.seed, order.sampler_seed, self.collate_fn, self.dataset
+        return (self._epoch, self.seed, order.sampler_seed), (self.collate_fn, self.dataset)
 
     def __len__(self) -> int:
         """Batches per epoch; for a stream as its own ``len()`` says."""
@@ -326,9 +326,9 @@ class DataLoader:
             return StreamPlan(self.seed, position.epoch, position.batches)
         if order.unit is None:
             order.set_sampler_epoch(position.epoch)
-            prepared.walk = SamplerCursor(order.index_sampler, cuts=order.cuts)
-            prepared.walk.restore(position.sampler, position.batches)
-        return order.make_plan(self.seed, position, prepared.walk, fills=recipe.spec is not None, checks_length=True)
+            prepared.cursor = SamplerCursor(order.index_sampler, cuts=order.cuts)
+            prepared.cursor.restore(position.sampler, position.batches)
+        return order.make_plan(self.seed, position, prepared.cursor, fills=recipe.spec is not None, checks_length=True)
 
     # state
 

@@ -12,9 +12,10 @@ has come equally far. Number of workers, kind of workers and rank are no part of
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.datasets.base import is_iterable
 from penstock.datasets.fingerprints import get_fingerprint
@@ -46,16 +47,13 @@ class Ranks:
 class Fingerprint:
     """What distinguishes a dataset from others of its length; computed once, since it may take a while."""
 
-    _UNKNOWN: Final = object()
-
     def __init__(self, dataset: DatasetLike) -> None:
-        self._dataset, self._value = dataset, self._UNKNOWN
+        self._dataset = dataset
 
-    def get(self) -> str | None:
+    @functools.cached_property
+    def value(self) -> str | None:
         """The dataset's own; None where it has none."""
-        if self._value is self._UNKNOWN:
-            self._value = get_fingerprint(self._dataset)
-        return self._value  # type: ignore[return-value]  # no longer the mark
+        return get_fingerprint(self._dataset)
 
 
 class Order:
@@ -113,7 +111,7 @@ class Order:
         """What fixes the order besides seed and epoch, as JSON keeps it."""
         return {
             "dataset": None if self.is_stream else length(self.dataset),
-            "fingerprint": self._fingerprint.get(),
+            "fingerprint": self._fingerprint.value,
             "sampler": self.describe_sampler(),
             "batch_size": getattr(self.index_sampler, "batch_size", None),
             "drop_last": getattr(self.index_sampler, "drop_last", False),
@@ -149,16 +147,16 @@ class Order:
             raise StateError(f"the state's samples={position.samples} do not fit its batches={position.batches}")
 
     def make_plan(
-        self, seed: int, position: Position, walk: SamplerCursor | None, *, fills: bool, checks_length: bool = False
+        self, seed: int, position: Position, cursor: SamplerCursor | None, *, fills: bool, checks_length: bool = False
     ) -> TaskPlan:
-        """The tasks of an epoch from ``position`` on; ``walk`` is there already, where the sampler is iterated."""
+        """The tasks of an epoch from ``position`` on; ``cursor`` is there already, where the sampler is iterated."""
         cut, start = self.cut(), (seed, position.epoch, position.batches)
-        if walk is None:
+        if cursor is None:
             rest = rest_of(self.sampler, position.origin)
             return BatchPlan(rest, *start) if cut is None else IndexPlan(rest, *cut, *start)
         expected = length(self.sampler) if checks_length else None
         return SamplerPlan(
-            walk, batched=self.batched, seed=seed, epoch=position.epoch, start=position.batches, fills=fills,
+            cursor, batched=self.batched, seed=seed, epoch=position.epoch, start=position.batches, fills=fills,
             expected=expected,
         )  # fmt: skip
 

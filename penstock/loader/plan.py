@@ -115,7 +115,7 @@ class SamplerPlan:
 
     def __init__(
         self,
-        walk: SamplerCursor,
+        cursor: SamplerCursor,
         *,
         batched: bool,
         seed: int,
@@ -124,7 +124,7 @@ class SamplerPlan:
         fills: bool = False,
         expected: int | None = None,
     ) -> None:
-        self._walk, self._batched, self._fills, self._expected = walk, batched, fills, expected
+        self._cursor, self._batched, self._fills, self._expected = cursor, batched, fills, expected
         self._seed, self._epoch, self._seq = seed, epoch, start
 
     def __iter__(self) -> Iterator[Task]:
@@ -133,7 +133,7 @@ class SamplerPlan:
     def __next__(self) -> Task:
         seq, self._seq = self._seq, self._seq + 1
         try:
-            drawn = next(self._walk)
+            drawn = next(self._cursor)
         except StopIteration:
             self._seq = seq  # but an error keeps the number: it is delivered in a batch's place
             self._check_length()
@@ -146,15 +146,15 @@ class SamplerPlan:
         elif type(drawn) is not list:
             drawn = IndexBatch(drawn)
         task = Task(seq, *_add_keys(drawn, self._seed, self._epoch, fills=self._fills))
-        task.sampler_state = self._walk.state()
+        task.sampler_state = self._cursor.state()
         return task
 
     def _check_length(self) -> None:
         """Raise if the epoch ends short, or long, of the sampler's ``len()``."""
         expected, self._expected = self._expected, None
-        if expected is not None and expected != self._walk.drawn:
+        if expected is not None and expected != self._cursor.drawn:
             raise SampleError(
-                f"{type(self._walk.inner).__name__} gave {self._walk.drawn} indices, but its len() was {expected}",
+                f"{type(self._cursor.inner).__name__} gave {self._cursor.drawn} indices, but its len() was {expected}",
                 epoch=self._epoch,
             )
 

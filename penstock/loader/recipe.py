@@ -139,14 +139,14 @@ class Recipe:
         )
         return backend
 
-    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, WorkerStart]) -> Job:
+    def make_job(self, trace: Trace, seed: int, worker_starts: Mapping[int, WorkerStart]) -> Job:
         """What is done with the tasks of one epoch; ``seed`` is that of the samples' keys."""
         first = trace, self.worker_init_fn, self.dataset
         if self.spec is not None:
             assert self.pool is not None, "allocated with the spec"
             assert self.deliver_rows is not None, "given with the spec"
             return FillJob(*first, BatchLayout(self.spec, self.rows), self.pool, self.deliver_rows, self.rules)
-        more: StateDict = {"deliver": self.deliver, "worker_starts": openings, "rules": self.rules}
+        more: StateDict = {"deliver": self.deliver, "worker_starts": worker_starts, "rules": self.rules}
         if self.is_stream:
             size = (self.batch_size or 1) if self.batched else None
             return StreamJob(*first, size, self.drop_last, self.collate, seed, **more)

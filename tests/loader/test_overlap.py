@@ -170,6 +170,23 @@ def test_an_order_that_is_drawn_from_random_states_is_not_drawn_early() -> None:
     assert found == [epoch(plain), epoch(plain)]
 
 
+def test_another_sampler_is_compared_by_identity() -> None:
+    """A tensor of indices that is put in place of another: ``==`` of the two is no bool."""
+    loader = pt.DataLoader(
+        Drawn(), sampler=torch.arange(24), num_workers=2, workers="threads", persistent_workers=True,
+        overlap_epochs=True, batch_size=3,
+    )  # fmt: skip
+
+    first = epoch(loader)
+    batches: Any = loader.batch_sampler
+    batches.sampler = torch.arange(23, -1, -1)
+    second = epoch(loader)
+    loader.close()
+
+    assert [index for batch in first for index in batch] == list(range(24))
+    assert [index for batch in second for index in batch] == list(range(23, -1, -1))
+
+
 def test_it_needs_workers() -> None:
     """Where nothing is built ahead, or torch draws at iter(), it is refused."""
     with pytest.raises(ps.ArgumentError, match="overlap_epochs needs num_workers > 0"):

@@ -117,14 +117,14 @@ class TorchPreparedEpoch(PreparedEpoch):
 
     def make_plan(self, settings: TorchSettings, recipe: Recipe) -> TaskPlan:
         """The epoch's tasks."""
-        position, walk = self.position, self.walk
+        position, cursor = self.position, self.cursor
         if recipe.is_stream:
-            assert isinstance(walk, TorchSamplerCursor), "opened when the epoch was drawn"
+            assert isinstance(cursor, TorchSamplerCursor), "opened when the epoch was drawn"
             return TorchStreamPlan(
-                walk, batched=recipe.batched, seed=self.seed, epoch=position.epoch, start=position.batches
+                cursor, batched=recipe.batched, seed=self.seed, epoch=position.epoch, start=position.batches
             )
-        walk = None if settings.order.unit is not None else walk
-        return settings.order.make_plan(self.seed, position, walk, fills=recipe.spec is not None)
+        cursor = None if settings.order.unit is not None else cursor
+        return settings.order.make_plan(self.seed, position, cursor, fills=recipe.spec is not None)
 
 
 def draw_epoch(
@@ -144,8 +144,8 @@ def draw_next_epoch(settings: TorchSettings, recipe: Recipe, number: int, last: 
     """Draw what epoch ``number`` with workers that are there draws: torch draws no base seed for it."""
     workers = {worker: WorkerPosition(rng=at_end.rng) for worker, at_end in last.workers.items()}
     position = Position(number, processes=recipe.processes, is_stream=recipe.is_stream, workers=workers)
-    walk, position.beginning = _draw(settings, recipe, number, passes=1, base_seed=last.beginning.base_seed)
-    return _prepare(settings, position, walk, has_states=False)
+    cursor, position.beginning = _draw(settings, recipe, number, passes=1, base_seed=last.beginning.base_seed)
+    return _prepare(settings, position, cursor, has_states=False)
 
 
 def _draw_anew(
@@ -163,13 +163,13 @@ def _draw_anew(
     position = Position(counter.take(settings.order), processes=recipe.processes, is_stream=recipe.is_stream)
     base_seed = last.beginning.base_seed if keeps_workers else None
     passes = 2 if settings.num_workers and not keeps_workers else 1
-    walk, position.beginning = _draw(settings, recipe, position.epoch, passes=passes, base_seed=base_seed)
+    cursor, position.beginning = _draw(settings, recipe, position.epoch, passes=passes, base_seed=base_seed)
     if keeps_workers:
         position.workers = {number: WorkerPosition(state=w.state, rng=w.rng) for number, w in last.workers.items()}
     elif not started:
         state = last.worker(0).state
         position.workers = {number: WorkerPosition(state=state) for number in range(max(1, recipe.processes))}
-    return _prepare(settings, position, walk, resumed=False)
+    return _prepare(settings, position, cursor, resumed=False)
 
 
 def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume) -> TorchPreparedEpoch:
@@ -185,11 +185,11 @@ def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, 
         position.beginning.base_seed = _draw_seed(settings)
     before = Randomness.now()
     try:
-        walk = _repeat_draws(settings, recipe, position)
+        cursor = _repeat_draws(settings, recipe, position)
     except BaseException:
         before.restore()
         raise
-    prepared = _prepare(settings, position, walk)
+    prepared = _prepare(settings, position, cursor)
     prepared.replay, prepared.to_restore, prepared.saved = resume.replay, before, resume.now
     return prepared
 
@@ -197,14 +197,14 @@ def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, 
 def _prepare(
     settings: TorchSettings,
     position: Position,
-    walk: TorchSamplerCursor,
+    cursor: TorchSamplerCursor,
     *,
     has_states: bool = True,
     resumed: bool = True,
 ) -> TorchPreparedEpoch:
     base_seed: int = position.beginning.base_seed
     seed = base_seed if settings.seed is None else settings.seed
-    return TorchPreparedEpoch(position, seed, base_seed, walk, has_states, resumed)
+    return TorchPreparedEpoch(position, seed, base_seed, cursor, has_states, resumed)
 
 
 def _run_to_end(recipe: Recipe, saved: State) -> None:
@@ -251,13 +251,13 @@ def _draw(
         if not present.equals(after):
             beginning.advanced = present
 
-    walk = _make_walk(order, recipe, note_advance)
-    walk.open()
+    cursor = _make_cursor(order, recipe, note_advance)
+    cursor.open()
     beginning.base_seed = _draw_seed(settings) if base_seed is None else base_seed
     for _ in range(passes - 1):
-        walk.open()
+        cursor.open()
     after = _now(settings, recipe)
-    return walk, beginning
+    return cursor, beginning
 
 
 def _now(settings: TorchSettings, recipe: Recipe) -> Randomness:
@@ -280,27 +280,27 @@ def _repeat_draws(settings: TorchSettings, recipe: Recipe, position: Position) -
             beginning.advanced = Randomness.now(settings.generators(), of_torch=of_torch, of_others=of_others)
 
     order.set_sampler_epoch(position.epoch)
-    walk = _make_walk(order, recipe, note_advance)
+    cursor = _make_cursor(order, recipe, note_advance)
     if beginning.before is not None:
         settings.restore(beginning.before)
-    walk.open()
+    cursor.open()
     if beginning.before is not None and beginning.draws_seed:
         _draw_seed(settings)
     for _ in range(beginning.passes - 1):
-        walk.open()
+        cursor.open()
     if beginning.advanced is not None:
         settings.restore(beginning.advanced)
     if recipe.is_stream:
         if not isinstance(order.sampler, _InfiniteConstantSampler):
-            walk.skip(position.batches)
+            cursor.skip(position.batches)
     elif order.unit is None:
-        walk.restore(position.sampler, position.batches)
+        cursor.restore(position.sampler, position.batches)
         if beginning.begun:
-            walk.prime()
-    return walk
+            cursor.prime()
+    return cursor
 
 
-def _make_walk(order: TorchOrder, recipe: Recipe, before_first: Callable[[], None]) -> TorchSamplerCursor:
+def _make_cursor(order: TorchOrder, recipe: Recipe, before_first: Callable[[], None]) -> TorchSamplerCursor:
     before = None if recipe.is_stream else before_first
     return TorchSamplerCursor(order.index_sampler, cuts=order.cuts, before_first=before)
 

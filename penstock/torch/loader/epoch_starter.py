@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import StallError
-from penstock.loader.ahead import EpochAhead
+from penstock.loader.ahead import EpochAhead, EpochKey
 from penstock.loader.faults import warn_of_unequal_steps
 from penstock.loader.position import Position
 from penstock.rng import undisturbed
@@ -133,13 +133,14 @@ class EpochStarter:
 
     # the next epoch, begun while the last batches of this one are consumed: see penstock.loader.ahead
 
-    def _next_epoch_key(self) -> object:
+    def _next_epoch_key(self) -> EpochKey | None:
         settings = self._make_settings()
         order, under_way = settings.order, self._iterator
         if self._resume is not None or not order.is_fixed() or not isinstance(under_way, DataLoaderIterator):
             return None
         number, sampler = self._counter.upcoming(order), order.sampler
-        return number, getattr(sampler, "epoch", None), order.sampler_seed, sampler, order.index_sampler, order.dataset
+        values = number, getattr(sampler, "epoch", None), order.sampler_seed
+        return values, (sampler, order.index_sampler, order.dataset)
 
     def _begin_next_epoch(self) -> DataLoaderIterator:
         settings, spare, last = self._make_settings(), self._spare, self._iterator.epoch

@@ -151,10 +151,10 @@ class _Deliver:
 class _ThreadRecipe(Recipe):
     """Where threads stand for worker processes: ``worker_init_fn`` finds torch's worker info there."""
 
-    def make_job(self, trace: Trace, seed: int, openings: Mapping[int, WorkerStart]) -> Job:
+    def make_job(self, trace: Trace, seed: int, worker_starts: Mapping[int, WorkerStart]) -> Job:
         assert self.worker_init_fn is not None, "else there is nothing to wrap"
         init = _InitInThread(self.worker_init_fn, self.num_workers, seed, self.dataset)
-        return Recipe.make_job(replace(self, worker_init_fn=init), trace, seed, openings)
+        return Recipe.make_job(replace(self, worker_init_fn=init), trace, seed, worker_starts)
 
 
 class _InitInThread:

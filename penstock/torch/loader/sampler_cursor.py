@@ -52,7 +52,7 @@ class TorchSamplerCursor(SamplerCursor):
         return None, {"samples_yielded": self.drawn, **known}
 
     def restore(self, state: State, batches: int) -> None:
-        """See :meth:`penstock.loader.sampler_cursor.SamplerCursor.restore`; the walk is open."""
+        """See :meth:`penstock.loader.sampler_cursor.SamplerCursor.restore`; the cursor is open."""
         if not self._restore(state):
             self.skip(batches)
 
@@ -86,10 +86,10 @@ def _from_torchdata(sampler: RandomSampler, saved: StateDict) -> Iterator[int]:
     again = copy.copy(sampler)
     again.generator = sampler.generator if sampler.generator is not None else torch.Generator()
     Randomness(generators=[saved["generator"]]).restore([again.generator])
-    walk = iter(again)
-    for _ in itertools.islice(walk, saved["yielded"]):
+    cursor = iter(again)
+    for _ in itertools.islice(cursor, saved["yielded"]):
         pass
-    return walk
+    return cursor
 
 
 class TorchStreamPlan:
@@ -97,8 +97,8 @@ class TorchStreamPlan:
 
     goes_on_after_error = True
 
-    def __init__(self, walk: TorchSamplerCursor, *, batched: bool, seed: int, epoch: int, start: int) -> None:
-        self._walk, self._batched, self._seq = walk, batched, start
+    def __init__(self, cursor: TorchSamplerCursor, *, batched: bool, seed: int, epoch: int, start: int) -> None:
+        self._cursor, self._batched, self._seq = cursor, batched, start
         self._keys = SampleKeys(seed, epoch, np.empty(0, np.int64))
 
     def __iter__(self) -> Iterator[Task]:
@@ -108,8 +108,8 @@ class TorchStreamPlan:
         seq, self._seq = self._seq, self._seq + 1
         try:
             if self._batched:
-                return Task(seq, (), self._keys, size=self._walk.count())
-            next(self._walk)
+                return Task(seq, (), self._keys, size=self._cursor.count())
+            next(self._cursor)
         except StopIteration:
             self._seq = seq  # but an error keeps the number: it is delivered in a batch's place
             raise
