@@ -84,8 +84,7 @@ class Settings:
     counters: LoaderCounters  # the loader's own
     count_batches: Callable[[], int]  # ``len(loader)``
     seed: int | None = None
-    # where workers go at the end of an epoch; None: a persistent iterator keeps its own
-    idle: IdleWorkers | None = None
+    idle: IdleWorkers | None = None  # where workers go at the end; None: a persistent iterator keeps its own
     snapshot_every: int | None = 1  # batches between two states of worker processes; None or 0: only their first
     ahead: EpochAhead | None = None  # begins the next epoch when the plan of this one has ended
     reported_length: int | None = None  # what ``len(dataset)`` was when ``len(loader)`` was called

@@ -41,11 +41,9 @@ class Stateful(Protocol):
 
     def state_dict(self) -> StateDict:
         """Where it stands: picklable, and unchanged by what comes later."""
-        ...
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Go on from where ``state_dict`` was taken."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
