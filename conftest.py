@@ -49,7 +49,7 @@ def teardown(namespace: dict[str, Any]) -> None:
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
-    patterns=["README.md", "docs/*.md"],
+    patterns=["README.md", "docs/*.md", "docs/traps/*.md"],
     path=str(ROOT),
     setup=setup,
     teardown=teardown,

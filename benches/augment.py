@@ -70,6 +70,7 @@ def value_cases(image: np.ndarray, tensor: torch.Tensor) -> list[Case]:
         case("hue", T.ColorJitter(hue=0.1), numbers, theirs=lambda: F.adjust_hue(tensor, 0.08)),
         case("ColorJitter, without hue", T.ColorJitter(0.4, 0.4, 0.4), numbers, theirs=lambda: jitter(False)),
         case("ColorJitter, with hue", T.ColorJitter(0.4, 0.4, 0.4, 0.1), numbers, theirs=lambda: jitter(True)),
+        case("RandomHSV", T.RandomHSV(), [0.01, 1.3, 0.8], theirs=None),
         case("Grayscale", T.Grayscale(), yes, theirs=lambda: F.rgb_to_grayscale(tensor, 3)),
         case("Posterize", T.Posterize(3), yes, theirs=lambda: F.posterize(tensor, 3)),
         case("Solarize", T.Solarize(), yes, theirs=lambda: F.solarize(tensor, 128)),

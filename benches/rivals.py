@@ -64,10 +64,13 @@ class Peer:
             sys.exit(f"{self.process.args} ended: {self.log.read()[-2000:]}")
         return line
 
-    def __call__(self) -> float:
-        self.process.stdin.write("epoch\n")
+    def ask(self, line: str) -> str:
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
-        return int(self.reply())
+        return self.reply()
+
+    def __call__(self) -> float:
+        return int(self.ask("epoch"))
 
     def close(self) -> None:
         self.process.stdin.close()

@@ -141,7 +141,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message=".*excessive worker creation.*")
     with tempfile.TemporaryDirectory() as scratch:
         pack = Path(scratch) / "photographs.lmdb"
-        ps.pack(str(folder), str(pack))
+        ps.pack(str(folder), str(pack), index="none")
         agreement = check(folder, pack)
         encoded = [path.read_bytes() for path in jpegs(folder)]
         print("### Training and evaluation input, 2 workers\n")

@@ -23,18 +23,26 @@ if TYPE_CHECKING:
     from penstock.collate import default_collate, default_convert
     from penstock.datasets import (
         ArrayDataset,
+        BatchForm,
         ChainDataset,
         ConcatDataset,
         Dataset,
         IterableDataset,
+        Split,
         StackDataset,
         StoreDataset,
         Subset,
         random_split,
+        split,
     )
+    from penstock.datasets.copy_paste import CopyPaste
+    from penstock.datasets.mosaic import Mosaic
+    from penstock.datasets.sample_mixup import SampleMixUp
     from penstock.errors import (
+        AnnotationError,
         ArgumentError,
         BatchMemoryError,
+        BrokenImageError,
         CorruptRecordError,
         DecodeError,
         ImageTooLargeError,
@@ -53,7 +61,8 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from penstock.loader import DataLoader
-    from penstock.pack import index, pack, verify
+    from penstock.nested import NestedTensor
+    from penstock.pack import convert, index, merge, pack, verify
     from penstock.ragged import Padded, Ragged
     from penstock.rng import generator as rng
     from penstock.sample import Field, Record, Schema
@@ -73,17 +82,22 @@ if TYPE_CHECKING:
     from penstock.stores import open  # noqa: A004  # ps.open, as gzip.open
     from penstock.stores.base import Store
     from penstock.transforms.decode import decode
+    from penstock.view.showing import show
     from penstock.workers.info import get_worker_info
 
 __all__ = [
+    "AnnotationError",
     "ArgumentError",
     "ArrayDataset",
+    "BatchForm",
     "BatchMemoryError",
     "BatchSampler",
+    "BrokenImageError",
     "BucketBatchSampler",
     "ChainDataset",
     "ClassBalancedSampler",
     "ConcatDataset",
+    "CopyPaste",
     "CorruptRecordError",
     "DataLoader",
     "Dataset",
@@ -94,6 +108,8 @@ __all__ = [
     "ImageTooLargeError",
     "IncompleteStoreError",
     "IterableDataset",
+    "Mosaic",
+    "NestedTensor",
     "OptionalPackageError",
     "PackError",
     "Padded",
@@ -104,9 +120,11 @@ __all__ = [
     "RecordIndexError",
     "RepeatFactorSampler",
     "SampleError",
+    "SampleMixUp",
     "Sampler",
     "Schema",
     "SequentialSampler",
+    "Split",
     "StackDataset",
     "StallError",
     "StateError",
@@ -120,27 +138,35 @@ __all__ = [
     "UnsupportedImageError",
     "WeightedRandomSampler",
     "WorkerError",
+    "convert",
     "decode",
     "default_collate",
     "default_convert",
     "get_worker_info",
     "index",
+    "merge",
     "open",
     "pack",
     "random_split",
     "rng",
+    "show",
+    "split",
     "verify",
 ]
 
 _MODULES: Final = {
     "penstock.collate": "default_collate default_convert",
-    "penstock.datasets": "ArrayDataset ChainDataset ConcatDataset Dataset IterableDataset StackDataset StoreDataset "
-    "Subset random_split",
-    "penstock.errors": "ArgumentError BatchMemoryError CorruptRecordError DecodeError ImageTooLargeError "
-    "IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError SampleError StallError "
-    "StateError StoreError StoreFormatError StoreNotFoundError UnsupportedImageError WorkerError",
+    "penstock.datasets": "ArrayDataset BatchForm ChainDataset ConcatDataset Dataset IterableDataset Split StackDataset "
+    "StoreDataset Subset random_split split",
+    "penstock.datasets.copy_paste": "CopyPaste",
+    "penstock.datasets.mosaic": "Mosaic",
+    "penstock.datasets.sample_mixup": "SampleMixUp",
+    "penstock.errors": "AnnotationError ArgumentError BatchMemoryError BrokenImageError CorruptRecordError DecodeError "
+    "ImageTooLargeError IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError SampleError "
+    "StallError StateError StoreError StoreFormatError StoreNotFoundError UnsupportedImageError WorkerError",
     "penstock.loader": "DataLoader",
-    "penstock.pack": "index pack verify",
+    "penstock.nested": "NestedTensor",
+    "penstock.pack": "convert index merge pack verify",
     "penstock.ragged": "Padded Ragged",
     "penstock.sample": "Field Record Schema",
     "penstock.samplers": "BatchSampler BucketBatchSampler ClassBalancedSampler DistributedSampler "
@@ -149,12 +175,18 @@ _MODULES: Final = {
     "penstock.stores": "open",
     "penstock.stores.base": "Store",
     "penstock.transforms.decode": "decode",
+    "penstock.view.showing": "show",
     "penstock.workers.info": "get_worker_info",
 }
 _NAMES: Final = {name: (module, name) for module, names in _MODULES.items() for name in names.split()} | {
     "rng": ("penstock.rng", "generator")
 }
 
+
+_PACKAGES: Final = frozenset({"annotations", "transforms"})
+"""Packages that are imported when they are first asked for."""
+
+del annotations  # of `__future__`: it is the name of a package of ours
 
 __version__: str
 
@@ -163,6 +195,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value = globals()[name] = _version()
         return value
+    if name in _PACKAGES:
+        return importlib.import_module(f"penstock.{name}")
     if name not in _NAMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     module, attribute = _NAMES[name]
@@ -184,7 +218,7 @@ def _version() -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *__all__, *_PACKAGES, "__version__"})
 
 
 class _Package(ModuleType):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, SupportsFloat, SupportsIndex
 
 from _typeshed import SupportsGetItem, SupportsLenAndGetItem
-from numpy import float16, float32, float64, int32, int64, uint8
+from numpy import float16, float32, float64, int32, int64, uint8, uint16
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
@@ -27,20 +27,29 @@ __all__ = [
     "blur_floats",
     "build_index",
     "concat",
+    "crc32c",
     "decode",
+    "decode_damaged",
+    "example_features",
     "features",
     "fill",
+    "fill_arrays",
+    "fill_parts",
     "fill_pixels",
+    "fill_stored",
+    "gather",
     "inspect",
     "inspect_index",
     "level_override",
     "mix",
     "resize",
     "sharpen",
+    "shift_hsv",
     "sizes",
     "transcode_baseline",
     "uniforms",
     "warp",
+    "warp_window",
 ]
 
 class CorruptError(ValueError):
@@ -176,6 +185,26 @@ def concat(parts: SupportsGetItem[int, NDArray[Any]], out: NDArray[Any]) -> None
         Other invalid arguments. Nothing was written.
     """
 
+def crc32c(content: Buffer) -> int:
+    """
+    Returns the CRC-32C (Castagnoli) of bytes, as RFC 3720 defines it.
+
+    Parameters
+    ----------
+    content : buffer
+        Contiguous bytes.
+
+    Returns
+    -------
+    int
+        0 to 2**32 - 1; 0 for no bytes.
+
+    Raises
+    ------
+    TypeError
+        ``content`` is not contiguous bytes in one dimension.
+    """
+
 def decode(
     image: Buffer,
     region: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | None = None,
@@ -230,6 +259,62 @@ def decode(
         The region does not lie inside the image, or another argument is invalid.
     """
 
+def decode_damaged(
+    image: Buffer,
+    region: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | None = None,
+    max_pixels: SupportsIndex = 134217728,
+    scale: SupportsIndex = 1,
+    *,
+    max_nbytes: SupportsIndex = 1073741824,
+) -> NDArray[uint8]:
+    """
+    Decodes a JPEG that is damaged or ends too early, or a region of it, as libjpeg-turbo does.
+
+    Parameters
+    ----------
+    image : buffer
+        The encoded image. Its header must be whole.
+    region, max_pixels, max_nbytes, scale
+        As for `decode`. `max_nbytes` is the limit for the coefficients of images of one scan, too.
+
+    Returns
+    -------
+    ndarray, shape (height, width, 3), uint8
+        RGB, a new array. What is missing is gray; damaged data are read on from the next restart marker; missing
+        scans of a progressive image are estimated. Bit-exact with libjpeg-turbo 3.
+
+    Raises
+    ------
+    CorruptError
+        The header is damaged, or nearly all of the image is missing.
+    UnsupportedError, TooLargeError, MemoryError, ValueError
+        As for `decode`.
+    """
+
+def example_features(record: Buffer) -> list[tuple[str, int, Any]]:
+    """
+    Returns the features of a serialised ``tf.train.Example``.
+
+    Parameters
+    ----------
+    record : buffer
+        Contiguous bytes.
+
+    Returns
+    -------
+    list of (str, int, list or bytes)
+        Name, kind and values of each feature. Kind 0: no values, ``b""``. Kind 1: byte strings, a list of tuples
+        (begin, end) of offsets in the record. Kind 2: floats, little-endian float32. Kind 3: integers, little-endian
+        int64.
+
+    Raises
+    ------
+    TypeError
+        ``record`` is not contiguous bytes in one dimension.
+    ValueError
+        The bytes are not such a message.
+    """
+
 def features() -> list[str]:
     """
     Returns the processor features that the kernels use. It is empty where they are portable code.
@@ -243,7 +328,7 @@ def features() -> list[str]:
 def fill(
     images: Sequence[Buffer],
     geometry: NDArray[int32],
-    out: NDArray[uint8 | float16 | float32],
+    out: NDArray[uint8 | uint16 | float16 | float32],
     rows: NDArray[int64],
     *,
     layout: str,
@@ -317,10 +402,86 @@ def fill(
         ``i``): then other rows may have been written.
     """
 
+def fill_arrays(
+    images: SupportsGetItem[int, NDArray[Any]],
+    dtype: str,
+    out: NDArray[uint8 | uint16 | float16 | float32],
+    rows: NDArray[int64],
+    *,
+    layout: str,
+    filter: str,
+    geometry: NDArray[int32] | None = None,
+    scale: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
+    offset: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
+    mean: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
+    std: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
+    beside: SupportsLenAndGetItem[SupportsIndex] | None = None,
+    pad: bool = False,
+) -> None:
+    """
+    Fills rows of a batch from arrays of pixels, which may differ in size. See `fill_stored`.
+
+    Parameters
+    ----------
+    images : sequence of ndarray, shape (height, width, channels)
+        C-contiguous, of one type and number of channels.
+    dtype, out, rows, layout, filter, geometry, scale, offset, mean, std, beside, pad
+        As for `fill_stored`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Invalid arguments. Nothing was written.
+    """
+
+def fill_parts(
+    images: Sequence[Buffer],
+    geometry: NDArray[int32],
+    out: NDArray[uint8],
+    parts: NDArray[int32],
+    *,
+    filter: str,
+    max_pixels: SupportsIndex = 134217728,
+    max_nbytes: SupportsIndex = 1073741824,
+    quality: SupportsFloat | SupportsIndex | None = None,
+) -> tuple[list[tuple[int, str, str]], int, int]:
+    """
+    Fills parts of a picture from encoded images: decode, crop, resize.
+
+    Parameters
+    ----------
+    images : sequence of buffer
+        ``n`` encoded images.
+    geometry : ndarray, shape (n, 9), int32
+        As for `fill`; the window is the part.
+    out : ndarray, shape (H, W, 3), uint8
+        The picture; C-contiguous. No other argument may overlap it.
+    parts : ndarray, shape (n, 4), int32
+        x0, y0, x1, y1 of each part, inside the picture; x1 and y1 are outside the part. Later images are written over
+        earlier ones.
+    filter : {"box", "bilinear", "bicubic", "lanczos"}
+        As for `fill`.
+    max_pixels, max_nbytes, quality
+        As for `fill`.
+
+    Returns
+    -------
+    failures : list of (int, str, str)
+        As those of `fill`. These parts are unchanged.
+    decode_ns, resize_ns : int
+        Time for decoding, and for resizing and writing.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Invalid arguments. Nothing was written, except if a region does not lie inside its image (the message names
+        ``i``): then other parts may have been written.
+    """
+
 def fill_pixels(
     image: NDArray[uint8],
     geometry: NDArray[int32],
-    out: NDArray[uint8 | float16 | float32],
+    out: NDArray[uint8 | uint16 | float16 | float32],
     row: SupportsIndex,
     *,
     layout: str,
@@ -347,6 +508,79 @@ def fill_pixels(
     ------
     TypeError, ValueError
         Invalid arguments. Nothing was written.
+    """
+
+def fill_stored(
+    buffer: Buffer,
+    offsets: NDArray[int64],
+    shape: SupportsLenAndGetItem[SupportsIndex],
+    dtype: str,
+    out: NDArray[uint8 | uint16 | float16 | float32],
+    rows: NDArray[int64],
+    *,
+    layout: str,
+    filter: str,
+    geometry: NDArray[int32] | None = None,
+    scale: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
+    offset: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
+    mean: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
+    std: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
+    beside: SupportsLenAndGetItem[SupportsIndex] | None = None,
+    pad: bool = False,
+) -> None:
+    """
+    Fills rows of a batch from images that are stored as their pixels, at places of one buffer. See `fill`.
+
+    Parameters
+    ----------
+    buffer : buffer
+        Bytes, such as a memory map.
+    offsets : ndarray, shape (n,), int64
+        Where each image begins. Values are little-endian and need no alignment.
+    shape : tuple of three int
+        Height, width and channels of every image.
+    dtype : {"uint8", "uint16", "float32"}
+        The type of the values.
+    out : ndarray, shape (N, H, W, C) or (N, C, H, W), uint8, uint16, float16 or float32
+        The batch; C-contiguous.
+    rows, layout, filter, beside
+        As for `fill`.
+    geometry : ndarray, shape (n, 9), int32, optional
+        As for `fill`; without it, images have the size of the rows. Only uint8 images of 1 or 3 channels are resized.
+    scale, offset : sequence of float, optional
+        One number for each channel: ``value * scale[c] + offset[c]`` in float32 (two roundings).
+    mean, std : sequence of float, optional
+        Instead of these: ``(value - mean[c]) / std[c]`` in float32. Without any, values are kept; float32 values may
+        then be rounded to float16.
+    pad : bool
+        Whether regions have the size of the rows, and may leave the image: there, values are 0 before they are
+        converted.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Invalid arguments. Nothing was written.
+    """
+
+def gather(buffer: Buffer, offsets: NDArray[int64], out: NDArray[Any], rows: NDArray[int64]) -> None:
+    """
+    Copies values from places in a buffer to rows of an array.
+
+    Parameters
+    ----------
+    buffer : buffer
+        Bytes.
+    offsets : ndarray, shape (n,), int64
+        Where each value begins.
+    out : ndarray
+        Plain numbers, rows along the first axis; writable and C-contiguous. A value has the bytes of a row.
+    rows : ndarray, shape (n,), int64
+        Value ``i`` goes to ``out[rows[i]]``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Invalid arguments, such as a value that is not inside the buffer. Nothing was written.
     """
 
 def inspect(image: Buffer) -> dict[str, Any]:
@@ -483,6 +717,35 @@ def sharpen(image: NDArray[uint8], factor: SupportsFloat | SupportsIndex) -> NDA
         Invalid arguments.
     """
 
+def shift_hsv(
+    image: NDArray[uint8],
+    turns: SupportsFloat | SupportsIndex,
+    saturation: SupportsFloat | SupportsIndex,
+    value: SupportsFloat | SupportsIndex,
+) -> NDArray[uint8]:
+    """
+    Changes hue, saturation and value of an image, in single precision and with one rounding.
+
+    Parameters
+    ----------
+    image : ndarray, shape (height, width, 3) or (height, width), uint8
+        C-contiguous.
+    turns : float
+        Turns of the colour circle that are added to the hue.
+    saturation, value : float
+        Factors; negative ones count as 0.
+
+    Returns
+    -------
+    ndarray, uint8
+        A new array of the image's shape. It equals the specification of `penstock.transforms.RandomHSV`, bit for bit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Invalid arguments.
+    """
+
 def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
     """
     Returns the width and height of JPEGs that the native decoder supports.
@@ -580,6 +843,44 @@ def warp(
     -------
     ndarray, uint8
         A new array of the image's shape.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Invalid arguments.
+    """
+
+def warp_window(
+    image: NDArray[uint8],
+    matrix: SupportsLenAndGetItem[SupportsFloat | SupportsIndex],
+    size: tuple[SupportsIndex, SupportsIndex],
+    fill: tuple[SupportsIndex, SupportsIndex, SupportsIndex],
+    layout: str = "HWC",
+    shift: tuple[SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex, SupportsFloat | SupportsIndex]
+    | None = None,
+) -> NDArray[uint8]:
+    """
+    Draws a window on an affinely mapped image, by bilinear sampling in single precision.
+
+    Parameters
+    ----------
+    image : ndarray, shape (height, width, 3), uint8
+        C-contiguous; fewer than 2**32 bytes.
+    matrix : sequence of 6 float
+        The affine map from the window to the image, row by row.
+    size : (int, int)
+        Width and height of the window.
+    fill : tuple of three int
+        0 to 255: the colour of pixels from outside the image.
+    layout : {"HWC", "CHW"}
+        The order of the result's axes.
+    shift : (float, float, float), optional
+        Turns, saturation and value of `shift_hsv`, which is applied to the window.
+
+    Returns
+    -------
+    ndarray, shape (size[1], size[0], 3) or (3, size[1], size[0]), uint8
+        A new array.
 
     Raises
     ------

@@ -12,7 +12,9 @@
     │   ├── IncompleteStoreError                  a pack that is not finished
     │   └── CorruptRecordError   (ValueError)     a checksum, length or count is wrong
     ├── PackError                (ValueError)     a source that cannot be packed
+    ├── AnnotationError          (ValueError)     annotations of images that cannot be read
     ├── DecodeError              (ValueError)     bytes that are not a readable image
+    │   ├── BrokenImageError                      a truncated or damaged image, with on_truncated="skip"
     │   ├── UnsupportedImageError                 a valid image of an unsupported kind
     │   └── ImageTooLargeError                    its size is above the limit
     ├── SampleError              (RuntimeError)   a sample failed in a dataset, a transform or collation
@@ -30,8 +32,10 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "AnnotationError",
     "ArgumentError",
     "BatchMemoryError",
+    "BrokenImageError",
     "CorruptRecordError",
     "DecodeError",
     "ImageTooLargeError",
@@ -128,8 +132,16 @@ class PackError(PenstockError, ValueError):
     """A source that cannot be packed; the message names each invalid file."""
 
 
+class AnnotationError(PenstockError, ValueError):
+    """Annotations of images cannot be read, or something is wrong in them."""
+
+
 class DecodeError(PenstockError, ValueError):
     """Bytes that are not a readable image."""
+
+
+class BrokenImageError(DecodeError):
+    """An image that is truncated or damaged, where ``on_truncated="skip"`` leaves it out; loaders do so."""
 
 
 class UnsupportedImageError(DecodeError):

@@ -27,6 +27,7 @@ __all__ = [
     "FRAMEWORKS",
     "IMAGE_TRANSFORMS",
     "REDUCERS",
+    "SAMPLE_TRANSFORMS",
     "Framework",
     "array_types",
     "imported_frameworks",
@@ -41,6 +42,12 @@ pickle would. They may hand out large parts as pickle's buffers. Extensions add 
 
 IMAGE_TRANSFORMS: Final[Mapping[str, str]] = {"torchvision": "penstock.torch.vision.images:TorchvisionImages"}
 """By package: the converter of its image transforms, for :mod:`penstock.datasets.image_transforms`."""
+
+SAMPLE_TRANSFORMS: Final[Mapping[str, str]] = {
+    "albumentations": "penstock.datasets.albumentations_samples:AlbumentationsSamples",
+    "torchvision": "penstock.torch.vision.samples:convert",
+}
+"""By package: the converter of its transforms of whole samples, as above."""
 
 
 class Framework:

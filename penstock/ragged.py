@@ -143,7 +143,11 @@ class Ragged:
 
     def list(self) -> list[Values]:
         """The arrays, each a view of ``values``."""
-        return [*self]
+        if isinstance(self.values, np.ndarray):
+            return [*self]
+        ends = self.offsets.tolist()
+        counts = list(map(operator.sub, ends[1:], ends))
+        return list(self.values.unsafe_split_with_sizes(counts))  # the same views, without autograd's bookkeeping
 
     def padded(self, value: float = 0) -> Padded:
         """The arrays in one new array, each followed by ``value``."""
@@ -179,11 +183,9 @@ class RaggedRows:
 
     def __init__(self, spec: RaggedSpec, rows: int) -> None:
         self.spec = spec
-        self._pieces: dict[int, Array] = {}  # a chunk's values by number; adding to a dict is atomic
+        self._rows = rows
+        self._pieces: dict[int, _Piece] = {}  # chunks by number; adding to a dict is atomic
         self._numbers = itertools.count()
-        self._piece = np.full(rows, -1, np.int64)
-        self._start = np.zeros(rows, np.int64)
-        self._length = np.zeros(rows, np.int64)
 
     def write(self, rows: NDArray[np.int64], values: Array, lengths: NDArray[np.int64]) -> None:
         """Set the arrays of some samples.
@@ -203,21 +205,36 @@ class RaggedRows:
             If ``values`` has another shape or dtype than the spec, or ``lengths`` do not add up.
         """
         if values.shape[1:] != self.spec.shape or values.dtype != self.spec.dtype:
-            raise ArgumentError(
-                f"values must be {self.spec.dtype} of shape (n, {', '.join(map(str, self.spec.shape))}), got "
-                f"{values.dtype} of shape {values.shape}"
-            )
-        ends = np.cumsum(lengths, dtype=np.int64)
-        if len(lengths) != len(rows) or (len(ends) and ends[-1] != len(values)) or np.min(lengths, initial=0) < 0:
+            raise self._describe_wrong(values)
+        counts = lengths.tolist()  # of a chunk: less time than NumPy's reductions take to begin
+        if len(counts) != len(rows) or sum(counts) != len(values) or min(counts, default=0) < 0:
             raise ArgumentError(
                 f"lengths must have one number for each of {len(rows)} samples, which add up to the {len(values)} rows "
-                f"of values, got {np.asarray(lengths).tolist()!r:.200}"
+                f"of values, got {counts!r:.200}"
             )
-        number = next(self._numbers)
-        self._pieces[number] = values
-        self._start[rows] = ends - lengths
-        self._length[rows] = lengths
-        self._piece[rows] = number
+        if len(rows):
+            self._pieces[next(self._numbers)] = _Piece(rows.copy(), [values], lengths)
+
+    def write_each(self, rows: NDArray[np.int64], arrays: Sequence[Array]) -> None:
+        """Set the arrays of some samples, which are not joined yet: that is done once, for the batch.
+
+        Parameters
+        ----------
+        rows : ndarray of int64, shape (n,)
+            Positions of the samples in the batch.
+        arrays : sequence of ndarray, n
+            The array of each, of the spec's shape and dtype; not copied. :meth:`batch` compares them with the spec.
+
+        Raises
+        ------
+        ArgumentError
+            If there are more or fewer arrays than rows.
+        """
+        if len(arrays) != len(rows):
+            raise ArgumentError(f"arrays must have one for each of {len(rows)} samples, got {len(arrays)}")
+        if len(rows):
+            lengths = np.fromiter(map(len, arrays), np.int64, len(rows))
+            self._pieces[next(self._numbers)] = _Piece(rows.copy(), arrays, lengths)
 
     def batch(self, kept: NDArray[np.int64], allocate: Allocate) -> Ragged | Padded:
         """The samples ``kept`` as a batch, in this order, in memory from ``allocate``.
@@ -231,30 +248,73 @@ class RaggedRows:
         ------
         SampleError
             If one of the samples was not written.
+        ArgumentError
+            If an array of :meth:`write_each` has another shape or dtype than the spec.
         """
-        piece, start, length = self._piece[kept], self._start[kept], self._length[kept]
-        if len(missing := np.flatnonzero(piece < 0)):
-            raise SampleError(f"fill must write every row of the batch, got nothing for row {int(kept[missing[0]])}")
-        offsets = np.zeros(len(kept) + 1, np.int64)
-        np.cumsum(length, out=offsets[1:])
-        if self.spec.form == "padded":
-            values = np.empty((int(offsets[-1]), *self.spec.shape), self.spec.dtype)
-            self._gather(values, piece, start, offsets)
-            return _padded(values, length, allocate)
-        values = allocate((int(offsets[-1]), *self.spec.shape), self.spec.dtype)
-        self._gather(values, piece, start, offsets)
-        return Ragged(values, offsets)
+        found = self._in_order(kept)
+        if found is None:
+            found = self._last_written(kept)
+        values, lengths = found
+        offsets = np.empty(len(kept) + 1, np.int64)
+        offsets[0] = 0
+        lengths.cumsum(out=offsets[1:])
+        total = int(offsets[-1])
+        is_padded = self.spec.form == "padded"
+        out = (np.empty if is_padded else allocate)((total, *self.spec.shape), self.spec.dtype)
+        try:
+            if values:
+                np.concatenate(values, out=out, casting="equiv")
+        except (TypeError, ValueError) as error:
+            raise self._find_wrong(values) from error
+        return _padded(out, lengths, allocate) if is_padded else Ragged(out, offsets)
 
-    def _gather(
-        self, out: Array, piece: NDArray[np.int64], start: NDArray[np.int64], offsets: NDArray[np.int64]
-    ) -> None:
-        """Copy samples that are consecutive in a piece, such as those of a chunk, at once."""
-        breaks = (np.diff(piece) != 0) | (np.diff(start) != np.diff(offsets)[:-1])
-        firsts = [0, *(np.flatnonzero(breaks) + 1).tolist()] if len(piece) else []
-        for first, stop in itertools.pairwise([*firsts, len(piece)]):
-            begin, end = int(offsets[first]), int(offsets[stop])
-            at = int(start[first])
-            out[begin:end] = self._pieces[int(piece[first])][at : at + end - begin]
+    def _in_order(self, kept: NDArray[np.int64]) -> tuple[Sequence[Array], NDArray[np.int64]] | None:
+        """Values and lengths of ``kept``, if the chunks are these samples, each once, in their order."""
+        if not self._pieces:
+            return None
+        places, values, lengths = zip(*sorted(self._pieces.values(), key=_first_row), strict=True)
+        if np.concatenate(places).tobytes() != kept.tobytes():  # a fifth of the time of != and any()
+            return None
+        return list(itertools.chain.from_iterable(values)), np.concatenate(lengths)
+
+    def _last_written(self, kept: NDArray[np.int64]) -> tuple[Sequence[Array], NDArray[np.int64]]:
+        """The same, if rows were written several times or in any order, or are not kept."""
+        places = np.zeros((self._rows, 3), np.int64)  # of each row: number of its piece, begin and length there
+        places[:, 0] = -1
+        joined: dict[int, Array] = {}
+        for number, piece in sorted(self._pieces.items()):
+            begins = piece.lengths.cumsum() - piece.lengths
+            places[piece.rows] = np.stack([np.full_like(begins, number), begins, piece.lengths], 1)
+            joined[number] = np.concatenate(piece.values)
+        chosen = places[kept]
+        missing = kept[chosen[:, 0] < 0]
+        if len(missing):
+            raise SampleError(f"fill must write every row of the batch, got nothing for row {int(missing[0])}")
+        return [joined[of][begin : begin + length] for of, begin, length in chosen.tolist()], chosen[:, 2]
+
+    def _find_wrong(self, arrays: Sequence[Array]) -> ArgumentError:
+        """What :meth:`write_each` was given that is not of the spec."""
+        shape, dtype = self.spec.shape, self.spec.dtype
+        wrong = next((each for each in arrays if each.shape[1:] != shape or each.dtype != dtype), arrays[0])
+        return self._describe_wrong(wrong)
+
+    def _describe_wrong(self, values: Array) -> ArgumentError:
+        return ArgumentError(
+            f"values must be {self.spec.dtype} of shape (n, {', '.join(map(str, self.spec.shape))}), got "
+            f"{values.dtype} of shape {values.shape}"
+        )
+
+
+class _Piece(NamedTuple):
+    """What a chunk has written: arrays of one sample each, or one of all of them."""
+
+    rows: NDArray[np.int64]
+    values: Sequence[Array]
+    lengths: NDArray[np.int64]
+
+
+def _first_row(piece: _Piece) -> int:
+    return int(piece.rows[0])
 
 
 def join_rows(arrays: Sequence[Array], form: str, allocate: Allocate = np.empty) -> list[Array] | Ragged | Padded:

@@ -33,10 +33,11 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.frameworks import imported_frameworks
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 
 __all__ = [
     "batch_scope",
+    "derive_keys",
     "generator",
     "globals_put_back",
     "next_keys",
@@ -141,6 +142,39 @@ def uniforms(keys: SampleKeys, stream: int, count: int) -> NDArray[np.float64]:
     words = philox4x32(counter.reshape(n * blocks, 4), (keys.seed & 0xFFFFFFFF, keys.seed >> 32 & 0xFFFFFFFF))
     wide = (words[:, 0::2] << np.uint64(32) | words[:, 1::2]) >> np.uint64(11)
     return (wide * np.float64(2.0**-53)).reshape(n, blocks * 2)[:, :count]
+
+
+def derive_keys(keys: SampleKeys, count: int) -> SampleKeys:
+    """Keys of ``count`` parts of each sample, sample by sample, for samples that are made of others.
+
+    Parameters
+    ----------
+    keys : SampleKeys
+        ``n`` samples.
+    count : int
+        Parts of each sample.
+
+    Returns
+    -------
+    SampleKeys
+        ``n * count`` keys with the same seed and epoch. The index of each is a number of 63 bits that depends on the
+        sample's index and the number of the part only; the parts of a part have other numbers again.
+
+    Notes
+    -----
+    The finaliser of SplitMix64, applied twice. G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number
+    generators", OOPSLA 2014.
+    """
+    samples = _mixed(keys.indices.astype(np.int64).view(np.uint64) + np.uint64(_GOLDEN))
+    parts = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+    numbers = _mixed(samples[:, None] + parts) >> np.uint64(1)
+    return SampleKeys(keys.seed, keys.epoch, numbers.view(np.int64).reshape(-1))
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
 
 
 class _Scope:
@@ -271,6 +305,32 @@ def _seeded(seed: int, epoch: int, number: int, kind: int) -> Iterator[None]:
 
 
 @contextmanager
+def globals_of_sample(others: Sequence[Callable[[int], None]] = ()) -> Iterator[None]:
+    """Seed the global generators from the current sample's key while the body runs, and restore them.
+
+    For code of other libraries that a dataset runs for each sample. Nothing is seeded outside a sample; where the
+    loader seeds the global generators, as ``seed_per_sample`` asks for, only ``others`` are, by the same numbers.
+
+    Parameters
+    ----------
+    others : sequence of callable
+        Further generators: each is called with a seed of 63 bits. They are not restored.
+    """
+    keys = next_keys()
+    if keys is None:
+        yield
+        return
+    key = keys.seed, keys.epoch, int(keys.indices[0]), sample_scope.kind
+    if _seeding.get() is not None:
+        _seed_others(_seed_words(*key, len(others)), others)
+        yield
+        return
+    with _turn, globals_put_back():
+        _seed_globals(*key, others)
+        yield
+
+
+@contextmanager
 def globals_put_back() -> Iterator[None]:
     """Restore the states of ``random``, ``numpy.random`` and the frameworks' generators when the body has ended."""
     of_random, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the global one is meant
@@ -286,12 +346,20 @@ def globals_put_back() -> Iterator[None]:
 
 
 def _seed_globals(seed: int, epoch: int, number: int, kind: int, others: Sequence[Callable[[int], None]]) -> None:
-    halves = (half & 0xFFFFFFFF for word in (seed, epoch, number) for half in (word, word >> 32))
-    words = np.random.SeedSequence([*halves, kind]).generate_state(9 + 2 * len(others))
+    words = _seed_words(seed, epoch, number, kind, len(others))
     random.seed(words[0:2].tobytes())
     np.random.seed(words[2:6])  # noqa: NPY002  # the global one is meant
     for framework in imported_frameworks():
         framework.seed(words[framework.seed_words])
+    _seed_others(words, others)
+
+
+def _seed_words(seed: int, epoch: int, number: int, kind: int, others: int) -> Array:
+    halves = (half & 0xFFFFFFFF for word in (seed, epoch, number) for half in (word, word >> 32))
+    return np.random.SeedSequence([*halves, kind]).generate_state(9 + 2 * others)
+
+
+def _seed_others(words: Array, others: Sequence[Callable[[int], None]]) -> None:
     for position, other in enumerate(others):
         other(int(words[9 + 2 * position]) << 31 | int(words[10 + 2 * position]) >> 1)
 

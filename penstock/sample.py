@@ -47,6 +47,9 @@ __all__ = [
 _ARRAY_KIND: Final = re.compile(
     r"(u?int(?:8|16|32|64)|float(?:16|32|64)|bool)\[((?:\*|[0-9]{1,10})(?:,(?:\*|[0-9]{1,10}))*)\]"
 )
+_PIXELS: Final = re.compile(
+    r"pixels:(uint8|uint16|float32)\[(\*|[1-9][0-9]{0,9}),(\*|[1-9][0-9]{0,9}),([1-9][0-9]{0,3})\]"
+)
 _ARRAY_AXES: Final[Mapping[str, tuple[tuple[int, ...] | None, ...]]] = {
     "boxes": (None, (4,)),
     "keypoints": (None, (2, 3)),
@@ -54,10 +57,12 @@ _ARRAY_AXES: Final[Mapping[str, tuple[tuple[int, ...] | None, ...]]] = {
 _MAX_AXES: Final = 31  # NumPy's limit before version 2, less the axis of the batch
 _MAX_ARRAY_NBYTES: Final = 0xFFFFFFFF  # what an LMDB record holds
 
-KINDS: Final = ("image", "mask", "boxes", "keypoints", "label", "int", "float", "text", "bytes")
+KINDS: Final = ("image", "mask", "boxes", "keypoints", "label", "int", "float", "text", "json", "bytes")
 """What a field may be. ``image``: encoded image bytes; ``label``: a class number; ``boxes``: float32 (n, 4) xyxy
-absolute pixels; ``keypoints``: float32 (n, 2|3); ``mask``: an encoded single-channel image. A small array is
-written ``dtype[shape]`` with ``*`` for a length that varies (``"float32[*,4]"``)."""
+absolute pixels; ``keypoints``: float32 (n, 2|3); ``mask``: an encoded single-channel image; ``json``: an object that
+JSON can hold. A small array is written ``dtype[shape]`` with ``*`` for a length that varies (``"float32[*,4]"``). An
+image that is stored as its pixels is written ``pixels:dtype[height,width,channels]``, with uint8, uint16 or float32
+(``"pixels:uint8[*,*,3]"``); three channels are RGB."""
 
 MAX_NAME_NBYTES: Final = 200
 """Most bytes of a field's name in UTF-8: file names are made of it, and file systems allow 255 bytes."""
@@ -103,7 +108,7 @@ class Field:
     Parameters
     ----------
     kind : str
-        One of :data:`KINDS`, or a small array such as ``"float32[*,4]"``.
+        One of :data:`KINDS`, a small array such as ``"float32[*,4]"``, or pixels such as ``"pixels:uint8[*,*,3]"``.
     classes : tuple of str
         Names of a label's classes, by number; empty where they are unknown.
 
@@ -117,13 +122,13 @@ class Field:
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.kind in KINDS:
+        if self.kind in KINDS or self.pixels is not None:
             return
         array = _array_kind(self.kind) if type(self.kind) is str else None
         if array is None:
             raise ArgumentError(
-                f"kind must be one of {', '.join(KINDS)}, or a small array such as 'float32[*,4]', got "
-                f"{self.kind!r:.200}"
+                f"kind must be one of {', '.join(KINDS)}, a small array such as 'float32[*,4]', or pixels such as "
+                f"'pixels:uint8[*,*,3]', got {self.kind!r:.200}"
             )
         if len(array.axes) > _MAX_AXES or array.least_nbytes > _MAX_ARRAY_NBYTES:
             raise ArgumentError(
@@ -132,8 +137,18 @@ class Field:
 
     @property
     def is_blob(self) -> bool:
-        """Whether the value is encoded bytes, stored after the small fields and read without copying."""
-        return self.kind in {"image", "mask", "bytes"}
+        """Whether the value is encoded bytes or pixels, stored after the small fields and read without copying."""
+        return self.kind in {"image", "mask", "bytes"} or self.pixels is not None
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the value is an image, encoded or as its pixels."""
+        return self.kind == "image" or self.pixels is not None
+
+    @property
+    def pixels(self) -> ArrayKind | None:
+        """Dtype and shapes (height, width, channels) of an image that is stored as its pixels; None for other kinds."""
+        return _pixels_kind(self.kind) if type(self.kind) is str else None
 
     @property
     def array(self) -> ArrayKind | None:
@@ -186,6 +201,16 @@ def _array_kind(kind: str) -> ArrayKind | None:
         return None
     axes = tuple(None if length == "*" else (int(length),) for length in found[2].split(","))
     return ArrayKind(np.dtype(found[1]), axes)
+
+
+@functools.lru_cache(maxsize=256)
+def _pixels_kind(kind: str) -> ArrayKind | None:
+    found = _PIXELS.fullmatch(kind)
+    if found is None:
+        return None
+    return ArrayKind(
+        np.dtype(found[1]), tuple(None if length == "*" else (int(length),) for length in found.groups()[1:])
+    )
 
 
 def refuse_field_name(name: object) -> None:
@@ -250,6 +275,11 @@ class Schema:
         if not self[name].is_blob:
             raise ArgumentError(f"field {name!r} must hold encoded bytes, got kind {self[name].kind}")
 
+    def refuse_encoded(self, name: str) -> None:
+        """Raise :class:`ArgumentError` unless field ``name`` exists and is stored as pixels."""
+        if self[name].pixels is None:
+            raise ArgumentError(f"field {name!r} must hold pixels, got kind {self[name].kind}")
+
     def to_json(self) -> dict[str, object]:
         """The schema as JSON-able values; see :meth:`from_json`."""
         return {
@@ -288,8 +318,9 @@ class Record:
     key : str
         Name in the source; ``str(index)`` if it has none.
     fields : mapping of str to object
-        Blobs are ``bytes`` or read-only ``memoryview`` (valid while the store is open); small fields are
-        ``int``, ``float``, ``str`` or NumPy arrays.
+        Blobs are ``bytes`` or read-only ``memoryview`` (valid while the store is open), pixels are read-only HWC
+        arrays; small fields are ``int``, ``float``, ``str``, NumPy arrays or what JSON can hold. None: this record has
+        no value.
     """
 
     index: int

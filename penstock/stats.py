@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.trace import STAGES
 
-__all__ = ["StageStats", "Stats"]
+__all__ = ["LoaderRates", "QueueStats", "StageStats", "Stats", "WorkerStats"]
+
+_Times = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,57 @@ class StageStats:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerStats:
+    """One worker, over all epochs.
+
+    Parameters
+    ----------
+    worker : int
+        Its number; -1: the consumer's thread, which builds batches without workers, and receives them from processes.
+    stages : tuple of StageStats
+        As for the loader.
+    batches : int
+        Delivered from it; 0 for threads, which build batches together.
+    """
+
+    worker: int
+    stages: tuple[StageStats, ...]
+    batches: int = 0
+
+    @property
+    def time_ns(self) -> int:
+        """Nanoseconds of work; without ``wait``."""
+        return sum(stage.time_ns for stage in self.stages if stage.stage != "wait")
+
+    @property
+    def samples(self) -> int:
+        """Samples that passed the stage that most of them passed."""
+        return max(stage.items for stage in self.stages if stage.stage != "wait")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """What iterators under way have at one moment.
+
+    Parameters
+    ----------
+    ready : int
+        Batches that are finished, and wait for the consumer.
+    under_way : int
+        Batches that are requested and not delivered, ``ready`` included.
+    limit : int
+        Most batches under way; 0 if nothing is iterated.
+    """
+
+    ready: int = 0
+    under_way: int = 0
+    limit: int = 0
+
+    def __add__(self, other: QueueStats) -> QueueStats:
+        return QueueStats(self.ready + other.ready, self.under_way + other.under_way, self.limit + other.limit)
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """A snapshot of a loader's counters since its construction.
 
@@ -51,6 +106,16 @@ class Stats:
     left_out : int
         Samples that could not be built: with ``on_error="skip"``, and in streams, they are missing, and
         ``samples + left_out`` were drawn; with "replace" another one stands in for each, which ``samples`` counts.
+    repaired : int
+        Images that were truncated or damaged, and were decoded as far as possible (``on_truncated="repair"``).
+    workers : tuple of WorkerStats
+        In the order of their numbers.
+    sample_nbytes : float
+        Bytes of a delivered sample, measured in one batch of 64.
+    queue : QueueStats
+        Batches ready and under way when the snapshot was taken.
+    taken_ns : int
+        When it was taken (``time.perf_counter_ns``); not compared by ``==``.
     """
 
     stages: tuple[StageStats, ...]
@@ -58,22 +123,53 @@ class Stats:
     samples: int
     wait_ns: int
     left_out: int = 0
+    repaired: int = 0
+    workers: tuple[WorkerStats, ...] = ()
+    sample_nbytes: float = 0.0
+    queue: QueueStats = QueueStats()
+    taken_ns: int = field(default=0, compare=False, repr=False)
 
     @classmethod
-    def of(cls, total: dict[str, tuple[int, int]], batches: int, samples: int, left_out: int = 0) -> Stats:
-        """Stats from a :meth:`penstock.trace.Trace.total`."""
-        work = sum(time_ns for stage, (time_ns, _) in total.items() if stage != "wait") or 1
-        stages = (
-            StageStats(stage, *total[stage], share=0.0 if stage == "wait" else total[stage][0] / work)
-            for stage in STAGES
+    def of(
+        cls,
+        total: _Times,
+        batches: int,
+        samples: int,
+        left_out: int = 0,
+        repaired: int = 0,
+        *,
+        workers: Mapping[int, _Times] | None = None,
+        worker_batches: Mapping[int, int] | None = None,
+        sample_nbytes: float = 0.0,
+        queue: QueueStats | None = None,
+    ) -> Stats:
+        """Stats from :meth:`penstock.trace.Trace.total` and ``total_by_worker``."""
+        counted = worker_batches or {}
+        each = (
+            WorkerStats(number, _make_stages(times), counted.get(number, 0))
+            for number, times in (workers or {}).items()
         )
-        return cls(tuple(stages), batches, samples, total["wait"][0], left_out)
+        return cls(
+            _make_stages(total), batches, samples, total["wait"][0], left_out, repaired, tuple(each), sample_nbytes,
+            queue or QueueStats(), time.perf_counter_ns(),
+        )  # fmt: skip
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all delivered samples, from :attr:`sample_nbytes`."""
+        return round(self.samples * self.sample_nbytes)
+
+    def since(self, before: Stats) -> LoaderRates:
+        """What happened between an earlier snapshot and this one."""
+        return LoaderRates.between(before, self)
 
     def __getitem__(self, stage: str) -> StageStats:
         return self.stages[STAGES.index(stage)]
 
     def __str__(self) -> str:
-        lost = f" ({self.left_out} left out)" if self.left_out else ""
+        counts = ((self.left_out, "left out"), (self.repaired, "repaired"))
+        notes = ", ".join(f"{count} {what}" for count, what in counts if count)
+        lost = f" ({notes})" if notes else ""
         first = f"{self.batches} batches, {self.samples} samples{lost}; waited {self.wait_ns / 1e9:.3f} s for them"
         lines = [first, ""]
         lines.append(f"{'stage':<10}{'time':>12}{'items':>10}{'per item':>14}{'share':>8}")
@@ -81,3 +177,82 @@ class Stats:
             share = "" if s.stage == "wait" else f"{s.share:.0%}"
             lines.append(f"{s.stage:<10}{s.time_ns / 1e9:>10.3f} s{s.items:>10}{s.us_per_item:>11.1f} us{share:>8}")
         return "\n".join(lines)
+
+
+def _make_stages(times: _Times) -> tuple[StageStats, ...]:
+    work = sum(time_ns for stage, (time_ns, _) in times.items() if stage != "wait") or 1
+    return tuple(
+        StageStats(stage, *times[stage], share=0.0 if stage == "wait" else times[stage][0] / work) for stage in STAGES
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderRates:
+    """A loader's speed in a span of time. ``str`` gives one line.
+
+    Parameters
+    ----------
+    seconds : float
+        Length of the span.
+    batches, samples : int
+        Delivered in it; ``all_batches`` and ``all_samples`` since the loader's construction.
+    samples_per_s, nbytes_per_s : float
+        Delivered per second.
+    waiting : float
+        Part of the time in which the consumer waited for batches, 0..1.
+    stages : dict of str to float
+        Part of the work of each stage but ``wait``, 0..1.
+    us_per_sample : dict of str to float
+        Work of each stage per delivered sample, in microseconds.
+    busy : dict of int to float
+        Part of the time in which each worker worked, 0..1, by its number. Work that is counted when its batch arrives
+        may belong to the span before.
+    queue : QueueStats
+        At the end of the span.
+    """
+
+    seconds: float
+    batches: int
+    samples: int
+    samples_per_s: float
+    nbytes_per_s: float
+    waiting: float
+    stages: dict[str, float]
+    us_per_sample: dict[str, float]
+    busy: dict[int, float]
+    queue: QueueStats
+    all_batches: int
+    all_samples: int
+
+    @classmethod
+    def between(cls, before: Stats, after: Stats) -> LoaderRates:
+        """The speed between two snapshots of one loader."""
+        seconds = max(1e-9, (after.taken_ns - before.taken_ns) / 1e9)
+        samples = after.samples - before.samples
+        times = {name: after[name].time_ns - before[name].time_ns for name in STAGES if name != "wait"}
+        work = sum(times.values()) or 1
+        earlier = {worker.worker: worker.time_ns for worker in before.workers}
+        busy = {worker.worker: worker.time_ns - earlier.get(worker.worker, 0) for worker in after.workers}
+        return cls(
+            seconds=seconds,
+            batches=after.batches - before.batches,
+            samples=samples,
+            samples_per_s=samples / seconds,
+            nbytes_per_s=samples * after.sample_nbytes / seconds,
+            waiting=min(1.0, (after.wait_ns - before.wait_ns) / 1e9 / seconds),
+            stages={name: time_ns / work for name, time_ns in times.items()},
+            us_per_sample={name: time_ns / 1000 / max(1, samples) for name, time_ns in times.items()},
+            busy={worker: min(1.0, time_ns / 1e9 / seconds) for worker, time_ns in busy.items() if worker >= 0},
+            queue=after.queue,
+            all_batches=after.batches,
+            all_samples=after.samples,
+        )
+
+    def __str__(self) -> str:
+        parts = [f"{self.samples_per_s:,.0f} samples/s", f"waiting {self.waiting:.0%}"]
+        largest = sorted(self.stages.items(), key=lambda item: -item[1])
+        shown = [f"{name} {share:.0%}" for name, share in largest if share >= 0.005]
+        parts += [" ".join(shown)] if shown else []
+        if self.queue.limit > 1:
+            parts.append(f"{self.queue.ready} of {self.queue.limit} ready")
+        return ", ".join(parts)

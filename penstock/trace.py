@@ -19,7 +19,7 @@ from typing import Final
 
 from penstock import forks
 
-__all__ = ["STAGES", "Trace", "add", "stage"]
+__all__ = ["STAGES", "Trace", "add", "name_worker", "stage"]
 
 STAGES: Final = ("read", "decode", "augment", "collate", "transport", "wait")
 """Stages of a batch, in order; ``wait`` is the time for which the consumer waits for a batch."""
@@ -41,15 +41,21 @@ def stage(name: str, items: int = 1) -> _Stage:
     return _Stage(name, items)
 
 
+def name_worker(worker: int) -> None:
+    """Have traces count what the current thread does as work of this worker. Called by a thread that is one."""
+    _active.worker = worker
+
+
 class Trace:
-    """Counters of one loader: time and number of items per stage, summed over its threads.
+    """Counters of one loader: time and number of items per stage, of each of its threads and worker processes.
 
     Thread-safe: every thread has its own row, created at its first :meth:`add`.
     """
 
     def __init__(self) -> None:
         self._local = threading.local()
-        self._rows: list[list[int]] = []
+        self._rows: list[tuple[int, list[int]]] = []  # with the number of the worker; -1: none
+        self._process_rows: dict[int, list[int]] = {}
         self._lock = threading.Lock()
         forks.watch(self)
 
@@ -61,11 +67,14 @@ class Trace:
         try:
             return self._local.row  # type: ignore[no-any-return]  # threading.local is untyped
         except AttributeError:
-            row = [0] * (2 * len(STAGES))
-            with self._lock:
-                self._rows.append(row)
-            self._local.row = row
+            row = self._local.row = self._make_row(getattr(_active, "worker", -1))
             return row
+
+    def _make_row(self, worker: int) -> list[int]:
+        row = [0] * (2 * len(STAGES))
+        with self._lock:
+            self._rows.append((worker, row))
+        return row
 
     def add(self, stage: str, time_ns: int, items: int = 1) -> None:
         """Add ``time_ns`` nanoseconds spent on ``items`` samples (batches, for ``wait``) in ``stage``."""
@@ -73,9 +82,14 @@ class Trace:
         row[at] += time_ns
         row[at + 1] += items
 
-    def add_all(self, times: Sequence[tuple[int, int]]) -> None:
-        """Add nanoseconds and items of each stage, in the order of :data:`STAGES`."""
-        row = self._row()
+    def add_all(self, times: Sequence[tuple[int, int]], worker: int) -> None:
+        """Add nanoseconds and items of each stage, in the order of :data:`STAGES`, that a worker process has counted.
+
+        Not thread-safe: called by the thread that receives batches.
+        """
+        row = self._process_rows.get(worker)
+        if row is None:
+            row = self._process_rows[worker] = self._make_row(worker)
         for stage, (time_ns, items) in enumerate(times):
             row[2 * stage] += time_ns
             row[2 * stage + 1] += items
@@ -93,19 +107,29 @@ class Trace:
         return sum(self._row()[0::2])
 
     def total(self) -> dict[str, tuple[int, int]]:
-        """``{stage: (time_ns, items)}`` so far, over all threads; a snapshot, not a view."""
+        """``{stage: (time_ns, items)}`` so far, over all threads and workers; a snapshot, not a view."""
+        with self._lock:
+            rows = [row for _, row in self._rows]
+        return _sum_rows(rows)
+
+    def total_by_worker(self) -> dict[int, dict[str, tuple[int, int]]]:
+        """:meth:`total` of each worker, by its number; what the consumer's thread has done itself is that of -1."""
         with self._lock:
             rows = list(self._rows)
-        return {
-            name: (sum(row[2 * i] for row in rows), sum(row[2 * i + 1] for row in rows))
-            for i, name in enumerate(STAGES)
-        }
+        workers = sorted({worker for worker, _ in rows})
+        return {worker: _sum_rows([row for owner, row in rows if owner == worker]) for worker in workers}
 
     def reset(self) -> None:
         """Set every counter to zero."""
         with self._lock:
-            for row in self._rows:
+            for _, row in self._rows:
                 row[:] = [0] * len(row)
+
+
+def _sum_rows(rows: Sequence[list[int]]) -> dict[str, tuple[int, int]]:
+    return {
+        name: (sum(row[2 * i] for row in rows), sum(row[2 * i + 1] for row in rows)) for i, name in enumerate(STAGES)
+    }
 
 
 class _Stage:

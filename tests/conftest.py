@@ -6,20 +6,23 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import hypothesis
 import pytest
 
+from penstock import forks
 from tests.hostile.gallery import write_gallery
 from tests.photographs import write_photographs
+from tests.time_limits import pytest_timeout_set_timer  # noqa: F401  # a hook
 
 # Same examples on every run: a failure seen once is seen again. `make test-slow` explores new ones, in CI always the
 # same; with these two profiles every hypothesis test counts as slow.
 PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "house")
 hypothesis.settings.register_profile("house", derandomize=True, deadline=None, database=None, print_blob=True)
-hypothesis.settings.register_profile("many", hypothesis.settings.get_profile("house"), max_examples=1000)
+hypothesis.settings.register_profile("many", hypothesis.settings.get_profile("house"), max_examples=500)
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(PROFILE)
 
@@ -79,6 +82,13 @@ def pytest_configure() -> None:
     """Let Ctrl-C interrupt: a shell that starts the run in the background has it, and what it starts, ignore SIGINT."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _libraries_without_fork() -> Iterator[None]:
+    """What a test has used of libraries that do not support fork does not decide how the next one starts workers."""
+    yield
+    forks._users.clear()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,11 +12,14 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 import penstock as ps
 from tests.pack.images import make_photos
+from tests.pack.voc import write_voc
+from tests.view.annotated_packs import gray, write_pack
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,12 +38,14 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_pack_says_what_it_did(photos: Path, tmp_path: Path) -> None:
-    """A pack is one line on standard output, and nothing else where there is no terminal."""
+    """A pack is three lines on standard output, and nothing else where there is no terminal."""
     done = run("pack", photos, tmp_path / "p.lmdb")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"lmdb://{tmp_path / 'p.lmdb'}: 12 records, ")
-    assert len(done.stdout.splitlines()) == 1
+    fields, indexed = done.stdout.splitlines()[1:]
+    assert fields == "fields: image (image), label (label, 2 classes), width (int), height (int)"
+    assert "12 images indexed by rows" in indexed
 
 
 def test_pack_lists_what_it_refuses(photos: Path, tmp_path: Path) -> None:
@@ -185,7 +190,7 @@ def test_what_is_left_out_is_told_by_reason(photos: Path, tmp_path: Path) -> Non
 
     done = run("pack", photos, tmp_path / "p.lmdb", "--on-error", "skip")
 
-    assert done.stdout.splitlines()[1:] == [
+    assert done.stdout.splitlines()[3:] == [
         "3 left out:",
         "  cats/empty.jpg: the file is empty",
         "  not an image by its name (2 entries: 'README.md', 'labels.csv')",
@@ -248,6 +253,75 @@ def test_a_sheet_that_cannot_be_is_one_line(photos: Path, tmp_path: Path, name: 
     assert words in done.stderr
 
 
+PIPELINE = """
+from penstock import transforms as T
+
+augment = [T.Decode(), T.Resize((32, 32))]
+
+
+def fail(sample):
+    raise KeyError("depth")
+"""
+
+
+def test_show_draws_samples_before_and_after(photos: Path, tmp_path: Path) -> None:
+    """One line says what was written; a second time, the file is kept unless --overwrite is given."""
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    command = ("show", photos, "--n", 3, "--augment", tmp_path / "pipeline.py:augment", "--tile", 100)
+
+    done = run(*command, "--output", tmp_path / "sheet.png")
+    again = run(*command, "--output", tmp_path / "sheet.png")
+    replaced = run(*command, "--output", tmp_path / "sheet.png", "--overwrite")
+
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert done.stdout == replaced.stdout == f"{tmp_path / 'sheet.png'}: {sheet.width} x {sheet.height} pixels\n"
+        assert sheet.width > 3 * 2 * 100
+    assert (done.returncode, again.returncode, replaced.returncode) == (0, 2, 0)
+    assert "--overwrite" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "words"),
+    [
+        ("pipeline.py", 2, "FILE.py:NAME"),
+        ("nothing.py:augment", 2, "there is no file"),
+        ("pipeline.py:nothing", 2, "has only: T, augment, fail"),
+        ("wrong.py:augment", 2, "SyntaxError"),
+        ("stopped.py:augment", 2, "ValueError: no data, at"),
+        ("pipeline.py:fail", 1, "KeyError: 'depth', at"),
+    ],
+)
+def test_show_names_errors_of_the_file(photos: Path, tmp_path: Path, value: str, status: int, words: str) -> None:
+    """Of the file or of the code in it: one line without a traceback, and nothing is written."""
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    (tmp_path / "wrong.py").write_text("def:")
+    (tmp_path / "stopped.py").write_text('raise ValueError("no data")')
+
+    done = run("show", photos, "--augment", tmp_path / value, "--output", tmp_path / "sheet.png")
+
+    assert (done.returncode, done.stdout) == (status, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert words in done.stderr
+    assert not (tmp_path / "sheet.png").exists()
+
+
+def test_show_says_how_kinds_are_given(tmp_path: Path) -> None:
+    """An array that looks like boxes is refused beside ops that move the image; the error names the option."""
+    (tmp_path / "flip.py").write_text(
+        "from penstock import transforms as T\naugment = T.Pipeline([T.Decode(), T.HorizontalFlip()])\n"
+    )
+    fields = {"image": ps.Field("image"), "bbox": ps.Field("float32[*,4]")}
+    record = {"image": gray(), "bbox": np.zeros((1, 4), np.float32)}
+    path = write_pack(tmp_path / "p.lmdb", fields, [record])
+    command = ("show", path, "--augment", tmp_path / "flip.py:augment", "--output", tmp_path / "sheet.png")
+
+    refused = run(*command)
+    moved, left = (run(*command, "--kind", f"bbox={kind}", "--overwrite") for kind in ("boxes", "none"))
+
+    assert (refused.returncode, moved.returncode, left.returncode) == (2, 0, 0)
+    assert "--kind FIELD=KIND" in refused.stderr
+
+
 @pytest.mark.parametrize("command", ["info", "verify"])
 def test_missing_store_is_one_line(command: str, tmp_path: Path) -> None:
     """A store that is not there is one line on standard error, exit code 1."""
@@ -272,7 +346,7 @@ def test_the_version_is_one_line() -> None:
     assert done.stdout == f"penstock {ps.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["pack", "verify", "info"])
+@pytest.mark.parametrize("command", ["pack", "verify", "info", "show"])
 def test_help_of_every_command(command: str) -> None:
     """Each command explains itself."""
     done = run(command, "--help")
@@ -337,3 +411,91 @@ def test_bar_on_a_terminal(photos: Path, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert b"packing" in seen
     assert b"records/s" in seen
+
+
+def test_a_table_is_packed_with_its_options(photos: Path, tmp_path: Path) -> None:
+    """Kinds, columns, keys, the root and the number of processes are given as options; wrong ones exit with 2."""
+    table = tmp_path / "t.csv"
+    table.write_text('file,boxes,note\ncats/0.jpg,"[[0, 0, 5, 5]]",x\ndogs/1.jpg,[],y\n')
+    options = ("--schema", "boxes=boxes", "--schema", "note=none", "--column", "photo=file", "--key", "index")
+
+    done = run("pack", table, tmp_path / "p.lmdb", "--root", photos, *options, "--jobs", 2, "--index", "none")
+    wrong = run("pack", table, tmp_path / "q.lmdb", "--schema", "boxes")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1:] == ["fields: photo (image), boxes (boxes)"]
+    with ps.open(tmp_path / "p.lmdb") as store:
+        assert list(store.keys()) == ["0", "1"]
+        assert store[0].fields["boxes"].tolist() == [[0, 0, 5, 5]]
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "--schema must be NAME=VALUE, got 'boxes'" in wrong.stderr
+
+
+def test_packs_are_merged_and_split(photos: Path, tmp_path: Path) -> None:
+    """`merge` says what it wrote; `split` prints histograms of all parts, and writes a file."""
+    for name in ("a", "b"):
+        run("pack", photos, tmp_path / f"{name}.lmdb")
+
+    equal = run("merge", tmp_path / "a.lmdb", tmp_path / "b.lmdb", tmp_path / "c.lmdb")
+    merged = run("merge", tmp_path / "a.lmdb", tmp_path / "b.lmdb", tmp_path / "c.lmdb", "--prefix")
+    split = run(
+        "split", tmp_path / "c.lmdb", 0.75, 0.25, "--by", "label", "--names", "fit,test", "--output", tmp_path / "s.csv"
+    )
+
+    assert equal.returncode == 1
+    assert "--prefix" in equal.stderr
+    assert merged.returncode == 0
+    assert f"lmdb://{tmp_path / 'c.lmdb'}: 24 records" in merged.stdout
+    assert "24 images indexed by rows (24 of them earlier)" in merged.stdout
+    assert split.returncode == 0
+    assert split.stdout.splitlines()[0] == "24 records: fit 18 (75.0 %), test 6 (25.0 %), by label, seed 0"
+    assert split.stdout.splitlines()[3].split()[:5] == ["cats", "12", "9", "75.0", "%"]
+    assert len((tmp_path / "s.csv").read_text().splitlines()) == 25
+
+
+def test_pack_with_annotations(tmp_path: Path) -> None:
+    """``--annotations`` adds boxes and classes; ``--format`` alone says that the source has both."""
+    folder = write_voc(tmp_path / "voc", [[("cat", 0, 0, 5, 5)], [("dog", 1, 1, 7, 7)]])
+
+    done = run("pack", folder / "JPEGImages", tmp_path / "p.lmdb", "--annotations", folder, "--format", "voc")
+    again = run("pack", folder, tmp_path / "q.lmdb", "--format", "voc", "--split", "train")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "labels (int64[*], 2 classes)" in done.stdout
+    assert (again.returncode, again.stderr) == (0, "")
+    assert (tmp_path / "p.lmdb/data.mdb").read_bytes() == (tmp_path / "q.lmdb/data.mdb").read_bytes()
+    assert "2 classes" in run("info", tmp_path / "p.lmdb").stdout
+
+
+def test_verify_of_annotations(tmp_path: Path) -> None:
+    """A table, as text or JSON; the exit code is 1 if there are problems."""
+    folder = write_voc(tmp_path / "voc", [[("cat", 0, 0, 5, 5)], [("dog", 1, 1, 7, 7)]])
+    whole = run("verify", "--annotations", folder, "--format", "voc")
+    (folder / "JPEGImages" / "1.jpg").unlink()
+
+    broken = run("verify", "--annotations", folder, "--format", "voc")
+    as_json = run("verify", "--annotations", folder, "--format", "voc", "--report", "json")
+
+    assert (whole.returncode, whole.stderr) == (0, "")
+    assert "nothing wrong" in whole.stdout
+    assert (broken.returncode, broken.stderr) == (1, "")
+    assert "Annotations/1.xml: there is no image '1.jpg' (image left out)" in broken.stdout
+    assert as_json.returncode == 1
+    assert json.loads(as_json.stdout)["files"] == {"Annotations/1.xml": 1}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("x.lmdb", "--format", "voc"),
+        ("--annotations", "x", "--source", "y"),
+        ("--annotations", "x", "--layout", "z"),
+    ],
+)
+def test_verify_refuses_options_that_do_not_belong_together(arguments: tuple[str, ...]) -> None:
+    """The exit code is that of wrong usage."""
+    done = run("verify", *arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--annotations" in done.stderr

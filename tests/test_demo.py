@@ -57,6 +57,9 @@ def test_a_quick_run_shows_every_step(said: tuple[Path, str]) -> None:
     assert list(classes) == sorted(photographs.CLASSES)
     assert min(width, height) > 200
     assert text.count("all checksums are correct") == 2
+    assert text.index("held-out images correct") < text.index("penstock doctor on its first epoch")
+    assert f"the doctor's page: {output / 'doctor.html'}" in text
+    assert "<title>penstock doctor: " in (output / "doctor.html").read_text()
     assert re.search(r"penstock is \d+\.\d times as fast", text)
     assert resumed
     assert resumed[1] == resumed[2] != "0"

@@ -93,3 +93,18 @@ def test_a_trace_is_written_to_in_a_child() -> None:
 
     with held(trace._lock):
         run_forked(_trace, trace)
+
+
+def test_a_library_is_used_before_a_fork_only_in_the_child() -> None:
+    """In the process that uses it, it is one that forked children cannot use; there it was used before the fork."""
+    forks.note_use("Ferry")
+
+    assert forks.libraries_without_fork() == ["Ferry"]
+    assert not forks.used_before_fork("Ferry")
+    assert not forks.used_before_fork("another")
+    run_forked(_look_at_libraries)
+
+
+def _look_at_libraries() -> None:
+    assert forks.used_before_fork("Ferry")
+    assert forks.libraries_without_fork() == []

@@ -57,6 +57,17 @@ def test_the_libraries_in_the_documentation_have_the_pinned_versions() -> None:
     assert [f"{name}=={version}" for name, version in rows if f"{name}=={version}" not in pins] == []
 
 
+def test_data_files_are_in_the_wheel() -> None:
+    """What is read from the package at run time, such as the doctor's page, lies in it and is not excluded."""
+    excluded = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]["exclude"]
+    files = [
+        path.relative_to(ROOT) for path in (ROOT / "penstock").rglob("*") if path.suffix in {".html", ".css", ".js"}
+    ]
+
+    assert {path.name for path in files} == {"report.html", "report.css", "report.js"}
+    assert [path for path in files if any(path.match(pattern) for pattern in excluded)] == []
+
+
 def test_import_is_light() -> None:
     """`import penstock` imports numpy and nothing heavier, and starts no thread."""
     code = (
@@ -76,7 +87,7 @@ def test_nothing_tells_to_install_the_namesake() -> None:
     """The distribution is `penstock-data`; a `penstock` that pip would find is a stranger's."""
     end = r"(?=$|[\s'\"`=<>~!;,.])"
     namesake = re.compile(rf"pip install(?: [^\s'\"`]+)* ['\"]?penstock{end}|\bpenstock\[[a-z]", re.MULTILINE)
-    folders = ("penstock", "docs", "tests", "benches", "scripts", "changelog.d")
+    folders = ("penstock", "docs", "tests", "benches", "scripts", "changelog.d", "examples")
     found = [path for name in folders for path in (ROOT / name).rglob("*") if path.suffix in {".md", ".py", ".sh"}]
     paths = [*ROOT.glob("*.md"), ROOT / "pyproject.toml", *found]
 
@@ -125,3 +136,30 @@ def test_decisions_are_numbered_without_gaps() -> None:
     assert [page.name[:4] for page in pages] == [f"{i:04d}" for i in range(1, len(pages) + 1)]
     for name, found in parts.items():
         assert found == ["Context", "Decision", "Rejected", "Consequences"], name
+
+
+def test_a_class_name_occurs_once() -> None:
+    """A name in a traceback or a search leads to one class; those of torch are also those of `penstock.torch`."""
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "penstock").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    torch_names = {"ConcatDataset", "DataLoader", "StackDataset", "Subset"}
+
+    repeated = {name: found for name, found in places.items() if len(found) > 1}
+
+    assert {name: found for name, found in repeated.items() if name not in torch_names} == {}
+    assert {sum(each.startswith("penstock/torch/") for each in found) for found in repeated.values()} == {1}
+
+
+def test_stacks_are_read_by_one_function() -> None:
+    """Elsewhere a call of ``sys._current_frames`` may wait for ever: see :mod:`penstock.workers.stack_frames`."""
+    readers = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "penstock").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "_current_frames"
+    ]
+
+    assert readers == ["penstock/workers/stack_frames.py"]

@@ -6,6 +6,8 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -15,14 +17,18 @@ import pytest
 import penstock as ps
 
 PROMISED = [
+    "AnnotationError",
     "ArgumentError",
     "ArrayDataset",
+    "BatchForm",
     "BatchMemoryError",
     "BatchSampler",
+    "BrokenImageError",
     "BucketBatchSampler",
     "ChainDataset",
     "ClassBalancedSampler",
     "ConcatDataset",
+    "CopyPaste",
     "CorruptRecordError",
     "DataLoader",
     "Dataset",
@@ -33,6 +39,8 @@ PROMISED = [
     "ImageTooLargeError",
     "IncompleteStoreError",
     "IterableDataset",
+    "NestedTensor",
+    "Mosaic",
     "OptionalPackageError",
     "PackError",
     "Padded",
@@ -43,9 +51,11 @@ PROMISED = [
     "RecordIndexError",
     "RepeatFactorSampler",
     "SampleError",
+    "SampleMixUp",
     "Sampler",
     "Schema",
     "SequentialSampler",
+    "Split",
     "StackDataset",
     "StallError",
     "StateError",
@@ -59,15 +69,19 @@ PROMISED = [
     "UnsupportedImageError",
     "WeightedRandomSampler",
     "WorkerError",
+    "convert",
     "decode",
     "default_collate",
     "default_convert",
     "get_worker_info",
     "index",
+    "merge",
     "open",
     "pack",
     "random_split",
     "rng",
+    "show",
+    "split",
     "verify",
 ]
 
@@ -128,6 +142,14 @@ def test_type_checkers_and_the_interpreter_see_the_same_names() -> None:
     for public, (home, name) in declared.items():
         assert home is not None
         assert getattr(importlib.import_module(home), name) is getattr(ps, public)
+
+
+@pytest.mark.parametrize("how", ["from penstock import annotations", "annotations = penstock.annotations"])
+def test_packages_are_found_by_their_names(how: str) -> None:
+    """Also the one whose name `from __future__ import annotations` takes; only asking imports them."""
+    program = f"import sys, penstock; assert 'penstock.annotations' not in sys.modules; {how}; annotations.read"
+
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -133,6 +133,48 @@ def test_a_row_that_is_written_again_holds_the_last() -> None:
     assert_equal(found.list(), [boxes(6)[:1], boxes(4, 9)], "list")
 
 
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    counts=st.lists(st.integers(0, 5), min_size=1, max_size=12),
+    chunk=st.integers(1, 5),
+    order=st.randoms(use_true_random=False),
+    data=st.data(),
+)
+def test_arrays_are_joined_for_the_batch(form: str, counts: list[int], chunk: int, order: Any, data: Any) -> None:
+    """Chunks of one array for each sample, or of one for all, in any order; some rows twice, and not all are kept."""
+    arrays, _ = ragged(counts)
+    rows = list(range(len(counts)))
+    order.shuffle(rows)
+    rows += data.draw(st.lists(st.sampled_from(rows), max_size=3))
+    out = RaggedRows(RaggedSpec((4,), np.dtype(np.float32), form), len(counts))
+    last = dict(enumerate(arrays))
+
+    for start in range(0, len(rows), chunk):
+        mine = rows[start : start + chunk]
+        written = [boxes(counts[row], 100 + start) if start >= len(counts) else arrays[row] for row in mine]
+        last |= dict(zip(mine, written, strict=True))
+        if data.draw(st.booleans()):
+            out.write_each(np.array(mine), written)
+        else:
+            out.write(np.array(mine), np.concatenate(written), np.array([len(array) for array in written]))
+    kept = data.draw(st.lists(st.sampled_from(range(len(counts))), min_size=1, unique=True).map(sorted))
+    found = out.batch(np.array(kept), np.empty)
+
+    listed = found.list() if form == "list" and isinstance(found, Ragged) else found
+    assert_equal(listed, [last[row] for row in kept], form)
+
+
+def test_arrays_that_do_not_fit_the_spec_are_refused() -> None:
+    """When they are joined, and there are as many as rows."""
+    for wrong in (np.zeros((2, 5), np.float32), np.zeros((2, 4)), np.zeros(8, np.float32)):
+        out = RaggedRows(SPEC, 2)
+        out.write_each(np.arange(2), [boxes(1), wrong])
+        with pytest.raises(ArgumentError, match=r"values must be float32 of shape \(n, 4\), got .*" + str(wrong.dtype)):
+            out.batch(np.arange(2), np.empty)
+    with pytest.raises(ArgumentError, match="one for each of 2 samples, got 1"):
+        RaggedRows(SPEC, 2).write_each(np.arange(2), [boxes(1)])
+
+
 def test_what_does_not_fit_the_spec_is_refused() -> None:
     """Shape, dtype and lengths are compared; a row that nobody wrote is named."""
     out = RaggedRows(SPEC, 2)

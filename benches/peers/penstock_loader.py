@@ -27,8 +27,7 @@ def dataset(task, candidate, files):
     source = folder / "images"
     if candidate != "folder":
         source = folder / "images.lmdb"
-        index = {} if candidate in {"plain", "bare loop"} else {"index": candidate}
-        ps.pack(folder / "images", source, **index)
+        ps.pack(folder / "images", source, index="none" if candidate in {"plain", "bare loop"} else candidate)
     pipeline = T.Pipeline(
         [T.Decode(scale="auto" if scaled else "full"), *GEOMETRY.get(task, TRAINING), *([] if task == "T4" else FLOATS)]
     )

@@ -1,4 +1,4 @@
-"""The protocol between ``rivals.py`` and a peer: one line starts an epoch, the answer is its number of images.
+"""The protocol between ``rivals.py`` or ``detection.py`` and a peer: a line starts an epoch, the answer counts images.
 
 A peer runs in its own environment, without penstock. Therefore this module imports only the standard library, and a
 peer only its own packages.
@@ -6,22 +6,27 @@ peer only its own packages.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-BATCH = {"T1": 64, "T2": 64, "T3": 64, "T4": 32}
+BATCH = {"T1": 64, "T2": 64, "T3": 64, "T4": 32, "boxes": 32, "mosaic": 32}
 WORKERS = 2
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def serve(make: Callable[[str, str, list[str]], Callable[[], Iterable[Any]]]) -> None:
+def serve(
+    make: Callable[[str, str, list[str]], Callable[[], Iterable[Any]]],
+    targets: Callable[[str, str, list[str]], list[Any]] | None = None,
+) -> None:
     """``peer.py TASK CANDIDATE FOLDER REPEATS``: prepare, then run an epoch for every line of standard input.
 
     ``make(task, candidate, files)`` returns a function that starts an epoch over ``files``. A batch is an array or a
-    tensor, or the first item of a tuple, a list or a dict.
+    tensor, or the first item of a tuple, a list or a dict. ``targets(task, candidate, files)`` returns rows (x0, y0,
+    x1, y1, class) for each file without anything random; the line ``targets N`` asks for those of the first N files.
     """
     task, candidate, folder, repeats = sys.argv[1:5]
     files = sorted(str(path) for path in Path(folder).rglob("*") if path.suffix.lower() in {".jpg", ".jpeg"})
@@ -30,7 +35,12 @@ def serve(make: Callable[[str, str, list[str]], Callable[[], Iterable[Any]]]) ->
     epoch = make(task, candidate, files * int(repeats))
     reply.write("ready\n")
     reply.flush()
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        if line.startswith("targets"):
+            rows = targets(task, candidate, files[: int(line.split()[1])])
+            reply.write(json.dumps([[[float(number) for number in row] for row in each] for each in rows]) + "\n")
+            reply.flush()
+            continue
         images = 0
         for batch in epoch():
             while isinstance(batch, (tuple, list, dict)):

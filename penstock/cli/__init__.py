@@ -6,7 +6,25 @@ standard output. Progress and errors are printed to standard error; an error is 
 
 from __future__ import annotations
 
-from penstock.cli import pack_commands, view_commands  # registers the commands
+from penstock.cli import (  # registers the commands
+    convert_commands,
+    doctor_command,
+    pack_commands,
+    show_command,
+    tune_command,
+    verify_commands,
+    view_commands,
+)
 from penstock.cli.app import app, main
 
-__all__ = ["app", "main", "pack_commands", "view_commands"]
+__all__ = [
+    "app",
+    "convert_commands",
+    "doctor_command",
+    "main",
+    "pack_commands",
+    "show_command",
+    "tune_command",
+    "verify_commands",
+    "view_commands",
+]

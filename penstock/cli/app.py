@@ -39,7 +39,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Pack images into stores with checksums for training, verify stores, and show what they contain."""
+    """Pack images into stores with checksums for training; convert, verify and split stores, and show their content."""
 
 
 def main() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import enum
+import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,10 +16,59 @@ from penstock.errors import ArgumentError
 if TYPE_CHECKING:
     from penstock.stores.base import Store
 
-__all__ = ["ClassesOption", "StoreArgument", "open_store", "parse_class_names"]
+__all__ = [
+    "AnnotationsOption",
+    "ClassesOption",
+    "FormatOption",
+    "LayoutOption",
+    "ReportFormat",
+    "SplitOption",
+    "StoreArgument",
+    "StoreOptions",
+    "open_store",
+    "parse_class_names",
+    "parse_options",
+    "parse_pairs",
+]
+
+_NUMBERS: Final = re.compile(r"-?[0-9]+(?:,-?[0-9]+)+,?")
+
+
+class ReportFormat(enum.StrEnum):
+    """How a report is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
 
 StoreArgument = Annotated[
-    str, typer.Argument(metavar="STORE", help="A pack, a folder of images, or a URL such as `lmdb://photos.lmdb`.")
+    str,
+    typer.Argument(
+        metavar="STORE",
+        help="A pack, a folder of images, a container of another library, a pattern such as `train-{000..099}.tar`, "
+        "or a URL such as `lmdb://photos.lmdb`.",
+    ),
+]
+
+LayoutOption = Annotated[
+    str | None,
+    typer.Option(
+        "--layout",
+        metavar="NAME",
+        help="The layout of an LMDB environment of another program: `pickle-index`, `pairs`, `names` or `datum`. By "
+        "default it is detected.",
+    ),
+]
+
+StoreOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="NAME=VALUE",
+        help="An option of the kind of store, such as `shape=12,12,3` or `channels=BGR`: numbers with commas, JSON or "
+        "text. May be given several times; an error names the options that a store needs.",
+    ),
 ]
 
 ClassesOption = Annotated[
@@ -28,13 +81,82 @@ ClassesOption = Annotated[
     ),
 ]
 
+AnnotationsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--annotations",
+        metavar="SRC",
+        help="Annotations of the images: a folder or a file, with boxes, classes, points or masks.",
+    ),
+]
 
-def open_store(store: str, classes: str | None) -> Store:
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="The format of the annotations, such as `voc`, `coco` or `yolo`; `auto` finds it by the files.",
+    ),
+]
+
+SplitOption = Annotated[
+    str | None, typer.Option("--split", metavar="NAME", help="One of the splits of the annotations, such as `train`.")
+]
+
+
+def open_store(
+    store: str, classes: str | None = None, layout: str | None = None, options: Sequence[str] | None = None
+) -> Store:
     """Open the store of a command."""
     from penstock import stores
 
+    return stores.open(store, layout=layout, **parse_options(options, classes))
+
+
+def parse_options(options: Sequence[str] | None, classes: str | None = None) -> dict[str, object]:
+    """The options in the values of ``--option`` and ``--classes``, by name.
+
+    A value is JSON, numbers separated by commas (a tuple), or text.
+
+    Raises
+    ------
+    ArgumentError
+        If one is not ``NAME=VALUE``.
+    """
+    parsed: dict[str, object] = {}
+    for option in options or ():
+        name, separator, value = option.partition("=")
+        if not separator or not name:
+            raise ArgumentError(f"--option must be NAME=VALUE, got {option!r}")
+        parsed[name.strip().replace("-", "_")] = _parse_value(value)
     names = parse_class_names(classes)
-    return stores.open(store, **({} if names is None else {"classes": names}))
+    return parsed if names is None else {**parsed, "classes": names}
+
+
+def parse_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
+    """The pairs in the values of an option, by name.
+
+    Raises
+    ------
+    ArgumentError
+        If one is not ``NAME=VALUE``.
+    """
+    pairs = {}
+    for value in values or ():
+        name, separator, text = value.partition("=")
+        if not separator or not name or not text:
+            raise ArgumentError(f"{option} must be NAME=VALUE, got {value!r}")
+        pairs[name.strip()] = text.strip()
+    return pairs
+
+
+def _parse_value(value: str) -> object:
+    if _NUMBERS.fullmatch(value):
+        return tuple(int(number) for number in value.split(",") if number)
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def parse_class_names(value: str | None) -> list[str] | None:

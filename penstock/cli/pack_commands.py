@@ -1,21 +1,37 @@
-"""The commands that write and verify packs: ``pack``, ``index`` and ``verify``."""
+"""The commands that write packs: ``pack``, ``merge`` and ``index``."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.app import FAILED, INTERRUPTED, app
-from penstock.cli.arguments import ClassesOption, StoreArgument, open_store, parse_class_names
-from penstock.cli.printing import format_bytes, print_error, print_line, print_list, print_skipped
+from penstock.cli.app import INTERRUPTED, app
+from penstock.cli.arguments import (
+    AnnotationsOption,
+    ClassesOption,
+    FormatOption,
+    LayoutOption,
+    SplitOption,
+    StoreArgument,
+    StoreOptions,
+    open_store,
+    parse_class_names,
+    parse_options,
+    parse_pairs,
+)
+from penstock.cli.printing import format_bytes, print_error, print_line, print_skipped
+from penstock.errors import ArgumentError
 from penstock.plurals import counted
 
 if TYPE_CHECKING:
-    from penstock.pack import IndexReport
+    from penstock.pack import IndexReport, PackReport
+    from penstock.sample import Field
 
-__all__ = ["index", "pack", "verify"]
+__all__ = ["index", "merge", "pack"]
 
 
 class OnError(enum.StrEnum):
@@ -40,8 +56,9 @@ class IndexKind(enum.StrEnum):
 
 
 class PackIndex(enum.StrEnum):
-    """:class:`IndexKind`, or no index, for ``pack``."""
+    """:class:`IndexKind`, or no index, for ``pack``; ``auto`` is rows where images are JPEGs."""
 
+    AUTO = "auto"
     NONE = "none"
     ROWS = "rows"
     TILES = "tiles"
@@ -57,9 +74,21 @@ class Check(enum.StrEnum):
 @app.command()
 def pack(
     src: Annotated[
-        str, typer.Argument(metavar="SRC", help="A folder of images (one sub-folder per class), or a pack.")
+        str,
+        typer.Argument(
+            metavar="SRC",
+            help="A folder of images (one sub-folder per class), a store or a container of another program, or a table "
+            "of paths and other columns: .csv, .tsv, .json, .jsonl, .parquet.",
+        ),
     ],
-    dst: Annotated[str, typer.Argument(metavar="DST", help="The pack to write, such as `photos.lmdb`.")],
+    dst: Annotated[
+        str,
+        typer.Argument(
+            metavar="DST",
+            help="The pack to write, such as `photos.lmdb`; or, without checksums of records, another kind, such as "
+            "`photos.tar` (`penstock convert`).",
+        ),
+    ],
     *,
     on_error: Annotated[
         OnError,
@@ -79,10 +108,37 @@ def pack(
     index: Annotated[
         PackIndex,
         typer.Option(
-            help="Also create decode indices: a crop then decodes only a part of its JPEG (`penstock index`)."
+            help="Also create decode indices, with which a crop decodes only a part of its JPEG (`penstock index`); "
+            "`auto`: rows, if there are JPEGs."
         ),
-    ] = PackIndex.NONE,
+    ] = PackIndex.AUTO,
     classes: ClassesOption = None,
+    schema: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=KIND",
+            help="The kind of a field of a table, such as `boxes=boxes` or `tags=int64[*]`; `none` leaves it out. May "
+            "be given several times.",
+        ),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="NAME=COLUMN", help="A field, and the column of a table that it is made of."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="The column of a table that names records; `index` for their numbers.")
+    ] = None,
+    root: Annotated[
+        str | None, typer.Option(help="The folder of relative paths in a table; by default that of the table.")
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Processes that read and check images, in place of threads. One process writes.")
+    ] = 0,
+    annotations: AnnotationsOption = None,
+    format: FormatOption = None,  # noqa: A002  # the name of the option
+    split: SplitOption = None,
+    layout: LayoutOption = None,
+    option: StoreOptions = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -95,16 +151,28 @@ def pack(
         bool, typer.Option("--overwrite", help="Replace the pack at DST, whether it is finished or not.")
     ] = False,
 ) -> None:
-    """Pack the images of SRC into DST, with a checksum for each record.
+    """Pack the images and other fields of SRC into DST, with a checksum for each record.
+
+    With `--annotations`, SRC is the folder of the images; with `--format` alone, SRC is the annotations, which say
+    where the images are; `--option` is then one of the format. What is wrong in annotations is treated as `--on-error`
+    says; `penstock verify --annotations` lists it.
 
     If DST is a finished pack of the same source and options, nothing is done. To resume an interrupted pack, run the
     same command again. Skipped images are listed by name.
     """
     from penstock.pack import pack as run
 
-    try:
+    kinds = {name: None if kind == "none" else kind for name, kind in parse_pairs(schema, "--schema").items()}
+    names = parse_class_names(classes)
+    with ExitStack() as stack, _resumable(overwrite=overwrite):
+        is_annotated = annotations is not None or format is not None
+        if is_annotated and layout is not None:
+            raise ArgumentError("--layout is one of stores, and annotations have none")
+        opens = not is_annotated and (layout is not None or option)
+        opened = open_store(src, classes, layout, option) if opens else None
+        source = src if opened is None else stack.enter_context(opened)
         report = run(
-            src,
+            source,
             dst,
             on_error=on_error,
             workers=workers,
@@ -112,22 +180,91 @@ def pack(
             check=check,
             transcode=transcode,
             index=index.value,
-            classes=parse_class_names(classes),
+            classes=names if opened is None else None,
+            schema=kinds or None,
+            columns=parse_pairs(columns, "--column") or None,
+            key=key,
+            root=root,
+            jobs=jobs,
+            annotations=annotations,
+            format=format,
+            split=split,
+            annotation_options=parse_options(option) if is_annotated else None,
             progress=True,
         )
+    _print_packed(report, index)
+    if transcode is not Transcode.NONE and not report.reused:
+        print_line(f"{counted(report.transcoded, 'image')} transcoded to {transcode}, {report.kept:,} unchanged")
+
+
+@contextmanager
+def _resumable(*, overwrite: bool) -> Iterator[None]:
+    """Say how to resume what is interrupted in the body."""
+    try:
+        yield
     except KeyboardInterrupt:
         again = "the same command without --overwrite" if overwrite else "the same command"
         print_error(f"interrupted; what was committed is kept, and {again} resumes it")
         raise typer.Exit(INTERRUPTED) from None
+
+
+@app.command()
+def merge(
+    stores: Annotated[list[str], typer.Argument(metavar="SRC... DST", help="The packs, and the pack to write.")],
+    *,
+    prefix: Annotated[
+        bool, typer.Option("--prefix", help="Put the name of its pack before each key, where packs have equal keys.")
+    ] = False,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="The classes of all packs, where these differ: names separated by commas, or a text file with one "
+            "name per line. By default the packs have the same classes, and those of the first one have their numbers.",
+        ),
+    ] = None,
+    on_error: Annotated[
+        OnError,
+        typer.Option(help="If records are damaged or have equal keys: `raise` an error, or `skip` them."),
+    ] = OnError.RAISE,
+    index: Annotated[PackIndex, typer.Option(help="Copy decode indices, and create missing ones.")] = PackIndex.AUTO,
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads that read and check records.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the pack at DST.")] = False,
+) -> None:
+    """Merge packs of the same fields into one, such as those that several machines packed.
+
+    To resume an interrupted merge, run the same command again. Images are copied, not encoded again.
+    """
+    from penstock.pack import merge as run
+
+    if len(stores) < 2:
+        raise ArgumentError("merge needs at least one pack, and the pack to write")
+    with _resumable(overwrite=overwrite):
+        report = run(
+            stores[:-1],
+            stores[-1],
+            prefix=prefix,
+            classes=parse_class_names(classes),
+            on_error=on_error,
+            index=index.value,
+            workers=workers,
+            overwrite=overwrite,
+            progress=True,
+        )
+    _print_packed(report, index)
+
+
+def _print_packed(report: PackReport, index: PackIndex) -> None:
     records = f"{counted(report.records, 'record')}{_format_resumed(report.resumed)}, {format_bytes(report.nbytes)}"
     if report.reused:
         print_line(f"{report.store} is already packed, nothing to do: {records}")
     else:
         print_line(f"{report.store}: {records}, in {report.elapsed_s:.1f} s")
-    if transcode is not Transcode.NONE and not report.reused:
-        print_line(f"{counted(report.transcoded, 'image')} transcoded to {transcode}, {report.kept:,} unchanged")
-    if report.indexed is not None:
-        _print_indexed(report.indexed)
+    if report.schema is not None and not report.reused:
+        print_line(f"fields: {', '.join(_format_field(*item) for item in report.schema.fields.items())}")
+    is_new = report.indexed is not None and report.indexed.indexed > report.indexed.resumed
+    if report.indexed is not None and (is_new or index is not PackIndex.AUTO or not report.reused):
+        _print_indexed(report.indexed, lists_others=index is not PackIndex.AUTO)
     if report.skipped:
         print_line(f"{len(report.skipped):,} left out:")
         print_skipped(report.skipped)
@@ -146,6 +283,8 @@ def index(
     ] = IndexKind.ROWS,
     field: Annotated[str | None, typer.Option(help="The field to index, if several fields are images.")] = None,
     classes: ClassesOption = None,
+    layout: LayoutOption = None,
+    option: StoreOptions = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; by default one per core.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the indices of STORE.")] = False,
 ) -> None:
@@ -156,7 +295,7 @@ def index(
     from penstock.pack import index as run
 
     try:
-        with open_store(store, classes) as opened:
+        with open_store(store, classes, layout, option) as opened:
             report = run(opened, kind=kind.value, field=field, workers=workers, overwrite=overwrite, progress=True)
     except KeyboardInterrupt:
         print_error("interrupted; what was made is kept, and the same command without --overwrite resumes it")
@@ -164,39 +303,20 @@ def index(
     _print_indexed(report)
 
 
-@app.command()
-def verify(
-    store: StoreArgument,
-    *,
-    source: Annotated[
-        str | None, typer.Option(help="The folder or pack that STORE was packed from: compare keys, classes and bytes.")
-    ] = None,
-) -> None:
-    """Check every page, checksum, count and key of STORE. The exit code is 1 if there are problems."""
-    from penstock.pack import verify as run
-
-    report = run(store, source, progress=True)
-    if report.ok:
-        compared = f", {report.compared:,} compared with {source}" if source is not None else ""
-        print_line(f"{report.store}: {counted(report.records, 'record')}, nothing wrong{compared}")
-        return
-    count = len(report.problems)
-    print_line(f"{report.store}: {counted(count, 'problem')}")
-    print_list(map(str, report.problems), count)
-    if source is not None and not report.compared:
-        print_line("  (not compared with the source, because the store's structure is damaged)")
-    raise typer.Exit(FAILED)
-
-
 def _format_resumed(count: int) -> str:
     return f" ({count:,} of them earlier)" if count else ""
 
 
-def _print_indexed(report: IndexReport) -> None:
+def _format_field(name: str, field: Field) -> str:
+    classes = f", {counted(len(field.classes), 'class')}" if field.classes else ""
+    return f"{name} ({field.kind}{classes})"
+
+
+def _print_indexed(report: IndexReport, *, lists_others: bool = True) -> None:
     print_line(
         f"{report.path}: {counted(report.indexed, 'image')} indexed by {report.kind}{_format_resumed(report.resumed)}, "
         f"{format_bytes(report.nbytes)}, in {report.elapsed_s:.1f} s"
     )
-    if report.left_out:
+    if report.left_out and lists_others:
         print_line(f"{counted(len(report.left_out), 'image')} without an index, always decoded from the beginning:")
         print_skipped(report.left_out)

@@ -1,4 +1,4 @@
-"""The commands that show something: ``info`` and ``demo``."""
+"""The commands that show something: ``info``, ``split`` and ``demo``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli.app import app
-from penstock.cli.arguments import ClassesOption, StoreArgument, open_store
+from penstock.cli.arguments import ClassesOption, LayoutOption, StoreArgument, StoreOptions, open_store
 from penstock.cli.printing import format_bytes, print_json, print_line
+from penstock.errors import ArgumentError
 from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
 
 if TYPE_CHECKING:
     from penstock.view import SizeRange, StoreInfo
 
-__all__ = ["demo", "info"]
+__all__ = ["demo", "info", "split"]
 
 _CLASSES_SHOWN: Final = 20
 
@@ -32,11 +33,13 @@ def info(
         Path | None, typer.Option(help="Also draw samples with their labels to this file: .png, .jpg or .webp.")
     ] = None,
     classes: ClassesOption = None,
+    layout: LayoutOption = None,
+    option: StoreOptions = None,
 ) -> None:
-    """Show what STORE contains: fields, classes, and the sizes and formats of its images."""
+    """Show what STORE contains: what was detected, fields, classes, and the sizes and formats of its images."""
     from penstock import view
 
-    with open_store(store, classes) as opened:
+    with open_store(store, classes, layout, option) as opened:
         summary = view.info(opened)
         if as_json:
             print_json(summary.to_json())
@@ -45,6 +48,51 @@ def info(
         if sheet is not None:
             shown = view.contact_sheet(opened, sheet)
             print_line(f"{sheet}: {counted(len(shown), 'sample')}", file=sys.stderr if as_json else sys.stdout)
+
+
+@app.command()
+def split(
+    store: StoreArgument,
+    parts: Annotated[
+        list[float],
+        typer.Argument(metavar="PART...", help="Fractions with the sum 1 (`0.8 0.2`), or numbers of records."),
+    ],
+    *,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A field whose values each part has in equal proportion, such as `label`. May be given several times."
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None, typer.Option(help="A field such as `patient`: records of one value are in one part.")
+    ] = None,
+    names: Annotated[str | None, typer.Option(help="Names of the parts, separated by commas.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same split.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", help="Write the split: `.csv`, a row for each record, or `.json`, the indices of each part."
+        ),
+    ] = None,
+    layout: LayoutOption = None,
+    option: StoreOptions = None,
+) -> None:
+    """Split the records of STORE into parts, and show how often each value is in each part."""
+    from penstock.datasets import split as run
+
+    numbers = [int(part) if part.is_integer() and sum(parts) != 1 else part for part in parts]
+    given = None if names is None else names.split(",")
+    if given is not None and len(given) != len(numbers):
+        raise ArgumentError(f"--names must be {len(numbers)} names, got {names!r}")
+    with open_store(store, None, layout, option) as opened:
+        named = numbers if given is None else dict(zip(given, numbers, strict=True))
+        found = run(opened, named, by=by, groups=groups, seed=seed)
+    for line in found.report().split("\n"):
+        print_line(line)
+    if output is not None:
+        found.write(output)
+        print_line(f"{output}: written", file=sys.stderr)
 
 
 @app.command()
@@ -69,6 +117,8 @@ def demo(
 
 def _print_info(summary: StoreInfo) -> None:
     print_line(summary.url)
+    if summary.description:
+        print_line(f"  {summary.description}")
     rows: list[tuple[str, str]] = [("records", f"{summary.records:,}")]
     rows += [("field", f"{name}: {field.kind}") for name, field in summary.schema.fields.items()]
     for name, as_text in _SIZES.items():
@@ -90,7 +140,7 @@ def _print_classes(summary: StoreInfo) -> None:
         return
     counts = summary.classes.values()
     least, most = min(counts), max(counts)
-    records = f"{least:,} to {counted(most, 'record')}" if least < most else counted(most, "record")
+    records = f"{least:,} to {counted(most, summary.counted)}" if least < most else counted(most, summary.counted)
     each = " each" if least == most and len(counts) > 1 else ""
     print_line(f"  {counted(len(counts), 'class')} of {records}{each}")
     shown = [(escape_unprintable(name), count) for name, count in list(summary.classes.items())[:_CLASSES_SHOWN]]

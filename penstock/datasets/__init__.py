@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from penstock.datasets.arrays import ArrayDataset
 from penstock.datasets.base import Dataset, Filler, IterableDataset
+from penstock.datasets.batch_forms import BatchForm
 from penstock.datasets.chain import ChainDataset
 from penstock.datasets.concat import ConcatDataset
+from penstock.datasets.splits import Split, split
 from penstock.datasets.stack import StackDataset
 from penstock.datasets.store import StoreDataset
 from penstock.datasets.subset import Subset, random_split
 
 __all__ = [
     "ArrayDataset",
+    "BatchForm",
     "ChainDataset",
     "ConcatDataset",
     "Dataset",
     "Filler",
     "IterableDataset",
+    "Split",
     "StackDataset",
     "StoreDataset",
     "Subset",
     "random_split",
+    "split",
 ]

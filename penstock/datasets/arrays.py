@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset
+from penstock.datasets.base import Dataset, choose_rows_per_fill
+from penstock.datasets.decoded import MAX_NBYTES, decode_store
+from penstock.datasets.shared_arrays import SharedArrays
 from penstock.errors import ArgumentError
 from penstock.sample import Array, ArraySpec, Index, Sample, SampleKeys, Tree
+from penstock.stores.base import Store
 from penstock.trace import stage
 
 __all__ = ["ArrayDataset"]
@@ -32,6 +39,7 @@ class ArrayDataset(Dataset[Sample]):
     def __init__(self, *arrays: object, **fields: object) -> None:
         if bool(arrays) == bool(fields):
             raise ArgumentError("ArrayDataset needs arrays, either by position (tuples) or by name (dicts)")
+        self._shared: SharedArrays | None = None
         self.arrays: dict[str, Array] | tuple[Array, ...]
         self.arrays = (
             {name: np.asanyarray(array) for name, array in fields.items()}
@@ -41,6 +49,70 @@ class ArrayDataset(Dataset[Sample]):
         lengths = [array.shape[:1] for array in self._columns()]
         if () in lengths or len(set(lengths)) > 1:
             raise ArgumentError(f"Size mismatch between arrays: shapes {[array.shape for array in self._columns()]}")
+
+    @classmethod
+    def from_store(
+        cls,
+        store: Store | str | os.PathLike[str],
+        size: int | tuple[int, int] | None = None,
+        fields: str | Sequence[str] | Mapping[str, str] | None = None,
+        *,
+        transform: Any = None,
+        max_nbytes: int = MAX_NBYTES,
+        workers: int | None = None,
+        progress: bool | Callable[[int, int], None] | None = None,
+    ) -> Self:
+        """Decode all records of a small store into memory, once.
+
+        Parameters
+        ----------
+        store : Store, str or path
+            The store.
+        size : int or (int, int), optional
+            Height and width to which images are resized; an int for both. None if all images of a pack have one size.
+        fields : str, sequence or mapping of str, optional
+            The structure of a sample, as for :class:`StoreDataset`; by default the image, and the label if there is
+            one. They must have one shape.
+        transform : Pipeline or list of ops, optional
+            In place of ``size``. It is applied once, to each record, with the random numbers of epoch 0.
+        max_nbytes : int
+            The budget in bytes. More is refused before memory is allocated.
+        workers : int, optional
+            Number of threads that decode; by default one for each core.
+        progress : bool or callable, optional
+            True: a bar on the terminal. A callable gets the numbers of records done and of all.
+
+        Returns
+        -------
+        ArrayDataset
+            Its arrays are read-only, images uint8 HWC RGB unless ``transform`` makes something else. They are in shared
+            memory: worker processes do not copy them, also if they are not forked.
+
+        Raises
+        ------
+        ArgumentError
+            If records have no common shape, or the budget is too small.
+        BatchMemoryError
+            If there is no memory.
+        StoreError, DecodeError
+            If a record cannot be read or decoded; names store, key and index.
+        """
+        rows, shared = decode_store(store, size, fields, transform, max_nbytes, workers, progress)
+        dataset = cls(**rows) if isinstance(rows, dict) else cls(*rows)
+        dataset._shared = shared  # noqa: SLF001  # a constructor of the class
+        return dataset
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        if self._shared is not None:
+            state["arrays"] = list(self.arrays) if isinstance(self.arrays, dict) else None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._shared is not None:
+            names, arrays = state["arrays"], self._shared.arrays
+            self.arrays = tuple(arrays) if names is None else dict(zip(names, arrays, strict=True))
 
     def _columns(self) -> list[Array]:
         return list(self.arrays.values() if isinstance(self.arrays, dict) else self.arrays)
@@ -60,6 +132,11 @@ class ArrayDataset(Dataset[Sample]):
         if isinstance(self.arrays, dict):
             return {name: ArraySpec(array.shape[1:], array.dtype) for name, array in self.arrays.items()}
         return tuple(ArraySpec(array.shape[1:], array.dtype) for array in self.arrays)
+
+    @property
+    def rows_per_fill(self) -> int:
+        """Most rows of a call of :meth:`fill`: many, because rows are only copied."""
+        return choose_rows_per_fill(self.spec())
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None

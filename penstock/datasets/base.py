@@ -20,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
-from penstock.errors import PenstockError, SampleError
+from penstock.datasets.error_location import add_location
+from penstock.errors import ArgumentError, SampleError
 from penstock.frameworks import stream_types
 from penstock.rng import sample_scope, seeds_globals
-from penstock.sample import DatasetLike, Index, Sample, SampleKeys, Tree, Watch
+from penstock.sample import ArraySpec, DatasetLike, Index, Sample, SampleKeys, Tree, Watch, tree_leaves
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
     from penstock.datasets.concat import ConcatDataset
 
 __all__ = [
+    "ROWS_PER_FILL",
     "Dataset",
     "Filler",
     "IndexBatch",
     "IterableDataset",
     "Wrapper",
-    "add_location",
+    "choose_rows_per_fill",
     "fetch",
     "fetch_one",
     "get_each",
@@ -46,17 +48,14 @@ __all__ = [
     "is_iterable",
     "iter_samples",
     "loads_many",
-    "location_of",
     "prefetch",
     "register_sum",
+    "rows_per_fill",
     "spec_of",
     "takes_many",
 ]
 
 T_co = TypeVar("T_co", covariant=True)
-
-_LOCATION: Final = "_penstock_location"
-"""Attribute of an error that is not penstock's: its location, for :func:`location_of`."""
 
 
 class Dataset(Generic[T_co]):
@@ -156,7 +155,11 @@ class Wrapper:
 
 @runtime_checkable
 class Filler(Protocol):
-    """A dataset that writes samples into the rows of a batch instead of returning them."""
+    """A dataset that writes samples into the rows of a batch instead of returning them.
+
+    An attribute ``rows_per_fill`` may say how many rows a call of :meth:`fill` gets at most: 32 if there is none, which
+    suits images that are decoded; more where rows are only copied.
+    """
 
     def spec(self) -> Tree | None:
         """Tree of :class:`~penstock.sample.ArraySpec` of one sample; None if samples have no fixed shape.
@@ -175,6 +178,32 @@ class Filler(Protocol):
         ``keys``.
         """
         ...
+
+
+ROWS_PER_FILL: Final = 32
+"""Most rows of a call of ``fill``, unless the dataset says otherwise: images are decoded, which takes milliseconds."""
+
+_FILLED_NBYTES: Final = 512 << 10
+_MOST_ROWS: Final = 1024
+
+
+def rows_per_fill(dataset: DatasetLike) -> int:
+    """Most rows of a call of ``fill``: the attribute ``rows_per_fill`` of a dataset, or the least of those within."""
+    if isinstance(dataset, Wrapper):
+        return min(map(rows_per_fill, dataset.wrapped_datasets()), default=ROWS_PER_FILL)
+    rows = getattr(dataset, "rows_per_fill", ROWS_PER_FILL)
+    if not isinstance(rows, int) or rows < 1:
+        raise ArgumentError(
+            f"rows_per_fill of {type(dataset).__name__} must be an int of at least 1, the most rows of a call of fill, "
+            f"got {rows!r:.80}"
+        )
+    return rows
+
+
+def choose_rows_per_fill(spec: Tree | None) -> int:
+    """Most rows of a call of ``fill`` that only copies and converts: as many as make 512 KiB."""
+    nbytes = sum(leaf.nbytes for leaf in tree_leaves(spec) if isinstance(leaf, ArraySpec))
+    return min(max(_FILLED_NBYTES // max(nbytes, 1), ROWS_PER_FILL), _MOST_ROWS)
 
 
 def spec_of(dataset: DatasetLike) -> Tree | None:
@@ -363,28 +392,3 @@ def _get_many(dataset: DatasetLike, indices: Sequence[Index], watch: Watch | Non
 
 def _shown(indices: Sequence[Index]) -> list[Index] | str:
     return list(indices) if len(indices) <= 16 else f"{indices[0]}, ..., {indices[-1]} ({len(indices)} in all)"
-
-
-def add_location(error: BaseException, **where: object) -> BaseException:
-    """``error`` with a note where it happened.
-
-    The same object, so that its type and attributes are kept; for ``StopIteration``, ``GeneratorExit`` and
-    ``SystemExit``, a :class:`SampleError`.
-    """
-    if isinstance(error, PenstockError):
-        return error.locate(**where)
-    if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit, SystemExit)):
-        message = f"{type(error).__name__} was raised while a sample was built: {error}"
-        wrapped = SampleError(message.removesuffix(": "), **where)
-        wrapped.__cause__ = error
-        return wrapped
-    known = {name: value for name, value in where.items() if value is not None}
-    if known:
-        error.add_note(f"[{', '.join(f'{name}={value!r}' for name, value in known.items())}]")
-        error.__dict__[_LOCATION] = {**known, **error.__dict__.get(_LOCATION, {})}
-    return error
-
-
-def location_of(error: BaseException) -> dict[str, Any]:
-    """What :func:`add_location` has added to ``error``; the innermost call first."""
-    return error.where if isinstance(error, PenstockError) else error.__dict__.get(_LOCATION, {})

@@ -20,12 +20,13 @@ from penstock.datasets.base import (
     register_sum,
     spec_of,
 )
+from penstock.datasets.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.fingerprints import combine_fingerprints
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError, SampleError
 from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
 
-__all__ = ["ConcatDataset", "iter_concatenated", "prefetch_concatenated"]
+__all__ = ["ConcatDataset", "iter_concatenated", "make_watch", "prefetch_concatenated"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -99,6 +100,23 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         first, *others = [ragged_forms(dataset) for dataset in self.datasets]
         return first if all(other == first for other in others) else None
 
+    def batch_assembly(self) -> BatchAssembly | None:
+        """How the batches of all datasets get their form.
+
+        Raises
+        ------
+        ArgumentError
+            If the datasets have several forms, or different fields.
+        """
+        first, *others = [batch_assembly(dataset) for dataset in self.datasets]
+        for number, other in enumerate(others, 1):
+            if other != first:
+                raise ArgumentError(
+                    "concatenated datasets must have one batch_form, and fields of the same names and kinds, got "
+                    f"{first} for dataset 0 and {other} for dataset {number}"
+                )
+        return first
+
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
@@ -156,7 +174,7 @@ def iter_concatenated(
         yield from get_each(whole, indices, keys, watch)
         return
     others = [row for row in range(len(indices)) if row not in loaded]
-    other = get_each(whole, [indices[row] for row in others], keys[others], _make_watch(others, watch))
+    other = get_each(whole, [indices[row] for row in others], keys[others], make_watch(others, watch))
     for row, index in enumerate(indices):
         sample = next(loaded.get(row, other), _MISSING)
         if sample is _MISSING:
@@ -184,11 +202,11 @@ def _load_by_dataset(
     for child, own in rows.items():
         dataset = part(child)
         if loads_many(dataset):
-            found |= dict.fromkeys(own, iter_samples(dataset, inner[child], keys[own], _make_watch(own, watch)))
+            found |= dict.fromkeys(own, iter_samples(dataset, inner[child], keys[own], make_watch(own, watch)))
     return found
 
 
-def _make_watch(rows: Sequence[int], watch: Watch | None) -> Watch | None:
+def make_watch(rows: Sequence[int], watch: Watch | None) -> Watch | None:
     """A watch for the samples at ``rows`` of a batch, in order, that reports to the ``watch`` of the batch.
 
     A call for several samples is reported as a call for all rows from its first to its last.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from penstock.collate import ArrayBatch, allocate, rebuild_mapping, rebuild_sequence
+from penstock.datasets.batch_assembly import FormCollate, batch_assembly
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.ragged import join_rows
 from penstock.sample import Array, Batch, Sample, Tree, tree_leaves
@@ -19,7 +20,13 @@ __all__ = ["RaggedCollate", "map_ragged", "with_ragged"]
 
 
 def with_ragged(collate: Callable[[list[Sample]], Batch], dataset: object) -> Callable[[list[Sample]], Batch]:
-    """``collate``, or a :class:`RaggedCollate` over it if ``dataset`` has ragged fields."""
+    """``collate``, or one over it if ``dataset`` has ragged fields or a form of batches.
+
+    That is a :class:`RaggedCollate`, or a :class:`~penstock.datasets.batch_assembly.FormCollate`.
+    """
+    assembly = batch_assembly(dataset)
+    if assembly is not None:
+        return FormCollate(assembly, collate)
     forms = ragged_forms(dataset)
     return collate if forms is None else RaggedCollate(forms, collate)
 

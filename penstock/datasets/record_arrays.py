@@ -6,12 +6,17 @@ collated batch would differ from the schema. Both paths call this, such that fil
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import numpy as np
 
 from penstock.errors import CorruptRecordError
 from penstock.sample import Array, ArraySpec, Field, Record
 
-__all__ = ["get_array", "get_array_spec"]
+__all__ = ["get_array", "get_array_spec", "get_missing"]
+
+
+_MISSING: Final = {"label": -1, "int": -1, "float": float("nan"), "text": ""}
 
 
 def get_array_spec(field: Field) -> ArraySpec | None:
@@ -20,7 +25,23 @@ def get_array_spec(field: Field) -> ArraySpec | None:
     return None if kind is None or kind.shape is None else ArraySpec(kind.shape, kind.dtype)
 
 
-def get_array(record: Record, field: str, spec: ArraySpec, store: str) -> Array:
+def get_missing(field: Field) -> Any:
+    """What a sample holds where a record has no value: -1, NaN, an empty text; None for fields that need a value.
+
+    An array of fixed shape is filled with -1 or NaN, one whose first length varies is empty. The same numbers are in a
+    column (:meth:`penstock.Store.column`), so that a filled batch equals a collated one.
+    """
+    kind = field.array
+    if kind is None:
+        return _MISSING.get(field.kind)
+    if kind.shape is None:
+        return None if kind.empty_shape is None else np.zeros(kind.empty_shape, kind.dtype)
+    if kind.dtype.kind not in "if":
+        return None
+    return np.full(kind.shape, np.nan if kind.dtype.kind == "f" else -1, kind.dtype)
+
+
+def get_array(record: Record, field: str, spec: ArraySpec, store: str, missing: Array | None = None) -> Array:
     """The array of a record.
 
     Parameters
@@ -33,13 +54,16 @@ def get_array(record: Record, field: str, spec: ArraySpec, store: str) -> Array:
         As :func:`get_array_spec` returns it for that field.
     store : str
         URL of the store, for the error.
+    missing : ndarray, optional
+        The array of a record that has none, from :func:`get_missing`.
 
     Raises
     ------
     CorruptRecordError
         If the array has another shape or dtype; names store, key and index.
     """
-    array = np.asarray(record.fields[field])
+    value = record.fields[field]
+    array = np.asarray(missing if value is None else value)
     if array.shape != spec.shape or array.dtype != spec.dtype:
         raise CorruptRecordError(
             f"field {field!r} must be {spec.dtype} of shape {spec.shape}, as the schema of the store says, got "

@@ -11,33 +11,45 @@ Nothing here reads images of the store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from penstock.datasets.image_transforms import ImageTransform, as_image_transform, as_pipeline
-from penstock.datasets.ragged_fields import choose_forms, ragged_array, ragged_spec
+from penstock.datasets.batch_assembly import BatchAssembly
+from penstock.datasets.batch_forms import BatchForm
+from penstock.datasets.form_fields import bind_form, final_layout, refuse_ragged
+from penstock.datasets.image_transforms import (
+    ImageTransform,
+    SampleTransform,
+    as_image_transform,
+    as_pipeline,
+    as_sample_transform,
+)
+from penstock.datasets.ragged_fields import INSTANCES, choose_forms, ragged_array, ragged_kinds, ragged_spec
 from penstock.datasets.record_arrays import get_array
 from penstock.datasets.selection import FieldSelection
 from penstock.errors import ArgumentError, SampleError
-from penstock.ragged import RaggedRows, RaggedSpec
+from penstock.nested import image_size
+from penstock.ragged import RaggedSpec
 from penstock.rng import globals_put_back
-from penstock.sample import KINDS, Array, ArraySpec, Index, Record, Sample, Tree
-from penstock.stores.base import LazyColumn, Store
+from penstock.sample import KINDS, ArraySpec, Index, Record, Sample, Tree
+from penstock.stores.base import Store
+from penstock.stores.lazy_column import LazyColumn
 
 if TYPE_CHECKING:
-    from penstock.transforms.moved_targets import Step
-    from penstock.transforms.program import Failure, Program
+    from penstock.transforms.program import Program
 
-__all__ = ["SamplePlan", "fill_arrays"]
+__all__ = ["SamplePlan"]
 
 _NUMBERS: Final = {"label": np.dtype(np.int64), "int": np.dtype(np.int64), "float": np.dtype(np.float64)}
 """Kinds whose column is copied to rows, and their dtype, which is that of collation."""
 
 _TARGETS: Final = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
 """Types of a transformed label that rows can hold, and their dtype."""
+
+_FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask", "instances"})
+"""Kinds of values that move with the image."""
 
 
 class SamplePlan:
@@ -47,7 +59,7 @@ class SamplePlan:
     ----------
     store : Store
         The store.
-    fields, transform, target_transform, kinds, ragged
+    fields, transform, target_transform, kinds, ragged, batch_form
         As for :class:`~penstock.datasets.StoreDataset`.
 
     Attributes
@@ -68,8 +80,16 @@ class SamplePlan:
         By name, fields of small arrays, which are copied from records, or moved with the image.
     forms : dict
         By name, the form in which a batch holds a field of varying length.
+    ragged_kinds : dict
+        Dtype and shapes of these fields.
+    assembly : BatchAssembly, or None
+        How batches get the form that is asked for.
     moved : dict
         By name, kinds of the arrays that follow the image; known if there is a spec.
+    boxes : object, or None
+        The name of the boxes that ops read, or of whose objects they remove some.
+    copied : dict
+        By name, programs that copy pixels of fixed shape, which nothing transforms.
     numbers : list
         Names of the index of the record.
     target : object, or None
@@ -89,17 +109,29 @@ class SamplePlan:
         target_transform: Callable[[Sample], Sample] | None,
         kinds: Mapping[str, str | None] | None,
         ragged: str | Mapping[str, str] | None = None,
+        batch_form: str | BatchForm | None = None,
     ) -> None:
         self.transform, self.target_transform, self.ragged = transform, target_transform, ragged
         self.selection = FieldSelection(store, fields)
-        self.forms = choose_forms(self.selection.stored, self.selection.names, ragged)
         self._url = store.url
         self._pipeline = as_pipeline(transform)
-        self._images: ImageTransform | None = None if self._pipeline is not None else as_image_transform(transform)
         self.target = self._find_target()
         self._choose_kinds(kinds)
+        self._samples: SampleTransform | None = self._convert_samples(kinds or {})
+        self._images: ImageTransform | None = self._convert_images(kinds or {})
+        follows = self._samples is not None or bool(self._pipeline is not None and self._pipeline.ops)
+        self.selection.hold_instances(INSTANCES if follows else None)
+        forms = ragged if batch_form is None else refuse_ragged(ragged)
+        self.forms = choose_forms(self.selection.stored, self.selection.names, forms)
+        self.ragged_kinds = ragged_kinds(self.selection.stored, self.forms)
         self._kinds = self.selection.kinds
         self._refuse_encoded()
+        self.assembly: BatchAssembly | None = None
+        if batch_form is not None:
+            layout = None if self._samples is None else self._samples.layout
+            self.assembly = bind_form(batch_form, self.selection, transform, self._pipeline, layout)
+        if self._pipeline is not None and self.selection.pixels:
+            self._pipeline = self._pipeline.take_pixels()
         self.spec: Tree | None = None
         self.reason = ""
         self.program: Program | None = None
@@ -108,6 +140,8 @@ class SamplePlan:
         self.columns: dict[Index, LazyColumn] = {}
         self.arrays: dict[Index, str] = {}
         self.moved: dict[Index, str] = {}
+        self.boxes: Index | None = None
+        self.copied: dict[Index, Program] = {}
         self.numbers: list[Index] = []
         self._target_type: type | None = None
         self._plan_filling(store)
@@ -115,33 +149,32 @@ class SamplePlan:
     def sample(self, record: Record) -> Sample:
         """The sample of a record, with the key of the current sample."""
         selection = self.selection
-        transforms_images = self._pipeline is not None or self._images is not None
-        for name in self.forms:
+        transforms_images = self._pipeline is not None or self._images is not None or self._samples is not None
+        for name in self.forms.keys() - selection.instances:
             ragged_array(record, selection.names[name], selection.stored[name], self._url)
         values = selection.get_values(record, views=transforms_images)
         if self.target is not None:
             values[self.target] = self.target_transform(values[self.target])  # type: ignore[misc]  # given with a target
+        if self._samples is not None:
+            return self._samples(values)
         if self._images is not None:
             for name, kind in selection.kind_of.items():
                 if kind == "image":
-                    values[name] = self._images(bytes(values[name]))
+                    image = values[name]
+                    values[name] = self._images(image if name in selection.pixels else bytes(image))
         sample = selection.to_tree(values)
         if self._pipeline is not None:
             return self._pipeline(sample, kinds=self._kinds)
         return sample if self._images is not None or self.transform is None else self.transform(sample)
 
-    def array(self, name: Index, record: Record, steps: Sequence[Step]) -> Array:
-        """A small array of a record for a row of a batch; moved by ``steps``, if it follows the image."""
+    def array(self, name: Index, record: Record) -> Any:
+        """A small array of a record, or its instances as they are stored."""
         selection, field = self.selection, self.arrays[name]
+        if name in selection.instances:
+            return record.fields[field]
         if name in self.forms:
-            array = ragged_array(record, field, selection.stored[name], self._url)
-        else:
-            array = get_array(record, field, selection.arrays[name], self._url)
-        if name not in self.moved:
-            return array
-        from penstock.transforms.moved_targets import move  # imported with the pipeline
-
-        return move(self.moved[name], array, steps)
+            return ragged_array(record, field, selection.stored[name], self._url)
+        return get_array(record, field, selection.arrays[name], self._url, selection.missing.get(name))
 
     def ragged_forms(self) -> Tree | None:
         """The form of each ragged field in the sample's structure, None for other fields; None if there are none."""
@@ -190,8 +223,22 @@ class SamplePlan:
             return
         if pipeline is not None and pipeline.mover is not None:
             self._refuse_left_behind(given or {}, pipeline.mover)
-        elif self._images is not None:
-            self._refuse_followers(given or {})
+
+    def _convert_samples(self, given: Mapping[str, str | None]) -> SampleTransform | None:
+        """The transform of another library for whole samples; its pipeline becomes the plan's."""
+        samples = as_sample_transform(self.transform, self.selection) if self._pipeline is None else None
+        if samples is not None:
+            self._refuse_left_behind(given, self.transform)
+            self._pipeline = samples.pipeline
+        return samples
+
+    def _convert_images(self, given: Mapping[str, str | None]) -> ImageTransform | None:
+        """The transform of another library for images alone."""
+        is_other = self._pipeline is None and self._samples is None
+        images = as_image_transform(self.transform) if is_other else None
+        if images is not None and "image" in self.selection.kind_of.values():
+            self._refuse_followers(given)
+        return images
 
     def _refuse_left_behind(self, given: Mapping[str, str | None], mover: object) -> None:
         from penstock.transforms.field_kinds import unknown_kind_error  # imported with the pipeline
@@ -200,11 +247,9 @@ class SamplePlan:
             raise unknown_kind_error((called,), mover, {field: looks}, {field: None})
 
     def _refuse_followers(self, given: Mapping[str, str | None]) -> None:
-        """Refuse boxes, keypoints and masks, because torchvision's transforms get only the image."""
+        """Refuse boxes, keypoints and masks, because torchvision's transforms of v1 get only the image."""
         kinds = self.selection.kind_of
-        followers = [
-            self.selection.names[name] for name, kind in kinds.items() if kind in {"boxes", "keypoints", "mask"}
-        ]
+        followers = [self.selection.names[name] for name, kind in kinds.items() if kind in _FOLLOWERS]
         followers += [field for _, field, _ in self._unknown_targets(given)]
         if followers:
             raise ArgumentError(
@@ -228,9 +273,10 @@ class SamplePlan:
         return found
 
     def _refuse_encoded(self) -> None:
-        """Refuse a pipeline that needs pixels, because the images of a store are encoded."""
-        pipeline = self._pipeline
-        if pipeline is not None and pipeline.ops and "image" in self.selection.kind_of.values():
+        """Refuse a pipeline that needs pixels, where images of the store are encoded."""
+        pipeline, selection = self._pipeline, self.selection
+        encoded = [name for name, kind in selection.kind_of.items() if kind == "image" and name not in selection.pixels]
+        if pipeline is not None and pipeline.ops and encoded:
             first = pipeline.ops[0]
             if first.takes_pixels:
                 raise ArgumentError(
@@ -243,9 +289,13 @@ class SamplePlan:
         transforms_images = self._pipeline is not None or self._images is not None
         if not transforms_images and self.transform is not None:
             self.reason = f"its transform, {self.transform!r}, is called with whole samples"
+            if self._samples is not None:
+                self.reason = self._samples.what
             return
         leaves: dict[Index, ArraySpec | RaggedSpec] = {}
-        for name, field in selection.names.items():
+        images_first = sorted(selection.names, key=lambda name: selection.kind_of[name] != "image")
+        for name in images_first:
+            field = selection.names[name]
             spec: ArraySpec | RaggedSpec | None
             if selection.kind_of[name] == "image" and transforms_images:
                 spec = self._plan_image(name, field)
@@ -260,7 +310,26 @@ class SamplePlan:
         if transforms_images and self.program is None:
             self.reason = "no field is an image, which its transform works on"  # the pipeline raises for each sample
             return
-        self.spec = selection.to_tree(leaves)
+        if self._pipeline is not None and self._pipeline.object_op is not None and not self._plan_objects():
+            return
+        self.spec = selection.to_tree({name: leaves[name] for name in selection.names})
+
+    def _plan_objects(self) -> bool:
+        """Find the boxes, for ops that need them; returns whether rows can be filled with what such ops leave."""
+        from penstock.transforms.objects import is_of_objects  # imported with the pipeline
+
+        assert self._pipeline is not None
+        kinds = self.selection.kind_of
+        self.boxes = next(name for name, kind in kinds.items() if kind == "boxes")
+        for op in self._pipeline.ops:
+            if not op.removes_objects:
+                continue
+            found = {name for name in self.arrays if is_of_objects(name, kinds[name], np.empty(0), op)}
+            for name in [*found, *(getattr(op, "labels", None) or ())]:
+                if name not in self.forms:
+                    self.reason = f"{op!r} removes values of {name!r}, which is not in ragged="
+                    return False
+        return True
 
     def _plan_value(self, store: Store, name: Index, field: str) -> ArraySpec | RaggedSpec | None:
         kind = self.selection.stored[name]
@@ -270,8 +339,14 @@ class SamplePlan:
         if kind in _NUMBERS:
             self.columns[name] = LazyColumn(store, field)
             return ArraySpec((), _NUMBERS[kind]) if name != self.target else self._plan_target(name)
-        if name in self.selection.arrays or name in self.forms:
+        if name in self.selection.arrays or name in self.forms or name in self.selection.instances:
             return self._plan_array(name, field)
+        pixels = self.selection.pixels.get(name)
+        if pixels is not None and pixels.shape is not None:
+            from penstock.transforms.pixel_program import PixelProgram  # imports the native core
+
+            self.copied[name] = PixelProgram((), ["image"], pixels)
+            return self.copied[name].spec()
         if kind == "image":
             self.reason = "it has no transform, and its images stay encoded"
         return None
@@ -279,20 +354,34 @@ class SamplePlan:
     def _plan_array(self, name: Index, field: str) -> ArraySpec | RaggedSpec | None:
         self.arrays[name] = field
         kind = self.selection.kind_of[name]
-        if kind in {"boxes", "keypoints", "mask"} and self._pipeline is not None and self._pipeline.ops:
+        if kind in _FOLLOWERS and self._pipeline is not None and self._pipeline.ops:
             if kind == "mask":
                 self.reason = f"the field {field!r} is a mask, which follows the image sample by sample"
                 return None
             self.moved[name] = kind
+        if name in self.selection.instances:
+            return self._plan_instances(name)
         if name in self.forms:
             return ragged_spec(self.selection.stored[name], self.forms[name], moved=name in self.moved)
         spec = self.selection.arrays[name]
         return ArraySpec(spec.shape, np.dtype(np.float32)) if name in self.moved else spec
 
+    def _plan_instances(self, name: Index) -> RaggedSpec | None:
+        """A mask of the size of the image for each object; its image was planned before."""
+        image = None if self.program is None else self.program.spec()
+        if image is None or name not in self.forms:
+            return None
+        assert self._pipeline is not None, "which instances follow"
+        size = image_size(image.shape, final_layout(self._pipeline))
+        return RaggedSpec(size, np.dtype(np.uint8), self.forms[name])
+
     def _plan_image(self, name: Index, field: str) -> ArraySpec | None:
         self.image, self.image_field = name, field
         kinds = list(self.selection.kind_of.values())
         if self._images is not None:
+            if name in self.selection.pixels:
+                self.reason = "its transform is not a pipeline, and its images are stored as pixels"
+                return None
             self.reason = self._images.what if kinds.count("image") == 1 else "a sample has several images"
             self.program = self._images.program
             return self._images.spec if kinds.count("image") == 1 else None
@@ -303,7 +392,8 @@ class SamplePlan:
             self.reason = "its target_transform, and a callable of its pipeline, may draw from one generator"
             return None
         self.reason = "its pipeline transforms more than one image, or does not end in images of one shape and dtype"
-        self.program = self._pipeline.compile(self._kinds, followers=bool(self.forms))
+        pixels = self.selection.pixels.get(name)
+        self.program = self._pipeline.compile(self._kinds, followers=bool(self.forms), pixels=pixels)
         return self.program.spec()
 
     def _plan_target(self, name: Index) -> ArraySpec | None:
@@ -320,50 +410,3 @@ class SamplePlan:
             return None
         found = _TARGETS.get(self._target_type)
         return None if found is None else ArraySpec((), found)
-
-
-def fill_arrays(
-    plan: SamplePlan,
-    name: Index,
-    out: Array | RaggedRows,
-    records: Sequence[Record],
-    rows: NDArray[np.int64],
-    steps: Sequence[Sequence[Step]],
-    failures: list[Failure],
-) -> None:
-    """Write a small array of each record to its row of a batch.
-
-    Parameters
-    ----------
-    plan : SamplePlan
-        With this name in :attr:`~SamplePlan.arrays`.
-    name : object
-        Of the array in the sample.
-    out : ndarray or RaggedRows
-        The batch.
-    records : sequence of Record
-        The records.
-    rows : ndarray of int64
-        Where each of them goes.
-    steps : sequence of sequence of Step
-        What moved each image; empty where nothing follows.
-    failures : list of Failure
-        Records that have failed, which are left out; those that fail here are added.
-    """
-    failed = {failure.position for failure in failures}
-    arrays: list[Array] = []
-    for position, record in enumerate(records):
-        if position in failed:
-            continue
-        try:
-            array = plan.array(name, record, steps[position] if steps else ())
-            if isinstance(out, RaggedRows):
-                arrays.append(array)
-            else:
-                out[rows[position]] = array
-        except Exception as error:  # noqa: BLE001  # raised by the caller: the first one of all fields
-            from penstock.transforms.program import Failure
-
-            failures.append(Failure(position, error))
-    if isinstance(out, RaggedRows) and arrays and not failures:
-        out.write(rows, np.concatenate(arrays), np.array([len(array) for array in arrays], np.int64))

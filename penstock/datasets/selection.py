@@ -10,10 +10,11 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from penstock.datasets.record_arrays import get_array, get_array_spec
+from penstock.datasets.record_arrays import get_array, get_array_spec, get_missing
 from penstock.errors import ArgumentError
-from penstock.sample import KINDS, Field, Record, Tree
+from penstock.sample import Field, Record, Tree
 from penstock.stores.base import Store
+from penstock.stores.image_signatures import refuse_array
 
 __all__ = ["FieldSelection"]
 
@@ -26,12 +27,20 @@ class FieldSelection:
 
     Attributes
     ----------
+    structure : type
+        Of a sample: dict, tuple, or str for a single value.
     names : dict
         The field of the store for each name or position in the sample.
     stored, kind_of : dict
         The kind of each value in the store, and for transforms.
     arrays : dict
         Shape and dtype of the small arrays of fixed shape, by name.
+    pixels : dict
+        Dtype and shapes of the images that are stored as their pixels, by name.
+    instances : set
+        Names of the instances that follow the image.
+    missing : dict
+        What a sample holds where a record has no value, by name.
 
     Raises
     ------
@@ -40,15 +49,15 @@ class FieldSelection:
     """
 
     def __init__(self, store: Store, fields: object) -> None:
-        self._shape: type = dict
+        self.structure: type = dict
         if fields is None:
             self.names: dict[Any, str] = {name: name for name in store.schema.fields}
         elif isinstance(fields, str):
-            self._shape, self.names = str, {0: fields}
+            self.structure, self.names = str, {0: fields}
         elif isinstance(fields, Mapping):
             self.names = dict(fields)
         elif isinstance(fields, Iterable):
-            self._shape, self.names = tuple, dict(enumerate(fields))
+            self.structure, self.names = tuple, dict(enumerate(fields))
         else:
             self._refuse_names(fields)  # refused below
         if not self.names:
@@ -57,12 +66,17 @@ class FieldSelection:
             self._refuse_names(fields)
         stored = {name: _get_field(store, field) for name, field in self.names.items()}
         self.stored: dict[Any, str] = {name: field.kind for name, field in stored.items()}
-        self.kind_of: dict[Any, str | None] = dict(self.stored)
+        self.pixels = {name: field.pixels for name, field in stored.items() if field.pixels is not None}
+        self.kind_of: dict[Any, str | None] = {**self.stored, **dict.fromkeys(self.pixels, "image")}
+        shapes = [name for name, field in self.names.items() if field == "instances" and self.stored[name] == "json"]
+        self.kind_of.update(dict.fromkeys(shapes, "instances"))
+        of_objects = (name for name, field in stored.items() if self.names[name] == "keypoints" and _has_points(field))
+        self.kind_of.update(dict.fromkeys(of_objects, "keypoints"))
+        self.instances: set[Any] = set()
         self._own = {name: field for name, field in self.names.items() if field not in store.schema}
-        self._blobs = [name for name, field in stored.items() if field.is_blob]
-        self._small = [
-            name for name, kind in self.stored.items() if kind in {"boxes", "keypoints"} or kind not in KINDS
-        ]
+        self._blobs = [name for name, field in stored.items() if field.is_blob and field.pixels is None]
+        self._small = [name for name, field in stored.items() if field.array is not None]
+        self.missing = {name: value for name, field in stored.items() if (value := get_missing(field)) is not None}
         specs = {name: get_array_spec(field) for name, field in stored.items()}
         self.arrays = {name: spec for name, spec in specs.items() if spec is not None}
         self._url = store.url
@@ -84,7 +98,7 @@ class FieldSelection:
     def set_field_kinds(self, kinds: Mapping[str, str | None]) -> None:
         """Replace the kinds of the schema, by the names of the fields in the store."""
         for field, kind in kinds.items():
-            if kind is not None:
+            if kind is not None and kind != "instances":
                 Field(kind)
             names = [name for name, own in self.names.items() if own == field]
             if not names:
@@ -93,10 +107,19 @@ class FieldSelection:
                 )
             self.kind_of.update(dict.fromkeys(names, kind))
 
+    def hold_instances(self, kind: str | None) -> None:
+        """Say what samples hold of instances, if they follow the image; None: they stay as they are stored."""
+        found = {name for name, own in self.kind_of.items() if own == "instances"}
+        if kind is None:
+            self.kind_of.update((name, self.stored[name]) for name in found)
+        else:
+            self.instances = found
+            self.stored.update(dict.fromkeys(found, kind))
+
     def set_tree_kinds(self, kinds: Tree) -> None:
         """Replace all kinds, given in the structure of the sample; a value that is not named has no kind."""
-        fits = isinstance(kinds, Mapping) if self._shape is dict else not isinstance(kinds, Mapping)
-        if self._shape is tuple:
+        fits = isinstance(kinds, Mapping) if self.structure is dict else not isinstance(kinds, Mapping)
+        if self.structure is tuple:
             fits = isinstance(kinds, tuple | list) and len(kinds) == len(self.names)
         given = self.from_tree(kinds) if fits else {}
         if not given or not given.keys() <= self.names.keys():
@@ -108,15 +131,15 @@ class FieldSelection:
 
     def to_tree(self, values: Mapping[Hashable, Any]) -> Tree:
         """Convert values by name or position to the structure of the sample."""
-        if self._shape is str:
+        if self.structure is str:
             return values[0]
-        return tuple(values.values()) if self._shape is tuple else values
+        return tuple(values.values()) if self.structure is tuple else values
 
     def from_tree(self, tree: Tree) -> Mapping[Hashable, Any]:
         """The inverse of :meth:`to_tree`."""
-        if self._shape is str:
+        if self.structure is str:
             return {0: tree}
-        return dict(enumerate(tree)) if self._shape is tuple else tree
+        return dict(enumerate(tree)) if self.structure is tuple else tree
 
     def get_values(self, record: Record, *, views: bool) -> dict[Hashable, Any]:
         """The fields of a record by name. Blobs are bytes; images and masks are views of the store if ``views``."""
@@ -124,14 +147,27 @@ class FieldSelection:
             name: getattr(record, field) if name in self._own else record.fields[field]
             for name, field in self.names.items()
         }
+        for name, missing in self.missing.items():
+            if values[name] is None:
+                values[name] = missing
+        for name in self.pixels:
+            if not (views and self.kind_of[name] == "image"):
+                values[name] = np.array(values[name])  # a copy: the array of a store is a read-only view
         for name in self._blobs:
+            refuse_array(self.names[name], values[name])
             if not (views and self.kind_of[name] in {"image", "mask"}):
                 values[name] = bytes(values[name])
         for name in self._small:
             if name in self.arrays:
-                values[name] = get_array(record, self.names[name], self.arrays[name], self._url)
+                values[name] = get_array(record, self.names[name], self.arrays[name], self._url, self.missing.get(name))
             values[name] = np.array(values[name])  # a copy: the array of a store is a read-only view
         return values
+
+
+def _has_points(field: Field) -> bool:
+    """Whether it holds the points of each object, (n, k, 2) or (n, k, 3)."""
+    kind = field.array
+    return kind is not None and kind.dtype == np.float32 and len(kind.axes) == 3 and kind.axes[2] in {(2,), (3,)}
 
 
 def _get_field(store: Store, name: str) -> Field:

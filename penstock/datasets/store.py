@@ -12,28 +12,39 @@ Errors name store, key and index.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import stores
-from penstock.datasets.base import Dataset, add_location
-from penstock.datasets.sample_plan import SamplePlan, fill_arrays
+from penstock.datasets.base import ROWS_PER_FILL, Dataset, choose_rows_per_fill
+from penstock.datasets.batch_assembly import BatchAssembly
+from penstock.datasets.batch_forms import BatchForm
+from penstock.datasets.error_location import add_location
+from penstock.datasets.moved_arrays import fill_arrays, fill_columns, find_moves, read_boxes
+from penstock.datasets.sample_plan import SamplePlan
 from penstock.datasets.seek_tables import MEMORY_NBYTES, SeekTables
 from penstock.errors import ArgumentError
+from penstock.repairs import Repaired, RepairScope, check_on_truncated, content_of
 from penstock.rng import sample_scope
 from penstock.sample import Array, Record, Sample, SampleKeys, Tree
-from penstock.stores.base import Indices, Store, check_index
+from penstock.stores.base import Store
+from penstock.stores.image_signatures import refuse_array
+from penstock.stores.indices import Indices, check_index
 from penstock.trace import stage
 
 if TYPE_CHECKING:
     from penstock.transforms.base import Op
-    from penstock.transforms.moved_targets import Step
+    from penstock.transforms.moved_targets import ChunkSteps
     from penstock.transforms.program import Failure
 
 __all__ = ["StoreDataset"]
+
+_MAX_REPAIRED: Final = 10_000
 
 
 class StoreDataset(Dataset[Sample]):
@@ -50,8 +61,11 @@ class StoreDataset(Dataset[Sample]):
     transform : Pipeline, list of ops, or callable, optional
         A pipeline takes the kind of each field from the schema; if all images end in one shape, it fills batches. A
         transform of torchvision is called with the image only, and compiled as in
-        :class:`penstock.torch.ImageFolder`. Another callable is called with the whole sample, with encoded images.
-        Default: images remain encoded ``bytes``.
+        :class:`penstock.torch.ImageFolder`; one of v2, beside boxes, keypoints or masks, with all of them as
+        ``tv_tensors``, and compiled if all of it is recognised. One of albumentations is compiled if it is recognised,
+        and else called with the decoded fields by name. Another callable is called with the whole sample, with encoded
+        images. Default: images remain encoded ``bytes``, and pixels arrays. Where a store has pixels, a pipeline takes
+        them as they are, and leaves out Decode, if it begins with it.
     target_transform : callable, optional
         Called with the label; batches are filled if it returns ints or floats. The constructor calls it once to find
         out.
@@ -64,18 +78,31 @@ class StoreDataset(Dataset[Sample]):
         Limit of the memory for decode indices, in bytes, in each process.
     kinds : mapping of str to str, optional
         Kinds of fields for the pipeline, if they differ from the schema: ``{"bbox": "boxes"}`` moves an array with the
-        image, ``{"bbox": None}`` leaves it unchanged. Default: those of the pipeline, else those of the schema.
+        image, ``{"bbox": None}`` leaves it unchanged. Default: those of the pipeline, else those of the schema; a field
+        ``instances`` of kind json has run-length encodings, which become masks (n, H, W) under a pipeline.
     ragged : {"list", "padded", "flat"} or mapping of str to str, optional
         What a batch holds of arrays whose first length varies (``boxes``, ``"float32[*,4]"``, ``"int64[*]"``), or
         of some of them, by the store's names. "list": a list of arrays; "padded": a :class:`penstock.Padded`, one array
         padded with zeros, and their lengths; "flat": a :class:`penstock.Ragged`, all rows in one array, and the offset
         of each sample. Default: they are stacked, as in torch, and must have equal lengths.
+    batch_form : {"torchvision", "rows", "ultralytics", "nested"} or BatchForm, optional
+        In place of ``ragged``, the batches of a model of detection. "torchvision": a list of images and a list of
+        dicts with the other fields, by their names in the sample. "rows": stacked images and a list of float32
+        arrays of shape (n, 5), which are box and label (and further columns, if there are more ragged fields, in
+        their order), followed by each field with one value for a sample. "ultralytics": a dict with ``img``,
+        ``bboxes``, ``cls`` and ``batch_idx``. "nested": a :class:`penstock.NestedTensor` of padded images, and
+        dicts. Options: :class:`penstock.BatchForm`. Loaders that collate by default make these batches.
+    on_truncated : {"raise", "repair", "skip"}
+        What to do with images that are truncated or damaged; "repair" and "skip" as in :func:`penstock.decode`, unless
+        the op that decodes says otherwise. "repair": decode what is there; :attr:`repaired`, and the loader's
+        ``repaired`` and ``stats()``, list such images; a broken mask raises. "skip": loaders leave the sample out, as
+        with ``on_error="skip"``, whatever their ``on_error`` is; ``dataset[i]`` raises a :class:`BrokenImageError`.
 
     Raises
     ------
     ArgumentError
         If a field does not exist, or looks like a target (``bbox``, ``masks``) that would not move with the image; if
-        ``ragged`` is unknown, or names a field of fixed shape.
+        ``ragged`` is unknown, or names a field of fixed shape; if samples lack what ``batch_form`` needs.
     StoreError
         If a path cannot be opened.
 
@@ -96,12 +123,17 @@ class StoreDataset(Dataset[Sample]):
         index_memory: int = MEMORY_NBYTES,
         kinds: Mapping[str, str | None] | None = None,
         ragged: str | Mapping[str, str] | None = None,
+        batch_form: str | BatchForm | None = None,
+        on_truncated: str = "raise",
     ) -> None:
+        check_on_truncated(on_truncated)
         self.store = store if isinstance(store, Store) else stores.open(store)
         self.fields = fields
         self.transform, self.target_transform = transform, target_transform
         self.index, self.index_memory = index, index_memory
-        self._kinds, self._ragged = kinds, ragged
+        self._kinds, self._ragged, self._batch_form = kinds, ragged, batch_form
+        self.on_truncated = on_truncated
+        self._repaired: deque[Repaired] = deque(maxlen=_MAX_REPAIRED)
         self._plan = self._new_plan()
         self._seek_tables = self._open_seek_tables()
 
@@ -130,6 +162,19 @@ class StoreDataset(Dataset[Sample]):
         """Begin to read the records of samples that are asked for soon; see :meth:`penstock.Store.prefetch`."""
         self.store.prefetch(indices)
 
+    @property
+    def kinds(self) -> Tree:
+        """The kind of each value for transforms, in the structure of a sample."""
+        return self._current_plan().selection.kinds
+
+    @property
+    def repaired(self) -> list[Repaired]:
+        """Images that were repaired in this process: the newest 10,000, oldest first; a copy.
+
+        The loader's ``repaired`` has those of its worker processes, too.
+        """
+        return list(self._repaired)
+
     def why_not_filled(self) -> str:
         """Why samples are built one by one; empty if rows of batches are filled."""
         return self._current_plan().reason
@@ -142,9 +187,20 @@ class StoreDataset(Dataset[Sample]):
         """Shapes and dtypes of a sample; None where one of its fields has no fixed shape, and is not ragged."""
         return self._current_plan().spec
 
+    @property
+    def rows_per_fill(self) -> int:
+        """Most rows of a call of :meth:`fill`: many where nothing is decoded, and rows are small."""
+        plan = self._current_plan()
+        is_cheap = not plan.moved and not plan.forms and (plan.program is None or plan.program.is_copying)
+        return choose_rows_per_fill(plan.spec) if is_cheap else ROWS_PER_FILL
+
     def ragged_forms(self) -> Tree | None:
         """What batches hold of fields whose length varies: the argument ``ragged``, in the structure of a sample."""
         return self._current_plan().ragged_forms()
+
+    def batch_assembly(self) -> BatchAssembly | None:
+        """How a loader gives batches their form; None without ``batch_form``."""
+        return self._current_plan().assembly
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
@@ -162,6 +218,12 @@ class StoreDataset(Dataset[Sample]):
         parts = plan.selection.from_tree(out)
         if plan.program is not None or plan.arrays:
             self._fill_from_records(plan, indices, parts, keys, rows)
+        for name, program in plan.copied.items():
+            with stage("read", len(indices)):
+                images = self.store.pixels(plan.selection.names[name], indices)
+            failures: list[Failure] = []
+            program.fill(images, parts[name], keys, rows, failures=failures)
+            self._raise_first(failures, indices)
         for name, column in plan.columns.items():
             values = column[indices]
             parts[name][rows] = values if name != plan.target else self._targets(plan, values, indices, keys)
@@ -177,24 +239,70 @@ class StoreDataset(Dataset[Sample]):
         rows: NDArray[np.int64],
     ) -> None:
         failures: list[Failure] = []
-        steps: list[list[Step]] = [[] for _ in range(len(indices))] if plan.moved else []
+        scope = RepairScope(self._policy())
+        steps = self._make_steps(plan, len(indices))
         records: list[Record] = []
         with stage("read", len(indices)):
-            if plan.arrays:
+            arrays = self._fill_arrays_at_once(plan, indices, parts, rows)
+            if arrays:
                 records = self.store.read(indices)
-                images = [record.fields[plan.image_field] for record in records] if plan.program else []
-            else:
-                images = self.store.blobs(plan.image_field, indices)
+            images = self._read_images(plan, indices, records) if plan.program is not None else []
+        read_first = plan.program is not None and plan.program.reads_boxes
+        boxes = read_boxes(plan, records, failures) if read_first else None
         if plan.program is not None:
             tables = None if self._seek_tables is None else self._seek_tables.get(indices)
-            plan.program.fill(
-                images, parts[plan.image], keys, rows, failures=failures, seek_tables=tables, steps=steps or None
-            )
+            with scope:
+                plan.program.fill(
+                    images, parts[plan.image], keys, rows, None, failures, tables, steps=steps, boxes=boxes
+                )
             if tables is not None and tables.found:
                 assert self._seek_tables is not None, "which gave it"
                 self._seek_tables.keep(indices, tables)
-        for name in plan.arrays:
-            fill_arrays(plan, name, parts[name], records, rows, steps, failures)
+        if not failures:
+            arrays = fill_columns(plan, arrays, parts, records, rows, steps)
+        if arrays:
+            boxes = boxes or read_boxes(plan, records, failures)
+            moves = find_moves(steps or (), boxes, failures)
+            for name in arrays:
+                fill_arrays(plan, name, parts[name], records, rows, moves, failures)
+        self._raise_first(failures, indices)
+        if scope.notes:
+            self._record_repairs(scope, indices, images)
+
+    @staticmethod
+    def _make_steps(plan: SamplePlan, count: int) -> ChunkSteps | None:
+        """Where the ops of a chunk are noted, if values follow its images."""
+        if not plan.moved:
+            return None
+        from penstock.transforms.moved_targets import ChunkSteps  # imported with the pipeline
+
+        return ChunkSteps(count)
+
+    def _fill_arrays_at_once(
+        self, plan: SamplePlan, indices: NDArray[np.int64], parts: Mapping[Any, Any], rows: NDArray[np.int64]
+    ) -> list[Any]:
+        """Fill the small arrays that the store gives for many records; returns the names of the others."""
+        left = []
+        for name, field in plan.arrays.items():
+            fixed = name not in plan.moved and name not in plan.forms
+            values = self.store.rows(field, indices) if fixed else None
+            if values is None:
+                left.append(name)
+            else:
+                parts[name][rows] = values
+        return left
+
+    def _read_images(self, plan: SamplePlan, indices: NDArray[np.int64], records: list[Record]) -> Sequence[Any]:
+        field = plan.image_field
+        if plan.image in plan.selection.pixels:
+            return [record.fields[field] for record in records] or self.store.pixels(field, indices)
+        images = [record.fields[field] for record in records] or self.store.blobs(field, indices)
+        for image in images:
+            refuse_array(field, image)
+        return images
+
+    def _raise_first(self, failures: list[Failure], indices: NDArray[np.int64]) -> None:
+        """Raise the error of the first row that failed, with the place of its record."""
         if failures:
             first = min(failures, key=lambda failure: failure.position)
             raise self._locate(first.error, *self._read([int(indices[first.position])]))
@@ -215,14 +323,43 @@ class StoreDataset(Dataset[Sample]):
         with stage("read", len(indices)):
             return self.store.read([index + count if -count <= index < 0 else index for index in indices])
 
+    def _record_repairs(self, scope: RepairScope, indices: NDArray[np.int64], images: Sequence[Any]) -> None:
+        """Name the images of a chunk that were repaired."""
+        contents: dict[int, list[int]] = {}
+        for index, image in zip(indices.tolist(), images, strict=True):
+            contents.setdefault(content_of(image), []).append(index)
+        keys = self.store.keys()
+        records = []
+        for note in scope.notes:
+            of_image = contents.get(note.content, [])
+            index = (of_image.pop(0) if len(of_image) > 1 else of_image[0]) if of_image else None
+            records.append(replace(note, store=self.store.url, index=index, key=None if index is None else keys[index]))
+        self._repaired.extend(records)
+        scope.hand_on(records)
+
     def _sample(self, record: Record) -> Sample:
+        with RepairScope(self._policy()) as scope:
+            sample = self._build_sample(record)
+        if not scope.notes:
+            return sample
+        records = [replace(note, store=self.store.url, key=record.key, index=record.index) for note in scope.notes]
+        self._repaired.extend(records)
+        scope.hand_on(records)
+        return sample
+
+    def _policy(self) -> str | None:
+        """What is done with broken images; None: what holds outside, as a rule "raise"."""
+        return None if self.on_truncated == "raise" else self.on_truncated
+
+    def _build_sample(self, record: Record) -> Sample:
         try:
             return self._current_plan().sample(record)
         except BaseException as error:  # noqa: BLE001  # raised again, with its place
             raise self._locate(error, record)  # noqa: B904  # the same object, or one that is chained
 
     def _new_plan(self) -> SamplePlan:
-        return SamplePlan(self.store, self.fields, self.transform, self.target_transform, self._kinds, self._ragged)
+        fields = self.store, self.fields, self.transform, self.target_transform
+        return SamplePlan(*fields, self._kinds, self._ragged, self._batch_form)
 
     def _current_plan(self) -> SamplePlan:
         """The plan for the current transforms, which may have been replaced."""
@@ -240,6 +377,8 @@ class StoreDataset(Dataset[Sample]):
     def _open_seek_tables(self) -> SeekTables | None:
         plan = self._plan
         if self.index is None or plan.spec is None or plan.program is None or not plan.program.fused:
+            return None
+        if plan.image in plan.selection.pixels:  # nothing is decoded
             return None
         return SeekTables(self.store, plan.image_field, self.index, self.index_memory)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, Wrapper, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.fingerprints import combine_fingerprints
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
@@ -76,6 +77,10 @@ class Subset(Dataset[T_co], Wrapper):
     def ragged_forms(self) -> Tree | None:
         """That of the inner dataset."""
         return ragged_forms(self.dataset)
+
+    def batch_assembly(self) -> BatchAssembly | None:
+        """That of the inner dataset."""
+        return batch_assembly(self.dataset)
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None

@@ -14,7 +14,7 @@ __all__ = ["run"]
 
 
 def run(images: Path | None = None, output: Path = Path("demo-output"), *, quick: bool = False) -> None:
-    """Run the demo: pack, verify, show, measure, train, stop and resume. Each step prints its result.
+    """Run the demo: pack, verify, show, measure, train, stop, resume, and diagnose. Each step prints its result.
 
     Parameters
     ----------

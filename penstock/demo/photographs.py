@@ -21,7 +21,7 @@ from penstock.registry import require
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["CLASSES", "write_photographs"]
+__all__ = ["CLASSES", "HELD_OUT", "open_photograph", "write_photographs"]
 
 CLASSES: Final = {
     "astronaut": "astronaut.png",
@@ -38,7 +38,8 @@ CLASSES: Final = {
 }
 """Class name to file in ``skimage/data``; ``skimage.data`` documents the author and the licence of each photograph."""
 
-_HELD_OUT: Final = 0.3  # the part of a photograph's width for held-out crops
+HELD_OUT: Final = 0.3
+"""The share of a photograph's width, from the left, for held-out crops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def write_photographs(folder: Path, *, train: int, held_out: int) -> None:
     train, held_out : int
         Number of files per class.
     """
-    made_of = f"{train} + {held_out}, {_HELD_OUT}"
+    made_of = f"{train} + {held_out}, {HELD_OUT}"
     marker = folder / "made-of.txt"
     if marker.is_file() and marker.read_text() == made_of:
         return
@@ -71,18 +72,19 @@ def write_photographs(folder: Path, *, train: int, held_out: int) -> None:
         shutil.rmtree(stale, ignore_errors=True)
     with ThreadPoolExecutor(4) as pool:
         for name, file in CLASSES.items():
-            photograph = _open_photograph(file)
+            photograph = open_photograph(file)
             for part in ("train", "held-out"):
                 (partial / part / name).mkdir(parents=True)
-            crops = [*_draw_crops(partial / "train" / name, photograph.size, train, (_HELD_OUT, 1))]
-            crops += _draw_crops(partial / "held-out" / name, photograph.size, held_out, (0, _HELD_OUT))
+            crops = [*_draw_crops(partial / "train" / name, photograph.size, train, (HELD_OUT, 1))]
+            crops += _draw_crops(partial / "held-out" / name, photograph.size, held_out, (0, HELD_OUT))
             for _ in pool.map(lambda crop, source=photograph: _save(source, crop), crops):
                 pass  # the iteration raises the threads' errors
     (partial / marker.name).write_text(made_of)
     partial.rename(folder)
 
 
-def _open_photograph(file: str) -> Image.Image:
+def open_photograph(file: str) -> Image.Image:
+    """A photograph of scikit-image, by its file in :data:`CLASSES`: gray (L) or RGB."""
     from PIL import Image
 
     package = require("skimage", extra="demo", purpose="for its photographs")

@@ -1,4 +1,4 @@
-"""The demo, step by step: pack, verify, show, measure, train, stop, resume.
+"""The demo, step by step: pack, verify, show, measure, train, stop, resume, say what limits the training.
 
 Each step is a method of :class:`Tour` and prints its result. :mod:`penstock.demo.rivals` measures speed, and
 :mod:`penstock.demo.learn` has the network.
@@ -23,6 +23,10 @@ import penstock as ps
 from penstock.demo import rivals
 from penstock.demo.learn import Learner, count_correct, digest, digest_all
 from penstock.demo.photographs import write_photographs
+from penstock.doctor import watch
+from penstock.doctor.html_report import write_html
+from penstock.doctor.thumbnails import make_thumbnails
+from penstock.doctor.watching import WatchReport
 from penstock.errors import ArgumentError, StoreError
 from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
@@ -53,6 +57,8 @@ class Scale:
         Most images of an epoch, if the user's folder is larger.
     batch_size : int
         Images per batch.
+    doctor_s : float
+        Most seconds in which the doctor tries changes of the loader.
     """
 
     train: int
@@ -62,10 +68,15 @@ class Scale:
     epochs: int
     epoch_images: int
     batch_size: int
+    doctor_s: float
 
 
-FULL: Final = Scale(train=240, held_out=40, rounds=5, round_s=4.0, epochs=5, epoch_images=3000, batch_size=64)
-QUICK: Final = Scale(train=16, held_out=6, rounds=2, round_s=0.5, epochs=2, epoch_images=200, batch_size=16)
+FULL: Final = Scale(
+    train=240, held_out=40, rounds=5, round_s=4.0, epochs=5, epoch_images=3000, batch_size=64, doctor_s=6.0
+)
+QUICK: Final = Scale(
+    train=16, held_out=6, rounds=2, round_s=0.5, epochs=2, epoch_images=200, batch_size=16, doctor_s=1.0
+)
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,7 @@ class Tour:
         self.console = console or Console(highlight=False)
         self.start = time.perf_counter()
         self.epoch_batches = 0
+        self.report: WatchReport | None = None
 
     def run(self, images: Path | None) -> None:
         """Run all steps, on the user's folder or on the photographs in scikit-image."""
@@ -121,6 +133,7 @@ class Tour:
         train, held_out = self.pack_photographs() if images is None else self.pack_users_photographs(images)
         self.measure(train, held_out)
         self.train(train, held_out)
+        self.print_diagnosis()
         self.print_line(f"\nTotal time: {time.perf_counter() - self.start:.0f} s. The files are in {self.output}/")
 
     def print_line(self, text: str) -> None:
@@ -243,6 +256,10 @@ class Tour:
         for epoch in range(self.scale.epochs):
             if epoch == stop[0]:
                 loader = self.train_interrupted_epoch(some, loader, learner, epoch, stop[1])
+            elif epoch == 0:
+                with watch(loader, steps=len(loader), budget_s=self.scale.doctor_s) as self.report:
+                    self.train_batches(learner, iter(loader), epoch, 0, len(loader))
+                self.write_page(loader)
             else:
                 self.train_batches(learner, iter(loader), epoch, 0, len(loader))
         self.test(learner, held_out, len(names))
@@ -310,3 +327,25 @@ class Tour:
             f"[bold green]{right} of {seen} held-out images correct: {right / seen:.1%}[/bold green] "
             f"({counted(classes, 'class')}; guessing gives {1 / classes:.1%})"
         )
+
+    # the doctor
+
+    def write_page(self, loader: DataLoader) -> None:
+        """Write the doctor's page on the first epoch, with pictures of the slowest samples."""
+        diagnosis = None if self.report is None else self.report.diagnosis
+        if diagnosis is not None:
+            pictures = make_thumbnails(loader.dataset, [sample.index for sample in diagnosis.samples[:4]])
+            write_html(diagnosis, self.output / "doctor.html", pictures)
+
+    def print_diagnosis(self) -> None:
+        """Print what limited the first epoch of the training, and what would make it faster."""
+        diagnosis = None if self.report is None else self.report.diagnosis
+        if diagnosis is None:
+            return
+        self.print_heading("What limits this training: penstock doctor on its first epoch")
+        self.print_line(escape(escape_unprintable(diagnosis.verdict.text)))
+        for advice in diagnosis.advice:
+            ratio = advice.predicted if advice.measured is None else advice.measured.median
+            how = "predicted" if advice.measured is None else "measured"
+            self.print_line(escape(escape_unprintable(f"  {advice.change}: {ratio - 1:+.0%} ({how})")))
+        self.print_line(f"the doctor's page: {self.output / 'doctor.html'}")

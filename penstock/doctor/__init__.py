@@ -1,89 +1,52 @@
-"""Known mistakes in a loader and its dataset: the package behind ``penstock.torch.check``.
+"""What is slow in a training script, and what is wrong in its loader.
 
-One rule is one file in ``rules/`` and one line here. A rule is a function ``find`` that takes a
-:class:`~penstock.doctor.subject.Subject` and yields findings. A rule that cannot know reports nothing, because users
-switch off a check that is often wrong.
+::
+
+    penstock doctor TRAIN.py     command.py ──exec──> run.py: the script as __main__, its loaders watched ─┐
+    penstock.doctor.watch()      watching.py ──────────────────────────────────────────────────────────────┤
+                                                                                                           v
+    text, JSON, HTML  <── reports <── Diagnosis <── analysis: verdict, model, trials <────────────── Recording
+
+    penstock.torch.check()       checking.py: a rule is one file in rules/
+
+This package imports nothing before a name is used: ``run.py`` must not import NumPy or torch before the script does,
+since the script may set variables (``OMP_NUM_THREADS``) that are read when they are imported.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from dataclasses import replace
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
-from penstock.doctor.findings import Finding, Report
-from penstock.doctor.subject import Subject
-from penstock.registry import Registry
-from penstock.samplers.base import check_count
+if TYPE_CHECKING:
+    from penstock.doctor.checking import RULES, check
+    from penstock.doctor.diagnosis import Diagnosis
+    from penstock.doctor.findings import Finding, Report
+    from penstock.doctor.tuning import Tuning, tune
+    from penstock.doctor.watching import WatchReport, watch
 
-__all__ = ["RULES", "Finding", "Report", "check"]
+__all__ = ["RULES", "Diagnosis", "Finding", "Report", "Tuning", "WatchReport", "check", "tune", "watch"]
 
-RULES = Registry("rule")
-RULES.register("open-handle", "penstock.doctor.rules.open_handle:find")
-RULES.register("copied-objects", "penstock.doctor.rules.copied_objects:find")
-RULES.register("shared-generator", "penstock.doctor.rules.shared_generator:find")
-RULES.register("global-randomness", "penstock.doctor.rules.global_randomness:find")
-RULES.register("thread-crowd", "penstock.doctor.rules.thread_crowd:find")
-RULES.register("not-picklable", "penstock.doctor.rules.not_picklable:find")
-RULES.register("pickled-arrays", "penstock.doctor.rules.pickled_arrays:find")
-RULES.register("cuda-in-worker", "penstock.doctor.rules.cuda_in_worker:find")
-RULES.register("forked-lock", "penstock.doctor.rules.forked_lock:find")
-RULES.register("unsharded-stream", "penstock.doctor.rules.unsharded_stream:find")
-RULES.register("loader-setting", "penstock.doctor.rules.loader_setting:find")
-RULES.register("length", "penstock.doctor.rules.length:find")
-RULES.register("stop-iteration", "penstock.doctor.rules.stop_iteration:find")
-RULES.register("sample", "penstock.doctor.rules.sample:find")
+_HOMES: Final = {
+    "RULES": "checking",
+    "check": "checking",
+    "tune": "tuning",
+    "Diagnosis": "diagnosis",
+    "Finding": "findings",
+    "Report": "findings",
+    "Tuning": "tuning",
+    "WatchReport": "watching",
+    "watch": "watching",
+}
 
 
-def check(loader: object, *, samples: int = 0) -> Report:
-    """Look for known mistakes in a loader and its dataset, without starting a worker.
-
-    Parameters
-    ----------
-    loader : DataLoader or dataset
-        A loader of ``penstock.torch``, ``torch.utils.data`` or ``penstock``, or a dataset. A dataset alone is checked
-        as if worker processes read it. The argument is not changed.
-    samples : int
-        Number of samples to load in this process, to time them and to try whether a worker can send them. With 0,
-        ``__getitem__`` is not called.
-
-    Returns
-    -------
-    Report
-        A sequence of :class:`Finding`, the most severe first. It is false if nothing is found. ``print`` shows it as
-        text.
-
-    Raises
-    ------
-    ArgumentError
-        If ``loader`` is neither a loader nor a dataset, or ``samples`` is negative.
-
-    Notes
-    -----
-    Time and memory are bounded: at most 20,000 objects are visited, 64 of each container, and only the source of the
-    user's own functions is read. If the loader pickles its dataset, the dataset's ``__getstate__`` and ``__reduce__``
-    run. ``__len__`` is called, and with ``workers="auto"`` also ``spec``. A finding can be wrong, and an empty report
-    does not prove that the loader is right.
-
-    Examples
-    --------
-    >>> import torch, penstock.torch
-    >>> dataset = torch.utils.data.TensorDataset(torch.zeros(100, 3))
-    >>> penstock.torch.check(torch.utils.data.DataLoader(dataset, batch_size=10))
-    nothing found
-    """
-    subject = Subject(loader, check_count("samples", samples, least=0))
-    findings = [finding for name in RULES for finding in RULES.get(name)(subject)]
-    return Report(_merge_alike(findings), complete=subject.graph.complete)
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
-def _merge_alike(findings: Iterable[Finding]) -> list[Finding]:
-    """Join findings that differ only in an index: the first position, and how many more there are."""
-    groups: dict[tuple[str, ...], list[Finding]] = {}
-    for finding in findings:
-        pattern = re.sub(r"\[[^]]*\]", "[]", finding.where)
-        groups.setdefault((finding.rule, finding.severity, pattern, finding.what), []).append(finding)
-    return [
-        first if not others else replace(first, where=f"{first.where} and {len(others)} more like it")
-        for first, *others in groups.values()
-    ]
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

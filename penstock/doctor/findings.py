@@ -30,6 +30,12 @@ class Finding:
         What is wrong, and what it costs.
     advice : str
         What to write instead.
+    cost : str
+        What it costs here, measured or computed; empty if that is not known.
+    file : str
+        The path of the file, where it is a line of a file.
+    line : int
+        Its number; 0 if it is none.
     """
 
     rule: str
@@ -37,6 +43,14 @@ class Finding:
     where: str
     what: str
     advice: str
+    cost: str = ""
+    file: str = ""
+    line: int = 0
+
+    @property
+    def page(self) -> str:
+        """The path of the page of the rule, in penstock's source."""
+        return f"docs/traps/{self.rule}.md"
 
     def __str__(self) -> str:
         lines = [f"{self.severity}: {self.where}  [{self.rule}]"]

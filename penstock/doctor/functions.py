@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from penstock.datasets.user_code import is_user_code, unwrap_function
+from penstock.doctor.findings import Finding, Severity
 
 __all__ = ["FunctionCall", "UserFunction", "UserFunctions"]
 
@@ -77,6 +78,14 @@ class UserFunction:
         file = Path(self.function.__code__.co_filename).name
         shown = ", ".join(map(str, sorted(set(lines)))) or str(self.function.__code__.co_firstlineno)
         return f"{self.function.__qualname__} ({file}, line {shown})"
+
+    def describe(
+        self, rule: str, severity: Severity, lines: Iterable[int], what: str, advice: str, cost: str = ""
+    ) -> Finding:
+        """A finding about lines of the file."""
+        numbers = sorted(lines)
+        file = self.function.__code__.co_filename
+        return Finding(rule, severity, self.where(*numbers), what, advice, cost, file, numbers[0])
 
     @property
     def mentions(self) -> set[str]:

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.loader.batch_nbytes import count_nbytes
 from penstock.loader.faults import LeftOutLog
+from penstock.repairs import Repaired
 from penstock.sample import State
-from penstock.stats import Stats
+from penstock.stats import QueueStats, Stats
 from penstock.trace import STAGES, Trace
 from penstock.workers.base import NOTHING, TaskResult
 
+if TYPE_CHECKING:
+    from penstock.loader.reporting import PeriodicReport
+
 __all__ = ["LoaderCounters"]
+
+_MAX_REPAIRED: Final = 10_000
+
+_MEASURED: Final = 64
+"""Of so many batches, one is measured: looking at all arrays of each would cost more than counting it."""
+
+_Times = dict[str, tuple[int, int]]
+
+
+class _HasQueue(Protocol):
+    def queue(self) -> QueueStats: ...
 
 
 class LoaderCounters:
@@ -16,13 +36,28 @@ class LoaderCounters:
 
     def __init__(self, left_out_log: LeftOutLog) -> None:
         self.left_out_log = left_out_log
+        self._batches = self._samples = self._repaired_count = 0
+        self._measured_samples = self._measured_nbytes = 0
+        self._repaired: deque[Repaired] = deque(maxlen=_MAX_REPAIRED)
+        self._forget_workers()
+
+    def _forget_workers(self) -> None:
+        # Attributes are set one by one: an object whose __dict__ was looked at is slower, and this is counted in.
         self._traces: list[Trace] = []
-        self._retired = dict.fromkeys(STAGES, (0, 0))
-        self._batches = self._samples = 0
+        self._retired: dict[int, _Times] = {}  # by worker; -1: the consumer itself
+        self._worker_batches: dict[int, int] = {}
+        self._iterators: list[weakref.ref[_HasQueue]] = []
+        self._reports: list[PeriodicReport] = []
 
     def __getstate__(self) -> dict[str, State]:
-        """The counts; times are those of the workers here."""
-        return {**self.__dict__, "_traces": [], "_retired": dict.fromkeys(STAGES, (0, 0))}
+        """The counts; times, and whoever reads them, are those here."""
+        here = {"_traces", "_retired", "_worker_batches", "_iterators", "_reports"}
+        return {name: value for name, value in self.__dict__.items() if name not in here}
+
+    def __setstate__(self, state: dict[str, State]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._forget_workers()
 
     def open(self, trace: Trace | None = None) -> Trace:
         """A trace that counts from now on; by default a new one."""
@@ -34,20 +69,64 @@ class LoaderCounters:
         """A trace grows no more."""
         if trace in self._traces:
             self._traces.remove(trace)
-            self._retired = _sum(self._retired, trace.total())
+            self._retired = _sum(self._retired, trace.total_by_worker())
+
+    def watch(self, iterator: _HasQueue) -> None:
+        """Look at this iterator's batches for :meth:`stats`, as long as it lives."""
+        living = [other for other in self._iterators if other() is not None]
+        self._iterators = [*living, weakref.ref(iterator)]  # a new list: other threads may go through the old one
+
+    def add_report(self, report: PeriodicReport) -> None:
+        """Ask it after each batch whether it is due."""
+        self._reports = [*self._reports, report]
+
+    def remove_report(self, report: PeriodicReport) -> bool:
+        """Ask it no more; whether it was asked."""
+        found = report in self._reports
+        self._reports = [other for other in self._reports if other is not report]
+        return found
 
     def count(self, done: TaskResult) -> None:
         """A batch was delivered."""
+        if not self._batches % _MEASURED:
+            self._measured_samples += done.rows
+            self._measured_nbytes += count_nbytes(done.batch)
         self._batches += done.batch is not NOTHING
         self._samples += done.rows - self.left_out_log.count_missing(done)
+        worker = done.worker
+        if worker is not None:
+            self._worker_batches[worker] = self._worker_batches.get(worker, 0) + 1
+        if done.repaired:
+            self._repaired_count += len(done.repaired)
+            self._repaired.extend(done.repaired)
+        if self._reports:
+            for report in self._reports:
+                report.check()
+
+    def repaired(self) -> list[Repaired]:
+        """The newest 10,000 images that were repaired, oldest first; a copy."""
+        return list(self._repaired)
 
     def stats(self) -> Stats:
         """All of it."""
-        total = self._retired
+        workers = self._retired
         for trace in list(self._traces):
-            total = _sum(total, trace.total())
-        return Stats.of(total, self._batches, self._samples, self.left_out_log.count)
+            workers = _sum(workers, trace.total_by_worker())
+        total = dict.fromkeys(STAGES, (0, 0))
+        for times in workers.values():
+            total = _add(total, times)
+        queues = [iterator.queue() for known in self._iterators if (iterator := known()) is not None]
+        return Stats.of(
+            total, self._batches, self._samples, self.left_out_log.count, self._repaired_count, workers=workers,
+            worker_batches=self._worker_batches, sample_nbytes=self._measured_nbytes / max(1, self._measured_samples),
+            queue=sum((queue for queue in queues if queue.limit), QueueStats()),
+        )  # fmt: skip
 
 
-def _sum(a: dict[str, tuple[int, int]], b: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    return {stage: (a[stage][0] + b[stage][0], a[stage][1] + b[stage][1]) for stage in a}
+def _sum(a: dict[int, _Times], b: dict[int, _Times]) -> dict[int, _Times]:
+    nothing = dict.fromkeys(STAGES, (0, 0))
+    return {worker: _add(a.get(worker, nothing), b.get(worker, nothing)) for worker in sorted({*a, *b})}
+
+
+def _add(a: _Times, b: _Times) -> _Times:
+    return {stage: (a[stage][0] + b[stage][0], a[stage][1] + b[stage][1]) for stage in STAGES}

@@ -78,7 +78,7 @@ class PreparedEpoch:
         # Batches that came out of order cannot be built again in that order: then each has a snapshot.
         every = settings.snapshot_every if settings.in_order else 1
         since: list[Task] | None = [] if settings.persistent else None
-        budget = _make_budget(settings, recipe, position)
+        budget = _make_budget(settings, position) if recipe.rules.tolerant else None
         return Epoch(recipe, self, plan, trace, rotation, every, budget, since)
 
 
@@ -103,6 +103,11 @@ class Epoch:
         self.position = self.prepared.position
         if self.rotation is not None and self.every != 1:
             self._snapshot = self.position.copy()
+
+    def start_budget(self, settings: Settings) -> ErrorBudget:
+        """Count what is left out from here on, where nothing was to be: images that are broken."""
+        self.budget = _make_budget(settings, self.position)
+        return self.budget
 
     @property
     def snapshot(self) -> Position:
@@ -150,10 +155,8 @@ def _start_state(worker: WorkerPosition) -> Any:
     return {**_NO_STATE, **(worker.state or {}), "ended": True} if worker.ended else worker.state
 
 
-def _make_budget(settings: Settings, recipe: Recipe, position: Position) -> ErrorBudget | None:
-    """What counts the samples that are left out; None where none may be."""
-    if not recipe.rules.tolerant:
-        return None
+def _make_budget(settings: Settings, position: Position) -> ErrorBudget:
+    """What counts the samples that are left out."""
     before = {"drawn": position.samples, "lost": position.lost}
     expected = settings.order.expected_samples()
     return ErrorBudget(settings.counters.left_out_log, position.epoch, expected, resumed=position.batches > 0, **before)

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import ArgumentError, StallError, WorkerError
+from penstock.stats import QueueStats
 from penstock.workers.base import END, NOTHING, Backend, Task, TaskResult
 from penstock.workers.jobs.stream import MAX_ERRORS_IN_A_ROW
 
@@ -81,6 +82,12 @@ class LoaderIterator:
         if self._eager:
             self._top_up()
         self._replay(position.batches + epoch.prepared.replay)
+        settings.counters.watch(self)
+
+    def queue(self) -> QueueStats:
+        """How many batches are ready and under way; may be called by any thread."""
+        ready = len(self._ready) + self.backend.count_ready()
+        return QueueStats(min(ready, self._in_flight), self._in_flight, 0 if self._closed else self._limit)
 
     @property
     def finished(self) -> bool:
@@ -222,7 +229,9 @@ class LoaderIterator:
     def _count_left_out(self, done: TaskResult) -> Exception | None:
         """Record what is left out of a batch; the error that stands in its place if that is too much."""
         if self._budget is None:
-            return None
+            if self._replaying or not done.left_out:
+                return None
+            self._budget = self.epoch.start_budget(self._settings)
         error = self._budget.count(done)
         self.epoch.position.lost = self._budget.lost
         return error

@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import spec_of
+from penstock.datasets.batch_assembly import batch_assembly
 from penstock.datasets.ragged_collate import with_ragged
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.ahead import EpochAhead, EpochKey
@@ -31,11 +32,11 @@ from penstock.loader.recipe import IdleWorkers, Memory, Recipe, Settings
 from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse
+from penstock.loader.statistics import LoaderStatistics
 from penstock.sample import Batch, DatasetLike, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import check_count
-from penstock.stats import Stats
 from penstock.workers import BACKENDS
-from penstock.workers.left_out import LeftOut, SampleRules
+from penstock.workers.left_out import SampleRules
 
 __all__ = ["DataLoader"]
 
@@ -43,7 +44,7 @@ _FIXED: Final = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last"
 _NOT_PICKLED: Final = frozenset({"_ahead", "_idle", "_memory", "_position"})
 
 
-class DataLoader:
+class DataLoader(LoaderStatistics):
     """Batches of a dataset, in order, built by workers ahead of the consumer.
 
     Parameters
@@ -305,12 +306,15 @@ class DataLoader:
         by_default = order.batched and self._collates_by_default and not order.is_stream
         spec = spec_of(self.dataset) if by_default else None
         collate = with_ragged(self.collate_fn, self.dataset) if by_default else self.collate_fn
+        assembly = batch_assembly(self.dataset) if by_default else None
         rules = SampleRules(self.on_error, order.population if self.on_error == "replace" else 0, self.seed_per_sample)
         return Recipe(
             self.workers, self.dataset, order.is_stream, order.batched, self.num_workers, self.chunk_size,
             self.worker_init_fn, self.multiprocessing_context, collate, rules, limit, spec,
             rows=order.rows if spec is not None else 1, batch_size=self.batch_size, drop_last=self.drop_last,
-            pool=None if spec is None else self._memory.slots(limit + 2), deliver_rows=self._convert,
+            pool=None if spec is None else self._memory.slots(limit + 2),
+            deliver=None if assembly is None else assembly.split,
+            deliver_rows=self._convert if assembly is None else assembly.form_rows,
         )  # fmt: skip
 
     def _prepare(self, recipe: Recipe) -> PreparedEpoch:
@@ -373,14 +377,3 @@ class DataLoader:
         if self._order.sampler_seed is not None and state["sampler_seed"] is not None:
             self._order.sampler.seed = state["sampler_seed"]
         self._resume, self._epoch, self._position = position, position.epoch, None
-
-    # statistics
-
-    def stats(self) -> Stats:
-        """Time per stage, samples and batches since construction; print it for a table."""
-        return self._counters.stats()
-
-    @property
-    def left_out(self) -> list[LeftOut]:
-        """What could not be built, of the batches delivered up to now: the newest 10,000, oldest first; a copy."""
-        return self._counters.left_out_log.newest()

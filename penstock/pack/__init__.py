@@ -1,10 +1,25 @@
-"""Packs sources into stores, makes their seek tables, and verifies stores against their sources."""
+"""Packs sources into stores, converts stores, merges packs, makes their seek tables, and verifies them."""
 
 from __future__ import annotations
 
-from penstock.pack.packing import PackReport, pack
+from penstock.pack.convert_report import ConvertReport
+from penstock.pack.converting import convert
+from penstock.pack.merging import merge
+from penstock.pack.pack_source import PackReport
+from penstock.pack.packing import pack
 from penstock.pack.run import PackProgress
 from penstock.pack.seek_tables import IndexReport, index
 from penstock.pack.verifying import VerifyReport, verify
 
-__all__ = ["IndexReport", "PackProgress", "PackReport", "VerifyReport", "index", "pack", "verify"]
+__all__ = [
+    "ConvertReport",
+    "IndexReport",
+    "PackProgress",
+    "PackReport",
+    "VerifyReport",
+    "convert",
+    "index",
+    "merge",
+    "pack",
+    "verify",
+]

@@ -1,78 +1,29 @@
-"""``pack``: makes a store from a source; :mod:`.run` runs the threads.
+"""``pack``: makes a store from a source: a folder, a store, a dataset, an iterator, a table.
 
-An entry that is not a complete, uniquely named image is listed by name: nothing is dropped silently. An interrupted
-pack stays and is resumed by packing again; a refused one leaves no files.
+An entry that cannot be packed, or has the name of another, is listed by name: nothing is dropped silently. An
+interrupted pack stays and is resumed by packing again; a refused one leaves no files. :mod:`.sources` reads,
+:mod:`.pack_source` writes.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from penstock import stores
+from penstock.annotations import SourceLike
 from penstock.errors import ArgumentError
-from penstock.pack.image_check import CHECKS
-from penstock.pack.progress import show_progress
-from penstock.pack.run import PackProgress, PackRun, add_size_fields, find_clashes, refuse_left_out, refuse_unpackable
-from penstock.pack.seek_tables import IndexReport, find_image_field
-from penstock.pack.seek_tables import index as index_images
-from penstock.pack.transcoding import TRANSCODES
-from penstock.stores.base import Skipped, Store
-from penstock.stores.location import Location
-from penstock.stores.origin import Origin
-from penstock.stores.record_names import check_classes, describe_class_difference
-from penstock.stores.seek_table_file import SEEK_TABLE_KINDS
-from penstock.stores.writing import CommittedRecords
+from penstock.pack.pack_source import PackReport, PackSettings, pack_source
+from penstock.pack.run import PackProgress
+from penstock.pack.sources import SourceOptions, open_source
+from penstock.pack.sources.annotations import AnnotatedImages
+from penstock.sample import Field, Schema
 
-__all__ = ["ON_ERROR", "PackReport", "pack"]
-
-ON_ERROR: Final = ("raise", "skip")
-T_prepared = TypeVar("T_prepared")
-
-
-@dataclass(frozen=True, slots=True)
-class PackReport:
-    """The result of :func:`pack`.
-
-    Parameters
-    ----------
-    store : str
-        URL of the store.
-    records, nbytes : int
-        Number of records in it, and of bytes of their blobs.
-    resumed : int
-        Number of records that an earlier, interrupted run had written.
-    skipped : tuple of Skipped
-        (name, reason) of each entry of the source that is not in the pack.
-    elapsed_s : float
-        Duration of this run.
-    transcoded, kept : int
-        Number of images that this run rewrote (``transcode="baseline"``), and that it stored as they were.
-    indexed : IndexReport, optional
-        The result of ``index``.
-    reused : bool
-        Whether a finished pack of the same source and options existed; it is used as it is, and nothing was written.
-    """
-
-    store: str
-    records: int
-    nbytes: int
-    resumed: int
-    skipped: tuple[Skipped, ...]
-    elapsed_s: float
-    transcoded: int = 0
-    kept: int = 0
-    indexed: IndexReport | None = None
-    reused: bool = False
+__all__ = ["pack"]
 
 
 def pack(
-    src: str | os.PathLike[str] | Store,
+    src: Any,
     dst: str | os.PathLike[str],
     *,
     on_error: str = "raise",
@@ -80,16 +31,34 @@ def pack(
     overwrite: bool = False,
     check: str = "header",
     transcode: str = "none",
-    index: str = "none",
+    index: str = "auto",
     classes: Sequence[str] | None = None,
     progress: bool | Callable[[PackProgress], None] | None = None,
+    schema: Schema | Mapping[str, str | Field | None] | None = None,
+    names: str | Sequence[str] | None = None,
+    key: str | None = None,
+    images: str | None = None,
+    source_id: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    jobs: int = 0,
+    annotations: SourceLike | None = None,
+    format: str | None = None,  # noqa: A002  # the name that everybody expects
+    split: str | None = None,
+    annotation_options: Mapping[str, object] | None = None,
 ) -> PackReport:
     """Pack a source into a store.
 
     Parameters
     ----------
-    src : str, path or Store
-        Anything that :func:`penstock.open` opens: a folder of images, another store.
+    src : str, path, Store, dataset or iterable
+        Anything that :func:`penstock.open` opens (a folder of images, another store); a table with paths of images and
+        other columns (``.csv``, ``.tsv``, ``.json``, ``.jsonl``, ``.parquet``); a dataset with ``__getitem__`` and
+        ``__len__``, a sequence of samples, an array, or a mapping of columns of one length; a dataset of Hugging Face;
+        an iterator, a generator or an iterable dataset; a loader, of whose batches each row becomes a record. With
+        ``annotations``, the folder of the images, or None where the annotations say where these are; with ``format``
+        alone, the annotations. Also what :func:`penstock.annotations.read` returns, and datasets of torchvision with
+        annotations and without transforms (``VOCDetection``, ``CocoDetection``), whose files are packed as they are.
     dst : str or path
         The store to write; its ending chooses its kind (``.lmdb``). If a pack of the same source and options exists, an
         unfinished one is resumed, to the same bytes as without the interruption, and a finished one is used as it is.
@@ -108,13 +77,44 @@ def pack(
     transcode : {"none", "baseline"}
         ``"baseline"``: store JPEGs of several scans (progressive ones, and a few others) as baseline JPEGs of the same
         pixels and metadata, which are a few per cent larger and decode faster and in parts.
-    index : {"none", "rows", "tiles"}
-        Make decode indices beside the finished pack; :func:`penstock.index` can make them later.
+    index : {"auto", "none", "rows", "tiles"}
+        Make decode indices beside the finished pack. ``"auto"``: ``"rows"``, if it has JPEGs. :func:`penstock.index`
+        can make them later.
     classes : sequence of str, optional
-        Names of the classes in the order of their numbers, for a folder of images; see
-        :class:`~penstock.stores.files.FilesStore`. By default its sub-folders in plain string order, as in torchvision.
+        Names of the classes in the order of their numbers. For a folder of images, see
+        :class:`~penstock.stores.files.FilesStore`: by default its sub-folders in plain string order, as in torchvision.
+        For other sources, those of the field ``label``, whose values may then be names.
     progress : bool or callable, optional
         True: a bar on the terminal. A callable gets a :class:`PackProgress` from time to time, in this thread.
+    schema : Schema, or mapping of str to kind, optional
+        Kinds of values of samples, or of columns of a table: text such as ``"int64[*]"``, or a :class:`Field`; None
+        leaves the value out. Other values get the kind that holds those of the first 100 samples (of a dataset: of 100
+        evenly spaced ones; of a table: of all rows), which is in the report. A :class:`Schema` is complete.
+    names : str or sequence of str, optional
+        Names of the values of samples that are tuples, or one value. By default ``("image", "label")`` for an image and
+        an int, ``("image", "target")`` for an image and another value, the names of a dict behind an image; else
+        ``"0"``, ``"1"``, ...; and ``"image"``, ``"text"`` or ``"value"`` for one value.
+    key : str, optional
+        The value that names a record; ``"index"`` for its number. By default ``__key__`` if a sample has it, a table's
+        path of the image, else the number.
+    images : {"png", "jpeg", "jpeg:QUALITY", "pixels"}, optional
+        How pictures of Pillow are stored, by default as PNG, without loss. Encoded bytes and files stay as they are.
+    source_id : str, optional
+        A text by which you promise that the samples, and their order, are those of every run with the same text. An
+        iterator is resumed only with it.
+    root : str or path, optional
+        The folder of relative paths in samples (by default the current one), or in a table (by default that of the
+        table).
+    columns : mapping of str to str, optional
+        For a table: names of fields, and the column of each, such as ``{"image": "file", "mask": "mask_file"}``.
+    jobs : int
+        Number of worker processes that build and check records, for datasets in Python; 0 for none (threads). One
+        process writes.
+    annotations : str, path or mapping, optional
+        Boxes, classes, points, masks of the images, in a format of :data:`penstock.annotations.FORMATS`. What is wrong
+        in them is treated as ``on_error`` says; nothing is left out or clipped without being listed.
+    format, split, annotation_options : str, str and mapping, optional
+        Of the annotations: see :func:`penstock.annotations.read`. Without ``format``, it is recognised.
 
     Returns
     -------
@@ -137,114 +137,48 @@ def pack(
     Records keep the order of the source: index ``i`` of the pack is index ``i`` of the source unless a record before it
     was skipped. The size of the image is added, as fields ``width`` and ``height``. The options that decide what a pack
     contains are ``check``, ``transcode`` and ``classes``. A folder is unchanged if names, sizes and times of change of
-    its images are the same.
+    its images are the same; a table, if also its bytes are. Whether a dataset in Python is unchanged cannot be known:
+    an unfinished pack of it is resumed if class, length and some samples are the same, a finished one is not used
+    again.
     """
-    _refuse_arguments(on_error, check, transcode, index, workers)
-    start = time.monotonic()
-    with ExitStack() as stack:
-        source = _open_source(src, classes, stack)
-        kind, location = stores.find(dst, to_write=True)
-        _refuse_overlap(source.location, location)
-        if index != "none":
-            find_image_field(source)
-        clashing = find_clashes(source)
-        if on_error == "raise":
-            refuse_unpackable(source, clashing)
-        schema = add_size_fields(source.schema)
-        origin = Origin(source.digest(), {"check": check, "transcode": transcode}).to_text()
-        finished = None if overwrite else kind.finished(location, schema, origin)
-        if finished is not None:
-            if on_error == "raise":
-                refuse_left_out(source, finished.skipped)
-            report = _report(location, finished, 0, finished.skipped, reused=True)
-        else:
-            replaces = overwrite and location.exists()
-            writer = kind.writer(location, schema, origin, overwrite=overwrite)
-            stack.callback(writer.close)
-            resumed = writer.committed
-            if on_error == "raise":
-                refuse_left_out(source, resumed.skipped)
-            run = PackRun(
-                source, writer, clashing, on_error=on_error, check=check, transcode=transcode, replaces=replaces
-            )
-            left_out = _complete(run, workers or _count_readers(check), _make_reporter(progress, stack))
-            report = _report(location, writer.committed, resumed.records, left_out)
-            report = replace(report, transcoded=run.transcoded, kept=run.kept)
-    indexed = None if index == "none" else _make_seek_tables(location, index, workers, progress)
-    return replace(report, elapsed_s=time.monotonic() - start, indexed=indexed)
+    settings = PackSettings(
+        on_error=on_error,
+        workers=workers,
+        jobs=jobs,
+        overwrite=overwrite,
+        check=check,
+        transcode=transcode,
+        index=index,
+        options={} if images is None else {"images": images},
+    )
+    if annotations is not None or format is not None:
+        src = _annotate(src, annotations, format, split, annotation_options)
+    elif split is not None or annotation_options is not None:
+        raise ArgumentError("split and annotation_options must be given with annotations or format")
+    options = SourceOptions(
+        schema=schema,
+        classes=classes,
+        names=names,
+        key=key,
+        images=images,
+        source_id=source_id,
+        root=root,
+        columns=columns,
+    )
+    return pack_source(open_source(src, options), dst, settings, progress)
 
 
-def _report(
-    location: Location, done: CommittedRecords, resumed: int, skipped: tuple[Skipped, ...], *, reused: bool = False
-) -> PackReport:
-    return PackReport(str(location), done.records, done.nbytes, resumed, skipped, 0.0, reused=reused)
-
-
-def _complete(run: PackRun[T_prepared], readers: int, report: Callable[[PackProgress], None]) -> tuple[Skipped, ...]:
-    """Run packing to its end; returns the entries that were left out."""
-    with ThreadPoolExecutor(readers, thread_name_prefix="penstock-pack") as pool:
-        try:
-            run.run(pool, readers, report)
-        except BaseException:
-            run.stop()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return run.finish()
-
-
-def _open_source(src: str | os.PathLike[str] | Store, classes: Sequence[str] | None, stack: ExitStack) -> Store:
-    if not isinstance(src, Store):
-        return stack.enter_context(stores.open(src, **({} if classes is None else {"classes": classes})))
-    held = src.schema["label"].classes if "label" in src.schema else ()
-    if classes is not None and check_classes(classes) != held:
-        raise ArgumentError(
-            "classes must be those of the source, which is open already; its classes "
-            f"{describe_class_difference(held, tuple(classes))}; open the source with "
-            "classes=[...]",
-            store=src.url,
-        )
-    return src
-
-
-def _make_seek_tables(
-    location: Location, index: str, workers: int | None, progress: bool | Callable[[PackProgress], None] | None
-) -> IndexReport:
-    def report(done: int, total: int) -> None:
-        assert callable(progress), "called only then"
-        progress(PackProgress(done, total, 0, 0))
-
-    return index_images(location, kind=index, workers=workers, progress=report if callable(progress) else progress)
-
-
-def _refuse_arguments(on_error: str, check: str, transcode: str, index: str, workers: int | None) -> None:
-    if on_error not in ON_ERROR:
-        raise ArgumentError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
-    if check not in CHECKS:
-        raise ArgumentError(f"check must be one of {', '.join(CHECKS)}, got {check!r}")
-    if transcode not in TRANSCODES:
-        raise ArgumentError(f"transcode must be one of {', '.join(TRANSCODES)}, got {transcode!r}")
-    if index not in ("none", *SEEK_TABLE_KINDS):
-        raise ArgumentError(f"index must be one of none, {', '.join(SEEK_TABLE_KINDS)}, got {index!r}")
-    if workers is not None and workers < 1:
-        raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {workers}")
-
-
-def _refuse_overlap(src: Location, dst: Location) -> None:
-    if src.overlaps(dst):
-        raise ArgumentError(f"the destination must be outside the source, got source {src} and destination {dst}")
-
-
-def _make_reporter(
-    progress: bool | Callable[[PackProgress], None] | None, stack: ExitStack
-) -> Callable[[PackProgress], None]:
-    if callable(progress):
-        return progress
-    if not progress:
-        return lambda _: None
-    show = stack.enter_context(show_progress("packing"))
-    return lambda progress: show(progress.done, progress.total, progress.nbytes)
-
-
-def _count_readers(check: str) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if check == "decode" else max(1, cores - 1)
+def _annotate(
+    src: Any,
+    annotations: SourceLike | None,
+    format: str | None,  # noqa: A002  # as the argument of `pack`
+    split: str | None,
+    options: Mapping[str, object] | None,
+) -> AnnotatedImages:
+    """The images ``src`` with their annotations; with ``format`` alone, ``src`` is the annotations."""
+    if not isinstance(src, str | os.PathLike | Mapping | None):
+        raise ArgumentError(f"images with annotations must be a folder, or None, got {type(src).__name__}")
+    images, given = (None, src) if annotations is None else (src, annotations)
+    if given is None or isinstance(images, Mapping):
+        raise ArgumentError("annotations must be a path or a mapping, and images a folder or None")
+    return AnnotatedImages(images, given, format or "auto", split, dict(options or {}))

@@ -15,23 +15,26 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from penstock import _native, stores
-from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatError
+from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.pack.image_check import MAX_PIXELS
-from penstock.pack.progress import show_progress
+from penstock.progress import show_progress
 from penstock.stores.base import Skipped, Store
+from penstock.stores.location import Location
 from penstock.stores.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
 from penstock.transforms import fallback
 
-__all__ = ["IndexReport", "find_image_field", "index"]
+__all__ = ["IndexReport", "find_image_field", "index", "make_seek_tables"]
 
 _TASK_RECORDS: Final = 16
+_LOOKED_AT: Final = 64
+_JPEG: Final = b"\xff\xd8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +133,66 @@ def index(
         )
 
 
+def make_seek_tables(
+    location: Location, kind: str, workers: int | None, progress: bool | Callable[[int, int], None] | None
+) -> IndexReport | None:
+    """Make the seek tables of each field of images of a pack that was just written.
+
+    Parameters
+    ----------
+    location : Location
+        The pack.
+    kind : {"auto", "rows", "tiles"}
+        ``"auto"``: rows, for fields that hold JPEGs and have no seek tables of another kind; none for a server.
+    workers, progress
+        As for :func:`index`.
+
+    Returns
+    -------
+    IndexReport or None
+        Of all fields together; None if nothing was made.
+    """
+    if kind == "auto" and not location.is_local:
+        return None
+    reports = []
+    with stores.open(location) as store:
+        for field in _list_image_fields(store):
+            if kind == "auto" and (_has_other_tables(store, field) or not _holds_jpegs(store, field)):
+                continue
+            made = "rows" if kind == "auto" else kind
+            reports.append(index(store, kind=made, field=field, workers=workers, progress=progress))
+    if not reports:
+        return None
+    return replace(
+        reports[0],
+        indexed=sum(report.indexed for report in reports),
+        nbytes=sum(report.nbytes for report in reports),
+        resumed=sum(report.resumed for report in reports),
+        left_out=tuple(entry for report in reports for entry in report.left_out),
+        elapsed_s=sum(report.elapsed_s for report in reports),
+    )
+
+
+def _has_other_tables(store: Store, field: str) -> bool:
+    """Whether a file of seek tables exists that is not of rows of this store."""
+    try:
+        with SeekTableFile(seek_table_path(store.location, field), store.fingerprint(), len(store)) as file:
+            return file.kind != "rows"
+    except StoreNotFoundError:
+        return False
+    except StoreError:
+        return True
+
+
+def _holds_jpegs(store: Store, field: str) -> bool:
+    """Whether one of some images is a JPEG."""
+    some = np.unique(np.linspace(0, len(store) - 1, min(len(store), _LOOKED_AT)).astype(np.int64))
+    return any(bytes(image[:2]) == _JPEG for index in some.tolist() for image in store.blobs(field, [index]))
+
+
 def find_image_field(store: Store, field: str | None = None) -> str:
     """The name of the field of images; ArgumentError if there is none, or several and ``field`` is not given."""
-    images = [name for name in store.schema.blobs if store.schema[name].kind == "image"]
+    images = _list_image_fields(store)
     if field is None and len(images) == 1:
         return images[0]
     if field not in images:
@@ -140,6 +200,10 @@ def find_image_field(store: Store, field: str | None = None) -> str:
             f"field must be one of the fields of images ({', '.join(images) or 'there are none'}), got {field!r}"
         )
     return field
+
+
+def _list_image_fields(store: Store) -> list[str]:
+    return [name for name in store.schema.blobs if store.schema[name].kind == "image"]
 
 
 def _remove(path: Path) -> None:
@@ -169,7 +233,7 @@ def _make_tables(
         images = store.blobs(field, indices)
         for index, image in zip(indices, images, strict=True):
             try:
-                if bytes(image[:2]) != b"\xff\xd8":
+                if bytes(image[:2]) != _JPEG:
                     left_out.append((index, _describe_format(image)))
                     continue
                 file.put(index, _native.build_index(image, file.kind, MAX_PIXELS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ import numpy as np
 
 from penstock import _native, stores
 from penstock.errors import ArgumentError, PenstockError, StoreError
-from penstock.pack.progress import show_progress
+from penstock.pack.comparing import Unreadable, read_each
 from penstock.pack.transcoding import to_baseline
+from penstock.progress import show_progress
 from penstock.sample import Record, Schema
-from penstock.stores.base import Problem, Store
+from penstock.stores.base import Store
+from penstock.stores.joined import JoinedStore, check_sidecar, join
+from penstock.stores.problems import Problem
 from penstock.stores.record_names import quote_names
 from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
 
@@ -56,6 +60,8 @@ def verify(
     source: str | os.PathLike[str] | Store | None = None,
     *,
     progress: bool | Callable[[int, int], None] | None = None,
+    layout: str | None = None,
+    **options: object,
 ) -> VerifyReport:
     """Check every page and checksum of a store, its counts and keys, and its agreement with the source.
 
@@ -69,6 +75,8 @@ def verify(
         name: the pack may number them in another order.
     progress : bool or callable, optional
         True: a bar on the terminal. A callable gets the number of records done and of all records.
+    layout, **options
+        As for :func:`penstock.open`, where ``store`` is not open yet.
 
     Returns
     -------
@@ -80,13 +88,21 @@ def verify(
     StoreNotFoundError
         If there is no store, or no source.
     """
-    kind, location = (type(store), store.location) if isinstance(store, Store) else stores.find(store)
+    if isinstance(store, Store):
+        container = store.container if isinstance(store, JoinedStore) else store
+        kind, location, options = type(container), container.location, dict(container.options)
+    else:
+        kind, location = stores.find(store, layout=layout)
+        stores.refuse_unknown_options(kind, kind.__init__, options)
     with ExitStack() as stack:
         report = _make_reporter(progress, stack)
-        problems = list(kind.check(location, report))
+        problems = [*kind.check(location, report, **options), *check_sidecar(location)]
         records = compared = 0
         if all(problem.index is not None for problem in problems):  # else its structure is damaged
-            opened = stack.enter_context(kind(location))
+            try:
+                opened = stack.enter_context(join(kind(location, **options)))
+            except StoreError as error:  # its sidecar is of another container
+                return VerifyReport(str(location), 0, (*problems, Problem(error.message)))
             records = len(opened)
             problems += _check_seek_tables(opened)
             if source is not None:
@@ -136,52 +152,58 @@ def _check_seek_table(store: Store, field: str, index: int, table: bytes | None)
 
 def _compare_stores(store: Store, source: Store, report: Callable[[int, int], None]) -> Iterator[Problem]:
     """Yield the differences between a store and its source."""
-    numbers = {key: index for index, key in enumerate(source.keys())}
+    numbers: dict[str, deque[int]] = {}
+    for number, key in enumerate(source.keys()):
+        numbers.setdefault(key, deque()).append(number)
     left_out = {entry.key for entry in store.skipped}
     shared = [name for name in store.schema.fields if name in source.schema]
     for name in shared:
         if unknown := [each for each in source.schema[name].classes if each not in store.schema[name].classes]:
             yield Problem(f"its classes are not those of the source, which also has {quote_names(unknown)}")
-    for index in range(len(store)):
-        try:
-            record = store.read([index])[0]
-        except PenstockError:
-            continue  # the check of the store reports it
-        number = numbers.pop(record.key, None)
-        if number is None:
-            yield Problem("the source has no record with this key", record.key, index)
-        else:
-            yield from _compare_records(record, store.schema, source, number, shared)
-        if index % _REPORT_EVERY == 0:
-            report(index + 1, len(store))
-    for key, number in numbers.items():
+    for first in range(0, len(store), _REPORT_EVERY):
+        pairs = []
+        for record in read_each(store, range(first, min(first + _REPORT_EVERY, len(store)))):
+            if isinstance(record, Unreadable):
+                continue  # the check of the store reports it
+            if not numbers.get(record.key):
+                yield Problem("the source has no record with this key", record.key, record.index)
+            else:
+                pairs.append((record, numbers[record.key].popleft()))
+        for (record, _), original in zip(pairs, read_each(source, [number for _, number in pairs]), strict=True):
+            yield from _compare_records(record, original, store.schema, source.schema, shared)
+        report(min(first + _REPORT_EVERY, len(store)), len(store))
+    for key, left in numbers.items():
         if key not in left_out:
-            yield Problem(f"record {number} of the source is not in the store", key)
+            yield from (Problem(f"record {number} of the source is not in the store", key) for number in left)
 
 
 def _compare_records(
-    record: Record, schema: Schema, source: Store, number: int, shared: list[str]
+    record: Record, other: Record | Unreadable, schema: Schema, others: Schema, shared: list[str]
 ) -> Iterator[Problem]:
-    try:
-        original = source.read([number])[0].fields
-    except PenstockError as error:
-        yield Problem(f"it cannot be read from the source: {error.message}", record.key, record.index)
+    """Compare a record with that of the source, of the schema ``others``."""
+    if isinstance(other, Unreadable):
+        yield Problem(f"it cannot be read from the source: {other.error}", record.key, record.index)
         return
+    original = other.fields
     for name in shared:
-        if source.schema[name].is_blob:
+        if others[name].pixels is not None:
+            if not np.array_equal(record.fields[name], original[name]):
+                yield Problem(f"the pixels of its {name} are not those of the source", record.key, record.index)
+            continue
+        if others[name].is_blob:
             if not _is_same_blob(bytes(record.fields[name]), bytes(original[name])):
                 yield Problem(f"the bytes of its {name} are not those of the source", record.key, record.index)
             continue
         stored, wanted = record.fields[name], original[name]
-        classes, others = schema[name].classes, source.schema[name].classes
-        if classes and others:
-            stored, wanted = _name_class(classes, stored), _name_class(others, wanted)
+        classes, names = schema[name].classes, others[name].classes
+        if classes and names:
+            stored, wanted = _name_class(classes, stored), _name_class(names, wanted)
         if not np.array_equal(stored, wanted):
             yield Problem(f"its {name} is {stored!r}, in the source {wanted!r}", record.key, record.index)
 
 
-def _name_class(classes: Sequence[str], number: int) -> str | int:
-    return classes[number] if 0 <= number < len(classes) else number
+def _name_class(classes: Sequence[str], number: int | None) -> str | int | None:
+    return classes[number] if number is not None and 0 <= number < len(classes) else number
 
 
 def _is_same_blob(stored: bytes, original: bytes) -> bool:

@@ -11,6 +11,7 @@ from penstock.samplers.base import RandomAccess, Sampler
 from penstock.samplers.batch import BatchSampler
 from penstock.samplers.bucket import BucketBatchSampler
 from penstock.samplers.distributed import DistributedSampler
+from penstock.samplers.labels import class_weights
 from penstock.samplers.random import RandomSampler, SubsetRandomSampler
 from penstock.samplers.ranks import RankSampler
 from penstock.samplers.repeat_factor import RepeatFactorSampler, repeat_factors
@@ -33,6 +34,7 @@ __all__ = [
     "SequentialSampler",
     "SubsetRandomSampler",
     "WeightedRandomSampler",
+    "class_weights",
     "repeat_factors",
 ]
 

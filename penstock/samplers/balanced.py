@@ -7,10 +7,11 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.errors import ArgumentError
 from penstock.rng import uniforms
 from penstock.sample import SampleKeys
 from penstock.samplers.base import check_count
-from penstock.samplers.labels import Labels, as_class_labels
+from penstock.samplers.labels import Labels, Memberships, find_memberships
 from penstock.samplers.permutation import permute
 from penstock.samplers.ranks import RankSampler, RecentResults
 
@@ -27,11 +28,16 @@ class ClassBalancedSampler(RankSampler):
     ``num_samples / classes`` samples of each class, and shuffles them. So in an epoch no sample of a class occurs twice
     before all others of its class have occurred; the samples of a large class are spread over several epochs.
 
+    Where samples have several classes, such as those of an image's boxes, each sample is drawn for one of them: each
+    class is drawn for equally often, and a sample may occur for each class that it has. Samples without any class are
+    not drawn.
+
     Parameters
     ----------
-    labels : array_like of int, shape (n,), or store
-        One class per sample, or a store whose column ``field`` has it; no image is read. Every value that occurs is a
-        class, so leave out records without labels first (``SubsetRandomSampler``'s indices, ``Subset``).
+    labels : array_like of int, shape (n,), sequence of collections, or store
+        One class per sample; or any number, as for :func:`repeat_factors`; or a store whose column ``field`` has them:
+        no image is read. Every value that occurs is a class, so leave out records without labels first
+        (``SubsetRandomSampler``'s indices, ``Subset``).
     num_samples : int, optional
         Samples of the whole job per epoch. By default ``n`` rounded up to a multiple of the number of classes; where
         another number is no such multiple, some classes, others each epoch, occur once more than the rest.
@@ -66,13 +72,20 @@ class ClassBalancedSampler(RankSampler):
         drop_last: bool = False,
     ) -> None:
         super().__init__(num_replicas, rank, drop_last, seed)
-        found = as_class_labels(labels, field)
-        self.classes, self._class, counts = np.unique(found, return_inverse=True, return_counts=True)
+        found = _find_pairs(labels, field)
+        if not len(found.values):
+            raise ArgumentError("labels should have at least one class, but no sample has any")
+        self.classes, self._class, self._samples = found.values, found.classes, found.samples
+        self._length = found.length
+        counts = np.bincount(self._class, minlength=len(self.classes))
         self._counts = counts.astype(np.int64)
         self._starts = np.cumsum(self._counts) - self._counts
-        rounded = -(-len(found) // len(self.classes)) * len(self.classes)
+        rounded = -(-found.length // len(self.classes)) * len(self.classes)
         self._num_samples = rounded if num_samples is None else check_count("num_samples", num_samples, least=1)
-        self._digest = hashlib.blake2b(found.astype("<i8").tobytes(), digest_size=16).hexdigest()
+        state = hashlib.blake2b(self.classes[self._class].astype("<i8").tobytes(), digest_size=16)
+        if not self._has_one_each():
+            state.update(self._samples.astype("<i8").tobytes())
+        self._digest = state.hexdigest()
         self._rings: RecentResults[NDArray[np.int64]] = RecentResults(1)
 
     @property
@@ -96,8 +109,28 @@ class ClassBalancedSampler(RankSampler):
     def _make_table(self) -> NDArray[np.int64]:
         """All samples by class; the seed determines the order in each class."""
         words = np.random.Philox(np.random.SeedSequence((self.seed, _MEMBERS))).random_raw(len(self._class))
-        return np.lexsort((words, self._class)).astype(np.int64)
+        order = np.lexsort((words, self._class))
+        made: NDArray[np.int64] = self._samples[order].astype(np.int64)
+        return made
+
+    def _has_one_each(self) -> bool:
+        """Whether each sample has one class."""
+        return len(self._samples) == self._length and bool((np.diff(self._samples) == 1).all())
 
     def parameters(self) -> dict[str, object]:
-        """Number of labels, and a digest of them."""
-        return {"length": len(self._class), "labels": self._digest}
+        """Number of samples, and a digest of their labels."""
+        return {"length": self._length, "labels": self._digest}
+
+
+def _find_pairs(labels: Labels, field: str) -> Memberships:
+    """The classes of each sample.
+
+    Raises
+    ------
+    ArgumentError
+        As :func:`find_memberships`.
+    """
+    try:
+        return find_memberships(labels, field)
+    except ArgumentError as error:
+        raise ArgumentError(f"labels should be one integer per sample, or several: {error.message}") from error

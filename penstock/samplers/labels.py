@@ -1,8 +1,8 @@
-"""Class labels for samplers, from an array or from a column of a store; no image is read."""
+"""Class labels for samplers, from an array or from a column of a store, also of boxes' classes; no image is read."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import Array, Batch
+from penstock.ragged import Ragged
+from penstock.sample import Array, Batch, Schema
 
-__all__ = ["HasColumns", "Labels", "Memberships", "as_class_labels", "find_memberships"]
+__all__ = ["HasColumns", "Labels", "Memberships", "class_weights", "find_memberships"]
 
 
 @runtime_checkable
@@ -21,6 +22,20 @@ class HasColumns(Protocol):
 
     def column(self, field: str) -> Array:
         """The values of a small field of all records."""
+        ...
+
+
+@runtime_checkable
+class HasRaggedColumns(HasColumns, Protocol):
+    """The part of a store that samplers use where records have several classes, or these have names."""
+
+    @property
+    def schema(self) -> Schema:
+        """Its fields."""
+        ...
+
+    def ragged_column(self, field: str) -> Ragged:
+        """The values of a field of small arrays, whose length varies, of all records."""
         ...
 
 
@@ -47,21 +62,6 @@ class Memberships:
     values: NDArray[np.int64]
 
 
-def as_class_labels(labels: Labels, field: str) -> NDArray[np.int64]:
-    """One label per sample, shape (n,), from an array of ints or the column ``field`` of a store.
-
-    Raises
-    ------
-    ArgumentError
-        If there are no samples, or a label is not an int.
-    """
-    found = _array(_given(labels, field))
-    if found is None or found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
-        shape = "a ragged sequence" if found is None else f"shape {found.shape}, dtype {found.dtype}"
-        raise ArgumentError(f"labels should be one integer per sample, shape (n,) with n > 0, but got {shape}")
-    return found.astype(np.int64)
-
-
 def find_memberships(labels: Labels, field: str) -> Memberships:
     """The classes of each sample.
 
@@ -69,7 +69,7 @@ def find_memberships(labels: Labels, field: str) -> Memberships:
     ----------
     labels : array_like, sequence of collections, or store
         Ints of shape (n,): one class each. Booleans of shape (n, classes): many. A sequence of collections of ints:
-        any number, also none. A store: its column ``field``, of either form.
+        any number, also none. A store: its column ``field``, of any of these forms, such as the classes of boxes.
     field : str
         The store's field.
 
@@ -79,8 +79,10 @@ def find_memberships(labels: Labels, field: str) -> Memberships:
         If there are no samples, or the labels have another form.
     """
     given = _given(labels, field)
-    found = _array(given)
-    if found is not None and found.ndim == 2 and found.dtype.kind == "b":
+    found = None if isinstance(given, Ragged) else _array(given)
+    if isinstance(given, Ragged):
+        samples, flat = np.repeat(np.arange(len(given)), given.counts), _check_integers(given.values)
+    elif found is not None and found.ndim == 2 and found.dtype.kind == "b":
         samples, flat = np.nonzero(found)
     elif found is not None and found.ndim == 1 and found.dtype.kind in "iu":
         samples, flat = np.arange(len(found)), found
@@ -94,8 +96,62 @@ def find_memberships(labels: Labels, field: str) -> Memberships:
     return Memberships(length, *np.divmod(pairs, max(len(values), 1)), values.astype(np.int64))
 
 
+def class_weights(
+    labels: Labels, weights: Mapping[str | int, float], *, field: str = "label", default: float = 1.0
+) -> NDArray[np.float64]:
+    """A weight for each sample, by its classes: for :class:`~penstock.samplers.WeightedRandomSampler`.
+
+    Parameters
+    ----------
+    labels : array_like, sequence of collections, or store
+        As for :func:`repeat_factors`; a store also says the names of its classes. No image is read.
+    weights : mapping of str or int to float
+        The weight of each class, by name or by number.
+    field : str
+        The store's field.
+    default : float
+        The weight of other classes, and of samples without a class.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        The largest weight of the classes of each sample; also where that is below ``default``.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such class, or ``labels`` have another form.
+    """
+    found = find_memberships(labels, field)
+    names = labels.schema[field].classes if isinstance(labels, HasRaggedColumns) else ()
+    numbers = {name: number for number, name in enumerate(names)}
+    by_number: dict[int, float] = {}
+    for given, weight in weights.items():
+        number = numbers.get(given) if isinstance(given, str) else given
+        if number is None or (names and not 0 <= number < len(names)):
+            known = ", ".join(map(repr, names[:20])) if names else "known by number only"
+            raise ArgumentError(f"weights must be those of classes ({known}), got {given!r}")
+        by_number[int(number)] = float(weight)
+    of_values = np.array([by_number.get(value, default) for value in found.values.tolist()], np.float64)
+    made = np.full(found.length, -np.inf)
+    np.maximum.at(made, found.samples, of_values[found.classes])
+    made[np.isneginf(made)] = default
+    return made
+
+
 def _given(labels: Labels, field: str) -> Batch:
-    return labels.column(field) if isinstance(labels, HasColumns) else labels
+    if not isinstance(labels, HasColumns):
+        return labels
+    kind = labels.schema[field].array if isinstance(labels, HasRaggedColumns) else None
+    if kind is not None and kind.shape is None and isinstance(labels, HasRaggedColumns):
+        return labels.ragged_column(field)
+    return labels.column(field)
+
+
+def _check_integers(values: Array) -> NDArray[np.int64]:
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise ArgumentError(f"labels should be integers, but got {values.dtype} of shape {values.shape}")
+    return values.astype(np.int64, copy=False)
 
 
 def _array(given: object) -> Array | None:

@@ -35,7 +35,7 @@ def repeat_factors(labels: Labels, threshold: float = 1e-3, *, field: str = "lab
     ----------
     labels : array_like, sequence of collections, or store
         Ints of shape (n,): one class per image. Booleans of shape (n, classes), or a sequence of collections of ints:
-        any number of classes per image. A store: its column ``field``.
+        any number of classes per image. A store: its column ``field``, such as the classes of boxes; no image is read.
     threshold : float
         Fraction ``t`` of images below which a class is rare, in (0, 1]. LVIS has 0.001.
     field : str

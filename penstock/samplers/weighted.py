@@ -10,7 +10,7 @@ on (seed, epoch) alone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -20,9 +20,12 @@ from penstock.errors import ArgumentError
 from penstock.rng import uniforms
 from penstock.sample import SampleKeys
 from penstock.samplers.base import check_count
+from penstock.samplers.labels import Labels, class_weights
 from penstock.samplers.ranks import RankSampler, RecentResults
 
 __all__ = ["DistributedWeightedSampler", "WeightedRandomSampler"]
+
+Weights = Sequence[float] | ArrayLike | Mapping[str | int, float]
 
 _WITH, _WITHOUT = 0xFFFE, 0xFFFD  # Philox streams; 0xFFFF is RandomSampler's, streams of ops begin at 0
 _CHUNK: Final = 1 << 17
@@ -37,14 +40,17 @@ class WeightedRandomSampler(RankSampler):
 
     Parameters
     ----------
-    weights : sequence of float, shape (n,)
-        Finite, not negative, not all zero; any sum. Copied. An item of weight zero is never drawn.
+    weights : sequence of float, shape (n,), or mapping of class to float
+        Finite, not negative, not all zero; any sum. Copied. An item of weight zero is never drawn. A mapping has the
+        weights of some classes of ``labels``, by name or number; others have 1 (:func:`class_weights`).
     num_samples : int
         Draws per epoch.
     replacement : bool
         Draw each time from all items; False: from those not yet drawn in this epoch.
     seed : int, optional
         In [0, 2**64). None: drawn from the operating system and kept in :meth:`state_dict`.
+    labels, field : store or array_like, and str
+        The classes of the items, where weights are those of classes: as for :func:`class_weights`.
 
     Raises
     ------
@@ -60,13 +66,15 @@ class WeightedRandomSampler(RankSampler):
 
     def __init__(
         self,
-        weights: Sequence[float] | ArrayLike,
+        weights: Weights,
         num_samples: int,
         replacement: bool = True,
         *,
         seed: int | None = None,
+        labels: Labels | None = None,
+        field: str = "label",
     ) -> None:
-        self._draw_from(weights, num_samples, replacement)
+        self._draw_from(_weigh(weights, labels, field), num_samples, replacement)
         super().__init__(1, 0, False, seed)
 
     def _draw_from(self, weights: Sequence[float] | ArrayLike, num_samples: int, replacement: bool) -> None:
@@ -132,7 +140,7 @@ class DistributedWeightedSampler(WeightedRandomSampler):
 
     Parameters
     ----------
-    weights, num_samples, replacement
+    weights, num_samples, replacement, labels, field
         As for :class:`WeightedRandomSampler`; ``num_samples`` counts the draws of the whole job.
     num_replicas, rank : int
         Number of ranks, and this rank's number: it has the draws ``rank``, ``rank + num_replicas``, ...
@@ -145,7 +153,7 @@ class DistributedWeightedSampler(WeightedRandomSampler):
 
     def __init__(
         self,
-        weights: Sequence[float] | ArrayLike,
+        weights: Weights,
         num_samples: int,
         replacement: bool = True,
         *,
@@ -153,9 +161,22 @@ class DistributedWeightedSampler(WeightedRandomSampler):
         rank: int,
         seed: int = 0,
         drop_last: bool = False,
+        labels: Labels | None = None,
+        field: str = "label",
     ) -> None:
-        self._draw_from(weights, num_samples, replacement)
+        self._draw_from(_weigh(weights, labels, field), num_samples, replacement)
         RankSampler.__init__(self, num_replicas, rank, drop_last, seed)
+
+
+def _weigh(weights: Weights, labels: Labels | None, field: str) -> Sequence[float] | ArrayLike:
+    """The weights of items, by those of their classes if these are given."""
+    if isinstance(weights, Mapping):
+        if labels is None:
+            raise ArgumentError("weights of classes need the classes of the items: give labels=store, field=...")
+        return class_weights(labels, weights, field=field)
+    if labels is not None:
+        raise ArgumentError("labels must be given with weights of classes, such as weights={'platelet': 2}")
+    return weights
 
 
 def _check_weights(weights: Sequence[float] | ArrayLike) -> NDArray[np.float64]:

@@ -2,40 +2,93 @@
 
 A new store is one file here with a subclass of :class:`~penstock.stores.base.Store`, and one registration line below,
 which also enrols it in ``tests/conformance/test_stores.py``. The first store that recognises a path opens it: the most
-specific are registered first. A container without random access is a
-:class:`~penstock.stores.shards.ShardStream`, registered in :data:`STREAMS`.
+specific are registered first. Where a few bytes or names exclude a kind, :mod:`penstock.stores.recognition` says so,
+and the kind is not imported. A container without random access is a
+:class:`~penstock.stores.shards.ShardStream`, registered in :data:`STREAMS`. A store over an object of another library
+that is in memory is registered in :data:`OBJECTS`, and says by the class method ``wraps(value)`` what it takes.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
 from penstock.registry import Registry
 from penstock.stores.location import Location
+from penstock.stores.recognition import MAY_BE
+from penstock.stores.shards import expand_shards
 
 if TYPE_CHECKING:
     from penstock.stores.base import Store
 
-__all__ = ["STORES", "STREAMS", "find", "open"]
+__all__ = [
+    "ALIASES",
+    "OBJECTS",
+    "STORES",
+    "STREAMS",
+    "StoreLike",
+    "expand_paths",
+    "find",
+    "list_layouts",
+    "open",
+    "refuse_unknown_options",
+]
+
+StoreLike = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""What names a store: a path, a URL, a pattern or a list of paths."""
 
 STORES = Registry("store")
+STORES.register("lmdb-pickle-index", "penstock.stores.lmdb_pickle_index:LmdbPickleIndexStore")
+STORES.register("lmdb-pairs", "penstock.stores.lmdb_pairs:LmdbPairsStore")
+STORES.register("lmdb-names", "penstock.stores.lmdb_names:LmdbNamesStore")
+STORES.register("lmdb-datum", "penstock.stores.lmdb_datum:LmdbDatumStore")
 STORES.register("lmdb", "penstock.stores.lmdb:LmdbStore")
+STORES.register("recordio", "penstock.stores.recordio:RecordioStore")
+STORES.register("hdf5", "penstock.stores.hdf5:Hdf5Store")
+STORES.register("tar", "penstock.stores.tar_store:TarStore")
+STORES.register("mongodb", "penstock.stores.mongodb:MongoStore")
+STORES.register("gridfs", "penstock.stores.gridfs:GridFsStore")
+STORES.register("tfrecord", "penstock.stores.tfrecord:TFRecordStore")
+STORES.register("beton", "penstock.stores.beton:BetonStore")
+STORES.register("mds", "penstock.stores.mds:MdsStore")
+STORES.register("litdata-arrow", "penstock.stores.litdata_arrow:LitDataArrowStore")
+STORES.register("litdata", "penstock.stores.litdata:LitDataStore")
+STORES.register("parquet", "penstock.stores.parquet:ParquetStore")
+STORES.register("arrow", "penstock.stores.arrow:ArrowStore")
+STORES.register("lance", "penstock.stores.lance:LanceStore")
 STORES.register("files", "penstock.stores.files:FilesStore")
+
+ALIASES: Final = {"mongodb+srv": "mongodb", "gridfs+srv": "gridfs"}
+"""Schemes of URLs that name a kind in another way: the servers are found by DNS."""
+
+_UNWRITTEN: Final = (
+    *(".beton", ".tfrecord", ".tfrecords", ".lance", ".arrow", ".tar.gz", ".tar.zst", ".tgz", ".gz", ".zst", ".zip"),
+    *(".npy", ".npz", ".pkl", ".pt", ".csv", ".tsv", ".json", ".jsonl"),
+)
+"""Endings of formats that no kind writes: a pack under such a name would be taken for another format."""
 
 STREAMS = Registry("stream of shards")
 STREAMS.register("tar", "penstock.stores.tar:TarStream")
 
+OBJECTS = Registry("store over an object in memory")
+OBJECTS.register("huggingface", "penstock.stores.huggingface:HuggingFaceStore")
 
-def open(url: str | os.PathLike[str], **options: object) -> Store:  # noqa: A001  # `ps.open` is the promised name
+
+def open(url: StoreLike | object, *, layout: str | None = None, **options: object) -> Store:  # noqa: A001  # `ps.open` is the promised name
     """Open a store for reading.
 
     Parameters
     ----------
-    url : str, path or Location
+    url : str, path, Location, or sequence of paths
         ``"photos.lmdb"``, ``"photos/"``, or with the kind given: ``"lmdb://photos.lmdb"``, ``"files:///data/photos"``.
+        Stores of several files take a list of them, or a pattern: ``"train-{000..099}.tar"``, ``"train-*.parquet"``.
+        Also a ``datasets.Dataset`` (:class:`~penstock.stores.huggingface.HuggingFaceStore`).
+    layout : str, optional
+        The layout of a container that other programs write in several ways, such as ``"pairs"`` for an LMDB
+        environment. By default it is found by the content.
     **options
         Options of the kind: ``classes=[...]`` for a folder sets names and numbers of the classes
         (:class:`~penstock.stores.files.FilesStore`); ``check=False`` for a pack leaves checksums unverified
@@ -55,39 +108,142 @@ def open(url: str | os.PathLike[str], **options: object) -> Store:  # noqa: A001
     IncompleteStoreError
         If it is a pack that was never finished.
     ArgumentError
-        If the scheme is unknown, or the kind has no such option.
+        If the scheme or the layout is unknown, or the kind has no such option.
     """
-    kind, location = find(url)
-    allowed = list(inspect.signature(kind).parameters)[1:]
-    for name in options:
-        if name not in allowed:
-            raise ArgumentError(f"a store of kind {kind.kind!r} has no option {name!r}; it has: {', '.join(allowed)}")
+    if not isinstance(url, str | bytes | os.PathLike | list | tuple):
+        for name in OBJECTS:
+            wrapper = OBJECTS.get(name)
+            if wrapper.wraps(url):
+                refuse_unknown_options(wrapper, wrapper.__init__, options)
+                wrapped: Store = wrapper(url, **options)
+                return wrapped
+    kind, location = find(url, layout=layout)  # type: ignore[arg-type]  # any other object: its error is the answer
+    refuse_unknown_options(kind, kind.__init__, options)
     store: Store = kind(location, **options)
-    return store
+    return _join_sidecar(store)
 
 
-def find(url: str | os.PathLike[str], *, to_write: bool = False) -> tuple[type[Store], Location]:
+def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -> tuple[type[Store], Location]:
     """The class that opens ``url``, and its location.
 
     Parameters
     ----------
-    url : str, path or Location
+    url : str, path, Location, or sequence of paths
         As for :func:`open`.
     to_write : bool
         Whether a store is to be written there. Then scheme and suffix choose the kind, whatever is there, and LMDB is
         the default.
+    layout : str, optional
+        As for :func:`open`; only kinds of this layout are considered.
 
     Raises
     ------
     ArgumentError
-        If it is neither text nor a path, or its scheme is unknown.
+        If it is neither text nor a path, or its scheme or layout is unknown; or if a store is to be written to a path
+        without a scheme whose ending is that of a format that is not written.
     StoreNotFoundError
         If it has no scheme, and nothing is at the path.
     StoreFormatError
         If it has no scheme, and no kind of store recognises what is at the path.
     """
     if isinstance(url, Location):
-        return STORES.get(url.scheme), url
+        return STORES.get(ALIASES.get(url.scheme, url.scheme)), url
+    given = list(url) if isinstance(url, list | tuple) else [url]
+    texts = [_to_text(each) for each in given]
+    if not texts:
+        raise ArgumentError("a store must be a path or a URL, got an empty list")
+    of_layout = None if layout is None else _find_kinds(layout)
+    scheme, _ = Location.split_scheme(texts[0])
+    if scheme:
+        named: type[Store] = STORES.get(ALIASES.get(scheme, scheme))
+        if of_layout is not None and named not in of_layout:
+            raise ArgumentError(f"layout must be that of the scheme {scheme!r}, got {layout!r}")
+        if named.is_remote:
+            return named, named.locate(texts[0])
+        of_layout = [named]
+        texts = [Location.split_scheme(text)[1] for text in texts]
+    if to_write:
+        default = STORES.get("lmdb") if of_layout is None else of_layout[0]
+        kinds = map(STORES.get, STORES) if of_layout is None else of_layout
+        name = texts[0].rstrip("/")
+        kind = next((kind for kind in kinds if name.endswith(kind.suffixes)), default)
+        if of_layout is None and not name.endswith(kind.suffixes) and name.lower().endswith(_UNWRITTEN):
+            raise _make_unwritten_error(name)
+        return kind, kind.locate(texts[0])
+    paths = expand_paths(texts)
+    if not scheme and (missing := [path for path in paths if not os.path.lexists(path)]):
+        raise StoreNotFoundError("there is no store at this path", store=missing[0])
+    for kind in _candidates(paths[0]) if of_layout is None else of_layout:
+        if (scheme or kind.recognises(paths[0])) and (len(paths) == 1 or kind.takes_shards):
+            return kind, kind.locate(paths[0] if len(paths) == 1 else paths)
+    if layout is not None:
+        raise StoreFormatError(f"this is not a container of layout {layout!r}", store=paths[0])
+    raise StoreFormatError(
+        f"this is neither a folder of images nor a pack (kinds of stores: {', '.join(STORES)})", store=paths[0]
+    )
+
+
+def expand_paths(paths: Sequence[str]) -> list[str]:
+    """Paths, with patterns replaced by the paths that they give.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If a pattern gives no path.
+    """
+    expanded = [(path, expand_shards(path)) for path in paths]
+    if empty := [path for path, found in expanded if not found]:
+        raise StoreNotFoundError("there is no file that fits this pattern", store=empty[0])
+    return [path for _, found in expanded for path in found]
+
+
+def refuse_unknown_options(kind: type[Store], function: Callable[..., object], options: Mapping[str, object]) -> None:
+    """Raise ArgumentError if ``function`` of a kind of stores has no such option."""
+    allowed = [name for name, each in inspect.signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    for name in options:
+        if name not in allowed:
+            has = ", ".join(allowed) or "none"
+            raise ArgumentError(f"a store of kind {kind.kind!r} has no option {name!r}; it has: {has}")
+
+
+def _join_sidecar(store: Store) -> Store:
+    """The store with the fields that a conversion wrote beside it, if it did."""
+    if not store.location.is_local or not os.path.lexists(store.location.sidecar("fields")):
+        return store
+    from penstock.stores.joined import join  # most stores have no sidecar
+
+    return join(store)
+
+
+def list_layouts() -> list[str]:
+    """Names of the layouts that ``layout=`` may name."""
+    return [*dict.fromkeys(kind.layout for name in STORES if (kind := STORES.get(name)).layout)]
+
+
+def _find_kinds(layout: str) -> list[type[Store]]:
+    if layout not in (known := list_layouts()):
+        raise ArgumentError(f"layout must be one of {', '.join(known) or 'none'}, got {layout!r}")
+    return [kind for name in STORES if (kind := STORES.get(name)).layout == layout]
+
+
+def _make_unwritten_error(name: str) -> ArgumentError:
+    kinds: list[type[Store]] = [STORES.get(each) for each in STORES]
+    written = ", ".join(suffix for kind in kinds for suffix in kind.suffixes)
+    ending = next(each for each in _UNWRITTEN if name.lower().endswith(each))
+    return ArgumentError(
+        f"files of format {ending} are not written; the endings of what is written are {written}, or give the kind: "
+        f"lmdb://{name}; got destination {name!r}"
+    )
+
+
+def _candidates(path: str) -> Iterator[type[Store]]:
+    """The kinds that may be at a path, each imported when it is reached."""
+    for name in STORES:
+        if name not in MAY_BE or MAY_BE[name](path):
+            yield STORES.get(name)
+
+
+def _to_text(url: object) -> str:
     if not isinstance(url, str | bytes | os.PathLike):
         raise ArgumentError(
             f"a store must be a path or a URL, got {type(url).__name__}; put images into a folder, one sub-folder a "
@@ -96,19 +252,4 @@ def find(url: str | os.PathLike[str], *, to_write: bool = False) -> tuple[type[S
     text = os.fsdecode(url)
     if not text:
         raise ArgumentError("a store must be a path or a URL, got an empty path")
-    scheme, path = Location.split_scheme(text)
-    if scheme:
-        named: type[Store] = STORES.get(scheme)
-        return named, named.locate(text if named.is_remote else path)
-    kinds: list[type[Store]] = [STORES.get(name) for name in STORES]
-    if to_write:
-        kind = next((kind for kind in kinds if text.rstrip("/").endswith(kind.suffixes)), kinds[0])
-        return kind, kind.locate(path)
-    if not os.path.lexists(path):
-        raise StoreNotFoundError("there is no store at this path", store=path)
-    for kind in kinds:
-        if not kind.is_remote and kind.recognises(path):
-            return kind, kind.locate(path)
-    raise StoreFormatError(
-        f"this is neither a folder of images nor a pack (kinds of stores: {', '.join(STORES)})", store=path
-    )
+    return text

@@ -11,88 +11,43 @@ no image. Containers that can only be read from their beginning are :class:`~pen
 
 from __future__ import annotations
 
-import functools
-import operator
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, Self, SupportsIndex, TypeVar, overload
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex, overload
 
 from penstock import forks
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, StoreError
 from penstock.plurals import counted
+from penstock.stores.indices import Indices, check_index
 from penstock.stores.location import Location
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.locked_methods import lock_methods
+from penstock.stores.problems import Problem, find_unreadable
+from penstock.stores.ragged_columns import join_values, refuse_fixed
+from penstock.stores.writable import WritableKind
+from penstock.stores.writing import Skipped
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from penstock.ragged import Ragged
     from penstock.sample import Array, Record, Schema
 
-__all__ = ["Indices", "LazyColumn", "Problem", "Skipped", "Store", "check_index"]
+__all__ = ["Indices", "PathLike", "Skipped", "Store"]
 
-Indices = Iterable[int] | NDArray[np.int64]
-"""Indices of records, as a sampler gives them."""
-
-_LOCKED_METHODS: Final = ("read", "blobs", "column", "keys")
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-_StoreT = TypeVar("_StoreT", bound="Store")
+PathLike = str | os.PathLike[str] | Location | Sequence[str | os.PathLike[str]]
+"""Where a store is: a path, a location, or for a store of several files a sequence of paths."""
+_VALUES_BATCH: Final = 256
 
 
-def check_index(index: object, what: str) -> int:
-    """Return ``index`` as an int.
-
-    Raises
-    ------
-    ArgumentError
-        If it is no integer; ``what`` names the object that is indexed.
-    """
-    try:
-        return operator.index(index)  # type: ignore[arg-type]  # any object: its own TypeError is the answer
-    except TypeError as error:
-        raise ArgumentError(
-            f"{what} is indexed by an int or a slice, got {type(index).__name__} {index!r:.80}"
-        ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with a store, as found by :meth:`Store.check`.
-
-    Parameters
-    ----------
-    reason : str
-        What is wrong.
-    key, index : str and int, optional
-        The record it concerns.
-    page : int, optional
-        The page of the store's file that it was found in.
-    """
-
-    reason: str
-    key: str | None = None
-    index: int | None = None
-    page: int | None = None
-
-    def __str__(self) -> str:
-        where = (("record ", self.index), ("", None if self.key is None else repr(self.key)), ("page ", self.page))
-        named = ", ".join(f"{what}{value}" for what, value in where if value is not None)
-        return f"{named}: {self.reason}" if named else self.reason
-
-
-class Store(ABC):
+class Store(WritableKind, ABC):
     """A container of records with random access.
 
     Parameters
     ----------
-    path : str, path or Location
-        Where it is: a path on this machine, or a URL if :attr:`is_remote`.
+    path : str, path, Location or sequence of paths
+        Where it is: a path on this machine, or a URL if :attr:`is_remote`; several paths if :attr:`takes_shards`.
     **options
         The options of its kind; a pickled store is reopened with them.
 
@@ -104,18 +59,18 @@ class Store(ABC):
     (:class:`~penstock.stores.files.FilesStore`). After a fork, a store reopens what it must at its next use.
     """
 
-    kind: ClassVar[str]
-    """The name it is registered under; the scheme of its URLs."""
-    suffixes: ClassVar[tuple[str, ...]] = ()
-    """Endings of a path that choose this kind for a store that is to be written."""
     is_remote: ClassVar[bool] = False
     """Whether URLs of this kind name a server: ``kind://host/path?query``. Otherwise ``://`` is followed by a path."""
+    takes_shards: ClassVar[bool] = False
+    """Whether a store of this kind may consist of several files."""
+    layout: ClassVar[str] = ""
+    """The name of the layout, where other programs write containers of this kind in several ways; else empty."""
     reads_concurrently: ClassVar[bool] = True
     """Whether several threads may read at once. If False, one lock for each store lets them read one after another."""
     location: Location
     """Where it is."""
 
-    def __init__(self, path: str | os.PathLike[str] | Location, **options: object) -> None:
+    def __init__(self, path: PathLike, **options: object) -> None:
         self.location = self.locate(path)
         self._url = str(self.location)
         self._options = options
@@ -127,20 +82,43 @@ class Store(ABC):
     def __init_subclass__(cls, **arguments: object) -> None:
         super().__init_subclass__(**arguments)
         if not cls.reads_concurrently:
-            for name in _LOCKED_METHODS:  # inherited ones too: the class they are from may read concurrently
-                setattr(cls, name, _lock_method(getattr(cls, name)))
+            lock_methods(cls)
 
     @classmethod
-    def locate(cls, path: str | os.PathLike[str] | Location) -> Location:
-        """The location that a path (or, if :attr:`is_remote`, a URL) of a store of this kind means."""
+    def locate(cls, path: PathLike) -> Location:
+        """The location that a path (or, if :attr:`is_remote`, a URL) of a store of this kind means.
+
+        Raises
+        ------
+        ArgumentError
+            If several paths are given, and stores of this kind consist of one file or folder.
+        """
         if isinstance(path, Location):
             return path
+        if isinstance(path, list | tuple):
+            if len(path) > 1 and not cls.takes_shards:
+                raise ArgumentError(f"a store of kind {cls.kind!r} must be one path, got {len(path)}")
+            return Location.from_paths(cls.kind, path)
+        assert isinstance(path, str | os.PathLike), "one path"
         return Location.from_url(os.fsdecode(path)) if cls.is_remote else Location.from_path(cls.kind, path)
 
     @property
     def url(self) -> str:
         """The location as text, as :func:`penstock.open` takes it; passwords are left out."""
         return self._url
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        """The options with which it was opened; a pickled store is reopened with them."""
+        return self._options
+
+    @property
+    def description(self) -> str:
+        """What was found out about a container of another program, in one sentence; empty for other stores.
+
+        Such as ``"pickle-index: 24 records by __keys__, values are tuples (bytes, int)"``.
+        """
+        return ""
 
     @property
     @abstractmethod
@@ -203,7 +181,36 @@ class Store(ABC):
         self.schema.refuse_small(field)
         return [record.fields[field] for record in self.read(indices)]
 
-    def prefetch(self, indices: Indices) -> None:  # noqa: B027  # optional: the default does nothing
+    def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
+        """The images of a field of pixels at ``indices``, equal to what :meth:`read` gives under its name.
+
+        Called to fill batches. A store whose images have one shape and lie in one buffer returns
+        :class:`~penstock.pixel_rows.PixelRows`, which the native fill reads without an object for each image.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such field, or it is no field of pixels.
+        RecordIndexError, StoreError
+            As :meth:`read`.
+        """
+        self.schema.refuse_encoded(field)
+        return self.blobs(field, indices)
+
+    def rows(self, field: str, indices: Indices) -> Array | None:  # noqa: ARG002  # the default knows none
+        """A field of small arrays of fixed shape at ``indices``, (n, ...), a new array; None: read the records instead.
+
+        Called to fill batches. A store that finds such arrays without reading whole records overrides this. An array
+        of a record that has no value is filled with -1, or NaN.
+
+        Raises
+        ------
+        RecordIndexError, StoreError
+            As :meth:`read`.
+        """
+        return None
+
+    def prefetch(self, indices: Indices) -> None:  # optional: the default does nothing
         """Begin to read records that are asked for soon; returns at once.
 
         Called with the indices of a batch as soon as the batch is planned. A store that is slow to answer (a server, a
@@ -215,8 +222,31 @@ class Store(ABC):
     def column(self, field: str) -> Array:
         """A small field of all records, ``(len(self),)``, without reading images; read-only, shared.
 
-        Called when the values are first needed, not when a store or a dataset is opened.
+        Called when the values are first needed, not when a store or a dataset is opened. Where a record has no value,
+        an integer column has -1, and a column of floats NaN.
         """
+
+    def ragged_column(self, field: str) -> Ragged:
+        """A field of arrays whose first length varies (``"int64[*]"``, boxes), of all records; new arrays.
+
+        No image is read, where the format allows it. Where a record has no value, its array is empty.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such field, or it is of another kind.
+        StoreError
+            As :meth:`read`.
+        """
+        self._refuse_closed()
+        kind = refuse_fixed(field, self.schema[field])
+        return join_values(field, kind, self._iter_values(field), self.url)
+
+    def _iter_values(self, field: str) -> Iterator[Any]:
+        """A small field of each record; a store that need not read whole records overrides it."""
+        for start in range(0, len(self), _VALUES_BATCH):
+            records = self.read(range(start, min(start + _VALUES_BATCH, len(self))))
+            yield from (record.fields[field] for record in records)
 
     @abstractmethod
     def keys(self) -> Sequence[str]:
@@ -239,7 +269,9 @@ class Store(ABC):
         """Whether what is at ``path`` (it exists) looks like a store of this kind; reads a few bytes at most."""
 
     @classmethod
-    def check(cls, location: Location, progress: Callable[[int, int], None] | None = None) -> Iterator[Problem]:
+    def check(
+        cls, location: Location, progress: Callable[[int, int], None] | None = None, **options: object
+    ) -> Iterator[Problem]:
         """Everything that is wrong with the store at ``location``; by default whatever reading each record raises.
 
         Parameters
@@ -248,41 +280,16 @@ class Store(ABC):
             The store.
         progress : callable, optional
             Called with the number of records checked and of all records, from time to time.
+        **options
+            Those with which the store is opened.
         """
         try:
-            store = cls(location)
+            store = cls(location, **options)
         except PenstockError as error:
             yield Problem(error.message)
             return
         with store:
-            for index in range(len(store)):
-                try:
-                    store.read([index])
-                except PenstockError as error:
-                    yield Problem(error.message, key=error.where.get("key"), index=index)
-                if progress is not None:
-                    progress(index + 1, len(store))
-
-    @classmethod
-    def writer(cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False) -> Writer[Any]:
-        """Begin or resume a pack at ``location``; ``source`` is the text of its origin. See :class:`Writer`.
-
-        Raises
-        ------
-        ArgumentError
-            If stores of this kind cannot be written.
-        """
-        del schema, source, overwrite
-        raise ArgumentError(f"stores of kind {cls.kind!r} cannot be written, got destination {str(location)!r}")
-
-    @classmethod
-    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """What the finished store at ``location`` holds, if it was written with this schema and source; else None.
-
-        None also where nothing is, or something that cannot be opened; :meth:`writer` then raises the error.
-        """
-        del location, schema, source
-        return None
+            yield from find_unreadable(store, progress)
 
     @property
     def problems(self) -> tuple[Skipped, ...]:
@@ -334,37 +341,6 @@ class Store(ABC):
                 f"index {index} is outside this store of {counted(len(self), 'record')} (0 .. {len(self) - 1})",
                 store=self.url,
             )
-
-
-class LazyColumn:
-    """A column of a store that is read when its first value is needed.
-
-    It is pickled without its values: a worker process reads them from its own store.
-    """
-
-    def __init__(self, store: Store, field: str) -> None:
-        self._store, self._field = store, field
-        self._values: Array | None = None
-
-    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Array:
-        values = self._values
-        if values is None:
-            values = self._values = self._store.column(self._field)
-        return values[rows]
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return LazyColumn, (self._store, self._field)
-
-
-def _lock_method(method: Callable[Concatenate[_StoreT, _P], _T]) -> Callable[Concatenate[_StoreT, _P], _T]:
-    """The method of a store, called by one thread at a time."""
-
-    @functools.wraps(method)
-    def locked(self: _StoreT, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with self._read_lock:
-            return method(self, *args, **kwargs)
-
-    return locked
 
 
 def _reopen(cls: type[Store], location: Location, options: Mapping[str, Any], digest: str) -> Store:

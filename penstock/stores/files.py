@@ -24,12 +24,14 @@ from typing import Any, ClassVar
 
 import xxhash
 
-from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
+from penstock.errors import ArgumentError, IncompleteStoreError, StoreError, StoreNotFoundError
 from penstock.sample import Array, Field, Record, Schema
-from penstock.stores.base import Indices, Skipped, Store
+from penstock.stores.base import Indices, PathLike, Skipped, Store
 from penstock.stores.listing import CompressedListing, Listing, describe_file_type, list_folder
 from penstock.stores.location import Location
+from penstock.stores.origin import Origin, read_finished
 from penstock.stores.record_names import check_classes
+from penstock.stores.writing import UNFINISHED, CommittedRecords, Writer
 
 __all__ = ["FilesStore"]
 
@@ -68,12 +70,57 @@ class FilesStore(Store):
     """
 
     kind: ClassVar[str] = "files"
+    keeps_order: ClassVar[bool] = False
 
-    def __init__(self, path: str | os.PathLike[str] | Location, *, classes: Sequence[str] | None = None) -> None:
+    def __init__(self, path: PathLike, *, classes: Sequence[str] | None = None) -> None:
         names = None if classes is None else check_classes(classes)
         super().__init__(path, **({} if names is None else {"classes": names}))
         self._refuse_missing()
+        if os.path.lexists(f"{self.location.path}/{UNFINISHED}"):
+            raise IncompleteStoreError(
+                "this folder was never finished; write it as before to resume it", store=self.url
+            )
         self._set_listing(list_folder(self.location.local_path, self.url, names))
+
+    @classmethod
+    def storable(cls, schema: Schema) -> Schema:
+        """``image``, and ``label``, whose classes are read back in plain string order."""
+        if "image" not in schema or schema["image"].kind != "image":
+            raise ArgumentError(
+                f"a folder of images needs a field 'image' of encoded images, got {', '.join(schema.fields)}"
+            )
+        fields = {"image": schema["image"]}
+        if "label" in schema and schema["label"].kind == "label":
+            fields["label"] = Field("label", tuple(sorted(schema["label"].classes)))
+        return Schema(fields)
+
+    @classmethod
+    def stored_key(cls, key: str, fields: Mapping[str, Any], schema: Schema) -> str:
+        """The path of the file: see :func:`penstock.stores.files_write.file_name`."""
+        from penstock.stores.files_write import file_name  # readers need not load it
+
+        return file_name(key, fields, schema)
+
+    @classmethod
+    def writer(  # type: ignore[override]  # it has no options
+        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
+    ) -> Writer[Any]:
+        """Begin or resume a folder; see :class:`.files_write.FilesWriter`."""
+        from penstock.stores.files_write import FilesWriter  # readers need not load it
+
+        return FilesWriter(location, schema, source, overwrite=overwrite)
+
+    @classmethod
+    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+        """What the finished folder holds, if it was written from ``source``; see :meth:`Store.finished`."""
+        del schema
+        if not location.sidecar("source").is_file():
+            return None
+        try:
+            with cls(location) as store:
+                return read_finished(location, store.fingerprint(), Origin.from_text(source))
+        except StoreError:
+            return None  # it is unfinished, or no longer a folder of images
 
     def _set_listing(self, listing: Listing) -> None:
         self._listing = listing

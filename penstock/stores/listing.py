@@ -9,12 +9,14 @@
     photos/2/gone.jpg       unreadable         a broken symbolic link
 
 Called by :class:`~penstock.stores.files.FilesStore`. No file is opened: a file is an image by the ending of its name.
+Only a folder without images is searched for containers, which the error then names.
 Every entry that is left out is listed, except names that begin with a dot. A pickled store carries its listing to a
 worker, which does not list again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import zlib
@@ -29,13 +31,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, StoreFormatError
+from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.plurals import counted
 from penstock.stores.key_list import KeyList
 from penstock.stores.record_names import make_natural_key, quote_names
 from penstock.stores.writing import Skipped
 
-__all__ = ["IMAGE_SUFFIXES", "CompressedListing", "Listing", "describe_file_type", "list_folder"]
+__all__ = ["IMAGE_SUFFIXES", "CompressedListing", "Listing", "describe_file_type", "is_system_folder", "list_folder"]
 
 IMAGE_SUFFIXES: Final = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff"}
@@ -56,6 +58,7 @@ _SYSTEM_FOLDERS: Final = frozenset(
 
 _FEW_CLASSES: Final = 5
 _MAX_IGNORED_NAMES: Final = 1000
+_PROBED_ENTRIES: Final = 20
 _NO_IMAGE: Final = "a folder without images"
 _FILE_TYPES: Final = {
     stat.S_IFIFO: "a FIFO",
@@ -128,6 +131,11 @@ class Listing:
         )
 
 
+def is_system_folder(name: str) -> bool:
+    """Whether folders of this name are made by operating systems and tools, and are not listed."""
+    return name in _SYSTEM_FOLDERS
+
+
 def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) -> Listing:
     """List a folder: first the files directly in it, then each class folder.
 
@@ -170,10 +178,11 @@ def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) ->
         found = {root.resolve().name or "root": loose}
     if not found:
         others = [*scan.unreadable, *scan.problems][:1]
+        container = _find_container(root, scan.problems)
         raise StoreFormatError(
             f"there is no image in this folder: {counted(len(scan.problems), 'other entry')}"
             f"{''.join(f', such as {key!r} ({reason})' for key, reason in others)}; images end in "
-            f"{', '.join(sorted(IMAGE_SUFFIXES))}",
+            f"{', '.join(sorted(IMAGE_SUFFIXES))}{container}",
             store=url,
         )
     if classes is None:
@@ -240,6 +249,18 @@ def _refuse_unnamed(found: Iterable[str], classes: tuple[str, ...], url: str) ->
 
 
 _Ancestors = tuple[tuple[int, int], ...]
+
+
+def _find_container(root: Path, entries: Sequence[Skipped]) -> str:
+    """What to open instead of a folder without images that contains a container, as the end of a sentence."""
+    from penstock import stores  # only where the folder is refused
+
+    for key, _ in entries[:_PROBED_ENTRIES]:
+        with contextlib.suppress(PenstockError, OSError):
+            kind, _ = stores.find(root / key)
+            if kind.kind != "files":
+                return f"; {key!r} in it looks like a store of kind {kind.kind!r}: give its path"
+    return ""
 
 
 class _FolderScan:

@@ -14,26 +14,31 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, overload
+from typing import Any, ClassVar, Final, TypeVar, overload
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError
-from penstock.sample import Array, Record, Schema
-from penstock.stores.base import Indices, Problem, Skipped, Store
-from penstock.stores.lmdb_format import PackMeta, RecordCodec, decode_column, get_column_dtype
-from penstock.stores.lmdb_hashes import HASHES
-from penstock.stores.lmdb_map import FILE, LOCK, PackMap
-from penstock.stores.lmdb_pages import looks_like_lmdb
+from penstock.sample import Array, ArrayKind, Record, Schema
+from penstock.stores.base import Indices, PathLike, Skipped, Store
+from penstock.stores.lmdb_block_reader import BlockReader, DamagedRecordError
+from penstock.stores.lmdb_blocks import find_layout, missing_value
+from penstock.stores.lmdb_files import FILE, HASHES, LOCK, looks_like_lmdb
+from penstock.stores.lmdb_format import RecordCodec, decode_column, get_column_dtype
+from penstock.stores.lmdb_map import PackMap
+from penstock.stores.lmdb_meta import PackMeta
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
+from penstock.stores.problems import Problem
 from penstock.stores.record_names import check_classes, describe_class_difference
 from penstock.stores.writing import CommittedRecords, Writer
 
 __all__ = ["LmdbStore"]
 
 _MAX_TEXT_NBYTES: Final = 4 << 30
+T = TypeVar("T")
 
 
 class LmdbStore(Store):
@@ -45,7 +50,8 @@ class LmdbStore(Store):
         The folder of the LMDB environment.
     check : bool
         Whether the checksum of a blob is verified each time the blob is read (xxh3, some 25 GB/s). Lengths, and the
-        checksum of the small fields, are always verified.
+        checksum of the small fields, are always verified. Of small records of fixed size, which are stored in blocks,
+        the checksum of a block is verified once in a process, when one of its records is first read.
     classes : sequence of str, optional
         The classes that the pack must have, by number. Opening cannot change the classes of a pack.
 
@@ -68,15 +74,15 @@ class LmdbStore(Store):
     kind: ClassVar[str] = "lmdb"
     suffixes: ClassVar[tuple[str, ...]] = (".lmdb", ".mdb")
 
-    def __init__(
-        self, path: str | os.PathLike[str] | Location, *, check: bool = True, classes: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, path: PathLike, *, check: bool = True, classes: Sequence[str] | None = None) -> None:
         super().__init__(path, check=check)
         self._check = check
         self._map: PackMap | None = None
         meta = self._open().meta
         self._meta = meta
-        self._codec = RecordCodec(meta.schema)
+        self._codec = RecordCodec(meta.schema, allows_none=meta.version > 1)
+        self._layout = find_layout(meta, self.url)
+        self._blocks: BlockReader | None = None
         self._columns: dict[str, Array] = {}
         if classes is not None:
             self._refuse_other_classes(check_classes(classes))
@@ -96,7 +102,12 @@ class LmdbStore(Store):
 
     def read(self, indices: Indices) -> list[Record]:
         """The records at ``indices``; blobs are views of the map. See :meth:`Store.read`."""
-        decode, check = self._codec.decode, self._check
+        return self._read_records(indices, check=self._check)
+
+    def _read_records(self, indices: Indices, *, check: bool) -> list[Record]:
+        if self._layout is not None:
+            return self._call_blocks(indices, BlockReader.read)
+        decode = self._codec.decode
         records = []
         for number, value in self._read_values(indices):
             try:
@@ -106,9 +117,11 @@ class LmdbStore(Store):
             records.append(Record(number, key, fields))
         return records
 
-    def blobs(self, field: str, indices: Indices) -> list[memoryview]:
+    def blobs(self, field: str, indices: Indices) -> list[Any]:
         """Views of one field; keys and small fields are not read. See :meth:`Store.blobs`."""
         self.schema.refuse_small(field)
+        if self._layout is not None:
+            return list(self._call_blocks(indices, lambda blocks, numbers: blocks.pixels(field, numbers)))
         blob, check = self._codec.blob, self._check
         views = []
         for number, value in self._read_values(indices):
@@ -117,6 +130,51 @@ class LmdbStore(Store):
             except ValueError as error:
                 raise self._make_damage_error(number, error) from error
         return views
+
+    def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
+        """The images of a field of pixels; those in blocks as their places in the map."""
+        if self._layout is None:
+            return super().pixels(field, indices)
+        self.schema.refuse_encoded(field)
+        return self._call_blocks(indices, lambda blocks, numbers: blocks.pixels(field, numbers))
+
+    def rows(self, field: str, indices: Indices) -> Array | None:
+        """The arrays of a field of fixed shape, where they are in blocks; see :meth:`Store.rows`."""
+        kind = self.schema[field]
+        if self._layout is None or kind.array is None:
+            return None
+        return self._call_blocks(indices, lambda blocks, numbers: blocks.rows(field, numbers))
+
+    def _call_blocks(self, indices: Indices, read: Callable[[BlockReader, NDArray[np.int64]], T]) -> T:
+        """What ``read`` returns for some records of blocks, whose numbers are checked."""
+        numbers = self._as_numbers(indices)
+        blocks = self._open_blocks()
+        try:
+            return read(blocks, numbers)
+        except DamagedRecordError as error:
+            raise self._make_damage_error(error.index, error) from error
+
+    def _as_numbers(self, indices: Indices) -> NDArray[np.int64]:
+        """Indices as an array, all of them in the pack."""
+        if not isinstance(indices, np.ndarray):
+            listed = [int(index) for index in indices]
+            for number in listed:
+                self._refuse_outside(number)
+            return np.array(listed, np.int64)
+        if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
+            for number in indices.tolist():
+                self._refuse_outside(number)
+        return np.ascontiguousarray(indices, np.int64)
+
+    def _open_blocks(self) -> BlockReader:
+        """The reader of blocks of this process."""
+        source = self._open()
+        source.refuse_changed(self.url)
+        found = self._blocks
+        if found is None or found.source is not source:
+            assert self._layout is not None, "called for packs of blocks"
+            found = self._blocks = BlockReader(source, self._layout, check=self._check)
+        return found
 
     def _read_values(self, indices: Indices) -> Iterator[tuple[int, memoryview]]:
         """Index and stored value of each record."""
@@ -142,6 +200,8 @@ class LmdbStore(Store):
                 self._columns[field] = self._read_column(field)
             elif kind.kind == "text":
                 self._columns[field] = self._read_texts(field)
+            elif kind.array is not None and kind.array.shape is not None:
+                self._columns[field] = self._read_arrays(field, kind.array)
             else:
                 raise ArgumentError(f"field {field!r} is {kind.kind}, which varies in size; read the records instead")
         return self._columns[field]
@@ -167,8 +227,11 @@ class LmdbStore(Store):
         return has_files or (Path(path).is_file() and looks_like_lmdb(path))
 
     @classmethod
-    def check(cls, location: Location, progress: Callable[[int, int], None] | None = None) -> Iterator[Problem]:
+    def check(
+        cls, location: Location, progress: Callable[[int, int], None] | None = None, **options: object
+    ) -> Iterator[Problem]:
         """Everything that is wrong with the files of the pack, by page and by record, without mapping them."""
+        del options
         from penstock.stores.lmdb_check import check  # readers need not load it
 
         return check(location.local_path, progress)
@@ -187,7 +250,9 @@ class LmdbStore(Store):
         return CommittedRecords(meta.count, meta.nbytes, tuple(meta.skipped))
 
     @classmethod
-    def writer(cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False) -> Writer[Any]:
+    def writer(  # type: ignore[override]  # it has no options
+        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
+    ) -> Writer[Any]:
         """Begin or resume a pack; see :class:`.lmdb_write.LmdbWriter`."""
         from penstock.stores.lmdb_write import LmdbWriter  # readers need not load it
 
@@ -206,7 +271,7 @@ class LmdbStore(Store):
     def close(self) -> None:
         """Release the map. The file is unmapped when the last store on it and the last view of it are deleted."""
         super().close()
-        self._map = None
+        self._map = self._blocks = None
 
     def _open(self) -> PackMap:
         """The map of this process; after a fork, the first use maps the file again."""
@@ -239,15 +304,36 @@ class LmdbStore(Store):
         )
 
     def _find_key(self, index: int) -> str | None:
-        """The key of a record that cannot be decoded, found in the database of keys."""
+        """The key of a record that cannot be decoded, found in the database of keys, or in its block."""
         try:
+            if self._layout is not None:
+                return self._open_blocks().key(index)
             return next((key for key, at in self._open().key_entries() if at == index), None)
         except ValueError:
             return None  # the database is damaged as well; the index alone names the record
 
+    def _read_arrays(self, field: str, kind: ArrayKind) -> Array:
+        """The arrays of all records, which have one shape."""
+        if self._layout is not None:
+            return self._call_blocks([], lambda blocks, _: blocks.column(field))
+        column = np.empty((len(self), *(kind.shape or ())), kind.dtype)
+        for index, value in enumerate(self._iter_values(field)):
+            try:
+                column[index] = missing_value(kind.dtype) if value is None else value
+            except ValueError as error:
+                raise self._make_damage_error(index, error) from error
+        column.flags.writeable = False
+        return column
+
+    def _iter_keys(self) -> Iterator[tuple[str, int]]:
+        """All keys with their numbers, in any order; ValueError if they are damaged."""
+        if self._layout is None:
+            return self._open().key_entries()
+        return ((key, index) for index, key in enumerate(self._open_blocks().keys()))
+
     def _read_texts(self, field: str) -> Array:
         """The texts of all records; in a NumPy array, each takes the memory of the longest."""
-        texts = [self.read([index])[0].fields[field] for index in range(len(self))]
+        texts = [text or "" for text in self._iter_values(field)]
         longest = max(map(len, texts), default=0)
         if 4 * longest * len(texts) > _MAX_TEXT_NBYTES:
             raise StoreError(
@@ -258,6 +344,10 @@ class LmdbStore(Store):
         column = np.array(texts, np.str_)
         column.flags.writeable = False
         return column
+
+    def _iter_values(self, field: str) -> Iterator[Any]:
+        """Without checksums of blobs, whose pages are not touched then."""
+        return (self._read_records([index], check=False)[0].fields[field] for index in range(len(self)))
 
     def _read_column(self, field: str) -> Array:
         hashed = (self._meta.columns or {}).get(field)
@@ -303,7 +393,7 @@ class _LmdbKeys(Sequence[str]):
         if self._all is None:
             found = [""] * len(self)
             try:
-                for key, index in self._store._open().key_entries():  # noqa: SLF001  # a part of the store
+                for key, index in self._store._iter_keys():  # noqa: SLF001  # a part of the store
                     found[index] = key
                 if "" in found:
                     raise ValueError(f"it has no key for record {found.index('')}")  # noqa: TRY301  # one handler

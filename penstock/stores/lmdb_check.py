@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import xxhash
@@ -24,11 +24,14 @@ import xxhash
 from penstock.errors import IncompleteStoreError, StoreError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Array
-from penstock.stores.base import Problem
-from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS, PackMeta, RecordCodec, decode_column, make_record_key
-from penstock.stores.lmdb_hashes import HASHES, PageHashFile, hash_pages
-from penstock.stores.lmdb_map import FILE, LOCK, PackMap, load_page_hashes, make_missing_error, read_meta
+from penstock.stores.lmdb_blocks import BlockLayout, ParsedBlock, find_block_problems, find_layout, missing_value
+from penstock.stores.lmdb_files import FILE, HASHES, LOCK
+from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS, RecordCodec, decode_column, make_record_key
+from penstock.stores.lmdb_hashes import PageHashFile, hash_pages
+from penstock.stores.lmdb_map import PackMap, load_page_hashes, make_missing_error, read_meta
+from penstock.stores.lmdb_meta import PackMeta
 from penstock.stores.lmdb_pages import BTree, Extent, Node, PageFile
+from penstock.stores.problems import Problem
 from penstock.stores.regular_file import open_regular
 
 __all__ = ["check"]
@@ -127,7 +130,8 @@ class _PackCheck:
             yield Problem(error.message if isinstance(error, StoreError) else str(error))
         else:
             yield from self._check_records(trees, meta, progress)
-            yield from self._check_keys(trees, meta)
+            if not meta.block_records:
+                yield from self._check_keys(trees, meta)
             yield from self._nameless
         yield from self._check_other_pages()
 
@@ -136,31 +140,61 @@ class _PackCheck:
     ) -> Iterator[Problem]:
         columns: dict[str, Array] = {}
         yield from self._load_columns(trees, meta, columns)
-        codec = RecordCodec(meta.schema)
+        codec = RecordCodec(meta.schema, allows_none=meta.version > 1)
+        layout = find_layout(meta, self._url)
         heads = b""
-        index = 0
+        entry = 0
         structure: list[int] = []
         try:
             for _, nodes in self._pages.leaves(trees[RECORDS], structure):
                 yield from self._check_structure(structure)
                 for node in nodes:
-                    if node.key != make_record_key(index):
-                        yield Problem(f"its number in the file must be {index}, got {node.key.hex()}", index=index)
-                    content = yield from self._check_record(node, index, codec, columns)
-                    heads = xxhash.xxh3_128_digest(heads + content[: codec.head_nbytes])
-                    index += 1
-                    if progress is not None and index % _REPORT_EVERY == 0:
-                        progress(index, meta.count)
+                    index = entry * (meta.block_records or 1)
+                    if node.key != make_record_key(entry):
+                        yield Problem(f"its number in the file must be {entry}, got {node.key.hex()}", index=index)
+                    if layout is None:
+                        content = yield from self._check_record(node, index, codec, columns)
+                        head = content[: codec.head_nbytes]
+                    else:
+                        head = yield from self._check_block(node, index, layout, meta, columns)
+                    heads = xxhash.xxh3_128_digest(heads + head)
+                    entry += 1
+                    if progress is not None and entry % _REPORT_EVERY == 0:
+                        progress(min(entry * (meta.block_records or 1), meta.count), meta.count)
         except (ValueError, KeyError) as error:
             yield from self._check_structure(structure)
-            yield Problem(f"the records from number {index} on cannot be read: {error}")
+            yield Problem(f"the records from number {entry * (meta.block_records or 1)} on cannot be read: {error}")
             return
-        if index != meta.count:
-            yield Problem(f"it must have {counted(meta.count, 'record')}, got {index}")
+        if entry != meta.entries:
+            what = "block" if layout is not None else "record"
+            yield Problem(f"it must have {counted(meta.entries, what)}, got {entry}")
         elif heads.hex() != meta.content:
             yield Problem("the records are not those that were packed: the hash over all records does not match")
         if progress is not None:
-            progress(index, meta.count)
+            progress(meta.count, meta.count)
+
+    def _check_block(
+        self, node: Node, first: int, layout: BlockLayout, meta: PackMeta, columns: dict[str, Array]
+    ) -> Generator[Problem, None, bytes]:
+        """Yield the problems of one block; return the stored hashes of its records."""
+        content, changed = self._read_value(node.extent)
+        page = changed[0] if changed else node.extent.page
+        count = max(0, min(meta.block_records, meta.count - first))
+        try:
+            block = ParsedBlock.parse(layout, memoryview(content), first, count)
+        except ValueError as error:
+            yield Problem(str(error), index=first, page=page)
+            return b""
+        problems = list(find_block_problems(block, columns))
+        for reason, key, index in problems:
+            yield Problem(reason, key, index, page)
+        if not block.is_intact():
+            if not problems:
+                yield Problem("the checksum of its block does not match, outside its records", None, first, page)
+        else:
+            for other in changed:
+                yield Problem("the checksum of its page does not match, in bytes outside the block", None, first, other)
+        return bytes(block.stored_hashes)
 
     def _check_record(
         self, node: Node, index: int, codec: RecordCodec, columns: dict[str, Array]
@@ -212,16 +246,16 @@ class _PackCheck:
             for page, nodes in self._pages.leaves(trees[KEYS], structure):
                 yield from self._check_structure(structure)
                 for node in nodes:
-                    index = self._pages.number(node)
                     if count and node.key <= last:
                         yield Problem("the database of keys is out of order", key=repr(node.key), page=page)
                     last = node.key
-                    count += 1
-                    total = total + _hash_pair(node.key, index) & _MASK
-                    if index in wanted:
-                        known = self._nameless[wanted[index]]
-                        key = node.key.decode(errors="backslashreplace")
-                        self._nameless[wanted[index]] = Problem(known.reason, key, known.index, known.page)
+                    for index in self._pages.numbers(node):
+                        count += 1
+                        total = total + _hash_pair(node.key, index) & _MASK
+                        if index in wanted:
+                            known = self._nameless[wanted[index]]
+                            key = node.key.decode(errors="backslashreplace")
+                            self._nameless[wanted[index]] = Problem(known.reason, key, known.index, known.page)
         except (ValueError, KeyError) as error:
             yield from self._check_structure(structure)
             yield Problem(f"the database of keys is damaged: {error}")
@@ -269,8 +303,10 @@ class _PackCheck:
                     yield Problem(f"{what}: its checksum does not match", page=number)
 
 
-def _is_same(stored: float, field: float) -> bool:
-    """Whether two values are equal; two NaN are equal."""
+def _is_same(stored: Any, field: float | None) -> bool:
+    """Whether a value of a column is that of its record; two NaN are equal, and what stands for a missing value."""
+    if field is None:
+        field = missing_value(stored.dtype)
     return bool(stored == field or (stored != stored and field != field))  # noqa: PLR0124  # NaN alone
 
 

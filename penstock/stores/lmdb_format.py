@@ -17,34 +17,29 @@ from __future__ import annotations
 
 import io
 import json
+import mmap
 import re
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 import xxhash
 
-from penstock.errors import ArgumentError, PackError, StoreFormatError
+from penstock.errors import PackError
 from penstock.sample import Array, Field, Schema
+from penstock.stores.image_signatures import refuse_array
+from penstock.stores.lmdb_pixels import PixelReader, pack_pixels
 from penstock.stores.small_fields import SMALL_TYPES, ArrayReader, pack_small
-from penstock.stores.writing import Skipped
 
 __all__ = [
     "COLUMNS",
-    "DAMAGED_META",
-    "FORMAT",
     "INDEX",
     "KEYS",
     "MAX_KEY_NBYTES",
-    "META",
-    "META_ENTRY",
-    "META_HASH",
     "RECORDS",
-    "VERSION",
-    "PackMeta",
+    "EncodedRecord",
     "RecordCodec",
     "decode_column",
     "encode_column",
@@ -52,20 +47,14 @@ __all__ = [
     "make_record_key",
 ]
 
-FORMAT: Final = "penstock-lmdb"
-VERSION: Final = 1
-RECORDS, COLUMNS, KEYS, INDEX, META = b"records", b"columns", b"keys", b"index", b"meta"
-META_ENTRY: Final = b"pack"
-META_HASH: Final = b"pack.xxh3"
+RECORDS, COLUMNS, KEYS, INDEX = b"records", b"columns", b"keys", b"index"
 MAX_KEY_NBYTES: Final = 511
 """LMDB's own limit."""
-DAMAGED_META: Final = "the description of the pack (database 'meta') is damaged: its checksum does not match"
 
 _MAGIC: Final = b"PSR\x01"
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
 _SALT: Final = 0x9E3779B97F4A7C15
 _MAX_VALUE_NBYTES: Final = 0xFFFFFFFF  # LMDB's MAXDATASIZE
-_MAX_META_NBYTES: Final = 1 << 30
 _MAX_AXES: Final = 32  # of a small array: the longest list that a small field contains
 _MAX_HEADER_NBYTES: Final = 1024
 _NPY_HEADER: Final = re.compile(
@@ -80,23 +69,51 @@ _unpack: Final = msgpack.unpackb
 _SHORT_NBYTES: Final = 4096
 """Small fields of fewer bytes are unpacked without limits, which take time: so few bytes make no large list."""
 
+_COPIED_NBYTES: Final = 1 << 14
+"""A value of fewer bytes is copied when it is encoded: that takes less time than to keep its parts."""
+
 make_record_key = struct.Struct(">Q").pack
 """The key of a record: its number, big-endian, so that LMDB's order is the order of numbers."""
+
+
+class EncodedRecord(NamedTuple):
+    """The value of a record: its beginning, and the blobs that follow, where they were not copied to it."""
+
+    begin: bytearray
+    blobs: tuple[bytes | memoryview, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the value."""
+        return len(self.begin) + sum(map(len, self.blobs))
 
 
 class RecordCodec:
     """Encodes the records of one schema to their stored values, and decodes them.
 
+    Parameters
+    ----------
+    schema : Schema
+        Fields of the records.
+    allows_none : bool
+        Whether a small field of a record that is decoded may have no value (version 2).
+
+    Notes
+    -----
     Thread-safe: it holds constants only.
     """
 
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
+    def __init__(self, schema: Schema, *, allows_none: bool = True) -> None:
+        self.schema, self._allows_none = schema, allows_none
         self._blobs = schema.blobs
         self._parts = {name: 1 + i for i, name in enumerate(self._blobs)}  # part 0 holds the small fields
         self._small = tuple((name, schema[name]) for name in schema.small)
         kinds = ((name, field.array) for name, field in self._small)
         self._arrays = tuple(ArrayReader(name, kind) for name, kind in kinds if kind is not None)
+        self._json = tuple(name for name, field in self._small if field.kind == "json")
+        self._pixels = {
+            name: PixelReader(name, field.pixels) for name, field in schema.fields.items() if field.pixels is not None
+        }
         self._types = [str, *(SMALL_TYPES.get(field.kind, list) for _, field in self._small)]
         self._longest = max(len(self._types), _MAX_AXES)
         self._names = ("", *schema.small, *schema.blobs)  # the key comes first, under a name that no field has
@@ -104,8 +121,10 @@ class RecordCodec:
         self._begin = struct.pack("<4sHH", _MAGIC, len(self._blobs), 0)
         self.head_nbytes = self._head.size
 
-    def encode(self, key: str, fields: Mapping[str, Any]) -> bytearray:
+    def encode(self, key: str, fields: Mapping[str, Any]) -> EncodedRecord:
         """The value of a record, complete except for its number, which :meth:`add_number` adds.
+
+        Large blobs are not copied where nobody can write to them: bytes, and read-only views of bytes or of a file.
 
         Raises
         ------
@@ -116,7 +135,7 @@ class RecordCodec:
             if not 0 < len(key.encode()) <= MAX_KEY_NBYTES:
                 raise PackError(f"a key must have 1 to {MAX_KEY_NBYTES} bytes of UTF-8, got {len(key.encode())}")
             small = msgpack.packb([key, *(pack_small(name, field, fields[name]) for name, field in self._small)])
-            parts = [small, *(fields[name] for name in self._blobs)]
+            parts = [small, *(self._pack_blob(name, fields[name]) for name in self._blobs)]
         except KeyError as error:
             raise PackError(f"the record has no field {error.args[0]!r}", key=key) from error
         except UnicodeEncodeError as error:
@@ -125,10 +144,23 @@ class RecordCodec:
         if nbytes > _MAX_VALUE_NBYTES:
             raise PackError(f"a record must have at most {_MAX_VALUE_NBYTES} bytes (LMDB), got {nbytes}", key=key)
         table = [number for part in parts for number in (len(part), _hash(part))]
-        return bytearray().join((self._head.pack(self._begin, *table), *parts))
+        head = self._head.pack(self._begin, *table)
+        if nbytes < _COPIED_NBYTES:
+            return EncodedRecord(bytearray().join((head, *parts)))
+        return EncodedRecord(bytearray(head + small), tuple(map(_keep, parts[1:])))
+
+    def _pack_blob(self, name: str, value: Any) -> Any:
+        """The bytes of a blob as they are stored."""
+        pixels = self.schema[name].pixels
+        if pixels is not None:
+            return pack_pixels(name, pixels, value)
+        if value is None:
+            raise PackError(f"field {name!r} must hold encoded bytes, and this record has none")
+        refuse_array(name, value)
+        return value
 
     def add_number(self, value: bytearray, index: int) -> bytes:
-        """Combine the hashes of an encoded value with its number, in place; returns the finished head."""
+        """Combine the hashes of a value, or of its beginning, with its number, in place; returns the finished head."""
         begin, *table = self._head.unpack_from(value)
         salt = index * _SALT & _MASK
         table[1::2] = [hashed ^ salt for hashed in table[1::2]]
@@ -151,18 +183,23 @@ class RecordCodec:
         small = value[self.head_nbytes : at]
         if _hash(small) ^ salt != hashes[0]:
             raise ValueError("the checksum of its small fields does not match")
-        values = _unpack(small) if nbytes < _SHORT_NBYTES else self._unpack_limited(small)
+        values: Any = _unpack(small) if nbytes < _SHORT_NBYTES else self._unpack_limited(small)
         if type(values) is not list or [*map(type, values)] != self._types:
-            raise ValueError(self._describe_mismatch(values))
+            mismatch = self._describe_mismatch(values)
+            if mismatch:
+                raise ValueError(mismatch)
         for name, part in self._parts.items():
             start, at = at, at + lengths[part]
             blob = value[start:at]
             if check and _hash(blob) ^ salt != hashes[part]:
                 raise ValueError(f"the checksum of its field {name!r} does not match")
-            values.append(blob)
+            values.append(self._pixels[name].read(blob) if name in self._pixels else blob)
         fields = dict(zip(self._names, values, strict=True))
         for array in self._arrays:
-            fields[array.name] = array.read(fields[array.name])
+            if fields[array.name] is not None:
+                fields[array.name] = array.read(fields[array.name])
+        for name in self._json:
+            fields[name] = _parse_json(name, fields[name])
         return fields.pop(""), fields
 
     def _unpack_limited(self, small: memoryview) -> object:
@@ -170,27 +207,33 @@ class RecordCodec:
         return _unpack(small, max_array_len=self._longest, max_map_len=0, max_ext_len=0)
 
     def _describe_mismatch(self, values: object) -> str:
-        """How the small fields of a record differ from the schema."""
+        """How the small fields of a record differ from the schema; empty if values are missing, and may be."""
         if type(values) is not list:
             return f"its small fields must be a list, got {type(values).__name__}"
         if len(values) != len(self._types):
             return f"it must have {len(self._small)} small fields, got {len(values) - 1}"
-        found = [type(value) is want for value, want in zip(values, self._types, strict=True)]
-        at = found.index(False)
+        pairs = enumerate(zip(values, self._types, strict=True))
+        wrong = [at for at, (value, want) in pairs if type(value) is not want and not self._may_be_none(at, value)]
+        if not wrong:
+            return ""
+        at = wrong[0]
         if at == 0:
             return f"its key must be str, got {type(values[0]).__name__}"
         name, field = self._small[at - 1]
         return f"its field {name!r} must be {field.kind}, got {type(values[at]).__name__}"
 
-    def blob(self, value: memoryview, index: int, name: str, *, check: bool = True) -> memoryview:
-        """One blob of a record as a view; the small fields are not read. Raises as :meth:`decode`."""
+    def _may_be_none(self, at: int, value: object) -> bool:
+        return value is None and at > 0 and self._allows_none and self._small[at - 1][1].kind != "json"
+
+    def blob(self, value: memoryview, index: int, name: str, *, check: bool = True) -> Any:
+        """One blob of a record as a view, pixels as an array; small fields are not read. Raises as :meth:`decode`."""
         lengths, hashes = self._parse_head(value)
         part = self._parts[name]
         at = self.head_nbytes + sum(lengths[:part])
         blob = value[at : at + lengths[part]]
         if check and _hash(blob) ^ (index * _SALT & _MASK) != hashes[part]:
             raise ValueError(f"the checksum of its field {name!r} does not match")
-        return blob
+        return self._pixels[name].read(blob) if name in self._pixels else blob
 
     def _parse_head(self, value: memoryview) -> tuple[list[int], list[int]]:
         """Lengths and hashes of the parts of a value, the small fields first; ValueError if it is no record."""
@@ -207,6 +250,25 @@ class RecordCodec:
     def blob_nbytes(self, value: bytes | bytearray | memoryview) -> int:
         """Number of bytes of the blobs of a value, by its header."""
         return sum(self._head.unpack_from(value)[3::2])
+
+
+def _keep(blob: Any) -> bytes | memoryview:
+    """A blob whose bytes stay as they are until it is written: itself, or a copy if somebody may write to it.
+
+    A small part of a large byte string is copied as well: the whole would stay in memory for it.
+    """
+    if isinstance(blob, memoryview) and blob.readonly:
+        held = blob.obj
+        if isinstance(held, mmap.mmap) or (isinstance(held, bytes) and 2 * blob.nbytes >= len(held)):
+            return blob
+    return bytes(blob)  # bytes are not copied
+
+
+def _parse_json(name: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its field {name!r} must be JSON: {error}") from error
 
 
 def get_column_dtype(field: Field) -> np.dtype[Any] | None:
@@ -241,124 +303,3 @@ def decode_column(content: bytes | memoryview, count: int, field: Field) -> Arra
     column = np.frombuffer(content, dtype, offset=len(header[0]))
     column.flags.writeable = False
     return column
-
-
-@dataclass(frozen=True, slots=True)
-class PackMeta:
-    """The description of a pack, in its database ``meta``.
-
-    Parameters
-    ----------
-    schema : Schema
-        Fields of the records.
-    count, nbytes : int
-        Number of records, and of bytes of their blobs.
-    content : str
-        Hash over the heads of all records, in order; the same for packs of the same records, whatever their source.
-    columns : mapping of str to str
-        xxh3_64 of the ``.npy`` bytes of each column, in hexadecimal.
-    skipped : sequence of Skipped
-        Entries of the source that are not in the pack.
-    complete : bool
-        Whether it was finished.
-    source : str
-        Digest of the source while the pack is unfinished, then empty.
-    """
-
-    schema: Schema
-    count: int = 0
-    nbytes: int = 0
-    content: str = ""
-    columns: Mapping[str, str] | None = None
-    skipped: Sequence[Skipped] = ()
-    complete: bool = False
-    source: str = ""
-
-    def to_bytes(self) -> bytes:
-        """The JSON text of the entry."""
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "complete": self.complete,
-                "count": self.count,
-                "nbytes": self.nbytes,
-                "content": self.content,
-                "schema": self.schema.to_json(),
-                "columns": dict(self.columns or {}),
-                "skipped": [list(entry) for entry in self.skipped],
-                "source": self.source,
-            },
-            ensure_ascii=False,
-        ).encode()
-
-    @classmethod
-    def from_bytes(cls, content: bytes, hashed: bytes | None) -> PackMeta:
-        """Parse the entry; ``hashed`` is the value under :data:`META_HASH`.
-
-        Raises
-        ------
-        StoreFormatError
-            If the version is unknown, or the entry is damaged.
-        """
-        if len(content) > _MAX_META_NBYTES:
-            raise StoreFormatError(
-                f"the description of the pack (database 'meta') must have at most {_MAX_META_NBYTES} bytes, "
-                f"got {len(content)}"
-            )
-        intact = hashed == xxhash.xxh3_64_digest(content)
-        try:
-            entry = json.loads(content, object_pairs_hook=_refuse_repeated_names)
-            if entry["format"] == FORMAT and entry["version"] == VERSION and intact:
-                return cls._from_json(entry)
-        except ArgumentError as error:
-            raise StoreFormatError(
-                f"the description of the pack (database 'meta') is wrong: {error.message}"
-            ) from error
-        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-            raise StoreFormatError("the description of the pack (database 'meta') cannot be parsed") from error
-        if entry["format"] != FORMAT:
-            raise StoreFormatError(f"the format of the pack must be {FORMAT!r}, got {entry['format']!r:.200}")
-        if intact:
-            raise StoreFormatError(
-                f"the version of the pack's format must be {VERSION}, got {entry['version']!r:.200}: "
-                "install the version of penstock-data that wrote it, or pack the source again"
-            )
-        raise StoreFormatError(DAMAGED_META)
-
-    @classmethod
-    def _from_json(cls, entry: Mapping[str, Any]) -> PackMeta:
-        """From the parsed JSON, whose values may be of any type."""
-        meta = cls(
-            schema=Schema.from_json(entry["schema"]),
-            count=entry["count"],
-            nbytes=entry["nbytes"],
-            content=entry["content"],
-            columns=dict(entry["columns"].items()),
-            skipped=tuple(Skipped(*pair) for pair in entry["skipped"] if type(pair) is list),
-            complete=entry["complete"] is True,
-            source=entry["source"],
-        )
-        texts = [meta.content, meta.source, *(meta.columns or {}).values()]
-        texts += [text for pair in meta.skipped for text in pair]
-        if len(meta.skipped) != len(entry["skipped"]):
-            raise ArgumentError("skipped must be a list of lists")
-        if not all(type(number) is int and 0 <= number < 2**63 for number in (meta.count, meta.nbytes)):
-            raise ArgumentError(
-                f"count and nbytes must be integers of at least 0, got {meta.count!r:.50} and {meta.nbytes!r:.50}"
-            )
-        if not all(type(text) is str for text in texts):
-            raise ArgumentError("content, source, columns and skipped must be texts")
-        "".join(texts).encode()  # a UnicodeEncodeError is a ValueError
-        for name in meta.columns or {}:
-            if get_column_dtype(meta.schema[name]) is None:
-                raise ArgumentError(f"field {name!r} is {meta.schema[name].kind}, which has no column")
-        return meta
-
-
-def _refuse_repeated_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Make a JSON object; a name that occurs twice is an error: one of two fields of a schema would be lost."""
-    names = dict(pairs)
-    if len(names) != len(pairs):
-        raise ArgumentError("a name must occur once in an object")
-    return names

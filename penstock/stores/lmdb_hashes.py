@@ -14,6 +14,8 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -21,16 +23,15 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock.stores.lmdb_files import HASHES
 from penstock.stores.lmdb_pages import PageFile, is_page_size
 from penstock.stores.regular_file import open_regular
 
-__all__ = ["HASHES", "PageHashFile", "hash_pages"]
-
-HASHES: Final = "pages.xxh3"
+__all__ = ["PageHashFile", "hash_pages"]
 
 _HEADER: Final = struct.Struct("<8sIIQ8s")  # magic, page size, 0, count, xxh3_64 of the header so far and all hashes
 _MAGIC: Final = b"PSSEAL\x01\n"
-_CHUNK_PAGES: Final = 2048
+_PART_NBYTES: Final = 1 << 20  # a whole number of pages of every size; two parts fit into a processor's cache
 
 
 class PageHashFile:
@@ -92,10 +93,10 @@ class PageHashFile:
             head = _HEADER.pack(_MAGIC, pages.page_nbytes, 0, pages.pages, bytes(8))[:-8]
             state = xxhash.xxh3_64(head)
             file.write(head + bytes(8))
-            for first in range(0, pages.pages, _CHUNK_PAGES):
-                hashes = hash_pages(pages.read(first, min(_CHUNK_PAGES, pages.pages - first)), pages.page_nbytes)
-                state.update(hashes.tobytes())
-                file.write(hashes.tobytes())
+            for content in _read_parts(folder / file_name, pages.nbytes):
+                hashes = hash_pages(content, pages.page_nbytes).tobytes()
+                state.update(hashes)
+                file.write(hashes)
             file.seek(len(head))
             file.write(state.digest())
             file.flush()
@@ -103,7 +104,35 @@ class PageHashFile:
         return temporary
 
 
-def hash_pages(content: bytes, page_nbytes: int) -> NDArray[np.uint64]:
+def _read_parts(path: Path, nbytes: int) -> Iterator[memoryview]:
+    """The first ``nbytes`` of a file, some pages at a time; a part is valid until the next one is asked for.
+
+    The next part is read while the caller works on one. Their memory is used again, such that it stays in the cache of
+    the processor: to allocate it anew takes longer than to read it.
+    """
+    descriptor = open_regular(path)
+    buffers = [memoryview(bytearray(min(nbytes, _PART_NBYTES))) for _ in range(2)]
+    try:
+        with ThreadPoolExecutor(1, thread_name_prefix="penstock-pages") as pool:
+            pending = pool.submit(_read_at, descriptor, buffers[0], 0, nbytes)
+            for offset in range(_PART_NBYTES, nbytes + _PART_NBYTES, _PART_NBYTES):
+                part = pending.result()
+                buffers.reverse()
+                pending = pool.submit(_read_at, descriptor, buffers[0], offset, nbytes)
+                yield part
+    finally:
+        os.close(descriptor)
+
+
+def _read_at(descriptor: int, out: memoryview, offset: int, end: int) -> memoryview:
+    """The bytes of a file from ``offset`` to ``end``, as many as fit; OSError if the file ends before."""
+    part = out[: max(0, min(len(out), end - offset))]
+    if part and (count := os.preadv(descriptor, [part], offset)) != len(part):
+        raise OSError(f"the file ends at byte {offset + count}, and had {end} bytes")
+    return part
+
+
+def hash_pages(content: bytes | memoryview, page_nbytes: int) -> NDArray[np.uint64]:
     """xxh3_64 of each page; the last page may be shorter."""
     view = memoryview(content)
     digest = xxhash.xxh3_64_intdigest

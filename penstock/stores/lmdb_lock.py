@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from penstock.errors import StoreError
-from penstock.stores.lmdb_map import LOCK
+from penstock.stores.lmdb_files import LOCK
 from penstock.stores.regular_file import open_regular
 
 __all__ = ["lock_pack"]

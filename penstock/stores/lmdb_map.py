@@ -25,24 +25,14 @@ import numpy as np
 
 from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.plurals import counted
-from penstock.stores.lmdb_format import (
-    COLUMNS,
-    DAMAGED_META,
-    KEYS,
-    META,
-    META_ENTRY,
-    META_HASH,
-    RECORDS,
-    PackMeta,
-)
-from penstock.stores.lmdb_hashes import HASHES, PageHashFile
+from penstock.stores.lmdb_files import FILE, HASHES, LOCK
+from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS
+from penstock.stores.lmdb_hashes import PageHashFile
+from penstock.stores.lmdb_meta import DAMAGED_META, META, META_ENTRY, META_HASH, PackMeta
 from penstock.stores.lmdb_pages import BTree, PageFile
 
-__all__ = ["FILE", "LOCK", "PackMap", "load_page_hashes", "make_missing_error", "read_meta"]
+__all__ = ["PackMap", "load_page_hashes", "make_missing_error", "read_meta"]
 
-FILE: Final = "data.mdb"
-LOCK: Final = "pack.lock"
-"""The lock file in the folder of an unfinished pack; it contains the text of the origin."""
 _LEAST_NBYTES: Final = 2 + 8 + 8 + 8  # the entry of a record in a leaf: its offset in the page, head, number, page
 
 
@@ -59,19 +49,19 @@ class PackMap:
         self.meta = read_meta(self._pages, url)
         self._trees = self._pages.trees()
         records = self._trees.get(RECORDS, BTree.empty())
-        if records.entries != self.meta.count:
-            raise CorruptRecordError(
-                f"it must have {counted(self.meta.count, 'record')}, got {records.entries}", store=url
-            )
-        if self.meta.count * _LEAST_NBYTES > self._pages.nbytes:
+        entries = self.meta.entries
+        if records.entries != entries:
+            what = "block" if self.meta.block_records else "record"
+            raise CorruptRecordError(f"it must have {counted(entries, what)}, got {records.entries}", store=url)
+        if entries * _LEAST_NBYTES > self._pages.nbytes:
             raise StoreFormatError(
                 f"its {self._pages.nbytes} bytes are too few for {counted(self.meta.count, 'record')}", store=url
             )
         leaves = list(self._pages.leaf_numbers(records))
         self._firsts = [int.from_bytes(key, "big") for key, _ in leaves]
         self._leaves = [number for _, number in leaves]
-        self._begins = np.zeros(self.meta.count, np.int64).data
-        self._sizes = np.zeros(self.meta.count, np.int64).data
+        self._begins = np.zeros(entries, np.int64).data
+        self._sizes = np.zeros(entries, np.int64).data
         self._identity = _identity(self._path)
         self.window = self._pages.map()
 
@@ -85,8 +75,7 @@ class PackMap:
                 raise make_missing_error(folder, url) from error
             except NotADirectoryError as error:
                 raise StoreFormatError(
-                    "a pack must be a folder with data.mdb in it, got an LMDB file; files that other programs wrote "
-                    "cannot be read yet",
+                    f"a pack must be a folder with data.mdb in it, got an LMDB file; {_describe_other(folder)}",
                     store=url,
                 ) from error
             except OSError as error:
@@ -106,12 +95,16 @@ class PackMap:
             return found
 
     def record(self, index: int) -> memoryview:
-        """The value of record ``index``, which must be in the pack; ValueError if its leaf page is damaged."""
+        """The value of record ``index``, or block ``index``; ValueError if its leaf page is damaged."""
         begin = self._begins[index]
         if not begin:
             self._load_leaf(index)
             begin = self._begins[index]
         return self.window[begin : begin + self._sizes[index]]
+
+    def offset(self, index: int) -> int:
+        """The offset in the file of a value that :meth:`record` has returned."""
+        return self._begins[index]
 
     def column(self, field: str) -> bytes | None:
         """The stored bytes of a column; None if there is none."""
@@ -125,7 +118,9 @@ class PackMap:
         """All (key, index) pairs, in order of the bytes of the keys; ValueError if that database is damaged."""
         for _, nodes in self._pages.leaves(self._trees.get(KEYS, BTree.empty())):
             for node in nodes:
-                yield node.key.decode(), self._pages.number(node)
+                key = node.key.decode()
+                for number in self._pages.numbers(node):
+                    yield key, number
 
     def refuse_changed(self, url: str) -> None:
         """Raise StoreError if the file was replaced, truncated or written to while it was mapped."""
@@ -167,9 +162,7 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
     if META_ENTRY not in entries:
         if META in trees and RECORDS in trees:
             raise StoreFormatError(DAMAGED_META, store=url)
-        raise StoreFormatError(
-            "this LMDB environment is not a pack; environments that other programs wrote cannot be read yet", store=url
-        )
+        raise StoreFormatError(f"this LMDB environment is not a pack, and {_describe_other(pages.path)}", store=url)
     try:
         meta = PackMeta.from_bytes(entries[META_ENTRY], entries.get(META_HASH))
     except StoreFormatError as error:
@@ -211,6 +204,12 @@ def load_page_hashes(folder: Path, url: str) -> PageHashFile | None:
             store=url,
         )
     return hashes
+
+
+def _describe_other(path: Path) -> str:
+    from penstock.stores.lmdb_layout import describe_environment  # packs do not need it
+
+    return describe_environment(path)
 
 
 def _identity(path: Path) -> tuple[int, int, int, int]:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, Self
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
+from penstock.stores.lmdb_files import MAGIC
 from penstock.stores.regular_file import open_regular
 
 __all__ = [
@@ -37,7 +38,6 @@ __all__ = [
     "PageFile",
     "fsync_path",
     "is_page_size",
-    "looks_like_lmdb",
     "measure",
     "newest_meta",
 ]
@@ -50,7 +50,7 @@ _NODE = struct.Struct("<HHHH")  # low, high, flags, key size
 _PAGE_NUMBER = struct.Struct("<Q")
 _OVERFLOW_COUNT = struct.Struct("<I")
 
-_MAGIC, _DATA_VERSION = 0xBEEFC0DE, 1
+_DATA_VERSION = 1
 _BRANCH, _LEAF, _OVERFLOW = 0x01, 0x02, 0x04
 _BIGDATA, _SUBDATA, _DUPDATA = 0x01, 0x02, 0x04
 _NO_PAGE: Final = 0xFFFFFFFFFFFFFFFF
@@ -117,16 +117,6 @@ class Node:
     is_tree: bool
 
 
-def looks_like_lmdb(path: str | Path) -> bool:
-    """Whether the file begins with an LMDB meta page."""
-    try:
-        with _open_file(Path(path)) as file:
-            head = file.read(16 + 4)
-    except OSError:
-        return False
-    return len(head) == 16 + 4 and int.from_bytes(head[16:], "little") == _MAGIC
-
-
 def measure(path: Path, url: str) -> MetaPage:
     """Read the meta pages and compare the size that they require with the size of the file, before it is mapped.
 
@@ -181,7 +171,7 @@ def _open_file(path: Path) -> BinaryIO:
 
 
 def _page_nbytes(head: bytes) -> int | None:
-    if len(head) < 16 + _META.size + 4 or _META.unpack_from(head, 16)[:2] != (_MAGIC, _DATA_VERSION):
+    if len(head) < 16 + _META.size + 4 or _META.unpack_from(head, 16)[:2] != (MAGIC, _DATA_VERSION):
         return None
     size: int = struct.unpack_from("<I", head, 16 + _META.size)[0]  # md_pad of the free tree holds the page size
     return size if is_page_size(size) else None
@@ -229,6 +219,7 @@ class PageFile:
     """
 
     def __init__(self, path: Path, url: str, hashes: PageChecker | None = None) -> None:
+        self.path = path
         self.meta = measure(path, url)
         self.page_nbytes = self.meta.page_nbytes
         self._hashes = hashes
@@ -256,11 +247,11 @@ class PageFile:
         """The bytes of a value."""
         return os.pread(self._file, extent.nbytes, extent.offset)
 
-    def number(self, node: Node) -> int:
-        """The value of an entry that is the number of a record; ValueError if it has another size."""
-        if node.extent.nbytes != 8:
-            raise ValueError(f"the value of {node.key!r:.200} must have 8 bytes, got {node.extent.nbytes}")
-        return int.from_bytes(self.value(node.extent), "big")
+    def numbers(self, node: Node) -> list[int]:
+        """The value of an entry of numbers of records, 8 bytes each; ValueError if it has another size."""
+        if not node.extent.nbytes or node.extent.nbytes % 8:
+            raise ValueError(f"the value of {node.key!r:.200} must have 8 bytes a record, got {node.extent.nbytes}")
+        return list(struct.unpack(f">{node.extent.nbytes // 8}Q", self.value(node.extent)))
 
     def map(self) -> memoryview:
         """Map the whole file for reading; it stays mapped as long as a view of it is referenced."""

@@ -18,32 +18,22 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import lmdb
-import numpy as np
 import xxhash
 
-from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
+from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Schema
-from penstock.stores.lmdb_format import (
-    COLUMNS,
-    KEYS,
-    META,
-    META_ENTRY,
-    META_HASH,
-    RECORDS,
-    PackMeta,
-    RecordCodec,
-    encode_column,
-    get_column_dtype,
-    make_record_key,
-)
-from penstock.stores.lmdb_hashes import HASHES, PageHashFile
+from penstock.stores.lmdb_block_entries import make_entries
+from penstock.stores.lmdb_files import FILE, HASHES, LOCK
+from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS, make_record_key
+from penstock.stores.lmdb_hashes import PageHashFile
 from penstock.stores.lmdb_limits import CommitLimits
 from penstock.stores.lmdb_lock import lock_pack
-from penstock.stores.lmdb_map import FILE, LOCK, read_meta
+from penstock.stores.lmdb_map import read_meta
+from penstock.stores.lmdb_meta import META, META_ENTRY, META_HASH, PackMeta
 from penstock.stores.lmdb_pages import BTree, PageFile, fsync_path, newest_meta
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
@@ -54,16 +44,14 @@ __all__ = ["LmdbWriter"]
 
 _logger = logging.getLogger(__name__)
 
-_OURS: Final = (FILE, "lock.mdb", HASHES, f"{HASHES}.tmp", ORIGIN_FILE, LOCK)
+_OURS: Final = (FILE, "lock.mdb", HASHES, f"{HASHES}.tmp", ORIGIN_FILE, ".convert.json", LOCK)
 _EMPTY_NBYTES: Final = 1 << 17  # two of the largest pages: a file of this size may come from a kill while LMDB made it
 _SLACK_NBYTES: Final = 1 << 20  # what a commit writes beside its records, about
 
-
-PreparedRecord = tuple[str, bytearray, list[object]]
-"""Key, encoded value, and the values of its columns."""
+_HEAP_END_NBYTES: Final = 100_000  # larger than what is free between other blocks, and too small for a map of its own
 
 
-class LmdbWriter(Writer[PreparedRecord]):
+class LmdbWriter(Writer[Any]):
     """Writes one pack.
 
     Parameters
@@ -103,16 +91,11 @@ class LmdbWriter(Writer[PreparedRecord]):
         self._path, self._url = self._location.local_path, str(self._location)
         self._limits = limits or CommitLimits()
         self._map_nbytes = self._limits.map_nbytes
-        self._codec = RecordCodec(schema)
-        self._column_fields = [name for name in schema.small if get_column_dtype(schema[name]) is not None]
-        self._columns: dict[str, list[object]] = {name: [] for name in self._column_fields}
-        self._keys: list[bytes] = []
-        self._content = b""
-        self._pending: list[bytearray] = []
-        self._pending_nbytes = 0
+        self._entries = make_entries(schema)
         self._skipped: list[Skipped] = []
-        self._count = self._nbytes = 0
-        self._meta = PackMeta(schema, source=source)
+        self._most_pending_nbytes = 0
+        self._heap_ends: list[bytes] = []
+        self._meta = PackMeta(schema, source=source, block_records=self._entries.block_records)
         self._origin = Origin.from_text(source)
         self._is_new = not self._location.exists()
         self._lock, self._locked_source = lock_pack(self._path, self._url)
@@ -129,18 +112,27 @@ class LmdbWriter(Writer[PreparedRecord]):
         """What is on disk."""
         return CommittedRecords(self._meta.count, self._meta.nbytes, tuple(self._meta.skipped))
 
-    def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedRecord:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> Any:
         """Encode and hash a record; thread-safe."""
-        return key, self._codec.encode(key, fields), [fields[name] for name in self._column_fields]
+        return self._entries.prepare(key, fields)
 
-    def append(self, prepared: PreparedRecord) -> None:
+    def append(self, prepared: Any) -> None:
         """Add the next record; commit if enough records are pending."""
-        key, value, small = prepared
-        self._add(key, value, small, self._codec.add_number(value, self._count))
-        self._pending.append(value)
-        self._pending_nbytes += len(value)
-        if self._limits.is_due(len(self._pending), self._pending_nbytes, self._meta.nbytes):
-            self._commit(self._describe())
+        self._entries.add(prepared)
+        self._commit_if_due()
+
+    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> Any:
+        """Encode and hash some records, from arrays by field; thread-safe."""
+        return self._entries.prepare_batch(keys, fields)
+
+    def append_batch(self, prepared: Any) -> None:
+        """Add the next records; commit where :meth:`append` would."""
+        for _ in self._entries.add_batch(prepared):
+            self._commit_if_due()
+
+    def repeats_last(self, prepared: Any) -> bool:
+        """Whether a prepared record equals the last one that is committed."""
+        return self._entries.repeats_last(prepared)
 
     def skip(self, skipped: Skipped) -> None:
         """Note a record that is left out; on disk with the next commit."""
@@ -149,10 +141,8 @@ class LmdbWriter(Writer[PreparedRecord]):
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Commit the remaining records, columns, keys and the mark of completion; write the page hashes; sync."""
         if not self._meta.complete:
-            columns = {
-                name: encode_column(np.array(values, get_column_dtype(self._meta.schema[name])))
-                for name, values in self._columns.items()
-            }
+            self._entries.complete()
+            columns = self._entries.columns()
             meta = replace(
                 self._describe(),
                 columns={name: xxhash.xxh3_64_hexdigest(content) for name, content in columns.items()},
@@ -168,6 +158,7 @@ class LmdbWriter(Writer[PreparedRecord]):
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+        self._heap_ends.clear()
 
     def discard(self) -> None:
         """Remove the files that were written, and the folder if it is empty.
@@ -183,28 +174,26 @@ class LmdbWriter(Writer[PreparedRecord]):
     def _clear(self, *names: str, folder: bool) -> None:
         try:
             self._remove(*names)
-            if folder and not any(self._path.iterdir()):
+            if folder and self._path.is_dir() and not any(self._path.iterdir()):
                 self._path.rmdir()
         except OSError as error:  # a StoreError is one
             _logger.warning("%s: what was written cannot be removed: %s", self._url, error)
         finally:
             self.close()
 
-    def _add(self, key: str, value: bytearray, small: Sequence[object], head: bytes) -> None:
-        self._content = xxhash.xxh3_128_digest(self._content + head)
-        self._keys.append(key.encode())
-        for name, item in zip(self._column_fields, small, strict=True):
-            self._columns[name].append(item)
-        self._count += 1
-        self._nbytes += self._codec.blob_nbytes(value)
+    def _commit_if_due(self) -> None:
+        entries = self._entries
+        if self._limits.is_due(len(entries.pending), entries.pending_nbytes, self._meta.nbytes):
+            self._commit(self._describe())
 
     def _describe(self) -> PackMeta:
         return replace(
             self._meta,
-            count=self._count,
-            nbytes=self._nbytes,
-            content=self._content.hex(),
+            count=self._entries.count,
+            nbytes=self._entries.nbytes,
+            content=self._entries.content.hex(),
             skipped=tuple(self._skipped),
+            has_none=self._entries.has_none,
         )
 
     def _begin(self, *, overwrite: bool) -> None:
@@ -279,9 +268,10 @@ class LmdbWriter(Writer[PreparedRecord]):
                 self._map_nbytes = max(self._map_nbytes, pages.meta.map_nbytes)  # as it was when the last commit ended
                 for _, nodes in pages.leaves(pages.trees().get(RECORDS, BTree.empty())):
                     for node in nodes:
-                        self._restore(pages.value(node.extent))
-            if self._count != meta.count or self._content.hex() != meta.content:
-                raise ValueError(f"it has {self._count} records of {meta.count}, or other records")  # noqa: TRY301  # one handler
+                        self._entries.restore(pages.value(node.extent), meta.count)
+            held = self._entries.count
+            if held != meta.count or self._entries.content.hex() != meta.content:
+                raise ValueError(f"it has {held} records of {meta.count}, or other records")  # noqa: TRY301  # one handler
         except ValueError as error:
             raise StoreError(
                 f"the unfinished pack here is damaged ({error}); pack with overwrite=True (--overwrite) to start anew",
@@ -289,11 +279,6 @@ class LmdbWriter(Writer[PreparedRecord]):
             ) from error
         self._skipped = list(meta.skipped)
         self._meta = meta
-
-    def _restore(self, content: bytes) -> None:
-        key, fields = self._codec.decode(memoryview(content), self._count)
-        small = [fields[name] for name in self._column_fields]
-        self._add(key, bytearray(content), small, content[: self._codec.head_nbytes])
 
     def _commit(self, meta: PackMeta, columns: Mapping[str, bytes] | None = None) -> None:
         self._check_disk_space()
@@ -307,8 +292,7 @@ class LmdbWriter(Writer[PreparedRecord]):
                 self._check_disk_space(error)
                 raise StoreError(f"LMDB could not write: {error}", store=self._url) from error
         self._meta = meta
-        self._pending.clear()
-        self._pending_nbytes = 0
+        self._entries.clear_pending()
 
     def _transact(self, meta: PackMeta, columns: Mapping[str, bytes] | None) -> None:
         with (
@@ -323,20 +307,28 @@ class LmdbWriter(Writer[PreparedRecord]):
             environment.begin(write=True) as transaction,
         ):
             databases = {name: environment.open_db(name, transaction) for name in (RECORDS, COLUMNS, KEYS, META)}
-            for index, value in enumerate(self._pending, self._count - len(self._pending)):
+            for index, (begin, blobs) in enumerate(self._entries.pending, self._entries.first):
+                value = b"".join((begin, *blobs)) if blobs else begin
                 transaction.put(make_record_key(index), value, append=True, db=databases[RECORDS])
+            self._keep_memory()
             for name, content in (columns or {}).items():
                 transaction.put(name.encode(), content, db=databases[COLUMNS])
             if columns is not None:
-                self._put_keys(transaction, databases[KEYS])
+                for key, number in self._entries.key_entries():
+                    transaction.put(key, number, append=True, db=databases[KEYS])
             description = meta.to_bytes()
             transaction.put(META_ENTRY, description, db=databases[META])
             transaction.put(META_HASH, xxhash.xxh3_64_digest(description), db=databases[META])
 
-    def _put_keys(self, transaction: lmdb.Transaction, database: lmdb._Database) -> None:
-        for key, index in sorted((key, index) for index, key in enumerate(self._keys)):
-            if not transaction.put(key, make_record_key(index), append=True, overwrite=False, db=database):
-                raise PackError("two records have this key; keys must be unique", key=key.decode(), index=index)
+    def _keep_memory(self) -> None:
+        """Make the pages that LMDB allocated for this commit be used again for the next one.
+
+        C libraries return freed memory at the end of the heap to the system, and to get it anew, page by page, takes
+        as long as to write it to a file. A small block behind it prevents that until the writer is closed.
+        """
+        if self._entries.pending_nbytes > self._most_pending_nbytes:
+            self._most_pending_nbytes = self._entries.pending_nbytes
+            self._heap_ends.append(bytes(_HEAP_END_NBYTES))
 
     def _complete(self) -> None:
         path = self._path / FILE
@@ -368,7 +360,7 @@ class LmdbWriter(Writer[PreparedRecord]):
                 raise StoreError(f"{name} cannot be removed: {error.strerror}", store=self._url) from error
 
     def _check_disk_space(self, cause: Exception | None = None) -> None:
-        need = self._pending_nbytes + _SLACK_NBYTES
+        need = self._entries.pending_nbytes + _SLACK_NBYTES
         free = shutil.disk_usage(self._path).free
         if free < need:
             raise StoreError(

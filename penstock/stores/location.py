@@ -4,6 +4,7 @@
 
     photos/                                 scheme "files"    path "/data/photos"
     lmdb://photos.lmdb                      scheme "lmdb"     path "/data/photos.lmdb"    relative paths are allowed
+    tar:///data/{a,b}.tar                   scheme "tar"      shards "/data/a.tar", "/data/b.tar"
     mongodb://ann:pw@db:27017/pets?ssl=1    scheme "mongodb"  host "db:27017"  path "pets"  query "ssl=1"
 
 Stores are opened from locations, and errors name them. Text that is made of a location never holds a password. A
@@ -16,7 +17,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,10 +25,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 from penstock.errors import ArgumentError
 
-__all__ = ["Location"]
+__all__ = ["Location", "cache_folder", "make_pattern"]
 
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
-_SECRET_NAME: Final = re.compile(r"(?i)pass|pwd|secret|token|credential|signature|\bsig\b|api_?key|access_?key")
+_SECRET_NAME: Final = re.compile(
+    r"(?i)pass|pwd|secret|token|credential|mechanism_?properties|signature|\bsig\b|api_?key|access_?key"
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,6 +49,8 @@ class Location:
         What stands behind ``?`` in the URL of a server. A path on this machine has none: its name may contain ``?``.
     credentials : str
         User and password for the server, as the URL has them (``"user:password"``).
+    shards : tuple of str
+        Absolute paths of the files of a store that has several, in order; ``path`` is then the pattern that gives them.
 
     Notes
     -----
@@ -58,6 +63,15 @@ class Location:
     host: str = ""
     query: str = ""
     credentials: str = ""
+    shards: tuple[str, ...] = ()
+
+    @classmethod
+    def from_paths(cls, scheme: str, paths: Sequence[str | os.PathLike[str]]) -> Location:
+        """The location of the files of one store, in order; relative paths are made absolute."""
+        absolute = [str(Path(os.fsdecode(path)).absolute()) for path in paths]
+        if len(absolute) == 1:
+            return cls(scheme, absolute[0])
+        return cls(scheme, make_pattern(absolute), shards=tuple(absolute))
 
     @classmethod
     def from_path(cls, scheme: str, path: str | os.PathLike[str]) -> Location:
@@ -102,7 +116,20 @@ class Location:
         """
         if not self.is_local:
             raise ArgumentError(f"the store must be a path on this machine, got {str(self)!r}")
+        if self.shards:
+            raise ArgumentError(f"the store must be one file or folder, got {len(self.shards)} files: {self}")
         return Path(self.path)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files of the store on this machine; for one file or folder, that one.
+
+        Raises
+        ------
+        ArgumentError
+            If the location is on a server.
+        """
+        return tuple(map(Path, self.shards)) or (self.local_path,)
 
     def __fspath__(self) -> str:
         return str(self.local_path)
@@ -114,7 +141,7 @@ class Location:
 
     def exists(self) -> bool:
         """Whether something is at the path, a broken symbolic link included. A server is not asked: True."""
-        return not self.is_local or os.path.lexists(self.path)
+        return not self.is_local or any(map(os.path.lexists, self.shards or [self.path]))
 
     def sidecar(self, name: str) -> Path:
         """The path of a file that belongs to the store and is no part of it, such as its seek tables.
@@ -127,21 +154,21 @@ class Location:
         Returns
         -------
         Path
-            ``.name`` in the folder of the store, or ``file.name`` beside its file. For a store on a server, a file of
-            the user's cache folder. Nothing is created, neither the file nor its folder.
+            ``.name`` in the folder of the store, or ``file.name`` beside its first file. For a store on a server, a
+            file of the user's cache folder. Nothing is created, neither the file nor its folder.
         """
         assert name == Path(name).name, "the name of a file has no separators"
         if not self.is_local:
-            return _cache_folder() / hashlib.blake2b(str(self).encode(), digest_size=16).hexdigest() / name
-        path = self.local_path
+            return cache_folder() / hashlib.blake2b(str(self).encode(), digest_size=16).hexdigest() / name
+        path = self.paths[0]
         return path / f".{name}" if path.is_dir() else path.with_name(f"{path.name}.{name}")
 
     def overlaps(self, other: Location) -> bool:
         """Whether one of the two lies inside the other, or both are the same."""
         if not (self.is_local and other.is_local):
             return (self.host, self.path) == (other.host, other.path)
-        first, second = self.local_path.resolve(), other.local_path.resolve()
-        return first.is_relative_to(second) or second.is_relative_to(first)
+        first, second = ([path.resolve() for path in each.paths] for each in (self, other))
+        return any(a.is_relative_to(b) or b.is_relative_to(a) for a in first for b in second)
 
     def to_url(self) -> str:
         """The URL with its credentials, for the library that opens the connection. Never for a message."""
@@ -155,12 +182,51 @@ class Location:
         return f"Location({str(self)!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _unpickle, (self.scheme, self.path, self.host, _encode(self.query), _encode(self.credentials))
+        return _unpickle, (
+            self.scheme,
+            self.path,
+            self.host,
+            _encode(self.query),
+            _encode(self.credentials),
+            self.shards,
+        )
 
     def _format(self, user: str, query: str) -> str:
         if self.is_local:
             return f"{self.scheme}://{self.path}"
         return f"{self.scheme}://{user}{self.host}/{self.path}{'?' if query else ''}{query}"
+
+
+def make_pattern(paths: Sequence[str]) -> str:
+    """The brace pattern that :func:`~penstock.stores.shards.expand_shards` expands to these paths.
+
+    Examples
+    --------
+    >>> make_pattern(["/data/train-08.tar", "/data/train-09.tar", "/data/train-10.tar"])
+    '/data/train-{08..10}.tar'
+    >>> make_pattern(["/data/x.h5", "/data/y.h5"])
+    '/data/{x,y}.h5'
+    """
+    start = _count_common(paths)
+    while start and paths[0][start - 1].isdigit():
+        start -= 1
+    rests = [path[start:] for path in paths]
+    end = _count_common([rest[::-1] for rest in rests])
+    while end and rests[0][len(rests[0]) - end].isdigit():
+        end -= 1
+    middles = [rest[: len(rest) - end] for rest in rests]
+    head, tail = paths[0][:start], rests[0][len(rests[0]) - end :]
+    if all(middle.isascii() and middle.isdigit() for middle in middles):
+        first, width = int(middles[0]), len(middles[0])
+        if middles == [f"{number:0{width}d}" for number in range(first, first + len(middles))]:
+            return f"{head}{{{middles[0]}..{middles[-1]}}}{tail}"
+    return f"{head}{{{','.join(middles)}}}{tail}"
+
+
+def _count_common(texts: Sequence[str]) -> int:
+    """Number of characters that all texts begin with."""
+    first, last = min(texts), max(texts)
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 
 
 def _hide_secret(parameter: str) -> str:
@@ -169,7 +235,8 @@ def _hide_secret(parameter: str) -> str:
     return f"{name}=***" if separator and _SECRET_NAME.search(name) else parameter
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """The folder in which penstock keeps what can be made again, ``~/.cache/penstock`` as a rule; it may not exist."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "penstock"
 
@@ -178,5 +245,8 @@ def _encode(text: str) -> bytes:
     return base64.b85encode(text.encode())
 
 
-def _unpickle(scheme: str, path: str, host: str, query: bytes, credentials: bytes) -> Location:
-    return Location(scheme, path, host, base64.b85decode(query).decode(), base64.b85decode(credentials).decode())
+def _unpickle(
+    scheme: str, path: str, host: str, query: bytes, credentials: bytes, shards: tuple[str, ...] = ()
+) -> Location:
+    decoded = base64.b85decode(query).decode(), base64.b85decode(credentials).decode()
+    return Location(scheme, path, host, *decoded, shards)

@@ -15,20 +15,19 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from penstock.sample import Schema
 from penstock.stores.location import Location
 from penstock.stores.record_names import describe_class_difference
 from penstock.stores.regular_file import open_regular
+from penstock.stores.writing import CommittedRecords, Skipped
 
-__all__ = ["ORIGIN_FILE", "Origin", "read_origin", "write_origin"]
+__all__ = ["ORIGIN_FILE", "Origin", "read_finished", "read_origin", "write_origin"]
 
 _SIDECAR: Final = "source"
 ORIGIN_FILE: Final = f".{_SIDECAR}"
 """The sidecar file of a pack, in its folder."""
-
-_MAX_NBYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +76,39 @@ class Origin:
 def read_origin(location: Location, content: str) -> Origin | None:
     """The origin of the finished pack at ``location``, if a sidecar file for records of this hash says it."""
     try:
-        with os.fdopen(open_regular(location.sidecar(_SIDECAR)), "rb") as file:
-            parsed = json.loads(file.read(_MAX_NBYTES))
-        return Origin.from_text(parsed["source"]) if parsed["content"] == content else None
+        entry = _read(location, content)
+        return Origin.from_text(entry["source"])
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # no file, or a truncated one
+        return None  # no file, a truncated one, or that of other records
 
 
-def write_origin(location: Location, content: str, origin: Origin) -> None:
-    """Write the origin of a finished pack to its sidecar file; on disk when this returns."""
+def read_finished(location: Location, content: str, origin: Origin) -> CommittedRecords | None:
+    """What a finished store of this origin holds and left out, if its sidecar file says it; else None."""
+    try:
+        entry = _read(location, content)
+        if Origin.from_text(entry["source"]) != origin:
+            return None
+        skipped = tuple(Skipped(str(key), str(reason)) for key, reason in entry["skipped"])
+        return CommittedRecords(int(entry["records"]), int(entry["nbytes"]), skipped)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # as above
+
+
+def write_origin(location: Location, content: str, origin: Origin, held: CommittedRecords | None = None) -> None:
+    """Write the origin of a finished store, and what it holds, to its sidecar file; on disk when this returns."""
+    entry: dict[str, object] = {"content": content, "source": origin.to_text()}
+    if held is not None:
+        entry |= {"records": held.records, "nbytes": held.nbytes, "skipped": [list(each) for each in held.skipped]}
     file_number = open_regular(location.sidecar(_SIDECAR), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
     with os.fdopen(file_number, "w", encoding="utf-8") as file:
-        json.dump({"content": content, "source": origin.to_text()}, file)
+        json.dump(entry, file)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _read(location: Location, content: str) -> dict[str, Any]:
+    with os.fdopen(open_regular(location.sidecar(_SIDECAR)), "rb") as file:
+        entry: dict[str, Any] = json.loads(file.read())
+    if entry["content"] != content:
+        raise ValueError("it is the origin of other records")
+    return entry

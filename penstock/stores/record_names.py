@@ -9,7 +9,14 @@ from typing import Final
 
 from penstock.errors import ArgumentError
 
-__all__ = ["check_classes", "describe_class_difference", "find_name_clashes", "make_natural_key", "quote_names"]
+__all__ = [
+    "check_classes",
+    "describe_class_difference",
+    "find_name_clashes",
+    "fold_name",
+    "make_natural_key",
+    "quote_names",
+]
 
 _DIGITS = re.compile(r"([0-9]+)")
 _MAX_QUOTED: Final = 5
@@ -33,10 +40,15 @@ def find_name_clashes(keys: Iterable[str]) -> dict[int, str]:
     first: dict[str, tuple[int, str]] = {}
     found: dict[int, str] = {}
     for position, key in enumerate(keys):
-        where, other = first.setdefault(unicodedata.normalize("NFC", key).casefold(), (position, key))
+        where, other = first.setdefault(fold_name(key), (position, key))
         if where != position:
             found[position] = other
     return found
+
+
+def fold_name(name: str) -> str:
+    """The name without differences of case and of Unicode composition."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def check_classes(classes: object) -> tuple[str, ...]:

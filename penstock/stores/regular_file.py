@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["open_regular"]
+__all__ = ["has_magic", "open_regular"]
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
@@ -46,3 +47,12 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
         os.close(file)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return file
+
+
+def has_magic(path: str | Path, magic: bytes, offsets: Sequence[int] = (0,)) -> bool:
+    """Whether a path is a regular file that has ``magic`` at one of the offsets; False if it cannot be read."""
+    try:
+        with os.fdopen(open_regular(path), "rb", buffering=0) as file:
+            return any(os.pread(file.fileno(), len(magic), offset) == magic for offset in offsets)
+    except OSError:
+        return False

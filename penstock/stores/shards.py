@@ -36,6 +36,8 @@ __all__ = ["ShardStream", "StreamPosition", "expand_shards"]
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 _RANGE: Final = re.compile(r"([0-9]+)\.\.([0-9]+)")
 _MAX_SHARDS: Final = 1_000_000
+_OWN_SUFFIX: Final = ".index.npz"
+"""Of the indexes beside shards (:mod:`penstock.stores.record_index`), which ``train*`` would match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,8 @@ def expand_shards(pattern: str) -> list[str]:
 def _expand_wildcards(path: str) -> list[str]:
     if os.path.lexists(path) or not glob.has_magic(path):
         return [path]
-    return sorted(glob.glob(path))  # noqa: PTH207  # the pattern may be absolute
+    found = glob.glob(path)  # noqa: PTH207  # the pattern may be absolute
+    return sorted(each for each in found if not each.endswith(_OWN_SUFFIX))
 
 
 def _expand_braces(content: str) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The values of small fields in msgpack: numbers and texts as they are, an array as its shape and bytes.
+"""The values of small fields in msgpack: numbers and texts as they are, an array as its shape and bytes, JSON as text.
 
 Values are checked against the kind of their field, both when they are packed and when they are read: a checksum shows
 that bytes were not changed, not that they were valid when written. :mod:`.lmdb_format` calls this for each record.
@@ -6,6 +6,7 @@ that bytes were not changed, not that they were valid when written. :mod:`.lmdb_
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,14 +15,19 @@ import numpy as np
 from penstock.errors import PackError
 from penstock.sample import Array, ArrayKind, Field
 
-__all__ = ["SMALL_TYPES", "ArrayReader", "pack_small"]
+__all__ = ["SMALL_TYPES", "ArrayReader", "check_small", "pack_small"]
 
-SMALL_TYPES: Final[Mapping[str, type]] = {"label": int, "int": int, "float": float, "text": str}
+SMALL_TYPES: Final[Mapping[str, type]] = {"label": int, "int": int, "float": float, "text": str, "json": str}
 """The type of a stored value, by kind; small arrays are stored as lists."""
 
 
-def pack_small(name: str, field: Field, value: object) -> object:
-    """The value of a small field as it is stored.
+def check_small(name: str, field: Field, value: object) -> Any:
+    """The value of a small field, of the type of its kind; None where the record has no value.
+
+    Returns
+    -------
+    int, float, str, ndarray or None
+        An array is C-contiguous and little-endian. An object for JSON is its text.
 
     Raises
     ------
@@ -30,6 +36,14 @@ def pack_small(name: str, field: Field, value: object) -> object:
     """
     kind = field.array
     try:
+        if field.kind == "json":
+            return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        if value is None:
+            if kind is not None and kind.shape is not None and kind.dtype.kind not in "if":
+                raise PackError(
+                    f"field {name!r} must have a value in each record: {kind.dtype} has none for a missing one"
+                )
+            return None
         if kind is None:
             small = SMALL_TYPES[field.kind](value)
             if type(small) is int and not -(2**63) <= small < 2**63:
@@ -46,7 +60,13 @@ def pack_small(name: str, field: Field, value: object) -> object:
         raise PackError(
             f"field {name!r} must be of kind {field.kind} ({kind}), got {array.dtype} of shape {array.shape}"
         )
-    return [list(array.shape), np.ascontiguousarray(array, kind.dtype.newbyteorder("<")).tobytes()]
+    return np.ascontiguousarray(array, kind.dtype.newbyteorder("<"))
+
+
+def pack_small(name: str, field: Field, value: object) -> object:
+    """The value of a small field as msgpack holds it; raises as :func:`check_small`."""
+    small = check_small(name, field, value)
+    return [list(small.shape), small.tobytes()] if isinstance(small, np.ndarray) else small
 
 
 class ArrayReader:

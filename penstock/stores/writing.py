@@ -3,8 +3,10 @@
 ::
 
     Store.writer(location) ──prepare (any thread)──> append (one thread, in order) ──> finish
+                           ──prepare_batch ────────> append_batch ────────────────────┘
 
-Packing calls this; the store kinds that can be written implement it.
+Packing calls this; the store kinds that can be written implement it. A source that has its records as arrays (one value
+for each record, by field) calls the batch methods, which some kinds write without an object for each record.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-__all__ = ["CommittedRecords", "Skipped", "Writer"]
+__all__ = ["UNFINISHED", "CommittedRecords", "Skipped", "Writer"]
+
+UNFINISHED: Final = ".unfinished.json"
+"""The journal in a folder that is being written file by file; the folder cannot be opened before it is removed."""
 
 T_prepared = TypeVar("T_prepared")
 
@@ -67,9 +72,43 @@ class Writer(ABC, Generic[T_prepared]):
     def append(self, prepared: T_prepared) -> None:
         """Add the next record."""
 
+    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> Any:
+        """Convert some records to what :meth:`append_batch` takes; thread-safe. By default one by one.
+
+        Parameters
+        ----------
+        keys : sequence of str
+            The key of each record.
+        fields : mapping of str to ndarray or sequence
+            By field, one value for each record: an array whose first axis is that of the records, or a sequence, in
+            which None means that a record has no value.
+
+        Raises
+        ------
+        PackError
+            If a record cannot be stored. It names no record where a whole array is of a wrong dtype or shape.
+        """
+        return [self.prepare(key, {name: values[at] for name, values in fields.items()}) for at, key in enumerate(keys)]
+
+    def append_batch(self, prepared: Any) -> None:
+        """Add the next records, as :meth:`prepare_batch` returned them.
+
+        The result is that of :meth:`append` for each of them, byte for byte, also after a kill between two of them.
+        """
+        for record in prepared:
+            self.append(record)
+
     @abstractmethod
     def skip(self, skipped: Skipped) -> None:
         """Note that the source's next record is left out."""
+
+    def repeats_last(self, prepared: T_prepared) -> bool:
+        """Whether a prepared record equals the last one that is committed; True if a writer cannot tell.
+
+        Called before a run is resumed whose source cannot be told from a changed one.
+        """
+        del prepared
+        return True
 
     @abstractmethod
     def finish(self, problems: Sequence[Skipped] = ()) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import torch
 from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils import collate as torch_collate
 
 from penstock.collate import default_convert as default_structure
+from penstock.nested import NestedTensor
 from penstock.ragged import Ragged
 from penstock.sample import Array, Batch, Tree, tree_map
 
-__all__ = ["as_batch", "as_tensors", "default_collate", "default_convert", "has_own_functions"]
+__all__ = ["as_batch", "as_tensors", "convert_parts", "default_collate", "default_convert", "has_own_functions"]
 
 
 def as_tensors(arrays: Tree) -> Tree:
@@ -37,17 +39,40 @@ def as_batch(arrays: Tree) -> Batch:
     return default_structure(as_tensors(arrays))
 
 
-def has_own_functions() -> bool:
+def convert_parts(parts: dict[str, Any]) -> dict[str, Any]:
+    """Parts of a batch with tensors over the same memory for all arrays; other values are the same objects."""
+    return {
+        name: tree_map(_as_part, value) if isinstance(value, list) else _as_part(value) for name, value in parts.items()
+    }
+
+
+def has_own_functions(*, of_tensors: bool = True) -> bool:
     """Whether the user has changed ``default_collate_fn_map``, torch's table of collation functions by type.
 
-    Filled rows follow torch's own functions only.
+    Filled rows follow torch's own functions only. ``of_tensors=False``: a function for a subclass of tensors or arrays,
+    as libraries register one for their own, does not count; rows are never filled with such.
     """
-    functions = torch_collate.default_collate_fn_map.values()
-    return any(getattr(function, "__module__", None) not in _KNOWN for function in functions)
+    return any(
+        getattr(function, "__module__", None) not in _KNOWN and (of_tensors or not _is_special(kind))
+        for kind, function in torch_collate.default_collate_fn_map.items()
+    )
 
+
+def _is_special(kind: object) -> bool:
+    """Whether this is a subclass of tensors or arrays."""
+    return isinstance(kind, type) and issubclass(kind, _ARRAYS) and kind not in _ARRAYS
+
+
+_ARRAYS: Final = (torch.Tensor, np.ndarray)
 
 _KNOWN: Final = frozenset({torch_collate.__name__, "penstock.torch.tensor_sharing"})
 """Modules of functions that collate as torch does: torch's, and ours in worker processes."""
+
+
+def _as_part(value: Any) -> Any:
+    if isinstance(value, NestedTensor):
+        return NestedTensor(_as_tensor(value.tensors), _as_tensor(value.mask))
+    return _as_tensor(value) if isinstance(value, (np.ndarray, Ragged)) else value
 
 
 def _as_tensor(array: Array | Ragged | torch.Tensor) -> torch.Tensor | Ragged:

@@ -24,6 +24,7 @@ from torch.utils import data
 
 from penstock import datasets
 from penstock.datasets.base import Filler, Wrapper, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.concat import iter_concatenated, prefetch_concatenated
 from penstock.datasets.fingerprints import get_fingerprint
 from penstock.datasets.ragged_fields import ragged_forms
@@ -68,6 +69,11 @@ class _FillerMixin:
         filler = self._make_filler()
         return None if filler is None else ragged_forms(filler)
 
+    def batch_assembly(self) -> BatchAssembly | None:
+        """How batches get their form; None if they have the structure of samples."""
+        filler = self._make_filler()
+        return None if filler is None else batch_assembly(filler)
+
     def fingerprint(self) -> str | None:
         """A fingerprint of the datasets inside; None if they have none."""
         return get_fingerprint(self._make_filler())
@@ -107,6 +113,10 @@ class Subset(_FillerMixin, Wrapper, data.Subset[T_co]):
     def ragged_forms(self) -> Tree | None:
         """Those of the inner dataset."""
         return ragged_forms(native(self.dataset))
+
+    def batch_assembly(self) -> BatchAssembly | None:
+        """That of the inner dataset."""
+        return batch_assembly(native(self.dataset))
 
     def wrapped_datasets(self) -> list[Any]:
         """The dataset of which this is a subset."""

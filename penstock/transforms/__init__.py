@@ -13,23 +13,29 @@ from penstock.transforms.blur import GaussianBlur, Sharpness
 from penstock.transforms.color import ColorJitter, Grayscale
 from penstock.transforms.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from penstock.transforms.decode import Decode, decode, sizes
+from penstock.transforms.distort import RandomPhotometricDistort
 from penstock.transforms.erase import RandomErasing
 from penstock.transforms.flip import HorizontalFlip, VerticalFlip
+from penstock.transforms.hsv import RandomHSV
+from penstock.transforms.iou_crop import RandomIoUCrop
 from penstock.transforms.layout import ToLayout
 from penstock.transforms.normalize import IMAGENET_MEAN, IMAGENET_STD, Normalize
 from penstock.transforms.pad import Letterbox, Pad
 from penstock.transforms.pipeline import Pipeline
 from penstock.transforms.program import Failure, Plan, Program
 from penstock.transforms.randaugment import RandAugment, TrivialAugmentWide
-from penstock.transforms.resize import Resize
+from penstock.transforms.resize import RandomShortestSize, Resize, ScaleJitter
+from penstock.transforms.sanitize import ClampBoundingBoxes, SanitizeBoundingBoxes
 from penstock.transforms.tone import AutoContrast, Equalize, Invert, Posterize, Solarize
 from penstock.transforms.warp import RandomAffine, RandomPerspective, RandomRotation
+from penstock.transforms.zoom_out import RandomZoomOut
 
 __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "AutoContrast",
     "CenterCrop",
+    "ClampBoundingBoxes",
     "ColorJitter",
     "CutMix",
     "Decode",
@@ -53,10 +59,17 @@ __all__ = [
     "RandomAffine",
     "RandomCrop",
     "RandomErasing",
+    "RandomHSV",
+    "RandomIoUCrop",
     "RandomPerspective",
+    "RandomPhotometricDistort",
     "RandomResizedCrop",
     "RandomRotation",
+    "RandomShortestSize",
+    "RandomZoomOut",
     "Resize",
+    "SanitizeBoundingBoxes",
+    "ScaleJitter",
     "Sharpness",
     "Solarize",
     "ToLayout",
@@ -78,6 +91,7 @@ ops.register("VerticalFlip", "penstock.transforms.flip:VerticalFlip")
 ops.register("Normalize", "penstock.transforms.normalize:Normalize")
 ops.register("ToLayout", "penstock.transforms.layout:ToLayout")
 ops.register("ColorJitter", "penstock.transforms.color:ColorJitter")
+ops.register("RandomHSV", "penstock.transforms.hsv:RandomHSV")
 ops.register("Grayscale", "penstock.transforms.color:Grayscale")
 ops.register("Posterize", "penstock.transforms.tone:Posterize")
 ops.register("Solarize", "penstock.transforms.tone:Solarize")
@@ -94,3 +108,10 @@ ops.register("Pad", "penstock.transforms.pad:Pad")
 ops.register("Letterbox", "penstock.transforms.pad:Letterbox")
 ops.register("RandAugment", "penstock.transforms.randaugment:RandAugment")
 ops.register("TrivialAugmentWide", "penstock.transforms.randaugment:TrivialAugmentWide")
+ops.register("RandomShortestSize", "penstock.transforms.resize:RandomShortestSize")
+ops.register("ScaleJitter", "penstock.transforms.resize:ScaleJitter")
+ops.register("RandomPhotometricDistort", "penstock.transforms.distort:RandomPhotometricDistort")
+ops.register("RandomIoUCrop", "penstock.transforms.iou_crop:RandomIoUCrop")
+ops.register("RandomZoomOut", "penstock.transforms.zoom_out:RandomZoomOut")
+ops.register("ClampBoundingBoxes", "penstock.transforms.sanitize:ClampBoundingBoxes")
+ops.register("SanitizeBoundingBoxes", "penstock.transforms.sanitize:SanitizeBoundingBoxes")

@@ -5,21 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.rng import sample_scope
 from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageLike, Op, Params
 from penstock.transforms.inputs import as_pixels, first_on_pixels, refuse_layout
 from penstock.transforms.moved_targets import Step
+from penstock.transforms.objects import Objects
 
 __all__ = ["apply_to_image", "draw_one", "image_size"]
 
 
 def apply_to_image(
-    ops: Sequence[Op], image: ImageLike, keys: SampleKeys, first: int = 0, steps: list[Step] | None = None
+    ops: Sequence[Op],
+    image: ImageLike,
+    keys: SampleKeys,
+    first: int = 0,
+    steps: list[Step] | None = None,
+    boxes: object = None,
 ) -> ImageLike:
-    """Apply ``ops[first:]`` to one image, each with its position as its stream; append them to ``steps``, if given."""
+    """Apply ``ops[first:]`` to one image, each with its position as its stream; append them to ``steps``, if given.
+
+    ``boxes``: those of the sample, if ops read them; then ``steps`` has what was applied before ``first``.
+    """
     entry = first_on_pixels(ops) if first == 0 else None
+    objects = None if boxes is None else Objects.start(boxes)
+    if objects is not None:
+        for step in steps or ():
+            objects.apply(step.op, step.params, step.size)
     with sample_scope(keys.seed, keys.epoch, int(keys.indices[0])):
         for stream in range(first, len(ops)):
             op = ops[stream]
@@ -28,16 +42,24 @@ def apply_to_image(
             if stream == entry:
                 refuse_layout(image, op)
             size = image_size(image)
-            params = draw_one(op, keys, size, stream)
+            params = draw_one(op, keys, size, stream, None if objects is None else objects.boxes)
             image = op.native(image, params)
+            if objects is not None:
+                objects.apply(op, params, size)
             if steps is not None:
                 steps.append(Step(op, params, size))
     return image
 
 
-def draw_one(op: Op, keys: SampleKeys, size: tuple[int, int], stream: int) -> Params:
-    """The op's parameters for a chunk of one sample."""
-    params: Params = op.draw(keys, np.array([size], np.int32), stream)[0]
+def draw_one(
+    op: Op, keys: SampleKeys, size: tuple[int, int], stream: int, boxes: NDArray[np.float32] | None = None
+) -> Params:
+    """The op's parameters for a chunk of one sample; ``boxes``: those of the sample, if the op reads them."""
+    sizes = np.array([size], np.int32)
+    if op.reads_boxes and boxes is not None:
+        params: Params = op.draw_by_boxes(keys, sizes, stream, [boxes])[0]
+    else:
+        params = op.draw(keys, sizes, stream)[0]
     return params
 
 

@@ -7,6 +7,7 @@
     image(image, params[i])   ──> image                           the specification, in NumPy or Pillow
     native(image, params[i])  ──> image                           the same, faster; == image within a stated tolerance
     boxes / keypoints / mask  ──> moved as the pixels are         only if the op moves pixels
+    draw_by_boxes, place, keep ──> see :mod:`.objects`            only if boxes decide, are clipped, or are removed
     fuse(fusion)              ──> bool                            whether the op becomes a part of the fused prefix
     compose(geometry, params)                                     then: its effect on the plan of a chunk
 
@@ -17,7 +18,7 @@ in ``penstock/transforms/__init__.py``. Nothing here depends on a particular op 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -71,19 +72,29 @@ class ImageSpec:
     height: int | None = None
     dtype: str | None = None
     layout: str = "HWC"
+    channels: int | None = 3
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Shape of the array, if all samples have one; images have three channels."""
-        if self.width is None or self.height is None:
+        """Shape of the array, if all samples have one."""
+        if self.width is None or self.height is None or self.channels is None:
             return None
-        return (self.height, self.width, 3) if self.layout == "HWC" else (3, self.height, self.width)
+        if self.layout == "HWC":
+            return self.height, self.width, self.channels
+        return self.channels, self.height, self.width
 
 
 @dataclass(slots=True)
 class Fusion:
-    """The ops that are fused so far, as the native call needs them; :meth:`Op.fuse` reads and extends it."""
+    """The ops that are fused so far, as the native call needs them; :meth:`Op.fuse` reads and extends it.
 
+    ``source`` and ``channels`` are those of the images before the first op: decoded images have uint8 and 3. Integers
+    become floats by ``scale`` and ``offset``, floats are normalised by ``mean`` and ``std``.
+    """
+
+    source: str = "uint8"
+    channels: int = 3
+    stored: bool = False
     decode: Decode | None = None
     resized: bool = False
     filter: str = "bilinear"
@@ -91,6 +102,8 @@ class Fusion:
     beside: tuple[int, int, int] | None = None
     scale: tuple[float, ...] | None = None
     offset: tuple[float, ...] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
     dtype: str = "uint8"
     layout: str = "HWC"
     final: bool = False
@@ -102,12 +115,28 @@ class Op:
     random: ClassVar[bool] = False
     """Whether :meth:`draw` draws random numbers."""
 
+    reads_boxes: ClassVar[bool] = False
+    """Whether what is drawn depends on the sample's boxes: :meth:`draw_by_boxes` is called in place of :meth:`draw`."""
+
+    removes_objects: ClassVar[bool] = False
+    """Whether :meth:`keep` chooses among the objects of a sample."""
+
     takes_pixels: ClassVar[bool] = True
     """Whether the op needs decoded images. False: it also takes encoded bytes or PIL images."""
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # the interface
         """Parameters of each sample; a function of (seed, epoch, index, stream) and the size of the image."""
         return np.empty((len(sizes), 0))
+
+    def draw_by_boxes(
+        self,
+        keys: SampleKeys,
+        sizes: Sizes,
+        stream: int,
+        boxes: Sequence[NDArray[np.float32]],  # noqa: ARG002  # the interface
+    ) -> Params:
+        """:meth:`draw`, for an op that :attr:`reads_boxes`: each image's, (n, 4), as they are before the op."""
+        return self.draw(keys, sizes, stream)
 
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # the interface
         """Width and height of each image after the op."""
@@ -129,8 +158,31 @@ class Op:
         """Move boxes, (n, 4) xyxy, as :meth:`image` moves the pixels; ``size``: width and height before the op."""
         return boxes
 
+    def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """Boxes where :meth:`boxes` moves them, before they are clipped to the image; by default it clips nothing."""
+        return self.boxes(boxes, params, size)
+
+    def move_and_place(
+        self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """:meth:`boxes` and :meth:`place`; an op whose map takes long to compute computes it once."""
+        return self.boxes(boxes, params, size), self.place(boxes, params, size)
+
+    def keep(
+        self,
+        boxes: NDArray[np.float32],
+        visible: NDArray[np.float64],  # noqa: ARG002  # the interface
+        size: tuple[int, int],  # noqa: ARG002
+    ) -> NDArray[np.bool_]:
+        """Which objects stay, by their boxes and the visible share of each, of an op that :attr:`removes_objects`."""
+        return np.ones(len(boxes), np.bool_)
+
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
         """Move keypoints, (n, 2) or (n, 3) with visibility, as :meth:`image` moves the pixels."""
+        return points
+
+    def reorder(self, points: NDArray[np.float32], params: Params) -> NDArray[np.float32]:  # noqa: ARG002
+        """Exchange moved keypoints, in their own shape, whose names change: the left eye becomes the right one."""
         return points
 
     def mask(self, mask: ImageLike, params: Params) -> ImageLike:  # noqa: ARG002  # the interface

@@ -69,6 +69,8 @@ class GaussianBlur(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """The spec, unchanged."""
+        if spec.dtype == "uint16":
+            raise ArgumentError(f"{self!r} needs uint8 or float images, got uint16; put it after Normalize")
         return require_hwc(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:

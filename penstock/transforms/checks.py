@@ -94,8 +94,8 @@ def as_byte_colour(fill: int | Sequence[int], what: str = "fill") -> tuple[int, 
     return int(values[0]), int(values[1]), int(values[2])
 
 
-def colour_as_dtype(fill: Colour, shape: tuple[int, ...], dtype: DType, op: Op) -> Array:
-    """``fill`` as an array of the dtype of an image, (3,), or () for HW; refused if the dtype cannot hold it."""
+def colour_as_dtype(fill: Sequence[float], shape: tuple[int, ...], dtype: DType, op: Op) -> Array:
+    """``fill`` as an array of the dtype of an image, (channels,), or () for HW; refused if the dtype cannot hold it."""
     values = np.array(fill)
     if len(shape) == 2:
         if len(set(fill)) > 1:
@@ -103,6 +103,12 @@ def colour_as_dtype(fill: Colour, shape: tuple[int, ...], dtype: DType, op: Op) 
                 f"{op!r} must have one number to fill an image without channels, of shape {shape}, got {fill}"
             )
         values = values[0]
+    elif shape[2] != len(fill):
+        if len(set(fill)) > 1:
+            raise ArgumentError(
+                f"{op!r} must have one number to fill an image of {shape[2]} channels, of shape {shape}, got {fill}"
+            )
+        values = np.full(shape[2], fill[0])
     limits = np.iinfo(dtype) if dtype.kind in "iu" else None
     if limits is not None and (np.any(values < limits.min) or np.any(values > limits.max) or np.any(values % 1)):
         raise ArgumentError(f"{op!r} must have a fill that {dtype} images can hold, got {fill}")
@@ -113,6 +119,8 @@ def require_pixel_spec(spec: ImageSpec, op: Op) -> ImageSpec:
     """``spec`` with dtype uint8, if :func:`require_pixels` takes such images."""
     if require_hwc(spec, op).dtype not in {"uint8", None}:
         raise ArgumentError(f"{op!r} needs uint8 images, got {spec.dtype}; put it before Normalize and ToLayout")
+    if spec.channels not in {3, None}:
+        raise ArgumentError(f"{op!r} needs images of three channels, got {spec.channels}")
     return replace(spec, dtype="uint8")
 
 

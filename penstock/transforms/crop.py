@@ -13,8 +13,18 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc, uniforms
+from penstock.transforms.boxes import clip_boxes, visible_shares
+from penstock.transforms.checks import as_range, colour_as_dtype
 from penstock.transforms.geometry import Geometry
-from penstock.transforms.resize import Resize, check_filter, require_uint8, resize_native, resize_pillow
+from penstock.transforms.resize import (
+    Resize,
+    check_filter,
+    require_resizable,
+    require_uint8,
+    resize_native,
+    resize_reference,
+    set_mask_filter,
+)
 
 __all__ = ["CenterCrop", "RandomCrop", "RandomResizedCrop"]
 
@@ -23,6 +33,11 @@ class CropOp(Op):
     """Base class of crops; params: left, top, width, height of the window, in pixels of the image."""
 
     may_pad: ClassVar[bool] = True
+
+    @property
+    def pads_with_zeros(self) -> bool:
+        """Whether windows may leave the image, and hold zeros there."""
+        return self.may_pad
 
     def __init__(self, size: int | tuple[int, int]) -> None:
         self.size_ = as_height_width(size, type(self).__name__)
@@ -45,9 +60,11 @@ class CropOp(Op):
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
         """Shift and clip to the window; a box outside is kept with zero area, so that labels stay aligned."""
-        left, top, width, height = (int(v) for v in params)
-        moved = boxes - np.array([left, top, left, top], np.float32)
-        return np.clip(moved, np.float32(0), np.array([width, height, width, height], np.float32))
+        return clip_boxes(_shifted(boxes, params), (int(params[2]), int(params[3])))
+
+    def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
+        """Shift."""
+        return _shifted(boxes, params)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
         """Shift; points outside the window are kept."""
@@ -103,6 +120,9 @@ class RandomCrop(CropOp):
         What an image is padded with, 0 to 255, for all channels or for R, G, B; masks get zeros in any case.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}
         Or with its own border: repeated, mirrored without its outermost row, mirrored with it (:func:`numpy.pad`).
+    min_visible : float
+        A box of which the window shows a smaller share of its area, 0 to 1, becomes (0, 0, 0, 0), which
+        :class:`~penstock.transforms.SanitizeBoundingBoxes` removes.
 
     Raises
     ------
@@ -123,8 +143,10 @@ class RandomCrop(CropOp):
         pad_if_needed: bool = False,
         fill: int | tuple[int, int, int] = 0,
         padding_mode: str = "constant",
+        min_visible: float = 0.0,
     ) -> None:
         super().__init__(size)
+        self.min_visible = as_range(min_visible, "min_visible", 0, 1)[0]
         sides = (padding,) if isinstance(padding, int) else tuple(padding)
         if len(sides) not in {1, 2, 4} or min(sides) < 0:
             raise ArgumentError(f"padding must be one, two or four numbers of pixels of at least 0, got {padding!r}")
@@ -133,6 +155,11 @@ class RandomCrop(CropOp):
         if padding_mode not in _PADDING_MODES:
             raise ArgumentError(f"padding_mode must be one of {', '.join(_PADDING_MODES)}, got {padding_mode!r}")
         self.fill, self.padding_mode = _fill(fill), padding_mode
+
+    @property
+    def pads_with_zeros(self) -> bool:
+        """Whether windows may leave the image, and hold zeros there."""
+        return self.padding_mode == "constant" and self.fill == (0, 0, 0)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
         """The window of each image; raises ArgumentError for an image that is too small."""
@@ -168,12 +195,21 @@ class RandomCrop(CropOp):
             padded = np.empty(
                 (above + image.shape[0] + below, before + image.shape[1] + after, *image.shape[2:]), image.dtype
             )
-            padded[:] = self.fill[: image.shape[2]] if image.ndim == 3 else self.fill[0]
+            padded[:] = colour_as_dtype(self.fill, image.shape, image.dtype, self) if image.ndim == 3 else self.fill[0]
             padded[above : above + image.shape[0], before : before + image.shape[1]] = image
         else:
             rest = [(0, 0)] * (image.ndim - 2)
             padded = np.pad(image, [(above, below), (before, after), *rest], mode=self.padding_mode)  # type: ignore[call-overload]  # one of four modes
         return padded[top : top + height, left : left + width]
+
+    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """Shift and clip to the window; a box that shows too little of itself becomes (0, 0, 0, 0)."""
+        clipped = super().boxes(boxes, params, size)
+        if self.min_visible == 0:
+            return clipped
+        hidden = visible_shares(clipped, _shifted(boxes, params)) < self.min_visible
+        clipped[hidden] = 0
+        return clipped
 
     def _sides(self, height: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Rows above and below, columns before and after, that an image of such a size is padded with."""
@@ -185,6 +221,7 @@ class RandomCrop(CropOp):
     def __repr__(self) -> str:
         more = "" if self.fill == (0, 0, 0) else f", fill={self.fill}"
         more += "" if self.padding_mode == "constant" else f", padding_mode={self.padding_mode!r}"
+        more += "" if self.min_visible == 0 else f", min_visible={self.min_visible}"
         return f"RandomCrop({self.size_}, padding={self.padding}, pad_if_needed={self.pad_if_needed}{more})"
 
 
@@ -199,8 +236,10 @@ class RandomResizedCrop(CropOp):
         Range of the window's share of the image's area.
     ratio : (float, float)
         Range of its width / height, log-uniform.
-    filter : {"box", "bilinear", "bicubic", "lanczos"}
+    filter : {"box", "bilinear", "bicubic", "lanczos", "cv2-linear", "cv2-area", "cv2-nearest"}
         Resampling filter.
+    mask_filter : {"nearest-exact", "nearest"}
+        As for :class:`~penstock.transforms.Resize`.
 
     Raises
     ------
@@ -219,6 +258,7 @@ class RandomResizedCrop(CropOp):
 
     random: ClassVar[bool] = True
     may_pad: ClassVar[bool] = False
+    mask_filter: str = "nearest-exact"
 
     def __init__(
         self,
@@ -226,8 +266,11 @@ class RandomResizedCrop(CropOp):
         scale: tuple[float, float] = (0.08, 1.0),
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
         filter: str = "bilinear",  # noqa: A002  # Pillow's word
+        *,
+        mask_filter: str = "nearest-exact",
     ) -> None:
         super().__init__(size)
+        set_mask_filter(self, mask_filter)
         self.scale, self.ratio = _range(scale, "scale"), _range(ratio, "ratio")
         self.filter = check_filter(filter)
         low, high = (math.log(bound) for bound in self.ratio)
@@ -253,12 +296,11 @@ class RandomResizedCrop(CropOp):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """A spec of fixed size."""
-        require_uint8(spec.dtype, self)
-        return super().spec(spec)
+        return super().spec(require_resizable(spec, self))
 
     def image(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
         """Crop, then resize by Pillow."""
-        return resize_pillow(_window(image, params), self.size_[1], self.size_[0], self.filter)
+        return resize_reference(_window(image, params), self.size_[1], self.size_[0], self.filter)
 
     def native(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
         """Crop, then resize by the native core."""
@@ -273,6 +315,11 @@ class RandomResizedCrop(CropOp):
         """Crop, then scale."""
         window = (int(params[2]), int(params[3]))
         return self._resize().boxes(super().boxes(boxes, params, size), self._resized(), window)
+
+    def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """Shift, then scale."""
+        window = (int(params[2]), int(params[3]))
+        return self._resize().boxes(super().place(boxes, params, size), self._resized(), window)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Crop, then scale."""
@@ -312,7 +359,7 @@ class RandomResizedCrop(CropOp):
         return (width - w) // 2, (height - h) // 2, w, h
 
     def _resize(self) -> Resize:
-        return Resize(self.size_, self.filter)
+        return Resize(self.size_, self.filter, mask_filter=self.mask_filter)
 
     def _resized(self) -> Params:
         return np.array(self.size_[::-1], np.int32)
@@ -340,6 +387,10 @@ def _fill(fill: int | Sequence[int]) -> tuple[int, ...]:
     if len(values) != 3 or len(levels) != 3:
         raise ArgumentError(f"fill must be one int or three (R, G, B), each in [0, 255], got {fill!r:.80}")
     return tuple(levels)
+
+
+def _shifted(boxes: NDArray[np.float32], params: Params) -> NDArray[np.float32]:
+    return boxes - np.asarray(params[[0, 1, 0, 1]], np.float32)
 
 
 def _window(image: Array, params: Params) -> Array:

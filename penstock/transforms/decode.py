@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
-from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError
+from penstock.errors import (
+    ArgumentError,
+    BrokenImageError,
+    DecodeError,
+    ImageTooLargeError,
+    UnsupportedImageError,
+)
+from penstock.repairs import check_on_truncated, get_policy, note_repair
 from penstock.sample import Array
 from penstock.transforms import fallback, jpeg_markers
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Op, Params
@@ -30,6 +37,7 @@ __all__ = [
     "decode",
     "decode_with_pillow",
     "fill_missing_sizes",
+    "refuse_broken",
     "sizes",
 ]
 
@@ -42,6 +50,9 @@ MAX_NBYTES: Final = fallback.MAX_NBYTES
 Enough for :data:`MAX_PIXELS` pixels of three components at any sampling (0.87 GB at most).
 """
 
+_NOT_BROKEN: Final = (UnsupportedImageError, ImageTooLargeError)
+"""Refusals of images that may be whole."""
+
 
 def decode(
     data: ImageLike,
@@ -50,6 +61,7 @@ def decode(
     max_pixels: int = MAX_PIXELS,
     orient: bool = False,
     max_nbytes: int = MAX_NBYTES,
+    on_truncated: str | None = None,
 ) -> NDArray[np.uint8]:
     """Decode an image, or a part of it.
 
@@ -75,6 +87,12 @@ def decode(
         Cap on the memory for the coefficients of a JPEG of several scans, checked before anything is allocated. A
         progressive file has several scans, and all its coefficients are kept until the last scan is read: 6.4 bytes
         per pixel in 4:4:4, 3.2 in 4:2:0, also for a region or a reduced size. Other images need none.
+    on_truncated : {"raise", "repair", "skip"}, optional
+        What to do with an image that is truncated or damaged. "raise": raise a :class:`DecodeError`. "repair": decode
+        what is there of a JPEG, with the pixels of libjpeg-turbo 3: blocks that are missing are gray, or estimated
+        in a progressive file; damaged data are read on from the next restart marker. Images of other formats, and of a
+        damaged header, raise. "skip": raise a :class:`BrokenImageError`, which loaders leave out. None: what the
+        :class:`~penstock.StoreDataset` says that decodes the image; else "raise".
 
     Returns
     -------
@@ -90,6 +108,8 @@ def decode(
     DecodeError
         If Pillow refuses the bytes (truncated, corrupt, not an image), or a JPEG has too many scans: more than
         100, and more than 2**28 pixels x scans.
+    BrokenImageError
+        The same, with ``on_truncated="skip"``.
     UnsupportedImageError
         If the image is of a kind that is not supported.
     ImageTooLargeError
@@ -114,14 +134,21 @@ def decode(
     """
     if scale not in {1, 2, 4, 8}:
         raise ArgumentError(f"scale must be 1, 2, 4 or 8, for 1/scale of the size, got {scale!r}")
+    check_on_truncated(on_truncated)
     encoded = as_bytes(data)
-    orientation = fallback.read_orientation(encoded, max_pixels) if orient else 1
-    if region is not None:
-        region = _check_region(region, encoded, max_pixels, orientation)
-    if encoded.startswith(b"\xff\xd8") and (scale == 1 or _native.sizes([encoded]).min() >= scale):
-        pixels = _decode_jpeg(encoded, region, max_pixels, scale, max_nbytes)
-    else:
-        pixels = fallback.rgb_pixels(encoded, max_pixels, region, scale, max_nbytes)
+    try:
+        orientation = fallback.read_orientation(encoded, max_pixels) if orient else 1
+        if region is not None:
+            region = _check_region(region, encoded, max_pixels, orientation)
+    except DecodeError as error:
+        raise refuse_broken(error, on_truncated)  # noqa: B904  # the same object, or one that is chained
+    try:
+        if encoded.startswith(b"\xff\xd8") and (scale == 1 or _native.sizes([encoded]).min() >= scale):
+            pixels = _decode_jpeg(encoded, region, max_pixels, scale, max_nbytes)
+        else:
+            pixels = fallback.rgb_pixels(encoded, max_pixels, region, scale, max_nbytes)
+    except DecodeError as error:
+        pixels = _decode_broken(encoded, error, on_truncated, max_pixels, region, scale, max_nbytes)
     return pixels if orientation == 1 else orient_pixels(pixels, orientation)
 
 
@@ -169,6 +196,9 @@ class Decode(Op):
         Cap on the memory for the coefficients of a JPEG of several scans (every progressive one), for each worker
         thread or process that decodes: see :func:`decode`. A lower cap bounds what such files take without refusing
         large baseline ones, which keep no coefficients.
+    on_truncated : {"raise", "repair", "skip"}, optional
+        What to do with images and masks that are truncated or damaged: see :func:`decode`. Masks are not repaired: with
+        "repair", a broken mask raises.
 
     Raises
     ------
@@ -185,7 +215,9 @@ class Decode(Op):
         scale: str = "full",
         quality: float = 2.0,
         max_nbytes: int = MAX_NBYTES,
+        on_truncated: str | None = None,
     ) -> None:
+        check_on_truncated(on_truncated)
         if scale not in {"full", "auto"}:
             raise ArgumentError(
                 f"scale of Decode must be 'full' or 'auto', got {scale!r}; penstock.decode takes 1, 2, 4 or 8"
@@ -199,22 +231,41 @@ class Decode(Op):
         self.scale = scale
         self.quality = quality
         self.max_nbytes = max_nbytes
+        self.on_truncated = on_truncated
 
     def image(self, image: ImageLike, params: Params) -> NDArray[np.uint8]:  # noqa: ARG002  # nothing to draw
         """Decode; see :func:`decode`."""
-        return decode(image, max_pixels=self.max_pixels, orient=self.orient, max_nbytes=self.max_nbytes)
+        return decode(
+            image,
+            max_pixels=self.max_pixels,
+            orient=self.orient,
+            max_nbytes=self.max_nbytes,
+            on_truncated=self.on_truncated,
+        )
+
+    def image_refused(self, encoded: bytes, refusal: str) -> NDArray[np.uint8]:
+        """Decode an image that the native decoder refused with this message, without orientation."""
+        try:
+            return decode_with_pillow(encoded, refusal, self.max_pixels, max_nbytes=self.max_nbytes)
+        except DecodeError as error:
+            return _decode_broken(encoded, error, self.on_truncated, self.max_pixels, None, 1, self.max_nbytes)
 
     def mask(self, mask: ImageLike, params: Params) -> Array:  # noqa: ARG002
         """Decode a single-channel image with its values as stored; arrays and PIL images are taken as they are."""
         if is_pil(mask):
             return fallback.pil_channel(mask)
         if not _is_decoded(mask):
-            mask = fallback.channel_pixels(as_bytes(mask), self.max_pixels, self.max_nbytes)
+            try:
+                mask = fallback.channel_pixels(as_bytes(mask), self.max_pixels, self.max_nbytes)
+            except DecodeError as error:
+                if (self.on_truncated or get_policy()) == "repair":
+                    error.add_note("not repaired: this is a mask, and the classes of its missing pixels are unknown")
+                raise refuse_broken(error, self.on_truncated)  # noqa: B904  # as in `decode`
         decoded: Array = mask
         return decoded
 
     def spec(self, spec: ImageSpec) -> ImageSpec:  # noqa: ARG002  # there is no image before
-        """uint8 images of unknown size."""
+        """uint8 images of unknown size and three channels."""
         return ImageSpec(dtype="uint8")
 
     def fuse(self, fusion: Fusion) -> bool:
@@ -237,6 +288,38 @@ def _decode_jpeg(
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
         return decode_with_pillow(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
     return pixels
+
+
+def _decode_broken(
+    encoded: bytes,
+    error: DecodeError,
+    on_truncated: str | None,
+    max_pixels: int,
+    region: Region | None,
+    scale: int,
+    max_nbytes: int,
+) -> NDArray[np.uint8]:
+    """Decode an image that cannot be decoded, if that is asked for; else raise the error."""
+    if (on_truncated or get_policy()) != "repair" or isinstance(error, _NOT_BROKEN):
+        raise refuse_broken(error, on_truncated)
+    try:
+        pixels: NDArray[np.uint8] = _native.decode_damaged(encoded, region, max_pixels, scale, max_nbytes=max_nbytes)
+    except _native.TooLargeError as too_large:
+        raise ImageTooLargeError(str(too_large)) from error
+    except (_native.UnsupportedError, _native.CorruptError) as refusal:
+        error.add_note(f"not repaired: {refusal}")
+        raise error from refusal
+    note_repair(encoded, error.message)
+    return pixels
+
+
+def refuse_broken(error: DecodeError, on_truncated: str | None) -> DecodeError:
+    """The error to raise: where broken images are left out, a :class:`BrokenImageError` caused by ``error``."""
+    if (on_truncated or get_policy()) != "skip" or isinstance(error, (BrokenImageError, *_NOT_BROKEN)):
+        return error
+    broken = BrokenImageError(error.message, **error.where)
+    broken.__cause__ = error
+    return broken
 
 
 def decode_with_pillow(

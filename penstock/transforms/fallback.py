@@ -195,7 +195,9 @@ def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES
     Raises
     ------
     DecodeError
-        Also if the image has several channels.
+        If it cannot be decoded.
+    UnsupportedImageError
+        If the image has several channels.
     """
     with _open(encoded, max_pixels) as image:
         if image.format == "PPM" and image.mode in {"L", "I"}:
@@ -213,7 +215,7 @@ def pil_pixels(image: Image) -> NDArray[np.uint8]:
 def pil_channel(image: Image) -> NDArray[np.generic]:
     """The values of a PIL image of one channel, HW, as :func:`channel_pixels` gives them for its file."""
     if len(image.getbands()) != 1:
-        raise DecodeError(
+        raise UnsupportedImageError(
             f"a mask must have one channel, got a {image.format or 'PIL'} image of mode {image.mode} with "
             f"{len(image.getbands())}"
         )

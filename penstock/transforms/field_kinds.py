@@ -1,7 +1,7 @@
 """Kinds of the values of a sample, which decide how an op moves them.
 
-Fields of a mapping have the kind of their name: image, boxes, keypoints, mask. A field whose name looks like a target
-(``bbox``), but has no kind, would not move with the image: :func:`infer_kinds` refuses it. Used by
+Fields of a mapping have the kind of their name: image, boxes, keypoints, mask, instances. A field whose name
+looks like a target (``bbox``), but has no kind, would not move with the image: :func:`infer_kinds` refuses it. Used by
 :mod:`penstock.transforms.pipeline` and by datasets.
 """
 
@@ -23,7 +23,7 @@ Path = tuple[Index, ...]
 Held = tuple[str, Sample]
 """The kind of a value of a sample, and the value."""
 
-_MOVED: Final = ("image", "boxes", "keypoints", "mask")
+_MOVED: Final = ("image", "boxes", "keypoints", "mask", "instances")
 """Kinds that ops act on; values of other kinds are unchanged."""
 
 _WORDS: Final = {
@@ -44,7 +44,7 @@ _DEEPEST: Final = 4
 def check_kinds(kinds: Tree) -> None:
     """Raise ArgumentError if a leaf of ``kinds`` is not a kind."""
     for kind in tree_leaves(kinds):
-        if kind is not None:
+        if kind is not None and kind not in _MOVED:
             Field(kind)
 
 

@@ -57,8 +57,9 @@ class Closing:
         elif kinds[-3:-1] == [Normalize, RandomErasing]:  # without Normalize, the op erases uint8 values itself
             self.first, self._erasing = self.first - 2, self.first - 1
         for place in range(self.first, len(ops)):
-            if place != self._erasing:
-                assert ops[place].fuse(self._fusion)
+            if place != self._erasing and not ops[place].fuse(self._fusion):  # such as for four channels
+                self.first, self._erasing = len(ops), None
+                return
 
     @property
     def erases(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, require_hwc, uniforms
+from penstock.transforms.checks import as_integer
 from penstock.transforms.geometry import Geometry
 
 __all__ = ["HorizontalFlip", "VerticalFlip"]
@@ -53,7 +55,7 @@ class _Flip(Op):
         return moved
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Mirror; left and right points are not exchanged."""
+        """Mirror; points keep their order, see :meth:`reorder`."""
         if not params:
             return points
         moved = points.copy()
@@ -77,14 +79,56 @@ class HorizontalFlip(_Flip):
     ----------
     p : float
         0 to 1.
+    keypoint_pairs : sequence of (int, int)
+        Points of an object that change their names with the flip, such as the left and the right eye: their rows are
+        exchanged. Numbered from 0 among the points of an object.
+    num_keypoints : int, optional
+        The number K of points of an object, for keypoints of shape (n * K, 2 or 3); those of shape (n, K, 2 or 3) say
+        it themselves.
 
     Raises
     ------
     ArgumentError
-        If an argument is out of range.
+        If an argument is out of range; later, if there are pairs and K is not known, or less than a pair's number.
     """
 
     axis: ClassVar[int] = 1
+
+    def __init__(
+        self, p: float = 0.5, keypoint_pairs: Sequence[tuple[int, int]] = (), num_keypoints: int | None = None
+    ) -> None:
+        super().__init__(p)
+        self.keypoint_pairs = tuple(_as_pair(pair) for pair in keypoint_pairs)
+        numbers = [number for pair in self.keypoint_pairs for number in pair]
+        if len(set(numbers)) < len(numbers):
+            raise ArgumentError(f"keypoint_pairs must have each point at most once, got {keypoint_pairs!r:.200}")
+        least = max(numbers, default=0) + 1
+        self.num_keypoints = (
+            None if num_keypoints is None else as_integer(num_keypoints, "num_keypoints", least, 1 << 16)
+        )
+
+    def reorder(self, points: NDArray[np.float32], params: Params) -> NDArray[np.float32]:
+        """Exchange the points of each pair."""
+        if not params or not self.keypoint_pairs:
+            return points
+        count = points.shape[1] if points.ndim == 3 else self.num_keypoints
+        if count is None:
+            raise ArgumentError(
+                f"{self!r} needs keypoints of shape (n, K, 2) or (n, K, 3), got {points.shape}; give num_keypoints=K, "
+                "the number of points of an object"
+            )
+        if count <= max(map(max, self.keypoint_pairs)) or points.size % (count * points.shape[-1]):
+            raise ArgumentError(f"{self!r} needs all points of each object, got keypoints of shape {points.shape}")
+        order = np.arange(count)
+        for left, right in self.keypoint_pairs:
+            order[[left, right]] = right, left
+        exchanged: NDArray[np.float32] = points.reshape(-1, count, points.shape[-1])[:, order].reshape(points.shape)
+        return exchanged
+
+    def __repr__(self) -> str:
+        more = f", keypoint_pairs={self.keypoint_pairs}" if self.keypoint_pairs else ""
+        more += "" if self.num_keypoints is None else f", num_keypoints={self.num_keypoints}"
+        return f"HorizontalFlip(p={self.p}{more})"
 
 
 class VerticalFlip(_Flip):
@@ -102,3 +146,13 @@ class VerticalFlip(_Flip):
     """
 
     axis: ClassVar[int] = 0
+
+
+def _as_pair(pair: object) -> tuple[int, int]:
+    if not isinstance(pair, Sequence) or len(pair) != 2 or not all(_is_index(number) for number in pair):
+        raise ArgumentError(f"keypoint_pairs must be pairs of two numbers of at least 0, got {pair!r:.80}")
+    return pair[0], pair[1]
+
+
+def _is_index(number: object) -> bool:
+    return isinstance(number, int | np.integer) and bool(0 <= number < 1 << 16)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from penstock.transforms.base import ImageLike
 from penstock.transforms.decode import as_bytes, fill_missing_sizes
 from penstock.transforms.moved_targets import Step
 
-__all__ = ["Chunk", "ChunkSeekTables"]
+__all__ = ["Chunk", "ChunkSeekTables", "seek_table_arguments"]
 
 _LARGE_PIXELS: Final = 4 << 20
 """Least number of pixels of an image that, alone in its chunk, is decoded on several threads."""
@@ -67,6 +67,8 @@ class Chunk:
         The seek tables of the images.
     steps : sequence of list of Step, optional
         For each image, a list to which the ops that move it are appended.
+    boxes : sequence of array_like, optional
+        Boxes of each image, if an op reads them.
     """
 
     images: Sequence[ImageLike]
@@ -74,6 +76,7 @@ class Chunk:
     sizes: NDArray[np.int32] | None
     seek_tables: ChunkSeekTables | None = None
     steps: Sequence[list[Step]] | None = None
+    boxes: Sequence[object] | None = None
 
     def one(self, i: int) -> Chunk:
         """Image ``i`` alone, without its seek table."""
@@ -82,11 +85,16 @@ class Chunk:
             self.keys[i : i + 1],
             None if self.sizes is None else self.sizes[i : i + 1],
             steps=None if self.steps is None else self.steps[i : i + 1],
+            boxes=None if self.boxes is None else self.boxes[i : i + 1],
         )
 
     def steps_of(self, i: int) -> list[Step] | None:
         """The list of ops of image ``i``; None if ops are not noted."""
         return None if self.steps is None else self.steps[i]
+
+    def boxes_of(self, i: int) -> object:
+        """The boxes of image ``i``; None if no op reads them."""
+        return None if self.boxes is None else self.boxes[i]
 
     @property
     def known_sizes(self) -> NDArray[np.int32]:
@@ -127,3 +135,13 @@ class Chunk:
         if len(self.images) > 1 or self.known_sizes.prod() < _LARGE_PIXELS:
             return 1
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def seek_table_arguments(
+    seek_tables: ChunkSeekTables | None, fused: NDArray[np.int64] | None, found: list[tuple[int, bool, bytes | None]]
+) -> dict[str, Any]:
+    """Arguments of ``_native.fill`` for the tables; ``fused``: positions of the images that are given to it."""
+    if seek_tables is None:
+        return {}
+    entries = seek_tables.entries if fused is None else [seek_tables.entries[i] for i in fused.tolist()]
+    return {"indices": entries, "learn": seek_tables.learn, "found": found}

@@ -10,12 +10,12 @@ import numpy as np
 from penstock.errors import ArgumentError
 from penstock.sample import Array
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, require_hwc
-from penstock.transforms.pixels import is_colour, write_row
+from penstock.transforms.pixels import MAXIMA, is_colour, write_row
 
 __all__ = ["ToLayout"]
 
 _DTYPES: Final = ("uint8", "float16", "float32")
-_UNIT: Final = np.float32(1 / 255)
+_UNITS: Final = {dtype: np.float32(1 / largest) for dtype, largest in MAXIMA.items()}
 
 
 class ToLayout(Op):
@@ -27,8 +27,9 @@ class ToLayout(Op):
         Order of axes.
     dtype : {"uint8", "float16", "float32"}
         A uint8 image becomes float on the scale 0 to 1, like torchvision's ToTensor (``value * (1 / 255)`` in
-        float32, within one unit in the last place of torchvision's ``value / 255``); a float image, after Normalize,
-        keeps its values. float16 is rounded from float32 to nearest even.
+        float32, within one unit in the last place of torchvision's ``value / 255``), a uint16 image in the same way by
+        ``1 / 65535``; a float image, also after Normalize, keeps its values. float16 is rounded from float32 to nearest
+        even.
 
     Raises
     ------
@@ -56,8 +57,9 @@ class ToLayout(Op):
             image = image[:, :, None]
         if self.layout == "CHW":
             image = image.transpose(2, 0, 1)
-        if image.dtype == np.uint8 and self.dtype != "uint8":
-            image = image.astype(np.float32) * _UNIT
+        unit = _UNITS.get(image.dtype.name)
+        if unit is not None and self.dtype != "uint8":
+            image = image.astype(np.float32) * unit
         return np.ascontiguousarray(image.astype(self.dtype, copy=False))
 
     def native(self, image: Array, params: Params) -> Array:
@@ -69,15 +71,16 @@ class ToLayout(Op):
         if self.dtype == "uint8":
             write_row(image, out, self.layout)
         else:
-            write_row(image, out, self.layout, (float(_UNIT),) * 3, (0.0,) * 3)
+            write_row(image, out, self.layout, (float(_UNITS["uint8"]),) * 3, (0.0,) * 3)
         laid: Array = out[0]
         return laid
 
     def fuse(self, fusion: Fusion) -> bool:
         """End the fused prefix."""
         fusion.layout, fusion.dtype, fusion.final = self.layout, self.dtype, True
-        if self.dtype != "uint8" and fusion.scale is None:
-            fusion.scale, fusion.offset = (float(_UNIT),) * 3, (0.0,) * 3
+        unit = _UNITS.get(fusion.source)
+        if self.dtype != "uint8" and fusion.scale is None and unit is not None:
+            fusion.scale, fusion.offset = (float(unit),) * fusion.channels, (0.0,) * fusion.channels
         return True
 
     def _check(self, dtype: str | None) -> None:

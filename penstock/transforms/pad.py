@@ -18,13 +18,14 @@ from penstock.transforms.checks import (
     as_integer,
     as_numbers,
     colour_as_dtype,
+    require_pixel_spec,
     require_pixels,
 )
 from penstock.transforms.geometry import Geometry
 from penstock.transforms.pixels import Pixels, paint
-from penstock.transforms.resize import Resize, check_filter, require_uint8, resize_native, resize_pillow
+from penstock.transforms.resize import Resize, check_filter, resize_native, resize_reference
 
-__all__ = ["Letterbox", "Pad"]
+__all__ = ["Letterbox", "Pad", "put_in_frame"]
 
 _MODES: Final = ("constant", "edge", "reflect")
 
@@ -103,7 +104,7 @@ class Pad(Op):
     def _pad(self, image: Array, fill: Array) -> Array:
         left, top, right, bottom = self.padding
         if self.mode == "constant":
-            return _framed(image, left, top, image.shape[1] + left + right, image.shape[0] + top + bottom, fill)
+            return put_in_frame(image, left, top, image.shape[1] + left + right, image.shape[0] + top + bottom, fill)
         channels = [(0, 0)] * (image.ndim - 2)
         padded: Array = np.pad(image, [(top, bottom), (left, right), *channels], mode=self.mode)  # type: ignore[call-overload]  # one of _MODES
         return padded
@@ -118,7 +119,7 @@ class Letterbox(Op):
         A square's side, or (height, width).
     fill : int or (int, int, int)
         Colour of the bars, in [0, 255]; detectors of the YOLO family are trained with 114.
-    filter : {"box", "bilinear", "bicubic", "lanczos"}
+    filter : {"box", "bilinear", "bicubic", "lanczos", "cv2-linear", "cv2-area", "cv2-nearest"}
         Resampling filter, as in :class:`~penstock.transforms.Resize`.
     enlarge : bool
         Whether an image smaller than the size is enlarged; else it is only framed.
@@ -168,13 +169,12 @@ class Letterbox(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """A spec of fixed size."""
-        require_uint8(require_hwc(spec, self).dtype, self)
-        return replace(spec, height=self.size_[0], width=self.size_[1])
+        return replace(require_pixel_spec(spec, self), height=self.size_[0], width=self.size_[1])
 
     def image(self, image: Array, params: Params) -> Pixels:
         """Resize by Pillow, then frame."""
         return self._frame(
-            resize_pillow(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
+            resize_reference(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
         )
 
     def native(self, image: Array, params: Params) -> Pixels:
@@ -187,7 +187,7 @@ class Letterbox(Op):
         """Resize by nearest neighbour, then frame."""
         inner = self._resize(params).mask(mask, params[2:])
         left, top = params[:2].tolist()
-        return _framed(inner, left, top, self.size_[1], self.size_[0], np.array(self.mask_fill, mask.dtype))
+        return put_in_frame(inner, left, top, self.size_[1], self.size_[0], np.array(self.mask_fill, mask.dtype))
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Scale, then shift."""
@@ -207,7 +207,7 @@ class Letterbox(Op):
 
     def fuse(self, fusion: Fusion) -> bool:
         """Fuse like a resize, with a colour for the padding."""
-        if fusion.resized or fusion.flipped or fusion.scale is not None:
+        if fusion.resized or fusion.flipped or fusion.scale is not None or fusion.source != "uint8":
             return False
         fusion.resized, fusion.filter, fusion.beside = True, self.filter, self.fill
         return True
@@ -219,7 +219,7 @@ class Letterbox(Op):
 
     def _frame(self, inner: Pixels, params: Params) -> Pixels:
         left, top = params[:2].tolist()
-        return _framed(
+        return put_in_frame(
             inner, left, top, self.size_[1], self.size_[0], colour_as_dtype(self.fill, inner.shape, inner.dtype, self)
         )
 
@@ -227,7 +227,7 @@ class Letterbox(Op):
         return Resize((int(params[3]), int(params[2])), self.filter)
 
 
-def _framed(image: Array, left: int, top: int, width: int, height: int, fill: Array) -> Array:
+def put_in_frame(image: Array, left: int, top: int, width: int, height: int, fill: Array) -> Array:
     """A new array of ``fill`` with ``image`` at (left, top)."""
     framed = np.empty((height, width, *image.shape[2:]), image.dtype)
     bottom, right = top + image.shape[0], left + image.shape[1]

@@ -14,13 +14,17 @@ import numpy as np
 
 from penstock.errors import ArgumentError
 from penstock.rng import next_keys, sample_scope
-from penstock.sample import Sample, SampleKeys, Tree, tree_leaves
+from penstock.sample import ArrayKind, Sample, SampleKeys, Tree, tree_leaves
 from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decode import Decode, as_bytes
 from penstock.transforms.field_kinds import Held, check_kinds, collect_values, infer_kinds, map_values
 from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
+from penstock.transforms.object_masks import ObjectMasks
+from penstock.transforms.objects import Objects, find_boxes, remove_objects
+from penstock.transforms.pixel_program import PixelProgram
 from penstock.transforms.program import Program
+from penstock.transforms.take_pixels import TakePixels
 from penstock.transforms.target_forms import apply_to_rows, as_boxes, as_collatable, as_keypoints, refuse_other_size
 
 __all__ = ["Pipeline"]
@@ -38,13 +42,15 @@ class Pipeline:
         The kind of each value of a sample, in the structure of the sample: ``"image"``, ``("image", "label")``,
         ``{"photo": "image", "target": "boxes"}``, ``("image", {"boxes": "boxes"})``. Values without a kind, or
         of kind None, are left unchanged. Default: a single value, or the first of a tuple, is the image; values of a
-        mapping have the kinds of their names (image, boxes, keypoints, mask). A field whose name looks like a target
-        (``bbox``, ``masks``, ``landmarks``) is then refused if an op moves the image.
+        mapping have the kinds of their names (image, boxes, keypoints, mask, instances). A field whose name looks like
+        a target (``bbox``, ``masks``, ``landmarks``) is then refused if an op moves the image.
 
     Attributes
     ----------
     mover : Op or None
         The first op that moves pixels, and so targets.
+    object_op : Op or None
+        The first op that needs the boxes of a sample: it reads them, or removes objects.
 
     Raises
     ------
@@ -78,10 +84,11 @@ class Pipeline:
                     f"Decode must be the first op of a pipeline, got it at position {position} of {self!r}"
                 )
         self.mover: Op | None = next((op for op in self.ops if _moves(op)), None)
+        self.object_op: Op | None = next((op for op in self.ops if op.reads_boxes or op.removes_objects), None)
         self._first = first_on_pixels(self.ops)
         self._compares = tuple(i == self._first or _moves(op) for i, op in enumerate(self.ops))
         self._last = max((i for i, op in enumerate(self.ops) if not _is_on_sample(op)), default=-1)
-        self.spec(ImageSpec())
+        self.spec(ImageSpec(channels=None))
 
     def __call__(self, sample: Sample, *, keys: SampleKeys | None = None, kinds: Tree = None) -> Sample:
         """Apply every op to one sample.
@@ -101,7 +108,8 @@ class Pipeline:
         Returns
         -------
         object
-            A sample of the same structure. Images and masks are C-contiguous arrays, boxes and keypoints float32.
+            A sample of the same structure. Images and masks are C-contiguous arrays, boxes and keypoints float32,
+            instances uint8, (n, H, W), 1 where the object is.
 
         Raises
         ------
@@ -124,7 +132,13 @@ class Pipeline:
         with sample_scope(keys.seed, keys.epoch, int(keys.indices[0])):
             return self._apply(sample, kinds, keys)
 
-    def compile(self, kinds: Tree, *, followers: bool = False) -> Program:
+    def take_pixels(self) -> Pipeline:
+        """The same ops for images of which some are stored as their pixels: these are not decoded."""
+        if not self.ops or not isinstance(self.ops[0], Decode):
+            return self
+        return Pipeline([TakePixels(self.ops[0]), *self.ops[1:]], self.kinds)
+
+    def compile(self, kinds: Tree, *, followers: bool = False, pixels: ArrayKind | None = None) -> Program:
         """The program that fills rows of a batch with this pipeline's image.
 
         Parameters
@@ -134,8 +148,13 @@ class Pipeline:
         followers : bool
             Whether the caller moves boxes, keypoints and masks itself, by the ``steps`` of
             :meth:`~penstock.transforms.program.Program.fill`.
+        pixels : ArrayKind, optional
+            Dtype and shapes of the images, if they are stored as their pixels; see :meth:`take_pixels`.
         """
-        return Program(self.ops, tuple(tree_leaves(kinds)), followers=followers)
+        leaves = tuple(tree_leaves(kinds))
+        if pixels is not None:
+            return PixelProgram(self.ops, leaves, pixels, followers=followers)
+        return Program(self.ops, leaves, followers=followers)
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
         """Spec of the image after the last op, for a spec before the first."""
@@ -163,14 +182,45 @@ class Pipeline:
             return map_values(
                 kinds, sample, lambda kind, value: program.run_one(as_bytes(value), keys) if kind == "image" else value
             )
+        objects: Objects | None = None
         for stream, op in enumerate(self.ops):
             if isinstance(op, Lambda) and op.on == "sample":
-                sample = op.fn(sample)
+                sample, objects = op.fn(map_values(kinds, sample, _as_dense)), None
+                continue
+            if objects is None and self.object_op:
+                objects = Objects.start(find_boxes(kinds, sample, self.object_op))
+            if op.removes_objects:
+                assert objects is not None
+                sample = self._remove_objects(op, sample, kinds, objects, stream == self._last)
             else:
-                sample = self._apply_op(op, stream, sample, kinds, keys)
-        return sample
+                sample = self._apply_op(op, stream, sample, kinds, keys, objects)
+        return self._finish(sample, kinds) if "instances" in tree_leaves(kinds) else sample
 
-    def _apply_op(self, op: Op, stream: int, sample: Sample, kinds: Tree, keys: SampleKeys) -> Sample:
+    def _finish(self, sample: Sample, kinds: Tree) -> Sample:
+        """The sample with the masks of its objects as arrays, also where no op took pixels."""
+        if self._first is None:
+            size = _size(collect_values(kinds, sample), sample, kinds)
+            return map_values(
+                kinds,
+                sample,
+                lambda kind, value: ObjectMasks.of(value, size).dense() if kind == "instances" else value,
+            )
+        return map_values(kinds, sample, _as_dense)
+
+    def _remove_objects(self, op: Op, sample: Sample, kinds: Tree, objects: Objects, is_last: bool) -> Sample:
+        held = collect_values(kinds, sample)
+        if not _are_arrays(held):
+            sample = map_values(kinds, sample, lambda kind, value: _as_array(kind, value, op))
+            held = collect_values(kinds, sample)
+        sample = map_values(kinds, sample, _as_target)
+        sample = _open_instances(kinds, sample, held, _size(held, sample, kinds))
+        kept = objects.remove(op, _size(held, sample, kinds))
+        sample = remove_objects(kinds, sample, op, kept)
+        return map_values(kinds, sample, lambda _, value: as_collatable(value)) if is_last else sample
+
+    def _apply_op(
+        self, op: Op, stream: int, sample: Sample, kinds: Tree, keys: SampleKeys, objects: Objects | None
+    ) -> Sample:
         held = collect_values(kinds, sample)
         if op.takes_pixels and not _are_arrays(held):
             sample = map_values(kinds, sample, lambda kind, value: _as_array(kind, value, op))
@@ -182,19 +232,27 @@ class Pipeline:
         size = _size(held, sample, kinds)
         if self._compares[stream]:
             _compare_sizes(held, size)
-        params = draw_one(op, keys, size, stream)
+        if op.takes_pixels:
+            sample = _open_instances(kinds, sample, held, size)
+        boxes = None if objects is None else objects.boxes
+        params = draw_one(op, keys, size, stream, boxes)
+        if objects is not None:
+            objects.move(op, params, size)
         last = stream == self._last
 
         def apply(kind: str | None, value: Sample) -> Sample:
             if kind == "image":
                 own = image_size(value)
-                result = op.native(value, params if own == size else draw_one(op, keys, own, stream))
+                result = op.native(value, params if own == size else draw_one(op, keys, own, stream, boxes))
             elif kind == "mask":
                 result = op.mask(value, params)
+            elif kind == "instances":
+                return value.move(op, params) if isinstance(value, ObjectMasks) else value
             elif kind == "boxes":
                 result = apply_to_rows(lambda boxes: op.boxes(boxes, params, size), as_boxes(value))
             elif kind == "keypoints":
                 result = apply_to_rows(lambda points: op.keypoints(points, params, size), as_keypoints(value))
+                result = op.reorder(result, params)
             else:
                 return value
             return as_collatable(result) if last else result
@@ -252,6 +310,23 @@ def _as_array(kind: str | None, value: Sample, op: Op) -> Sample:
     if kind == "image":
         return as_pixels(value, op)
     return as_mask(value, op) if kind == "mask" else value
+
+
+def _as_target(kind: str | None, value: Sample) -> Sample:
+    if kind == "boxes":
+        return as_boxes(value)
+    return as_keypoints(value) if kind == "keypoints" else value
+
+
+def _as_dense(_kind: str | None, value: Sample) -> Sample:
+    return value.dense() if isinstance(value, ObjectMasks) else value
+
+
+def _open_instances(kinds: Tree, sample: Sample, held: list[Held], size: tuple[int, int]) -> Sample:
+    """The sample with the masks of its objects as planes."""
+    if all(kind != "instances" for kind, _ in held):
+        return sample
+    return map_values(kinds, sample, lambda kind, value: ObjectMasks.of(value, size) if kind == "instances" else value)
 
 
 def _size(held: list[Held], sample: Sample, kinds: Tree) -> tuple[int, int]:

@@ -6,7 +6,7 @@ several changes of value by one call of the native core.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
 
 import numpy as np
@@ -18,6 +18,7 @@ from penstock.transforms.base import ImageLike
 
 __all__ = [
     "IDENTITY",
+    "MAXIMA",
     "Pixels",
     "Steps",
     "adjust",
@@ -40,6 +41,9 @@ Steps = Sequence[tuple[str, float]]
 IDENTITY: Final = np.arange(256, dtype=np.uint8)
 IDENTITY.setflags(write=False)
 """The look-up table of the identity."""
+
+MAXIMA: Final[Mapping[str, float]] = {"uint8": 255.0, "uint16": 65535.0}
+"""By dtype of integers: the value that counts as 1."""
 
 _ROWS: Final = 32
 """Rows that are float at the same time: they stay in the cache, and are not allocated anew."""

@@ -17,22 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, trace
-from penstock.errors import ArgumentError, ImageTooLargeError, PenstockError
+from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, PenstockError
 from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
-from penstock.transforms.decode import Decode, as_bytes, decode_with_pillow
+from penstock.transforms.decode import Decode, as_bytes, refuse_broken
 from penstock.transforms.decode_plan import Failure, Plan, raise_first
 from penstock.transforms.final_ops import Closing
 from penstock.transforms.geometry import Geometry
-from penstock.transforms.image_chunk import Chunk, ChunkSeekTables
-from penstock.transforms.moved_targets import FOLLOWERS, Step
+from penstock.transforms.image_chunk import Chunk, ChunkSeekTables, seek_table_arguments
+from penstock.transforms.moved_targets import FOLLOWERS, ChunkSteps, Step, append_steps
+from penstock.transforms.objects import Objects
 from penstock.transforms.target_forms import as_collatable
 
 __all__ = ["Failure", "Plan", "Program"]
@@ -52,21 +53,37 @@ class Program:
     followers : bool
         Whether boxes, keypoints and masks are moved by the caller, by the ``steps`` of :meth:`fill`. False: a sample
         that has any is not filled.
+    source, fusion : ImageSpec and Fusion, optional
+        Images before the first op, and what is known of them; by default encoded images.
 
     Attributes
     ----------
     fused : int
         Number of ops, from the first on, that are one native call.
+    reads_boxes : bool
+        Whether :meth:`fill` needs the boxes of each image.
     """
 
-    def __init__(self, ops: Sequence[Op], kinds: Sequence[str], *, followers: bool = False) -> None:
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        kinds: Sequence[str],
+        *,
+        followers: bool = False,
+        source: ImageSpec | None = None,
+        fusion: Fusion | None = None,
+    ) -> None:
         self.ops = tuple(ops)
         alone = kinds.count("image") == 1
         if not FOLLOWERS.isdisjoint(kinds):
             # the general path decodes at full size where anything follows the image
             alone = alone and followers and not any(isinstance(op, Decode) and op.scale != "full" for op in ops)
+        self.reads_boxes = any(op.reads_boxes for op in self.ops)
+        if self.reads_boxes or any(op.removes_objects for op in self.ops):
+            alone = alone and followers and kinds.count("boxes") == 1
+        self._source = source or ImageSpec()
         self._rowwise = alone and not any(isinstance(op, Lambda) and op.on == "sample" for op in self.ops)
-        self._fusion = Fusion()
+        self._fusion = fusion or Fusion()
         # An op that erases after Normalize is applied to the row itself: then Normalize is not fused either.
         closing = Closing(self.ops, 0)
         self.fused = self._fuse(closing.first if closing.erases else len(self.ops)) if self._rowwise else 0
@@ -82,8 +99,22 @@ class Program:
         """Shape and dtype of one row; None if samples differ, or if other values than the image are transformed."""
         return self._spec
 
-    def plan(self, keys: SampleKeys, sizes: Sizes) -> Plan:
-        """Draw the parameters of a chunk and compose the fused ops; ``sizes`` (n, 2): width and height of each image.
+    @property
+    def is_copying(self) -> bool:
+        """Whether rows are only converted and moved: nothing is decoded, and no op runs in Python."""
+        return self._fusion.stored and self.fused == len(self.ops)
+
+    def plan(self, keys: SampleKeys, sizes: Sizes, boxes: Sequence[object] | None = None) -> Plan:
+        """Draw the parameters of a chunk and compose the fused ops.
+
+        Parameters
+        ----------
+        keys : SampleKeys
+            The samples'.
+        sizes : ndarray, (n, 2)
+            Width and height of each image.
+        boxes : sequence of array_like, optional
+            Boxes of each image, if an op reads them.
 
         Raises
         ------
@@ -91,10 +122,16 @@ class Program:
             If an image has a size that an op cannot take; ``position`` is its position in the chunk.
         """
         geometry = Geometry(sizes)
+        objects = [] if boxes is None else [Objects.start(own) for own in boxes]
         drawn: list[tuple[Op, Params, Sizes]] = []
         for stream, op in self._moving:
             size = geometry.size
-            params = op.draw(keys, size, stream)
+            if op.reads_boxes:
+                params = op.draw_by_boxes(keys, size, stream, [each.boxes for each in objects])
+            else:
+                params = op.draw(keys, size, stream)
+            for i, each in enumerate(objects):
+                each.apply(op, params[i], (int(size[i, 0]), int(size[i, 1])))
             drawn.append((op, params, size))
             op.compose(geometry, params)
         return Plan(geometry.plan, geometry.size, geometry.padded, drawn)
@@ -109,6 +146,7 @@ class Program:
         failures: list[Failure] | None = None,
         seek_tables: ChunkSeekTables | None = None,
         steps: Sequence[list[Step]] | None = None,
+        boxes: Sequence[object] | None = None,
     ) -> None:
         """Write each image's result to its row of a batch.
 
@@ -132,6 +170,8 @@ class Program:
         steps : sequence of list of Step, optional
             An empty list for each image, to which the ops that move it are appended, with what they drew: see
             :func:`penstock.transforms.moved_targets.move`. That of a row that fails is incomplete.
+        boxes : sequence of array_like, optional
+            Boxes of each image, (n, 4): needed, together with ``steps``, if the program :attr:`reads_boxes`.
 
         Raises
         ------
@@ -150,7 +190,9 @@ class Program:
             )
         rows = np.arange(len(images)) if rows is None else np.ascontiguousarray(rows, np.int64)
         failed: list[Failure] = []
-        chunk = Chunk(images, keys, sizes, seek_tables, steps)
+        if self.reads_boxes and (boxes is None or steps is None):
+            raise ArgumentError(f"{self!r} needs the boxes of each image, and steps, got none")
+        chunk = Chunk(images, keys, sizes, seek_tables, steps, boxes if self.reads_boxes else None)
         if self.fused == len(self.ops):
             self._fill_fused(chunk, out, rows, failed)
         else:
@@ -196,14 +238,14 @@ class Program:
 
     def _fuse(self, most: int) -> int:
         for position, op in enumerate(self.ops[:most]):
-            begun = self._fusion.decode is not None or isinstance(op, Decode)
+            begun = self._fusion.stored or self._fusion.decode is not None or isinstance(op, Decode)
             if self._fusion.final or not begun or not op.fuse(self._fusion):
                 return position
         return most
 
     def _spec_after(self, count: int) -> ImageSpec | None:
         """Spec of the image after the first ``count`` ops."""
-        spec: ImageSpec | None = ImageSpec()
+        spec: ImageSpec | None = self._source
         for op in self.ops[:count]:
             spec = op.spec(spec) if spec is not None else None
         return spec
@@ -226,9 +268,12 @@ class Program:
     def _make_plan(self, chunk: Chunk) -> Plan:
         """The plan of the chunk, after missing sizes and, if asked for, Exif orientations are read."""
         decode = self._decode
-        chunk.read_sizes(decode.max_pixels)
-        oriented = chunk.orient_sizes(decode.max_pixels) if decode.orient else None
-        plan = self.plan(chunk.keys, chunk.known_sizes)
+        try:
+            chunk.read_sizes(decode.max_pixels)
+            oriented = chunk.orient_sizes(decode.max_pixels) if decode.orient else None
+        except DecodeError as error:
+            raise refuse_broken(error, decode.on_truncated)  # noqa: B904  # the same object, or one that is chained
+        plan = self.plan(chunk.keys, chunk.known_sizes, chunk.boxes)
         general = [mask for mask in (plan.general, oriented, chunk.find_truncated()) if mask is not None]
         return replace(plan, general=np.any(general, axis=0)) if general else plan
 
@@ -237,8 +282,10 @@ class Program:
     ) -> None:
         """Fill the rows that the plan expresses by one native call; then the refused ones and the rest, one by one."""
         fusion, decode, images, geometry = self._fusion, self._decode, chunk.images, plan.geometry
-        if chunk.steps is not None:
-            self._note_steps(chunk.steps, plan)
+        if isinstance(chunk.steps, ChunkSteps):
+            chunk.steps.note(decode, plan.drawn)
+        elif chunk.steps is not None:
+            append_steps(chunk.steps, decode, plan.drawn)
         fused = None if plan.general is None else np.flatnonzero(~plan.general)
         found: list[tuple[int, bool, bytes | None]] = []
         refused, decode_ns, resize_ns = _native.fill(
@@ -255,7 +302,7 @@ class Program:
             max_nbytes=decode.max_nbytes,
             quality=decode.quality if decode.scale == "auto" else None,
             threads=chunk.count_threads(),
-            **_seek_table_arguments(chunk.seek_tables, fused, found),
+            **seek_table_arguments(chunk.seek_tables, fused, found),
         )
         if chunk.seek_tables is not None:
             places = range(len(images)) if fused is None else fused.tolist()
@@ -281,7 +328,7 @@ class Program:
         fusion, decode, image = self._fusion, self._decode, one.images[0]
         if kind != _GENERAL:
             with trace.stage("decode"):
-                pixels = decode_with_pillow(as_bytes(image), message, decode.max_pixels, max_nbytes=decode.max_nbytes)
+                pixels = decode.image_refused(as_bytes(image), message)
             if (pixels.shape[1], pixels.shape[0]) == tuple(one.known_sizes[0]):
                 with trace.stage("augment"):
                     _native.fill_pixels(
@@ -300,13 +347,7 @@ class Program:
             steps = one.steps_of(0)
             if steps is not None:
                 steps.clear()  # the image may have another size than its header says, and so other numbers
-            out[0] = apply_to_image(self.ops[: self.fused], image, one.keys, steps=steps)
-
-    def _note_steps(self, steps: Sequence[list[Step]], plan: Plan) -> None:
-        for i, of_image in enumerate(steps):
-            of_image.append(Step(self._decode, np.empty(0), (0, 0)))
-            for op, params, sizes in plan.drawn:
-                of_image.append(Step(op, params[i], (int(sizes[i, 0]), int(sizes[i, 1]))))
+            out[0] = apply_to_image(self.ops[: self.fused], image, one.keys, 0, steps, one.boxes_of(0))
 
     def _run(self, chunk: Chunk, failed: list[Failure], rows: Sequence[Array] | None = None) -> list[Array]:
         """The results of all images that do not fail, in order; or each result written to ``rows[i][0]``."""
@@ -318,11 +359,11 @@ class Program:
             try:
                 with trace.stage("augment"):
                     if rows is None:
-                        image = apply_to_image(self.ops, value, keys, self.fused, chunk.steps_of(i))
+                        image = apply_to_image(self.ops, value, keys, self.fused, chunk.steps_of(i), chunk.boxes_of(i))
                         results.append(as_collatable(image))
                     else:
                         ops = self.ops[: self._closing.first]
-                        image = apply_to_image(ops, value, keys, self.fused, chunk.steps_of(i))
+                        image = apply_to_image(ops, value, keys, self.fused, chunk.steps_of(i), chunk.boxes_of(i))
                         self._closing.write(image, rows[i], keys)
             except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
                 failed.append(Failure(i, error))
@@ -359,12 +400,3 @@ class Program:
             raise failed[0].error
         row: Array = out[0]
         return row
-
-
-def _seek_table_arguments(
-    seek_tables: ChunkSeekTables | None, fused: NDArray[np.int64] | None, found: list[tuple[int, bool, bytes | None]]
-) -> dict[str, Any]:
-    if seek_tables is None:
-        return {}
-    entries = seek_tables.entries if fused is None else [seek_tables.entries[i] for i in fused.tolist()]
-    return {"indices": entries, "learn": seek_tables.learn, "found": found}

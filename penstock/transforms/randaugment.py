@@ -22,7 +22,16 @@ from penstock.transforms.checks import as_integer, require_pixel_spec, require_p
 from penstock.transforms.color import brighten, contrast, saturate
 from penstock.transforms.pixels import Pixels, Steps, adjust
 from penstock.transforms.tone import auto_contrast, equalize, posterize, solarize
-from penstock.transforms.warp import Matrix, Warp, affine_matrix, invert_map, move_boxes, move_points, rotation_matrix
+from penstock.transforms.warp import (
+    Matrix,
+    Warp,
+    affine_matrix,
+    invert_map,
+    move_boxes,
+    move_points,
+    place_boxes,
+    rotation_matrix,
+)
 
 __all__ = ["SPACE", "RandAugment", "TrivialAugmentWide"]
 
@@ -144,6 +153,11 @@ class _Augment(Op):
         """The upright boxes around the corners, moved by all chosen ops, clipped to the image."""
         matrix = self._compose_matrices(params, size)
         return boxes if matrix is None else move_boxes(boxes, matrix, size)
+
+    def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """The upright boxes around the corners, moved by all chosen ops."""
+        matrix = self._compose_matrices(params, size)
+        return boxes if matrix is None else place_boxes(boxes, matrix, size)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Move by the chosen ops."""

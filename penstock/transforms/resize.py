@@ -1,9 +1,10 @@
-"""Resizing with antialiasing, as Pillow does; each pixel differs from Pillow's by at most one level."""
+"""Resizing as Pillow does, with antialiasing, or as OpenCV does; values differ from theirs by at most one level."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +12,32 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc
+from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc, uniforms
+from penstock.transforms.checks import as_integer, as_range
 from penstock.transforms.geometry import Geometry
+from penstock.transforms.resize_opencv import CV2_FILTERS, resize_opencv
 
-__all__ = ["FILTERS", "Resize", "check_filter", "require_uint8", "resize_native", "resize_pillow"]
+__all__ = [
+    "FILTERS",
+    "MASK_FILTERS",
+    "RandomShortestSize",
+    "Resize",
+    "check_filter",
+    "require_resizable",
+    "require_uint8",
+    "resize_native",
+    "resize_reference",
+    "set_mask_filter",
+]
 
-FILTERS: Final = ("box", "bilinear", "bicubic", "lanczos")
-"""Pillow's filters of these names; their support grows with the reduction, which prevents aliasing."""
+FILTERS: Final = ("box", "bilinear", "bicubic", "lanczos", *CV2_FILTERS)
+"""Pillow's filters of these names, whose support grows with the reduction, which prevents aliasing; and OpenCV's."""
+
+MASK_FILTERS: Final = ("nearest-exact", "nearest")
+"""torch's names of the rules by which a pixel of a mask is taken."""
+
+_CHANNELS: Final = (1, 3)
+"""Numbers of channels that can be resized; with four, Pillow would take the last as transparency."""
 
 
 class Resize(Op):
@@ -25,27 +45,47 @@ class Resize(Op):
 
     Parameters
     ----------
-    size : int or (int, int)
+    size : int, (int, int) or None
         An int: the shorter side becomes ``size``, the longer ``int(size * longer / shorter)``. A pair: exactly
-        (height, width).
-    filter : {"box", "bilinear", "bicubic", "lanczos"}
+        (height, width). None: the longer side becomes ``max_size``, the shorter ``int(max_size * shorter / longer)``.
+    filter : {"box", "bilinear", "bicubic", "lanczos", "cv2-linear", "cv2-area", "cv2-nearest"}
         Resampling filter.
     max_size : int, optional
-        With an int ``size``: if the longer side would exceed it, it becomes ``max_size`` and the shorter one
-        ``int(max_size * size / longer)``.
+        With an int ``size``, which must be less: if the longer side would exceed it, it becomes ``max_size`` and the
+        shorter one ``int(max_size * size / longer)``.
+    mask_filter : {"nearest-exact", "nearest"}
+        Which pixel a mask's new one is: that at its centre, or that at its corner, as torchvision resizes masks.
 
     Raises
     ------
     ArgumentError
         If an argument is out of range.
+
+    Notes
+    -----
+    No side becomes less than 1 pixel.
     """
 
-    def __init__(self, size: int | tuple[int, int], filter: str = "bilinear", max_size: int | None = None) -> None:  # noqa: A002  # Pillow's word
-        height, width = as_height_width(size, "Resize")
-        self.size_ = height if isinstance(size, int | np.integer) else (height, width)
+    mask_filter: str = "nearest-exact"
+    """Of this op; a setting of its own only where it is another one."""
+
+    def __init__(
+        self,
+        size: int | tuple[int, int] | None,
+        filter: str = "bilinear",  # noqa: A002  # Pillow's word
+        max_size: int | None = None,
+        *,
+        mask_filter: str = "nearest-exact",
+    ) -> None:
+        set_mask_filter(self, mask_filter)
+        self.size_ = None if size is None else _shorter_or_both(size)
         self.filter = check_filter(filter)
-        self.max_size = max_size
-        if max_size is not None and (not isinstance(self.size_, int) or max_size <= self.size_):
+        self.max_size = None if max_size is None else as_integer(max_size, "max_size", 1, 1 << 16)
+        if size is None and max_size is None:
+            raise ArgumentError("size must be an int or (height, width) where max_size is not given, got None")
+        if isinstance(self.size_, tuple) and max_size is not None:
+            raise ArgumentError(f"size must be an int or None where max_size={max_size!r} is given, got {size!r}")
+        if isinstance(self.size_, int) and self.max_size is not None and self.max_size <= self.size_:
             raise ArgumentError(f"size must be an int below max_size={max_size!r}, got {size!r}")
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
@@ -62,13 +102,13 @@ class Resize(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """A spec of fixed size, if the size is (height, width)."""
-        require_uint8(require_hwc(spec, self).dtype, self)
+        require_resizable(spec, self)
         height, width = self.size_ if isinstance(self.size_, tuple) else (None, None)
         return replace(spec, height=height, width=width)
 
     def image(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
-        """Resize by ``PIL.Image.resize``."""
-        return resize_pillow(image, int(params[0]), int(params[1]), self.filter)
+        """Resize by ``PIL.Image.resize``, or in NumPy."""
+        return resize_reference(image, int(params[0]), int(params[1]), self.filter)
 
     def native(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
         """Resize by the native core, in fixed point."""
@@ -87,17 +127,18 @@ class Resize(Op):
         return moved
 
     def mask(self, mask: Array, params: Params) -> Array:
-        """Resize by nearest neighbour: the source pixel that contains the centre of each new pixel."""
-        columns, rows = (
-            (2 * np.arange(new) + 1) * old // (2 * new)  # in integers, so that a centre on an edge falls on one side
-            for new, old in ((int(params[0]), mask.shape[1]), (int(params[1]), mask.shape[0]))
-        )
-        nearest: Array = mask[rows[:, None], columns]
-        return nearest
+        """Resize by nearest neighbour, by ``mask_filter``: the source pixel at the centre of each new pixel."""
+        find = _find_corners if self.mask_filter == "nearest" else _find_centres
+        columns, rows = find(int(params[0]), mask.shape[1]), find(int(params[1]), mask.shape[0])
+        if len(rows) < len(mask):  # the smaller array between the two; both at once take five times as long
+            return mask.take(rows, axis=0).take(columns, axis=1)
+        return mask.take(columns, axis=1).take(rows, axis=0)
 
     def fuse(self, fusion: Fusion) -> bool:
         """Fuse, once and before any flip: mirrored filter weights are rounded differently."""
         if fusion.resized or fusion.flipped or fusion.scale is not None:
+            return False
+        if fusion.source != "uint8" or fusion.channels not in _CHANNELS:
             return False
         fusion.resized, fusion.filter = True, self.filter
         return True
@@ -108,15 +149,153 @@ class Resize(Op):
 
     def _size(self, width: int, height: int) -> tuple[int, int]:
         """Sizes of the results for an int size. A Python loop, because chunks are small; see RandomResizedCrop."""
-        assert isinstance(self.size_, int)
-        short, long = self.size_, int(self.size_ * max(width, height) / min(width, height))
-        if self.max_size is not None and long > self.max_size:
-            short, long = max(1, int(self.max_size * short / long)), self.max_size
+        assert not isinstance(self.size_, tuple)
+        if self.size_ is None:
+            assert self.max_size is not None
+            short, long = max(1, int(self.max_size * min(width, height) / max(width, height))), self.max_size
+        else:
+            short, long = self.size_, int(self.size_ * max(width, height) / min(width, height))
+            if self.max_size is not None and long > self.max_size:
+                short, long = max(1, int(self.max_size * short / long)), self.max_size
         return (short, long) if width <= height else (long, short)
 
     def __repr__(self) -> str:
         more = "" if self.max_size is None else f", max_size={self.max_size}"
         return f"Resize({self.size_}, filter={self.filter!r}{more})"
+
+
+def set_mask_filter(op: Op, mask_filter: str) -> None:
+    """Give an op the filter of its masks, where it is not that of its class; ArgumentError if it is unknown."""
+    if mask_filter not in MASK_FILTERS:
+        raise ArgumentError(f"mask_filter must be one of {', '.join(MASK_FILTERS)}, got {mask_filter!r:.80}")
+    if mask_filter != MASK_FILTERS[0]:
+        op.mask_filter = mask_filter  # type: ignore[attr-defined]  # it has one
+
+
+def _find_centres(new: int, old: int) -> NDArray[np.int64]:
+    """The pixel that contains the centre of each new one, in integers: a centre on an edge falls on one side."""
+    found: NDArray[np.int64] = (2 * np.arange(new) + 1) * old // (2 * new)
+    return found
+
+
+def _find_corners(new: int, old: int) -> NDArray[np.int64]:
+    """The pixel that contains the upper left corner of each new one, in float32, as torch computes it."""
+    scale = np.float32(old) / np.float32(new)
+    found: NDArray[np.int64] = np.minimum((np.arange(new, dtype=np.float32) * scale).astype(np.int64), old - 1)
+    return found
+
+
+class RandomShortestSize(Resize):
+    """Resize so that the shorter side has a random size: ``torchvision.transforms.v2.RandomShortestSize``.
+
+    The sizes of DETR's and of torchvision's detection recipes: ``RandomShortestSize(range(480, 801, 32), 1333)``.
+
+    Parameters
+    ----------
+    min_size : int or sequence of int
+        The shorter side, one of these.
+    max_size : int, optional
+        The longer side is at most this: then the factor is ``max_size / longer``.
+    filter : {"box", "bilinear", "bicubic", "lanczos", "cv2-linear", "cv2-area", "cv2-nearest"}
+        Resampling filter.
+    mask_filter : {"nearest-exact", "nearest"}
+        As for :class:`Resize`.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
+
+    Notes
+    -----
+    Each side is multiplied by the factor and rounded down, to at least 1. Draws one number.
+    """
+
+    random: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        min_size: int | Sequence[int],
+        max_size: int | None = None,
+        filter: str = "bilinear",  # noqa: A002  # Pillow's word
+        *,
+        mask_filter: str = "nearest-exact",
+    ) -> None:
+        set_mask_filter(self, mask_filter)
+        listed = (min_size,) if isinstance(min_size, int | np.integer) else tuple(min_size)
+        if not listed:
+            raise ArgumentError(f"min_size must be an int or a sequence of ints, got {min_size!r}")
+        self.min_sizes = tuple(as_integer(side, "min_size", 1, 1 << 16) for side in listed)
+        self.max_size = None if max_size is None else as_integer(max_size, "max_size", 1, 1 << 16)
+        self.filter = check_filter(filter)
+        self.size_ = None
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
+        """Width and height of each result."""
+        places = (uniforms(keys, stream, 1)[:, 0] * len(self.min_sizes)).astype(np.intp)
+        factors = np.array(self.min_sizes)[places] / sizes.min(axis=1)
+        if self.max_size is not None:
+            factors = np.minimum(factors, self.max_size / sizes.max(axis=1))
+        results: Params = np.maximum((sizes * factors[:, None]).astype(np.int32), 1)
+        return results
+
+    def __repr__(self) -> str:
+        return f"RandomShortestSize({self.min_sizes}, max_size={self.max_size}, filter={self.filter!r})"
+
+
+class ScaleJitter(Resize):
+    """Resize so that the image fits into ``size``, times a random scale: ``torchvision.transforms.v2.ScaleJitter``.
+
+    Parameters
+    ----------
+    size : int or (int, int)
+        Height and width into which the image fits at scale 1; an int is both.
+    scale_range : (float, float)
+        Range of the scale, above 0.
+    filter : {"box", "bilinear", "bicubic", "lanczos", "cv2-linear", "cv2-area", "cv2-nearest"}
+        Resampling filter.
+    mask_filter : {"nearest-exact", "nearest"}
+        As for :class:`Resize`.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is out of range.
+
+    Notes
+    -----
+    Each side is multiplied by the factor and rounded down, to at least 1. Draws one number. The pair that torchvision
+    takes is (width, height).
+
+    G. Ghiasi et al., "Simple copy-paste is a strong data augmentation method for instance segmentation", CVPR 2021.
+    """
+
+    random: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        size: int | tuple[int, int],
+        scale_range: tuple[float, float] = (0.1, 2.0),
+        filter: str = "bilinear",  # noqa: A002  # Pillow's word
+        *,
+        mask_filter: str = "nearest-exact",
+    ) -> None:
+        set_mask_filter(self, mask_filter)
+        self.target = as_height_width(size, "ScaleJitter")
+        self.scale_range = as_range(scale_range, "scale_range", 1e-6, 1000)
+        self.filter = check_filter(filter)
+        self.size_ = self.max_size = None
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:
+        """Width and height of each result."""
+        least, most = self.scale_range
+        scales = (least + uniforms(keys, stream, 1)[:, 0] * (most - least)).astype(np.float32)
+        factors = (np.array(self.target[::-1]) / sizes).min(axis=1).astype(np.float32) * scales  # as torch's tensors
+        results: Params = np.maximum((sizes.astype(np.float32) * factors[:, None]).astype(np.int32), 1)
+        return results
+
+    def __repr__(self) -> str:
+        return f"ScaleJitter({self.target}, scale_range={self.scale_range}, filter={self.filter!r})"
 
 
 def check_filter(filter: str) -> str:  # noqa: A002  # Pillow's word
@@ -126,16 +305,33 @@ def check_filter(filter: str) -> str:  # noqa: A002  # Pillow's word
     return filter
 
 
+def _shorter_or_both(size: int | tuple[int, int]) -> int | tuple[int, int]:
+    height, width = as_height_width(size, "Resize")
+    return height if isinstance(size, int | np.integer) else (height, width)
+
+
 def require_uint8(dtype: str | None, op: Op) -> None:
     """Raise ArgumentError unless ``dtype`` is uint8, or None (unknown)."""
     if dtype not in {"uint8", None}:
         raise ArgumentError(f"{op!r} needs uint8 images, got {dtype}; put it before Normalize and ToLayout")
 
 
-def resize_pillow(image: NDArray[np.uint8], width: int, height: int, filter: str) -> NDArray[np.uint8]:  # noqa: A002
-    """Resize an HWC or HW array by ``PIL.Image.resize``: the specification."""
+def require_resizable(spec: ImageSpec, op: Op) -> ImageSpec:
+    """``spec``, if such images can be resized: HWC, uint8, of 1 or 3 channels, as far as these are known."""
+    require_uint8(require_hwc(spec, op).dtype, op)
+    if spec.channels is not None and spec.channels not in _CHANNELS:
+        raise ArgumentError(f"{op!r} needs images of 1 or 3 channels, got {spec.channels}")
+    return spec
+
+
+def resize_reference(image: NDArray[np.uint8], width: int, height: int, filter: str) -> NDArray[np.uint8]:  # noqa: A002
+    """Resize an HWC or HW array by ``PIL.Image.resize``, or by OpenCV's rules in NumPy: the specification."""
+    if filter in CV2_FILTERS:
+        return resize_opencv(image, width, height, filter)
     from PIL import Image
 
+    if image.ndim == 3 and image.shape[2] == 1:
+        return resize_reference(image[:, :, 0], width, height, filter)[:, :, None]
     return np.asarray(Image.fromarray(image).resize((width, height), getattr(Image.Resampling, filter.upper())))
 
 
@@ -143,5 +339,7 @@ def resize_native(image: NDArray[np.uint8], width: int, height: int, filter: str
     """Resize an HWC or HW array by the native core."""
     if image.ndim == 2:
         return resize_native(image[:, :, None], width, height, filter)[:, :, 0]
+    if image.shape[2] not in _CHANNELS:
+        raise ArgumentError(f"only images of 1 or 3 channels can be resized, got an array of shape {image.shape}")
     resized: NDArray[np.uint8] = _native.resize(np.ascontiguousarray(image), width, height, filter)
     return resized

@@ -34,22 +34,25 @@ def as_boxes(boxes: object) -> NDArray[np.float32]:
 
 
 def as_keypoints(points: object) -> NDArray[np.float32]:
-    """Keypoints as float32, (n, 2) or (n, 3), or (2,) or (3,) for one; an empty list becomes (0, 2)."""
+    """Keypoints as float32, (n, 2 or 3), (n, K, 2 or 3), or (2,) or (3,) for one; an empty list becomes (0, 2)."""
     array = _numbers(points, "keypoints")
-    if array.shape in {(2,), (3,)} or (array.ndim == 2 and array.shape[1] in {2, 3}):
+    if array.ndim in {1, 2, 3} and array.shape[-1] in {2, 3}:
         return array
     if array.ndim == 1 and array.size == 0:
         return array.reshape(0, 2)
     raise ArgumentError(
-        f"keypoints must have shape (n, 2) or (n, 3), x and y in pixels and visibility, got {array.shape}"
+        "keypoints must have shape (n, 2) or (n, 3), or (n, K, 2) or (n, K, 3) for objects of K points, x and y in "
+        f"pixels and visibility, got {array.shape}"
     )
 
 
 def apply_to_rows(
     move: Callable[[NDArray[np.float32]], NDArray[np.float32]], rows: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """``move(rows)``, where ``rows`` may also be a single row."""
-    return move(rows) if rows.ndim == 2 else move(rows[None])[0]
+    """``move(rows)``, where ``rows`` may also be a single row, or rows of objects, (n, K, columns)."""
+    if rows.ndim == 2:
+        return move(rows)
+    return move(rows.reshape(-1, rows.shape[-1])).reshape(rows.shape)
 
 
 def refuse_other_size(mask: ImageLike, size: tuple[int, int]) -> None:

@@ -24,6 +24,7 @@ from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
+from penstock.transforms.boxes import clip_boxes
 from penstock.transforms.checks import (
     as_angles,
     as_byte_colour,
@@ -48,6 +49,7 @@ __all__ = [
     "invert_map",
     "move_boxes",
     "move_points",
+    "place_boxes",
     "rotation_matrix",
 ]
 
@@ -121,6 +123,18 @@ class Warp(Op):
         """The upright boxes around the mapped corners, clipped to the image; a box outside is kept with zero area."""
         matrix = self.matrix(params, size)
         return boxes if matrix is None else move_boxes(boxes, invert_map(matrix), size)
+
+    def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """The upright boxes around the mapped corners."""
+        matrix = self.matrix(params, size)
+        return boxes if matrix is None else place_boxes(boxes, invert_map(matrix), size)
+
+    def move_and_place(
+        self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The upright boxes around the mapped corners, clipped and not."""
+        placed = self.place(boxes, params, size)
+        return clip_boxes(placed, size) if placed is not boxes else boxes, placed
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Map; points outside the image are kept."""
@@ -338,6 +352,11 @@ def invert_map(matrix: Matrix) -> NDArray[np.float64]:
 
 def move_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
     """The upright boxes around the mapped corners, clipped to the image of ``size``."""
+    return clip_boxes(place_boxes(boxes, onward, size), size)
+
+
+def place_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
+    """The upright boxes around the mapped corners; a box without area becomes a point, and so stays without area."""
     limits = np.array(size, np.float64)
     sides = boxes.reshape(-1, 2, 2).astype(np.float64)
     if np.any(onward[2, :2]):  # a projective map may mirror points far outside the image
@@ -345,7 +364,9 @@ def move_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tu
     x, y = sides[:, [0, 1, 1, 0], 0], sides[:, [0, 0, 1, 1], 1]
     corners = _project(np.stack([x, y], axis=2).reshape(-1, 2), onward).reshape(-1, 4, 2)
     moved = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-    return np.asarray(np.clip(moved, 0, np.tile(limits, 2)), np.float32)
+    empty = np.any(sides[:, 1] <= sides[:, 0], axis=1)
+    moved[empty, 2:] = moved[empty, :2]
+    return np.asarray(moved, np.float32)
 
 
 def move_points(points: NDArray[np.float32], onward: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -1,8 +1,9 @@
-"""Summaries of a store: its contents in numbers, and a contact sheet of its images."""
+"""Summaries of a store: its contents in numbers, a contact sheet, and samples with their annotations drawn."""
 
 from __future__ import annotations
 
 from penstock.view.info import SizeRange, StoreInfo, info
 from penstock.view.sheet import contact_sheet
+from penstock.view.showing import show
 
-__all__ = ["SizeRange", "StoreInfo", "contact_sheet", "info"]
+__all__ = ["SizeRange", "StoreInfo", "contact_sheet", "info", "show"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final, Self
 
@@ -54,17 +54,20 @@ class StoreInfo:
     schema : Schema
         Fields and kinds.
     classes : mapping of str to int
-        Number of records of each class, in the order of class numbers; empty without labels.
+        Number of records of each class, in the order of class numbers; empty without labels. Where records have no
+        label, but a list of classes with names (those of boxes), the number of objects.
     width, height : SizeRange or None
         Sizes of the images, in pixels.
     nbytes : SizeRange or None
-        Bytes of the encoded images.
+        Bytes of the images as they are stored.
     formats : mapping of str to int
-        Number of measured images of each format, the most frequent first.
+        Number of measured images of each format, the most frequent first; ``pixels`` where pixels are stored.
     measured, sizes_measured : int
         Number of images on which ``nbytes`` and ``formats``, and ``width`` and ``height``, are measured.
     skipped : int
         Number of entries of the source that were not packed.
+    description : str
+        What was found out about a container of another program; empty for other stores.
     """
 
     url: str
@@ -78,6 +81,9 @@ class StoreInfo:
     measured: int = 0
     sizes_measured: int = 0
     skipped: int = 0
+    description: str = ""
+    counted: str = "record"
+    """What ``classes`` counts: "record" or "object"."""
 
     def to_json(self) -> dict[str, object]:
         """Convert to dicts, lists, strings and numbers."""
@@ -112,11 +118,13 @@ def _summarise(store: Store) -> StoreInfo:
     )
     if exact:
         sizes = np.stack([store.column("width"), store.column("height")], axis=1)
+    counted, classes = _count_classes(store)
     return StoreInfo(
         url=store.url,
         records=len(store),
         schema=store.schema,
-        classes=_count_classes(store),
+        classes=classes,
+        counted=counted,
         width=SizeRange.of(sizes[:, 0]) if len(sizes) else None,
         height=SizeRange.of(sizes[:, 1]) if len(sizes) else None,
         nbytes=SizeRange.of(nbytes) if len(nbytes) else None,
@@ -124,15 +132,23 @@ def _summarise(store: Store) -> StoreInfo:
         measured=len(nbytes),
         sizes_measured=len(sizes),
         skipped=len(getattr(getattr(store, "meta", None), "skipped", store.problems)),
+        description=store.description,
     )
 
 
-def _count_classes(store: Store) -> dict[str, int]:
-    label = next((name for name, each in store.schema.fields.items() if each.kind == "label"), None)
-    if label is None:
-        return {}
-    names = store.schema[label].classes
-    labels = store.column(label)
+def _count_classes(store: Store) -> tuple[str, dict[str, int]]:
+    """What is counted, and how many of each class there are."""
+    fields = store.schema.fields.items()
+    label = next((name for name, each in fields if each.kind == "label"), None)
+    if label is not None:
+        return "record", _count_labels(store.column(label), store.schema[label].classes)
+    lists = next((name for name, each in fields if each.kind == "int64[*]" and each.classes), None)
+    if lists is None:
+        return "record", {}
+    return "object", _count_labels(store.ragged_column(lists).values, store.schema[lists].classes)
+
+
+def _count_labels(labels: Array, names: Sequence[str]) -> dict[str, int]:
     numbers, counts = np.unique(labels, return_counts=True)  # np.bincount allocates memory up to the largest label
     counted = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
     if min(counted, default=0) < 0:
@@ -143,7 +159,7 @@ def _count_classes(store: Store) -> dict[str, int]:
 
 def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counter[str]]:
     """Measure sizes, bytes and formats of evenly spaced images."""
-    image = next((name for name, each in store.schema.fields.items() if each.kind == "image"), None)
+    image = next((name for name, each in store.schema.fields.items() if each.is_image), None)
     sizes: list[tuple[int, int]] = []
     nbytes: list[int] = []
     formats: Counter[str] = Counter()
@@ -151,6 +167,11 @@ def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counte
         has_sizes = "width" in store.schema
         for index in np.unique(np.linspace(0, len(store) - 1, min(len(store), SAMPLED)).astype(np.int64)):
             encoded = store.read([int(index)])[0].fields[image]
+            if store.schema[image].pixels is not None:
+                nbytes.append(encoded.nbytes)
+                formats["pixels"] += 1
+                sizes.append((encoded.shape[1], encoded.shape[0]))
+                continue
             nbytes.append(len(encoded))
             try:
                 formats[fallback.sniff(bytes(encoded[:32]))] += 1

@@ -7,7 +7,6 @@ wrong labels, which no checksum detects.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,23 +14,20 @@ from numpy.typing import NDArray
 
 from penstock import stores
 from penstock.errors import ArgumentError, DecodeError
-from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
+from penstock.ragged import Ragged
 from penstock.sample import Record
 from penstock.stores.base import Store
+from penstock.view.canvas import ALARM, FAINT, FRAME, GAP, INK, PAPER, as_rgb, check_output, load_font, save, shorten
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
-    from PIL.ImageFont import FreeTypeFont
 
-__all__ = ["contact_sheet", "pick"]
+__all__ = ["contact_sheet", "pick", "pick_by_objects"]
 
-_FORMATS: Final = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
-_GAP: Final = 14
 _CAPTION: Final = 38
 _HEADER: Final = 56
-_PAPER, _FRAME, _INK, _FAINT, _ALARM = (250, 250, 248), (226, 226, 222), (28, 28, 30), (120, 120, 124), (178, 34, 34)
 
 
 def contact_sheet(
@@ -72,32 +68,17 @@ def contact_sheet(
     if not isinstance(store, Store):
         with stores.open(store) as opened:
             return contact_sheet(opened, path, samples=samples, columns=columns, tile=tile)
-    target = _check_path(path)
+    target = check_output(path)
     if min(samples, columns, tile) < 1:
         raise ArgumentError(f"samples, columns and tile must be at least 1, got {samples}, {columns} and {tile}")
-    image = next((name for name, field in store.schema.fields.items() if field.kind == "image"), None)
+    image = next((name for name, field in store.schema.fields.items() if field.is_image), None)
     if image is None or not len(store):
         raise ArgumentError(f"the store must have at least one image, but {store!r} has none")
     label = next((name for name, field in store.schema.fields.items() if field.kind == "label"), None)
     shown = pick(store.column(label) if label is not None else np.zeros(len(store), np.int64), samples)
     sheet = _draw(store, shown, image, label, columns, tile)
-    try:
-        sheet.save(target, _FORMATS[target.suffix.lower()])
-    except OSError as error:
-        raise ArgumentError(f"the sheet {str(target)!r} cannot be written: {error.strerror or error}") from error
+    save(sheet, target)
     return shown
-
-
-def _check_path(path: str | os.PathLike[str]) -> Path:
-    """Check the path before the sheet is drawn."""
-    target = Path(os.fsdecode(path))
-    if target.suffix.lower() not in _FORMATS:
-        raise ArgumentError(f"the name of a sheet must end in {', '.join(_FORMATS)}, got {str(target)!r}")
-    if not target.parent.is_dir():
-        raise ArgumentError(
-            f"the folder {str(target.parent)!r} of the sheet {target.name!r} does not exist; make it first"
-        )
-    return target
 
 
 def pick(labels: NDArray[np.int64], samples: int) -> list[int]:
@@ -120,32 +101,69 @@ def pick(labels: NDArray[np.int64], samples: int) -> list[int]:
     ]
 
 
+def pick_by_objects(labels: Ragged, samples: int) -> list[int]:
+    """Choose the records: in turn from those with an object of each class, then those without an object.
+
+    A record is chosen once, for the class with the fewest records of those that it has. Of each class, records are
+    spread over the store; ordered by class, then index.
+    """
+    owners = np.repeat(np.arange(len(labels)), labels.counts)
+    classes = np.unique(labels.values)
+    members = [np.unique(owners[labels.values == each]) for each in classes]
+    if len(none := np.flatnonzero(labels.counts == 0)):
+        members.append(none)
+    # Of too many classes some, spread over all; then the others, where one record stands for several of these.
+    some = {int(at) for at in np.linspace(0, len(members) - 1, min(samples, len(members)))}
+    chosen: dict[int, int] = {}
+    for turns in (some, set(range(len(members))) - some):
+        waiting = sorted(turns, key=lambda at: (len(members[at]), at))
+        groups = {at: iter(_spread(members[at])) for at in waiting}
+        while waiting and len(chosen) < samples:
+            for at in list(waiting):
+                index = next((each for each in groups[at] if each not in chosen), None)
+                if index is None:
+                    waiting.remove(at)
+                elif len(chosen) < samples:
+                    chosen[index] = at
+    return sorted(chosen, key=lambda index: (chosen[index], index))
+
+
+def _spread(group: NDArray[np.int64]) -> list[int]:
+    """Members in an order in which the first ones, however many, are spread over all: halves, quarters, eighths."""
+    places = np.arange(len(group))
+    key = np.zeros(len(group), np.int64)
+    for _ in range(len(group).bit_length()):
+        key, places = key * 2 + places % 2, places // 2
+    found: list[int] = group[np.argsort(key, kind="stable")].tolist()
+    return found
+
+
 def _draw(store: Store, shown: list[int], image: str, label: str | None, columns: int, tile: int) -> Image:
     from PIL import Image, ImageDraw  # the name above is the type, this one is the module
 
     columns = min(columns, len(shown))
     rows = -(-len(shown) // columns)
-    width = max(columns * (tile + _GAP) + _GAP, 480)
-    sheet = Image.new("RGB", (width, _HEADER + rows * (tile + _CAPTION + _GAP) + _GAP), _PAPER)
+    width = max(columns * (tile + GAP) + GAP, 480)
+    sheet = Image.new("RGB", (width, _HEADER + rows * (tile + _CAPTION + GAP) + GAP), PAPER)
     draw = ImageDraw.Draw(sheet)
     classes = store.schema[label].classes if label is not None else ()
-    title, small = _load_font(20), _load_font(13)
+    title, small = load_font(20), load_font(13)
     name = store.url.rpartition("/")[2]
-    draw.text((_GAP, 16), _shorten(draw, name, title, width // 2), _INK, title)
+    draw.text((GAP, 16), shorten(draw, name, title, width // 2), INK, title)
     held = f"{len(shown):,} of {counted(len(store), 'record')}" + (
         f", {counted(len(classes), 'class')}" if classes else ""
     )
-    draw.text((width - _GAP, 22), held, _FAINT, small, anchor="ra")
+    draw.text((width - GAP, 22), held, FAINT, small, anchor="ra")
     for position, index in enumerate(shown):
-        left = _GAP + position % columns * (tile + _GAP)
-        top = _HEADER + position // columns * (tile + _CAPTION + _GAP)
+        left = GAP + position % columns * (tile + GAP)
+        top = _HEADER + position // columns * (tile + _CAPTION + GAP)
         record = store.read([index])[0]
-        draw.rectangle((left, top, left + tile - 1, top + tile - 1), _FRAME)
+        draw.rectangle((left, top, left + tile - 1, top + tile - 1), FRAME)
         size = _paste(sheet, draw, record, image, (left, top, tile))
         number = record.fields[label] if label is not None else None
         caption = record.key if number is None else classes[number] if 0 <= number < len(classes) else str(number)
-        draw.text((left, top + tile + 5), _shorten(draw, caption, small, tile), _INK, small)
-        draw.text((left, top + tile + 21), _shorten(draw, f"#{index}{size}", small, tile), _FAINT, small)
+        draw.text((left, top + tile + 5), shorten(draw, caption, small, tile), INK, small)
+        draw.text((left, top + tile + 21), shorten(draw, f"#{index}{size}", small, tile), FAINT, small)
     return sheet
 
 
@@ -157,9 +175,10 @@ def _paste(sheet: Image, draw: ImageDraw, record: Record, image: str, square: tu
 
     left, top, tile = square
     try:
-        picture = Image.fromarray(decode(bytes(record.fields[image])))
+        stored = record.fields[image]
+        picture = Image.fromarray(as_rgb(stored) if isinstance(stored, np.ndarray) else decode(bytes(stored)))
     except DecodeError:
-        draw.text((left + tile // 2, top + tile // 2), "cannot be decoded", _ALARM, _load_font(13), anchor="mm")
+        draw.text((left + tile // 2, top + tile // 2), "cannot be decoded", ALARM, load_font(13), anchor="mm")
         return ""
     size = f"   {picture.width} x {picture.height}"
     enlarged = tile // max(picture.size)
@@ -168,19 +187,3 @@ def _paste(sheet: Image, draw: ImageDraw, record: Record, image: str, square: tu
     picture.thumbnail((tile, tile), Image.Resampling.LANCZOS)
     sheet.paste(picture, (left + (tile - picture.width) // 2, top + (tile - picture.height) // 2))
     return size
-
-
-def _load_font(size: int) -> FreeTypeFont:
-    from PIL import ImageFont
-
-    return ImageFont.load_default(size)  # type: ignore[return-value]  # without FreeType it is a bitmap font, which works too
-
-
-def _shorten(draw: ImageDraw, text: str, font: FreeTypeFont, width: int) -> str:
-    """Escape the text, and shorten it to the width."""
-    text = escape_unprintable(text)
-    if draw.textlength(text, font) <= width:
-        return text
-    while text and draw.textlength(text + "…", font) > width:
-        text = text[:-1]
-    return text + "…"

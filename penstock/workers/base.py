@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
+from penstock.repairs import Repaired
 from penstock.sample import Batch, SampleKeys, State, Watch
 from penstock.trace import Trace
 
@@ -119,6 +120,8 @@ class TaskResult:
         State of that process's random generators after the batch; None: unchanged.
     left_out : sequence
         The job's records of samples that are missing in ``batch``, or replaced.
+    repaired : sequence
+        Records of the images of the batch that were repaired.
     """
 
     seq: int
@@ -130,6 +133,7 @@ class TaskResult:
     worker: int | None = None
     rng: bytes | None = None
     left_out: Sequence[Any] = ()
+    repaired: Sequence[Repaired] = ()
 
 
 @dataclass(slots=True)
@@ -163,7 +167,7 @@ class WorkerStart:
 class BatchBuild(Protocol):
     """One batch that is being built: ``rows`` rows of work, run in chunks that may overlap in time.
 
-    Subclasses inherit the defaults of ``whole`` and ``left_out``.
+    Subclasses inherit the defaults of ``whole``, ``left_out`` and ``repaired``.
     """
 
     __slots__ = ()
@@ -175,8 +179,18 @@ class BatchBuild(Protocol):
     """Whether a worker that builds the batch alone runs all rows at once."""
 
     @property
+    def most_rows(self) -> int:
+        """Most rows of a chunk, where the user gives no number."""
+        return MOST_ROWS
+
+    @property
     def left_out(self) -> Sequence[Any]:
         """Records of samples that are missing in the batch, or replaced; valid after :meth:`finish`."""
+        return ()
+
+    @property
+    def repaired(self) -> Sequence[Repaired]:
+        """Records of images that were repaired; valid after :meth:`finish`."""
         return ()
 
     def run(self, start: int, stop: int) -> None:
@@ -320,6 +334,10 @@ class Backend(Protocol):
         """A number that grows whenever a worker does something; if it does not grow, the workers are stuck."""
         ...
 
+    def count_ready(self) -> int:
+        """Batches that are finished, and not taken by :meth:`result`; may be called by any thread."""
+        return 0
+
     def samples_per_call(self) -> int:
         """The most samples that a running call asks for, at least 1; see :class:`~penstock.sample.Watch`."""
         ...
@@ -333,15 +351,19 @@ class Backend(Protocol):
         ...
 
 
-def chunk_rows(rows: int, workers: int, chunk_size: int | None) -> int:
-    """Rows per chunk: ``chunk_size`` if given, else the rows of a batch divided by the workers, within 8 and 32.
+MOST_ROWS: Final = 32
+"""Most rows of a chunk, as a rule."""
+
+
+def chunk_rows(rows: int, workers: int, chunk_size: int | None, most: int = MOST_ROWS) -> int:
+    """Rows per chunk: ``chunk_size`` if given, else the rows of a batch divided by the workers, within 8 and ``most``.
 
     Small chunks divide a batch evenly; large chunks have less overhead in Python. A worker without a chunk takes one of
     the next batch, so that an uneven division costs latency only.
     """
     if chunk_size is not None:
         return chunk_size
-    return min(max(-(-rows // workers), 8), 32)
+    return min(max(-(-rows // workers), 8), most)
 
 
 def name_rows(task: Task, start: int, stop: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.datasets.base import location_of
+from penstock.datasets.error_location import location_of
 from penstock.errors import PenstockError
 from penstock.sample import Index
 

@@ -58,14 +58,17 @@ class SerialBackend(Backend):
             build = self._job.begin(task)
         except Exception as error:  # noqa: BLE001  # raised by the consumer when the batch is due
             return TaskResult(task.seq, error=error, task=task)
-        chunk = max(build.rows, 1) if build.whole else chunk_rows(build.rows, 1, self._chunk_size)
+        chunk = max(build.rows, 1) if build.whole else chunk_rows(build.rows, 1, self._chunk_size, build.most_rows)
         try:
             for start in range(0, build.rows, chunk):
                 build.run(start, min(start + chunk, build.rows))
             batch = build.finish()
         except Exception as error:  # noqa: BLE001  # as above
             return TaskResult(build.seq, error=error, rows=build.rows, state=build.state, task=task)
-        return TaskResult(build.seq, batch, rows=build.rows, state=build.state, task=task, left_out=build.left_out)
+        return TaskResult(
+            build.seq, batch, rows=build.rows, state=build.state, task=task, left_out=build.left_out,
+            repaired=build.repaired,
+        )  # fmt: skip
 
     def pause(self) -> None:
         """See :class:`~penstock.workers.base.Backend`."""

@@ -25,7 +25,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from penstock.datasets.base import add_location
+from penstock import trace
+from penstock.datasets.error_location import add_location
 from penstock.sample import State
 from penstock.workers.base import Backend, BatchBuild, Capabilities, Job, Task, TaskResult, chunk_rows, name_samples
 from penstock.workers.stack_frames import current_frames
@@ -89,6 +90,10 @@ class ThreadBackend(Backend):
     def progress(self) -> int:
         """Calls begun and chunks ended, over all threads."""
         return self._shared.progress + sum(status.calls for status in self._shared.statuses)
+
+    def count_ready(self) -> int:
+        """See :class:`~penstock.workers.base.Backend`."""
+        return self._shared.count_ready()
 
     def samples_per_call(self) -> int:
         """See :class:`~penstock.workers.base.Backend`."""
@@ -219,7 +224,7 @@ class _Shared:
         except Exception as error:  # noqa: BLE001  # raised by the consumer when the batch is due
             self._done.append(TaskResult(task.seq, error=_remove_tracebacks(error), task=task))
             return
-        chunk = chunk_rows(build.rows, self.num_workers, self.chunk_size)
+        chunk = chunk_rows(build.rows, self.num_workers, self.chunk_size, build.most_rows)
         with self._lock:
             self._queue.append(_Batch(task, build, chunk))
             if self._idle:
@@ -236,6 +241,9 @@ class _Shared:
                     return None
                 self._ready.wait(left)
             return self._done.popleft()
+
+    def count_ready(self) -> int:
+        return len(self._done)
 
     def stop(self) -> None:
         if self.pid != os.getpid():
@@ -307,6 +315,7 @@ def _run_worker(shared: _Shared, worker: int) -> None:
     """The target of a thread. Batches are local to :func:`_work_on_chunk`, so that an idle thread references none."""
     failure: BaseException | None = None
     _local.status = shared.statuses[worker]
+    trace.name_worker(worker)
     try:
         shared.start_calls.pop(worker)(worker)
     except BaseException as error:  # noqa: BLE001  # raised in position of the first batch of this worker
@@ -344,4 +353,7 @@ def _finish(batch: _Batch, worker: int) -> TaskResult:
         except BaseException as raised:  # noqa: BLE001  # raised by the consumer when the batch is due
             error = add_location(raised, worker=worker)
     left_out = build.left_out if error is None else ()
-    return TaskResult(build.seq, content, error, build.rows, build.state, batch.task, left_out=left_out)
+    repaired = build.repaired if error is None else ()
+    return TaskResult(
+        build.seq, content, error, build.rows, build.state, batch.task, left_out=left_out, repaired=repaired
+    )

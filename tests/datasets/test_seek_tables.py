@@ -60,7 +60,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(request: pytest.FixtureRequest, photographs: Path, tmp_path: Path) -> str:
     """The photographs as a folder and as a pack, of one's own."""
     if request.param == "lmdb":
-        ps.pack(photographs, tmp_path / "photographs.lmdb")
+        ps.pack(photographs, tmp_path / "photographs.lmdb", index="none")
         return str(tmp_path / "photographs.lmdb")
     copy = tmp_path / "photographs" / "all"
     copy.mkdir(parents=True)

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.collate import default_collate
 from penstock.datasets.base import fetch, spec_of
-from penstock.errors import ArgumentError, RecordIndexError, SampleError, StoreNotFoundError
+from penstock.errors import ArgumentError, RecordIndexError, SampleError, StoreFormatError, StoreNotFoundError
 from penstock.sample import SampleKeys, tree_leaves, tree_map
 from tests.datasets.test_store_dataset import AUGMENT, MemoryStore
 from tests.pack.images import make_photos
@@ -61,19 +61,29 @@ def test_a_path_that_is_not_there_is_said(tmp_path: Path) -> None:
         ps.StoreDataset(tmp_path / "nothing.lmdb")
 
 
-@pytest.mark.parametrize("given", [["a.jpg", "b.jpg"], None, 3, ("a",), {"a": 1}])
-@pytest.mark.parametrize("door", ["open", "pack", "dataset"])
-def test_what_is_no_path_is_refused(given: Any, door: str, tmp_path: Path) -> None:
-    """A list of files too: they go into a folder."""
-    doors: dict[str, Any] = {
-        "open": ps.open,
-        "pack": lambda source: ps.pack(source, tmp_path / "x.lmdb"),
-        "dataset": ps.StoreDataset,
-    }
+@pytest.mark.parametrize("given", [[np.zeros(3)], None, 3, (7,), {"a": 1}])
+@pytest.mark.parametrize("door", ["open", "dataset"])
+def test_what_is_no_path_is_refused(given: Any, door: str) -> None:
+    """Pictures in memory too: they go into a folder."""
+    wrong = given[0] if isinstance(given, list | tuple) else given
+    doors: dict[str, Any] = {"open": ps.open, "dataset": ps.StoreDataset}
 
-    with pytest.raises(ArgumentError, match=rf"path.*got {type(given).__name__}.*folder"):
+    with pytest.raises(ArgumentError, match=rf"path.*got {type(wrong).__name__}.*folder"):
         doors[door](given)
-    assert not (tmp_path / "x.lmdb").exists()
+
+
+@pytest.mark.parametrize("door", ["open", "dataset"])
+def test_a_list_of_pictures_is_no_store(door: str, tmp_path: Path) -> None:
+    """A list names the files of one store; pictures that are not there are named, those that are there are no store."""
+    doors: dict[str, Any] = {"open": ps.open, "dataset": ps.StoreDataset}
+    pictures = [tmp_path / "a.jpg", tmp_path / "b.jpg"]
+    with pytest.raises(StoreNotFoundError, match=r"a\.jpg"):
+        doors[door](pictures)
+    for picture in pictures:
+        picture.write_bytes(b"\xff\xd8\xff")
+
+    with pytest.raises(StoreFormatError, match="folder of images"):
+        doors[door](pictures)
 
 
 # indexing

@@ -9,6 +9,7 @@ import logging
 import mmap
 import multiprocessing
 import random
+import re
 import socket
 import sqlite3
 import subprocess
@@ -36,6 +37,7 @@ from penstock import doctor  # noqa: E402  # as above
 from penstock.datasets.object_graph import find_objects  # noqa: E402  # as above
 from penstock.doctor import RULES, Finding, Report, check  # noqa: E402  # as above
 from penstock.doctor.rules.copied_objects import estimate_nbytes  # noqa: E402  # as above
+from penstock.doctor.script_checking import SCRIPT_RULES  # noqa: E402  # as above
 from penstock.doctor.settings import count_usable_cores  # noqa: E402  # as above
 from penstock.doctor.subject import Subject  # noqa: E402  # as above
 from penstock.torch import DataLoader  # noqa: E402  # as above
@@ -1113,10 +1115,23 @@ def test_a_check_does_not_fix_the_start_method() -> None:
 
 
 def test_every_rule_is_documented() -> None:
-    """docs/check.md has one row for each rule, and no other rows."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "check.md").read_text()
+    """docs/check.md has one row for each rule, and no other rows; docs/traps has one page for each."""
+    folder = Path(__file__).resolve().parents[2] / "docs"
 
-    rows = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    rows = re.findall(r"^\| \[`([\w-]+)`\]\(traps/([\w-]+)\.md\) \|", (folder / "check.md").read_text(), re.MULTILINE)
 
-    assert rows == list(RULES)
+    rules = [*RULES, *SCRIPT_RULES]
+    assert rows == [(rule, rule) for rule in rules]
+    assert sorted(path.stem for path in (folder / "traps").iterdir()) == sorted(rules)
     assert doctor.__doc__
+
+
+@pytest.mark.parametrize("rule", [*RULES, *SCRIPT_RULES])
+def test_every_rule_has_a_page(rule: str) -> None:
+    """It says what the mistake is, how it shows and how to mend it, with wrong code and right code."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "traps" / f"{rule}.md").read_text()
+
+    assert page.startswith(f"# {rule}\n")
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == ["How it shows", "How to mend it"]
+    assert page.index("Wrong:\n") < page.index("Right:\n")
+    assert page.count("```python\n") == 2

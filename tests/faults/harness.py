@@ -114,7 +114,8 @@ def workers_of(pid: int | None = None) -> list[int]:
     own = f"/proc/{pid or os.getpid()}"
     found = []
     for thread in Path(own, "task").iterdir():
-        found += [int(child) for child in (thread / "children").read_text().split()]
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            found += [int(child) for child in (thread / "children").read_text().split()]
     program = Path(own, "cmdline").read_bytes()
     return [child for child in found if alive(child) and Path(f"/proc/{child}/cmdline").read_bytes() == program]
 

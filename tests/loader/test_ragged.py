@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
 
 import penstock as ps
 from penstock import transforms as T
@@ -19,6 +17,7 @@ from penstock.datasets.ragged_collate import RaggedCollate
 from penstock.errors import ArgumentError
 from penstock.ragged import FORMS
 from penstock.stores.lmdb_write import LmdbWriter
+from tests.loader.annotated_pictures import WORKERS, draw_picture
 from tests.test_ragged import assert_equal
 
 COUNT, BAD = 41, 17
@@ -42,26 +41,17 @@ AUGMENT = T.Pipeline(
     ]
 )
 NOT_FUSED = T.Pipeline([T.Decode(), T.RandomCrop(40, pad_if_needed=True), T.RandomRotation(20), T.Resize((16, 16))])
-WORKERS: dict[str, dict[str, Any]] = {
-    "serial": {},
-    "threads": {"num_workers": 2, "workers": "threads", "chunk_size": 3},
-    "processes": {"num_workers": 2, "workers": "processes"},
-}
 
 
 def fields(index: int) -> dict[str, Any]:
     """A picture with some objects; every fourth has none."""
-    random = np.random.default_rng(index)
-    width, height = random.integers(30, 60, 2).tolist()
-    file = io.BytesIO()
-    Image.fromarray(random.integers(0, 255, (height, width, 3), np.uint8)).save(file, "JPEG", quality=80)
-    count = index % 4
-    corners = np.sort(random.random((count, 2, 2), np.float32), axis=1) * np.array([width, height], np.float32)
+    drawn = draw_picture(index)
+    count = len(drawn.classes)
     return {
-        "image": b"no picture" if index == BAD else file.getvalue(),
-        "boxes": corners.reshape(-1, 4),
-        "classes": random.integers(0, 9, count),
-        "points": np.concatenate([corners[:, 0], np.ones((count, 1), np.float32)], axis=1),
+        "image": b"no picture" if index == BAD else drawn.image,
+        "boxes": drawn.corners.reshape(-1, 4),
+        "classes": drawn.classes,
+        "points": np.concatenate([drawn.corners[:, 0], np.ones((count, 1), np.float32)], axis=1),
         "label": index % 3,
     }
 

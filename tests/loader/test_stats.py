@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import pickle
+import threading
+import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.stats import Stats
-from penstock.trace import STAGES, stage
+from penstock.loader.batch_nbytes import count_nbytes
+from penstock.loader.counters import LoaderCounters
+from penstock.loader.faults import LeftOutLog
+from penstock.stats import QueueStats, Stats
+from penstock.trace import STAGES, Trace, name_worker, stage
 from tests.loader.fakes import Rows, Samples, Stream, epoch, threads
 
 
@@ -118,3 +125,159 @@ def test_statistics_are_frozen() -> None:
 
     with pytest.raises(dataclasses.FrozenInstanceError):
         stats.batches = 1  # type: ignore[misc]  # wrong on purpose
+
+
+@pytest.mark.parametrize(
+    ("dataset", "kind"), [(Samples(32), "processes"), (Samples(32), "threads"), (Rows(32), "threads")]
+)
+def test_each_worker_is_counted_by_its_number(dataset: Any, kind: str) -> None:
+    """What the workers have done adds up to the whole, also over two epochs; the consumer's own part is that of -1."""
+    loader = ps.DataLoader(dataset, 4, num_workers=2, workers=kind, seed=0)
+    epoch(loader)
+    epoch(loader)
+
+    stats = loader.stats()
+
+    numbers = [worker.worker for worker in stats.workers]
+    assert numbers[0] == -1
+    assert set(numbers[1:]) <= {0, 1}
+    for at, name in enumerate(STAGES):
+        assert sum(worker.stages[at].time_ns for worker in stats.workers) == stats[name].time_ns
+        assert sum(worker.stages[at].items for worker in stats.workers) == stats[name].items
+    if kind == "processes":
+        assert [worker.batches for worker in stats.workers] == [0, 8, 8]
+        assert [worker.samples for worker in stats.workers] == [0, 32, 32]
+        assert all(worker.time_ns > 0 for worker in stats.workers[1:])
+
+
+def test_bytes_are_those_of_the_arrays() -> None:
+    """Each sample of `Rows` has 6 numbers of 4 bytes and 2 of 8."""
+    loader = ps.DataLoader(Rows(20), 8)
+    epoch(loader)
+
+    stats = loader.stats()
+
+    assert stats.sample_nbytes == 40
+    assert stats.nbytes == 800
+
+
+def test_bytes_of_any_batch_can_be_asked_for() -> None:
+    """Containers are looked into, text counts, objects of the user are not asked, and the work is bounded."""
+
+    class Own:
+        @property
+        def nbytes(self) -> int:
+            raise AssertionError
+
+    array = np.zeros(10, np.int16)
+    batch = {"a": [array, (array, b"abc")], "b": "text", "c": Own(), "d": None, "e": 5}
+
+    assert count_nbytes(batch) == 20 + 20 + 3 + 4
+    assert count_nbytes([array] * 1000) == 255 * 20
+    assert count_nbytes([[[]]] * 1000) == 0
+
+
+def wait_for(condition: Any) -> None:
+    """Wait until it is true; the test's own time limit ends this."""
+    while not condition():
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_the_queue_is_what_is_ready_now(kind: str) -> None:
+    """Before the first batch is taken all of the limit becomes ready; after the last one nothing is iterated."""
+    loader = ps.DataLoader(Samples(40), 4, num_workers=2, prefetch_factor=2, workers=kind)
+    walk = iter(loader)
+    wait_for(lambda: loader.stats().queue.ready == 4)
+    full = loader.stats().queue
+    next(walk)
+    taken = loader.stats().queue
+    list(walk)
+
+    assert full == QueueStats(ready=4, under_way=4, limit=4)
+    assert taken.limit == 4
+    assert loader.stats().queue == QueueStats()
+
+
+def test_a_serial_loader_has_nothing_ready() -> None:
+    """A batch is built when it is asked for."""
+    loader = ps.DataLoader(Samples(20), 5)
+    walk = iter(loader)
+    next(walk)
+
+    assert loader.stats().queue == QueueStats(ready=0, under_way=0, limit=1)
+
+
+def test_rates_are_differences_of_two_snapshots() -> None:
+    """Samples and waiting per second, work per sample and worker, between two known moments."""
+    none = dict.fromkeys(STAGES, (0, 0))
+    first = none | {"read": (1_000_000, 10), "wait": (0, 0)}
+    second = none | {"read": (4_000_000, 40), "decode": (1_000_000, 30), "wait": (500_000_000, 3)}
+    before = dataclasses.replace(Stats.of(first, 1, 10, workers={0: first}), taken_ns=0)
+    queue = QueueStats(1, 2, 4)
+    after = dataclasses.replace(
+        Stats.of(second, 4, 40, workers={-1: none, 0: second}, sample_nbytes=7.0, queue=queue), taken_ns=2_000_000_000
+    )
+
+    rates = after.since(before)
+
+    assert (rates.seconds, rates.batches, rates.samples, rates.all_batches, rates.all_samples) == (2.0, 3, 30, 4, 40)
+    assert (rates.samples_per_s, rates.nbytes_per_s, rates.waiting) == (15.0, 105.0, 0.25)
+    assert {name: share for name, share in rates.stages.items() if share} == {"read": 0.75, "decode": 0.25}
+    assert rates.us_per_sample["read"] == 100.0
+    assert rates.busy == {0: 0.002}
+    assert str(rates) == "15 samples/s, waiting 25%, read 75% decode 25%, 1 of 4 ready"
+
+
+def test_a_thread_is_counted_as_the_worker_that_it_says_it_is() -> None:
+    """Threads that say nothing are the consumer's; a worker process's times come with its number."""
+    trace = Trace()
+
+    def work() -> None:
+        name_worker(3)
+        trace.add("read", 5, 1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    trace.add("wait", 7)
+    trace.add_all([(1, 2)] * len(STAGES), worker=4)
+    trace.add_all([(1, 2)] * len(STAGES), worker=4)
+
+    found = trace.total_by_worker()
+
+    assert list(found) == [-1, 3, 4]
+    assert (found[-1]["wait"], found[3]["read"], found[4]["decode"]) == ((7, 1), (5, 1), (2, 4))
+    assert trace.total()["read"] == (7, 5)
+
+
+class _Queue:
+    """An iterator, as far as the counters look at it."""
+
+    def queue(self) -> QueueStats:
+        return QueueStats(1, 2, 3)
+
+
+def test_statistics_are_read_while_iterators_begin_and_end() -> None:
+    """By a thread that reports them, for example: what it goes through is not changed under its hands."""
+    counters = LoaderCounters(LeftOutLog("raise", None, None))
+    kept: list[_Queue] = []
+
+    class Begins(_Queue):
+        """While it is asked, another iterator begins."""
+
+        def queue(self) -> QueueStats:
+            kept.append(_Queue())
+            counters.watch(kept[-1])
+            return super().queue()
+
+    first = [Begins() for _ in range(3)]
+    for iterator in first:
+        counters.watch(iterator)
+    before = counters.stats()
+    del first, iterator
+    gc.collect()
+
+    assert before.queue == QueueStats(3, 6, 9)
+    assert counters.stats().queue == QueueStats(3, 6, 9)  # those three that began
+    assert len(kept) == 3

@@ -15,7 +15,7 @@ from PIL import Image
 from penstock import _native
 from penstock import transforms as T
 from penstock.sample import SampleKeys
-from penstock.transforms import blur, color, tone, warp
+from penstock.transforms import blur, color, hsv, tone, warp
 from penstock.transforms.pixels import Pixels
 
 pytestmark = pytest.mark.usefixtures("level")
@@ -122,6 +122,12 @@ def test_hue_of_every_colour(turns: float) -> None:
         equal(found, color.rotate_hue(image, turns))
 
 
+@given(image=pictures(), turns=st.floats(-3, 3), saturation=FACTORS, value=FACTORS)
+def test_shifted_colours_are_numpys(image: Pixels, turns: float, saturation: float, value: float) -> None:
+    """Any change of hue, saturation and value has the bits of the specification."""
+    equal(_native.shift_hsv(image, turns, saturation, value), hsv.shift_hsv(image, turns, saturation, value))
+
+
 @pytest.mark.parametrize("factor", [0.0, 0.6, 1.7])
 def test_luma_and_saturation_of_every_colour(factor: float) -> None:
     """In steps of three levels each, all colours have Pillow's luma and are blended with it as Pillow does."""
@@ -190,6 +196,62 @@ def test_affine_warps_are_pillows(
             equal(_native.warp(image, matrix, sampling, fill), warp._transform(image, matrix, sampling, fill))
 
 
+def specified_window(image: Pixels, matrix: warp.Matrix, size: tuple[int, int], fill: tuple[int, int, int]) -> Pixels:
+    """A window on a warped picture: positions in double precision, weights and sums in single precision."""
+    height, width = image.shape[:2]
+    u, v = np.arange(size[0])[None] + 0.5, np.arange(size[1])[:, None] + 0.5
+    x = matrix[0] * u + matrix[1] * v + matrix[2]
+    y = matrix[3] * u + matrix[4] * v + matrix[5]
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    x, y = np.where(inside, x, 0) - 0.5, np.where(inside, y, 0) - 0.5
+    left, top = np.floor(x).astype(int), np.floor(y).astype(int)
+    across, down = ((position - np.floor(position)).astype(np.float32)[:, :, None] for position in (x, y))
+    columns = [np.clip(left + i, 0, width - 1) for i in range(2)]
+    rows = [np.clip(top + i, 0, height - 1) for i in range(2)]
+    values = [[image[row, column].astype(np.float32) for column in columns] for row in rows]
+    upper, lower = (first + (second - first) * across for first, second in values)
+    mixed = (upper + (lower - upper) * down).astype(np.uint8)
+    return np.where(inside[:, :, None], mixed, np.array(fill, np.uint8))
+
+
+@given(
+    image=pictures(),
+    size=st.tuples(st.integers(1, 50), st.integers(1, 9)),
+    angle=st.one_of(st.sampled_from([0.0, 90.0]), st.floats(-400, 400)),
+    shift=st.tuples(st.integers(-40, 40), st.integers(-40, 40)),
+    scale=st.one_of(st.just(1.0), st.floats(1e-4, 8)),
+    shear=st.tuples(st.sampled_from([0.0, 30.0]), st.sampled_from([0.0, -20.0])),
+    mirrored=st.booleans(),
+)
+def test_windows_are_numpys(
+    image: Pixels,
+    size: tuple[int, int],
+    angle: float,
+    shift: tuple[int, int],
+    scale: float,
+    shear: tuple[float, float],
+    mirrored: bool,
+) -> None:
+    """Windows of any size have the bits of the specification, and at most one level from those of the warp."""
+    if image.ndim == 2:
+        image = np.repeat(image[:, :, None], 3, axis=2)
+    middle, fill = (image.shape[1] * 0.5, image.shape[0] * 0.5), (9, 77, 200)
+    a, b, c, d, e, f = warp.affine_matrix(middle, angle, shift, scale, shear)
+    matrix = (-a, b, c + 2 * a * middle[0], -d, e, f + 2 * d * middle[0]) if mirrored else (a, b, c, d, e, f)
+
+    found = _native.warp_window(image, matrix, size, fill)
+    whole = _native.warp_window(image, matrix, (image.shape[1], image.shape[0]), fill)
+
+    expected = specified_window(image, matrix, size, fill)
+    equal(found, expected)
+    for change in (None, (0.1, 1.3, 0.8)):
+        shifted = expected if change is None else hsv.shift_hsv(expected, *change)
+        equal(_native.warp_window(image, matrix, size, fill, "HWC", change), shifted)
+        planes = _native.warp_window(image, matrix, size, fill, "CHW", change)
+        equal(planes, np.ascontiguousarray(shifted.transpose(2, 0, 1)))
+    assert np.abs(whole.astype(int) - _native.warp(image, matrix, "bilinear", fill)).max() <= 1
+
+
 @given(image=pictures(), seed=st.integers(0, 500), sampling=st.sampled_from(warp.WARP_FILTERS))
 def test_projective_warps_are_pillows(image: Pixels, seed: int, sampling: str) -> None:
     """Tilts as they are drawn, and maps whose horizon lies in the picture."""
@@ -235,9 +297,15 @@ def test_mixing_is_numpys(shape: tuple[int, ...]) -> None:
         (lambda image: _native.adjust(image, [("hue", float("nan"))]), "finite"),
         (lambda image: _native.adjust(image[:, :, :2].copy(), []), "shape"),
         (lambda image: _native.adjust(image[:, ::2], []), "contiguous"),
+        (lambda image: _native.shift_hsv(image, 0.0, float("inf"), 1.0), "finite"),
         (lambda image: _native.sharpen(image, float("inf")), "finite"),
         (lambda image: _native.warp(image, [1.0] * 7, "nearest", (0, 0, 0)), "7"),
         (lambda image: _native.warp(image, [1.0] * 6, "bicubic", (0, 0, 0)), "bicubic"),
+        (lambda image: _native.warp_window(image[:, :, 0].copy(), [1.0] * 6, (2, 2), (0, 0, 0)), "three channels"),
+        (lambda image: _native.warp_window(image, [1.0] * 6, (0, 2), (0, 0, 0)), "at least 1 x 1"),
+        (lambda image: _native.warp_window(image, [1.0] * 6, (2, 2), (0, 0, 0), "WHC"), "HWC, CHW"),
+        (lambda image: _native.warp_window(image, [1.0] * 6, (2, 2), (0, 0, 0), "HWC", (np.nan, 1, 1)), "finite"),
+        (lambda image: _native.warp_window(image, [1.0] * 7, (2, 2), (0, 0, 0)), "length 6"),
         (lambda image: _native.blur(image, np.ones(2, np.float32), np.ones(1, np.float32)), "odd"),
         (lambda image: _native.blur(image, np.full(3, np.inf, np.float32), np.ones(1, np.float32)), "finite"),
         (lambda _: _native.mix(np.zeros((2, 3), np.float32), 0.5, 0.5, np.zeros(5, np.float32)), "elements"),

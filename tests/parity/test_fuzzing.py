@@ -71,10 +71,11 @@ def test_programs_are_resumed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_many_programs_are_resumed() -> None:
+@pytest.mark.parametrize("first", range(0, 4500, 500))
+def test_many_programs_are_resumed(first: int) -> None:
     """The same, for minutes."""
-    assert differing_resumes(range(300, 5000), workers=False) == []
-    assert differing_resumes(range(10, 300), workers=True) == []
+    assert differing_resumes(range(300 + first, 800 + first), workers=False) == []
+    assert differing_resumes(range(10 + first // 16, 42 + first // 16), workers=True) == []
 
 
 # what passes for the same

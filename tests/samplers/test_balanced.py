@@ -124,11 +124,47 @@ def test_a_state_of_other_labels_is_refused() -> None:
         ClassBalancedSampler([0, 1, 0, 1]).load_state_dict(state)
 
 
-@pytest.mark.parametrize("labels", [[], [0.5, 1.0], [[0], [1]], [[0], [1, 2]], 5, ["cat"], [True, False]])
-def test_labels_are_one_integer_each(labels: Any) -> None:
-    """Anything else is refused, with what it is."""
-    with pytest.raises(ArgumentError, match="labels should be one integer per sample"):
+@pytest.mark.parametrize("labels", [[], [0.5, 1.0], [[], []], [[0.5], [1]], 5, ["cat"], [True, False]])
+def test_labels_are_integers(labels: Any) -> None:
+    """Anything else is refused, with what it is; so are samples of which none has a class."""
+    with pytest.raises(ArgumentError, match="labels should"):
         ClassBalancedSampler(labels)
+
+
+@given(
+    labels=st.lists(st.lists(st.integers(0, 4), max_size=4), min_size=1, max_size=40).filter(any),
+    epoch=st.integers(0, 3),
+)
+def test_samples_of_several_classes_are_drawn_for_each_of_them(labels: list[list[int]], epoch: int) -> None:
+    """Each class is drawn for equally often, only by samples that have it; a sample without a class is never drawn."""
+    sampler = ClassBalancedSampler(labels, seed=3)
+
+    order = sampler.order(0, len(sampler), epoch).tolist()
+
+    classes = sorted({label for each in labels for label in each})
+    turns = len(order) // len(classes)
+    assert len(order) == turns * len(classes)
+    assert turns == -(-len(labels) // len(classes))
+    members = {label: [index for index, each in enumerate(labels) if label in each] for label in classes}
+    expected = {  # of each class, a run of its ring: every member floor or ceil of the mean
+        index: sum(turns // len(members[label]) for label in classes if index in members[label])
+        for index in range(len(labels))
+    }
+    most = {
+        index: sum(-(-turns // len(members[label])) for label in classes if index in members[label])
+        for index in range(len(labels))
+    }
+    counts = np.bincount(order, minlength=len(labels))
+    assert all(expected[index] <= counts[index] <= most[index] for index in range(len(labels)))
+
+
+def test_lists_of_one_class_are_labels() -> None:
+    """The order is that of one label for each sample, and so is the state."""
+    single = [0, 1, 1, 2, 0, 1]
+    one, other = ClassBalancedSampler(single, seed=5), ClassBalancedSampler([[label] for label in single], seed=5)
+
+    assert np.array_equal(one.order(0, len(one), 2), other.order(0, len(other), 2))
+    other.load_state_dict(one.state_dict())
 
 
 def test_a_number_of_samples_is_a_positive_integer() -> None:

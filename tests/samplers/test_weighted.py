@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError
-from penstock.samplers import DistributedWeightedSampler, WeightedRandomSampler, weighted
+from penstock.samplers import DistributedWeightedSampler, WeightedRandomSampler, class_weights, weighted
 from penstock.samplers.weighted import _log
 
 CHI2_999 = {3: 16.3, 5: 20.5, 11: 31.3, 15: 37.7}
@@ -238,3 +238,25 @@ def test_the_words_are_those_of_torch(weights: Any, num_samples: Any, replacemen
         WeightedRandomSampler(weights, num_samples, replacement)
 
     assert str(found.value) == str(expected.value)
+
+
+def test_weights_of_classes_become_those_of_samples() -> None:
+    """A sample has the largest weight of its classes; others, and samples without a class, have 1."""
+    labels = [[0, 1], [2], [], [1, 1], [0]]
+
+    assert class_weights(labels, {0: 0.5, 1: 3}).tolist() == [3, 1, 1, 3, 0.5]
+    one = WeightedRandomSampler({0: 0.5, 1: 3}, 50, seed=1, labels=labels)
+    other = WeightedRandomSampler([3, 1, 1, 3, 0.5], 50, seed=1)
+    assert list(one) == list(other)
+    half = DistributedWeightedSampler({0: 0.5, 1: 3}, 50, num_replicas=2, rank=1, seed=1, labels=labels)
+    assert list(half) == list(WeightedRandomSampler([3, 1, 1, 3, 0.5], 50, seed=1))[1::2]
+
+
+def test_weights_of_classes_need_the_classes() -> None:
+    """Weights by class without labels, labels without such weights, and unknown classes are refused."""
+    with pytest.raises(ArgumentError, match="give labels=store"):
+        WeightedRandomSampler({0: 2}, 5)
+    with pytest.raises(ArgumentError, match="labels must be given with weights of classes"):
+        WeightedRandomSampler([1, 2], 5, labels=[0, 1])
+    with pytest.raises(ArgumentError, match="known by number only"):
+        WeightedRandomSampler({"cat": 2}, 5, labels=[0, 1])

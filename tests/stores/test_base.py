@@ -20,7 +20,8 @@ from penstock import transforms as T
 from penstock.errors import ArgumentError, StoreError
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores import STORES
-from penstock.stores.base import Indices, LazyColumn, Store
+from penstock.stores.base import Indices, Store
+from penstock.stores.lazy_column import LazyColumn
 from penstock.stores.location import Location
 from tests.faulty import run_forked
 

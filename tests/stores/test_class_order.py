@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def put(root: Path, *names: str) -> Path:
     return root
 
 
-def numbered(root: Path, **options: list[str]) -> dict[str, int]:
+def numbered(root: Path, **options: Any) -> dict[str, int]:
     """The label of each record, by key."""
     with ps.open(root, **options) as store:
         return dict(zip(store.keys(), store.column("label").tolist(), strict=True))

@@ -260,7 +260,6 @@ WRONG_RECORDS: dict[str, Callable[[], Crafted]] = {
     "a label that is a text": lambda: with_small(1, "1"),
     "a label that is true": lambda: with_small(1, True),
     "a label that is a fraction": lambda: with_small(1, 1.0),
-    "a label that is nil": lambda: with_small(1, None),
     "a label that is a list": lambda: with_small(1, [1]),
     "a weight that is a number": lambda: with_small(2, 1),
     "a caption that is bytes": lambda: with_small(3, b"a"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import re
@@ -16,14 +17,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock import verify
 from penstock.errors import ArgumentError, IncompleteStoreError, PackError, StoreError, StoreFormatError
+from penstock.pack.comparing import is_equal
 from penstock.sample import Field, Schema
 from penstock.stores import open as open_store
 from penstock.stores.base import Skipped
 from penstock.stores.lmdb import LmdbStore
+from penstock.stores.lmdb_format import RecordCodec
 from penstock.stores.lmdb_limits import CommitLimits
 from penstock.stores.lmdb_write import LmdbWriter
 from penstock.stores.origin import ORIGIN_FILE
@@ -327,15 +332,23 @@ def test_array_of_another_kind_is_refused(tmp_path: Path) -> None:
     writer.discard()
 
 
-def test_equal_keys_are_refused(tmp_path: Path) -> None:
-    """Two records under one key cannot be finished."""
+def test_equal_keys_are_kept(tmp_path: Path) -> None:
+    """Shards of a dataset may number their records alike: each keeps its key, its number and its fields."""
     writer = LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
-    for index in range(2):
-        writer.append(writer.prepare("same", fields(index)))
+    keys = ["same" if index % 2 else f"key {index}" for index in range(2000)]
+    for index, name in enumerate(keys):
+        writer.append(writer.prepare(name, fields(index)))
+    writer.finish()
 
-    with pytest.raises(PackError, match="two records have this key"):
-        writer.finish()
-    writer.discard()
+    with LmdbStore(tmp_path / "p.lmdb") as store:
+        assert list(store.keys()) == keys
+        assert [store.read([index])[0].key for index in (0, 1, 777, 1999)] == [keys[0], "same", "same", "same"]
+        assert all(
+            is_equal(record.fields[name], fields(index)[name])
+            for index, record in enumerate(store.read(range(len(keys))))
+            for name in SCHEMA.fields
+        )
+    assert verify(tmp_path / "p.lmdb").ok
 
 
 def test_skipped_records_are_kept_in_the_pack(tmp_path: Path) -> None:
@@ -452,8 +465,8 @@ def test_what_cannot_be_discarded_is_told(
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("label", 2**63), ("label", -(2**63) - 1), ("label", 2**64), ("label", None), ("label", "cat"),
-        ("label", float("nan")), ("label", float("inf")), ("weight", "heavy"), ("weight", 10**400), ("weight", None),
+        ("label", 2**63), ("label", -(2**63) - 1), ("label", 2**64), ("label", []), ("label", "cat"),
+        ("label", float("nan")), ("label", float("inf")), ("weight", "heavy"), ("weight", 10**400), ("weight", []),
         ("vector", [1.0]), ("vector", np.zeros((1, 4))), ("vector", 1.0), ("vector", [[1, 2], [3]]), ("vector", "abcd"),
         ("boxes", np.zeros((2, 5), np.float32)), ("boxes", np.zeros(4, np.float32)),
     ],
@@ -480,3 +493,48 @@ def test_an_empty_list_of_boxes_has_no_boxes(tmp_path: Path) -> None:
         got = store.read([0])[0].fields
 
     assert [got[name].shape for name in ("boxes", "points", "any")] == [(0, 4), (0, 2), (0,)]
+
+
+@pytest.mark.parametrize(
+    "give", [bytes, memoryview, lambda held: memoryview(held).toreadonly(), np.frombuffer, bytearray]
+)
+def test_buffer_that_is_filled_anew_does_not_change_what_was_prepared(tmp_path: Path, give: Any) -> None:
+    """A large blob is kept uncopied until the commit only where nobody can write to it."""
+    images = [bytes([number]) * 20_000 for number in range(3)]
+    held = bytearray(20_000)
+    writer = LmdbWriter(tmp_path / "p.lmdb", Schema({"image": Field("image")}), "source")
+    for number, image in enumerate(images):
+        held[:] = image
+        value = np.frombuffer(held, np.uint8).data if give is np.frombuffer else give(held)
+        writer.append(writer.prepare(str(number), {"image": value}))
+    writer.finish()
+
+    with LmdbStore(tmp_path / "p.lmdb") as store:
+        assert [bytes(record.fields["image"]) for record in store.read(range(3))] == images
+
+
+def test_blob_is_kept_uncopied_only_where_little_else_stays_in_memory(tmp_path: Path) -> None:
+    """Bytes, most of a byte string, and any part of a mapped file are kept; a small part of a byte string is copied."""
+    (tmp_path / "file").write_bytes(bytes(200_000))
+    with (tmp_path / "file").open("rb") as file:
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    whole = bytes(200_000)
+    codec = RecordCodec(Schema({"image": Field("image")}))
+
+    for image in (whole, memoryview(whole)[:150_000], mapped[:20_000]):
+        assert codec.encode("key", {"image": image}).blobs[0] is image
+    for image in (memoryview(whole)[:20_000], memoryview(bytearray(20_000)).toreadonly()):
+        assert type(codec.encode("key", {"image": image}).blobs[0]) is bytes
+
+
+def test_hashes_of_a_file_of_several_parts_are_those_of_its_pages(tmp_path: Path) -> None:
+    """The file is read in parts of 1 MiB; each page has its hash, also at their bounds and in the last part."""
+    writer = LmdbWriter(tmp_path / "p.lmdb", Schema({"image": Field("image")}), "source")
+    for number in range(30):
+        writer.append(writer.prepare(str(number), {"image": np.random.default_rng(number).bytes(100_000)}))
+    writer.finish()
+    content = (tmp_path / "p.lmdb" / "data.mdb").read_bytes()
+    stored = np.frombuffer((tmp_path / "p.lmdb" / "pages.xxh3").read_bytes(), "<u8", offset=32)
+
+    assert len(content) > 2 << 20
+    assert stored.tolist() == [xxhash.xxh3_64_intdigest(content[at : at + 4096]) for at in range(0, len(content), 4096)]

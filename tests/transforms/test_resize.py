@@ -14,6 +14,7 @@ from PIL import Image
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
+from penstock.transforms.resize_opencv import CV2_FILTERS
 
 KEY = SampleKeys(0, 0, np.zeros(1, np.int64))
 
@@ -55,6 +56,68 @@ def test_real_images_are_within_a_level_of_pillow(photographs_dir: Path) -> None
         params = op.draw(KEY, np.array([(image.shape[1], image.shape[0])], np.int32), 0)[0]
         difference = np.abs(op.native(image, params).astype(int) - op.image(image, params).astype(int))
         assert difference.max() <= 1, path.name
+
+
+@pytest.mark.parametrize("name", CV2_FILTERS)
+@given(
+    size=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    target=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    seed=st.integers(0, 99),
+)
+def test_opencv_s_filters_are_their_specification(
+    name: str, size: tuple[int, int], target: tuple[int, int], seed: int
+) -> None:
+    """The native core is within a level of the NumPy specification, and equal to it where one pixel is taken."""
+    draw = np.random.default_rng(seed)
+    image = draw.integers(0, 256, (*size, 3), np.uint8) if seed % 2 else draw.integers(0, 2, (*size, 3), np.uint8) * 255
+    op = T.Resize(target, name)
+    params = op.draw(KEY, np.array([size[::-1]], np.int32), 0)[0]
+
+    difference = np.abs(op.native(image, params).astype(int) - op.image(image, params).astype(int))
+
+    assert difference.max() <= (name != "cv2-nearest")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cv2-linear", [17, 125, 233]),  # a sixth right of the first centre, in the middle, a sixth left of the last
+        ("cv2-area", [25, 125, 225]),  # a pixel and a third of its neighbour
+        ("cv2-nearest", [0, 100, 150]),
+    ],
+)
+def test_opencv_s_filters_on_four_pixels(name: str, expected: list[int]) -> None:
+    """Four pixels become three; by hand."""
+    image = np.array([[[0], [100], [150], [250]]], np.uint8)
+    params = np.array([3, 1])
+
+    assert T.Resize((1, 3), name).image(image, params).ravel().tolist() == expected
+    assert T.Resize((1, 3), name).native(image, params).ravel().tolist() == expected
+
+
+@pytest.mark.parametrize("name", CV2_FILTERS)
+def test_opencv_s_filters_are_fused(photographs_dir: Path, name: str) -> None:
+    """A crop, a resize and a flip in one native call equal the ops one by one."""
+    paths = sorted(photographs_dir.glob("*/*.jpg"))[:6]
+    ops = [
+        T.Decode(),
+        T.RandomCrop((61, 83)),
+        T.Letterbox(48, filter=name),
+        T.HorizontalFlip(),
+        T.ToLayout("CHW", "uint8"),
+    ]
+    program = T.Pipeline(ops).compile("image")
+    keys = SampleKeys(3, 0, np.arange(len(paths), dtype=np.int64))
+    out = np.empty((len(paths), 3, 48, 48), np.uint8)
+
+    program.fill([path.read_bytes() for path in paths], out, keys)
+
+    for i, path in enumerate(paths):
+        image: Any = T.decode(path.read_bytes())
+        for stream, op in enumerate(ops[1:], 1):
+            params = op.draw(keys[i : i + 1], np.array([image.shape[1::-1]], np.int32), stream)[0]
+            image = op.native(image, params)
+        np.testing.assert_array_equal(out[i], image)
 
 
 def test_gray_arrays_resize_too() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock import forks
 from penstock.workers.processes import start
 from penstock.workers.processes.start import Launcher, describe_start_error
 from penstock.workers.stack_frames import current_frames
@@ -136,6 +137,16 @@ def test_beside_a_thread_they_are_not(caplog: pytest.LogCaptureFixture) -> None:
 
     assert chosen == "forkserver"
     assert "own-work" in caplog.text
+
+
+def test_after_a_library_without_fork_they_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    """And the log names the library."""
+    forks.note_use("Ferry")
+    with caplog.at_level(logging.INFO):
+        chosen = method(None, Job())
+
+    assert chosen == "forkserver"
+    assert "Ferry was used, which does not support fork" in caplog.text
 
 
 def test_what_was_asked_for_is_done() -> None:

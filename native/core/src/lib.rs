@@ -1,7 +1,9 @@
 //! The native core of Penstock: JPEG decoding, resampling, and filling of a batch's rows. It does not depend on Python.
 
 pub mod concat;
+pub mod crc32c;
 pub mod error;
+pub mod example;
 pub mod fill;
 pub mod jpeg;
 mod memory;

@@ -1,7 +1,7 @@
 //! All levels give the same bytes and floats.
 
 use penstock_core::fill::Affine;
-use penstock_core::fill::lines::{deinterleave, interleave, normalise_f16, normalise_f32, reverse};
+use penstock_core::fill::lines::{deinterleave, halves, interleave, normalise_f16, normalise_f32, reverse};
 use penstock_core::simd::Available;
 
 const AFFINE: Affine = Affine {
@@ -39,6 +39,12 @@ fn levels_agree_for_every_length() {
         all(&|level| {
             let mut out = vec![0; len];
             normalise_f16(level, &line, &AFFINE, &mut out);
+            out.into_iter().map(u32::from).collect()
+        });
+        all(&|level| {
+            let values: Vec<f32> = (0..len).map(|i| (i as f32 - 90.0) * 797.03).collect();
+            let mut out = vec![0; len];
+            halves(level, &values, &mut out);
             out.into_iter().map(u32::from).collect()
         });
         all(&|level| {

@@ -1,8 +1,10 @@
 //! All levels give the same pixels, and nothing but the target is written.
 
-use penstock_core::pixels::adjust::{Step, adjust};
+use penstock_core::fill::Layout;
+use penstock_core::pixels::adjust::{HsvShift, Step, adjust};
 use penstock_core::pixels::blur::{gaussian, sharpen};
 use penstock_core::pixels::mix::mix;
+use penstock_core::pixels::warp::window::{Window, draw};
 use penstock_core::pixels::warp::{Map, Sampling, SourceImage, warp};
 use penstock_core::simd::Available;
 
@@ -59,6 +61,45 @@ fn levels_adjust_alike() {
 }
 
 #[test]
+fn levels_shift_every_colour_alike() {
+    let shifts = [(0.0, 1.0, 1.0), (0.37, 0.6, 1.4), (-0.004, 3.0, 0.3), (0.999, 1.7, 0.0)];
+    for (turns, saturation, value) in shifts {
+        let shift = HsvShift::new(turns, saturation, value);
+        for red in (0..=255).step_by(if turns == 0.0 { 1 } else { 5 }) {
+            let colours: Vec<u8> = (0..=255)
+                .flat_map(|green| (0..=255).flat_map(move |blue| [red, green, blue]))
+                .collect();
+            let found = each_level(|level| {
+                let mut out = vec![0; colours.len()];
+                adjust(&colours, 3, &[Step::ShiftHsv(shift)], &mut out, level);
+                out
+            });
+
+            assert!(all_equal(&found), "{shift:?}, red {red}");
+            assert!(turns != 0.0 || found[0] == colours, "{shift:?}, red {red}");
+        }
+    }
+}
+
+#[test]
+fn gray_pictures_shift_as_gray_colours() {
+    let levels: Vec<u8> = (0..=255).collect();
+    let colours: Vec<u8> = levels.iter().flat_map(|&level| [level; 3]).collect();
+    for value in [0.0, 0.6, 1.0, 1.37, 1e300] {
+        let step = [Step::ShiftHsv(HsvShift::new(0.3, 1.5, value))];
+        let (mut gray, mut colour) = (vec![0; 256], vec![0; 768]);
+        adjust(&levels, 1, &step, &mut gray, Available::SCALAR);
+        adjust(&colours, 3, &step, &mut colour, Available::SCALAR);
+
+        assert!(
+            gray.iter()
+                .zip(colour.as_chunks().0)
+                .all(|(&one, three)| [one; 3] == *three)
+        );
+    }
+}
+
+#[test]
 fn levels_warp_alike() {
     let maps = [
         Map::Affine([0.9, -0.3, 4.0, 0.3, 0.9, -3.0]),
@@ -83,6 +124,47 @@ fn levels_warp_alike() {
                 });
 
                 assert!(all_equal(&found), "{width} x {height}, {map:?}, {sampling:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn levels_draw_windows_alike() {
+    let maps = [
+        [0.9, -0.3, 4.0, 0.3, 0.9, -3.0],
+        [1.7, 0.0, -9.5, 0.0, -1.2, 60.25],
+        [-0.01, 0.0, 5.5, 0.0, 0.01, 0.5],
+        [0.0, 1.0, 0.0, 1.0, 0.0, 0.0],
+        [1e300, 0.0, 0.0, 0.0, -1e300, 0.0],
+        [f64::NAN; 6],
+        [f64::INFINITY; 6],
+    ];
+    for (width, height) in [(0, 0), (1, 1), (2, 3), (3, 2), (4, 4), (5, 70), (70, 61)] {
+        let image = noise(3 * width * height, 7);
+        let source = SourceImage {
+            pixels: image.as_chunks::<3>().0,
+            width,
+            height,
+        };
+        for map in &maps {
+            for columns in [1, 7, 8, 15, 16, 17, 33, 70] {
+                for layout in [Layout::Hwc, Layout::Chw] {
+                    let window = Window {
+                        map: *map,
+                        size: [columns, 11],
+                        fill: [1, 2, 3],
+                        shift: (columns > 8).then(|| HsvShift::new(0.1, 0.8, 1.2)),
+                        layout,
+                    };
+                    let found = each_level(|level| {
+                        let mut out = vec![0; 3 * columns * 11];
+                        draw(source, &window, &mut out, level);
+                        out
+                    });
+
+                    assert!(all_equal(&found), "{width} x {height}, {window:?}");
+                }
             }
         }
     }

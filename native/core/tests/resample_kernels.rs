@@ -3,7 +3,15 @@
 use penstock_core::resample::{Axis, Filter, Resampler};
 use penstock_core::simd::Available;
 
-const FILTERS: [Filter; 4] = [Filter::Box, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos];
+const FILTERS: [Filter; 7] = [
+    Filter::Box,
+    Filter::Bilinear,
+    Filter::Bicubic,
+    Filter::Lanczos,
+    Filter::Cv2Linear,
+    Filter::Cv2Area,
+    Filter::Cv2Nearest,
+];
 
 /// Values from a linear congruential generator. Every other image is black and white only, which is the hardest case
 /// for rounding and clipping.

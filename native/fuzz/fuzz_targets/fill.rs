@@ -131,7 +131,15 @@ impl Case {
             columns,
             geometry: Geometry::new(columns, [across, down], framed).ok()?,
             recipe: FillOptions {
-                filter: choices.one_of(&[Filter::Box, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos]),
+                filter: choices.one_of(&[
+                    Filter::Box,
+                    Filter::Bilinear,
+                    Filter::Bicubic,
+                    Filter::Lanczos,
+                    Filter::Cv2Linear,
+                    Filter::Cv2Area,
+                    Filter::Cv2Nearest,
+                ]),
                 layout: choices.one_of(&[Layout::Hwc, Layout::Chw]),
                 window: [across, down],
                 background: [1, 128, 255],

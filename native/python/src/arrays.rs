@@ -118,6 +118,7 @@ impl<T: Element> FromPyObject<'_, '_> for Array<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
     U8,
+    U16,
     F16,
     F32,
 }
@@ -149,6 +150,19 @@ impl Batch {
     }
 }
 
+impl Batch {
+    /// Row `i`, as bytes.
+    ///
+    /// # Safety
+    /// `i < shape[0]`, and no other slice of this row exists.
+    #[allow(clippy::mut_from_ref)] // as `row_mut`
+    pub unsafe fn row_bytes_mut(&self, i: usize) -> &mut [u8] {
+        let len = self.row_len() * self.buffer.item_size();
+        // SAFETY: as `row_mut`; bytes have no alignment.
+        unsafe { slice::from_raw_parts_mut(self.buffer.buf_ptr().cast::<u8>().add(i * len), len) }
+    }
+}
+
 impl BufferArgument for Batch {
     fn buffer(&self) -> &PyUntypedBuffer {
         &self.buffer
@@ -157,12 +171,14 @@ impl BufferArgument for Batch {
 
 impl FromPyObject<'_, '_> for Batch {
     type Error = PyErr;
-    const INPUT_TYPE: PyStaticExpr = ndarray!("uint8", "float16", "float32");
+    const INPUT_TYPE: PyStaticExpr = ndarray!("uint8", "uint16", "float16", "float32");
 
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         let buffer = PyUntypedBuffer::get(&object)?;
         let dtype = if has_format(&buffer, &[b"B"], 1) {
             Dtype::U8
+        } else if has_format(&buffer, &[b"H"], 2) {
+            Dtype::U16
         } else if has_format(&buffer, &[b"e"], 2) {
             Dtype::F16
         } else if has_format(&buffer, &[b"f"], 4) {
@@ -170,7 +186,7 @@ impl FromPyObject<'_, '_> for Batch {
         } else {
             let found = describe(&buffer);
             return Err(PyTypeError::new_err(format!(
-                "the batch must be of type uint8, float16 or float32, got {found}"
+                "the batch must be of type uint8, uint16, float16 or float32, got {found}"
             )));
         };
         if buffer.readonly() {
@@ -201,6 +217,11 @@ impl<T> BufferArgument for ArrayMut<T> {
 }
 
 impl<T: Element> ArrayMut<T> {
+    /// Lengths of the axes.
+    pub fn shape(&self) -> &[usize] {
+        self.0.shape()
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.0.buffer.item_count()

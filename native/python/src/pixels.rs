@@ -1,8 +1,10 @@
 //! Augmentation: arguments are checked, then the core is called without the GIL.
 
+use penstock_core::fill::Layout;
 use penstock_core::pixels as core;
-use penstock_core::pixels::adjust::Step;
+use penstock_core::pixels::adjust::{HsvShift, Step};
 use penstock_core::pixels::blur::Value;
+use penstock_core::pixels::warp::window::Window;
 use penstock_core::pixels::warp::{Map, Sampling, SourceImage};
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
@@ -99,6 +101,51 @@ pub fn adjust<'py>(py: Python<'py>, image: Array<u8>, steps: Vec<(PyBackedStr, f
     Ok(changed)
 }
 
+/// Changes hue, saturation and value of an image, in single precision and with one rounding.
+///
+/// Parameters
+/// ----------
+/// image : ndarray, shape (height, width, 3) or (height, width), uint8
+///     C-contiguous.
+/// turns : float
+///     Turns of the colour circle that are added to the hue.
+/// saturation, value : float
+///     Factors; negative ones count as 0.
+///
+/// Returns
+/// -------
+/// ndarray, uint8
+///     A new array of the image's shape. It equals the specification of `penstock.transforms.RandomHSV`, bit for bit.
+///
+/// Raises
+/// ------
+/// TypeError, ValueError
+///     Invalid arguments.
+#[pyfunction]
+pub fn shift_hsv<'py>(
+    py: Python<'py>,
+    image: Array<u8>,
+    turns: f64,
+    saturation: f64,
+    value: f64,
+) -> PyResult<NewArray<'py, u8>> {
+    let [.., channels] = image_size(&image)?;
+    let step = Step::ShiftHsv(hsv_shift(turns, saturation, value)?);
+    let mut changed = NewArray::empty(py, image.shape())?;
+    let (level, pixels, out) = (level(), image.values(), changed.values_mut());
+    py.detach(|| core::adjust::adjust(pixels, channels, &[step], out, level));
+    Ok(changed)
+}
+
+fn hsv_shift(turns: f64, saturation: f64, value: f64) -> PyResult<HsvShift> {
+    if ![turns, saturation, value].iter().all(|number| number.is_finite()) {
+        return Err(invalid_argument(format!(
+            "turns, saturation and value must be finite, got {turns}, {saturation}, {value}"
+        )));
+    }
+    Ok(HsvShift::new(turns, saturation, value))
+}
+
 /// Maps an image onto itself, as `PIL.Image.transform` does, bit for bit.
 ///
 /// Parameters
@@ -172,6 +219,81 @@ pub fn warp<'py>(
         }
     });
     Ok(mapped)
+}
+
+/// Draws a window on an affinely mapped image, by bilinear sampling in single precision.
+///
+/// Parameters
+/// ----------
+/// image : ndarray, shape (height, width, 3), uint8
+///     C-contiguous; fewer than 2**32 bytes.
+/// matrix : sequence of 6 float
+///     The affine map from the window to the image, row by row.
+/// size : (int, int)
+///     Width and height of the window.
+/// fill : tuple of three int
+///     0 to 255: the colour of pixels from outside the image.
+/// layout : {"HWC", "CHW"}
+///     The order of the result's axes.
+/// shift : (float, float, float), optional
+///     Turns, saturation and value of `shift_hsv`, which is applied to the window.
+///
+/// Returns
+/// -------
+/// ndarray, shape (size[1], size[0], 3) or (3, size[1], size[0]), uint8
+///     A new array.
+///
+/// Raises
+/// ------
+/// TypeError, ValueError
+///     Invalid arguments.
+#[pyfunction]
+#[pyo3(signature = (image, matrix, size, fill, layout="HWC", shift=None))]
+pub fn warp_window<'py>(
+    py: Python<'py>,
+    image: Array<u8>,
+    matrix: [f64; 6],
+    size: (usize, usize),
+    fill: (u8, u8, u8),
+    layout: &str,
+    shift: Option<(f64, f64, f64)>,
+) -> PyResult<NewArray<'py, u8>> {
+    let [height, width, channels] = image_size(&image)?;
+    if channels != 3 || u32::try_from(image.values().len()).is_err() {
+        return Err(invalid_argument(
+            "image must have three channels and fewer than 2**32 bytes",
+        ));
+    }
+    if size.0 == 0 || size.1 == 0 {
+        return Err(invalid_argument(format!("size must be at least 1 x 1, got {size:?}")));
+    }
+    let (layout, shape) = match layout {
+        "HWC" => (Layout::Hwc, [size.1, size.0, 3]),
+        "CHW" => (Layout::Chw, [3, size.1, size.0]),
+        _ => {
+            return Err(invalid_argument(format!(
+                "layout must be one of HWC, CHW, got '{layout}'"
+            )));
+        }
+    };
+    let window = Window {
+        map: matrix,
+        size: [size.0, size.1],
+        fill: fill.into(),
+        shift: shift
+            .map(|(turns, saturation, value)| hsv_shift(turns, saturation, value))
+            .transpose()?,
+        layout,
+    };
+    let mut drawn = NewArray::empty(py, &shape)?;
+    let (level, pixels, out) = (level(), image.values(), drawn.values_mut());
+    let source = SourceImage {
+        pixels: pixels.as_chunks().0,
+        width,
+        height,
+    };
+    py.detach(|| core::warp::window::draw(source, &window, out, level));
+    Ok(drawn)
 }
 
 fn blur_image<'py, T: Element + Value>(

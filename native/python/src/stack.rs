@@ -1,10 +1,12 @@
-//! Stacking of samples to a batch: bytes are copied one after another, without the GIL.
+//! Batches of what is only copied, without the GIL: samples one after another, or values at places in a buffer.
 
 use penstock_core::concat as core;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::bytes::{ArrayBytes, Writable};
+use crate::arrays::Array;
+use crate::bytes::{ArrayBytes, Encoded, Writable};
+use crate::errors::invalid_argument;
 use crate::level::level;
 use crate::memory::BufferArgument;
 
@@ -40,4 +42,69 @@ pub fn concat(py: Python<'_>, parts: Vec<ArrayBytes>, mut out: Writable) -> PyRe
     let level = level();
     py.detach(|| core::concat(parts.iter().map(|part| part.bytes()), target, level));
     Ok(())
+}
+
+/// Copies values from places in a buffer to rows of an array.
+///
+/// Parameters
+/// ----------
+/// buffer : buffer
+///     Bytes.
+/// offsets : ndarray, shape (n,), int64
+///     Where each value begins.
+/// out : ndarray
+///     Plain numbers, rows along the first axis; writable and C-contiguous. A value has the bytes of a row.
+/// rows : ndarray, shape (n,), int64
+///     Value ``i`` goes to ``out[rows[i]]``.
+///
+/// Raises
+/// ------
+/// TypeError, ValueError
+///     Invalid arguments, such as a value that is not inside the buffer. Nothing was written.
+#[pyfunction]
+pub fn gather(
+    py: Python<'_>,
+    buffer: Encoded,
+    offsets: Array<i64>,
+    mut out: Writable,
+    rows: Array<i64>,
+) -> PyResult<()> {
+    let count = *out
+        .buffer()
+        .shape()
+        .first()
+        .ok_or_else(|| invalid_argument("out must have an axis of rows"))?;
+    if out.overlaps(&buffer) || out.overlaps(&offsets) || out.overlaps(&rows) {
+        return Err(invalid_argument("out must not overlap another argument"));
+    }
+    if offsets.shape().len() != 1 || offsets.shape() != rows.shape() {
+        return Err(invalid_argument("offsets and rows must have one axis and one length"));
+    }
+    let target = out.bytes_mut();
+    let nbytes = target.len().checked_div(count).unwrap_or(0);
+    let bytes = buffer.bytes();
+    let places = rows
+        .values()
+        .iter()
+        .zip(offsets.values())
+        .map(|(row, offset)| Some((row_index(*row, count)?, value_at(bytes, *offset, nbytes)?)))
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(|| invalid_argument("rows must be those of out, and values must lie inside the buffer"))?;
+    py.detach(|| {
+        for (row, value) in places {
+            target[row * nbytes..][..nbytes].copy_from_slice(value);
+        }
+    });
+    Ok(())
+}
+
+/// The number of a row, if there are so many.
+pub fn row_index(row: i64, count: usize) -> Option<usize> {
+    usize::try_from(row).ok().filter(|row| *row < count)
+}
+
+/// The bytes of a value, if they lie inside the buffer.
+pub fn value_at(bytes: &[u8], offset: i64, nbytes: usize) -> Option<&[u8]> {
+    let begin = usize::try_from(offset).ok()?;
+    bytes.get(begin..begin.checked_add(nbytes)?)
 }

@@ -3,6 +3,7 @@
 use penstock_core::fill::{Affine, FillOptions, Geometry, Layout, Row};
 use penstock_core::jpeg::Limits;
 use penstock_core::resample::Filter;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::arrays::{Batch, Dtype};
@@ -46,6 +47,11 @@ impl<'a> Target<'a> {
             )));
         }
         let affine = match (batch.dtype, scale, offset) {
+            (Dtype::U16, ..) => {
+                return Err(PyTypeError::new_err(
+                    "the batch must be of type uint8, float16 or float32, got uint16",
+                ));
+            }
             (Dtype::U8, None, None) => Affine {
                 scale: [1.0; 3],
                 offset: [0.0; 3],
@@ -92,7 +98,7 @@ impl<'a> Target<'a> {
         // SAFETY: the types are those of `dtype`; the caller guarantees the rest.
         unsafe {
             match self.batch.dtype {
-                Dtype::U8 => Row::U8(self.batch.row_mut(row)),
+                Dtype::U8 | Dtype::U16 => Row::U8(self.batch.row_bytes_mut(row)), // `new` refuses uint16
                 Dtype::F16 => Row::F16(self.batch.row_mut(row), self.affine),
                 Dtype::F32 => Row::F32(self.batch.row_mut(row), self.affine),
             }
@@ -122,8 +128,20 @@ impl<'a> Target<'a> {
 /// The filter with this name.
 pub fn filter_from_name(name: &str) -> PyResult<Filter> {
     Filter::from_name(name).ok_or_else(|| {
-        invalid_argument(format!(
-            "filter must be one of box, bilinear, bicubic, lanczos, got '{name}'"
-        ))
+        let names = Filter::NAMES.join(", ");
+        invalid_argument(format!("filter must be one of {names}, got '{name}'"))
     })
+}
+
+/// Checks that no row is written twice.
+pub fn check_distinct(rows: &[usize]) -> PyResult<()> {
+    let mut sorted = rows.to_vec();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(invalid_argument(format!(
+            "rows must be distinct, got row {} twice",
+            pair[0]
+        ))),
+        None => Ok(()),
+    }
 }

@@ -9,10 +9,10 @@ from typing import Final
 import torch
 
 from penstock.doctor.findings import Finding
-from penstock.doctor.functions import FunctionCall
+from penstock.doctor.functions import FunctionCall, UserFunction
 from penstock.doctor.subject import Subject
 
-__all__ = ["find"]
+__all__ = ["find", "find_moves"]
 
 _ADVICE: Final = (
     "Make samples on the CPU. Move whole batches to the GPU in the training loop, with pin_memory=True and "
@@ -34,11 +34,17 @@ def find(subject: Subject) -> Iterator[Finding]:
         if issubclass(place.kind, torch.Tensor) and place.value.device.type == "cuda":
             text = f"{settings.each_worker.capitalize()} uses this CUDA tensor: {why}."
             yield Finding("cuda-in-worker", "error", place.path, text, _ADVICE)
+    for function, lines in find_moves(subject):
+        text = f"This function moves tensors to the GPU in {settings.each_worker}: {why}."
+        yield function.describe("cuda-in-worker", "warning", lines, text, _ADVICE)
+
+
+def find_moves(subject: Subject) -> Iterator[tuple[UserFunction, list[int]]]:
+    """Functions that move tensors to the GPU while they make samples, and the lines where they do."""
     for function in subject.functions:
         lines = [call.line for call in function.calls if _moves_to_cuda(call)]
         if lines:
-            text = f"This function moves tensors to the GPU in {settings.each_worker}: {why}."
-            yield Finding("cuda-in-worker", "warning", function.where(*lines), text, _ADVICE)
+            yield function, lines
 
 
 def _moves_to_cuda(call: FunctionCall) -> bool:

@@ -61,8 +61,7 @@ def _find_global_draws(subject: Subject, function: UserFunction) -> Iterator[Fin
         severity = "warning"
         why = "threads draw from it in a random order, so no run can be repeated"
     text = f"This function draws from a global generator ({names}): {why}."
-    where = function.where(*(call.line for call in calls))
-    yield Finding("global-randomness", severity, where, text, _ADVICE)
+    yield function.describe("global-randomness", severity, (call.line for call in calls), text, _ADVICE)
 
 
 def _draws_globally(call: FunctionCall) -> bool:
@@ -80,4 +79,4 @@ def _find_constant_seeds(subject: Subject, function: UserFunction) -> Iterator[F
         if call.name in _SEEDS and arguments and all(isinstance(argument, ast.Constant) for argument in arguments):
             text = f"{call.name} is called with a constant, so all workers draw the same numbers, in every epoch."
             advice = "Use torch.utils.data.get_worker_info().seed, which differs between workers and between epochs."
-            yield Finding("global-randomness", "error", function.where(call.line), text, advice)
+            yield function.describe("global-randomness", "error", [call.line], text, advice)

@@ -32,7 +32,7 @@ def find(subject: Subject) -> Iterator[Finding]:
         )
         text = f"This function raises StopIteration: {effect}."
         advice = "Raise IndexError or ValueError instead."
-        yield Finding("stop-iteration", "error", function.where(*lines), text, advice)
+        yield function.describe("stop-iteration", "error", lines, text, advice)
 
 
 def _is_stop_iteration(raised: ast.expr | None) -> bool:

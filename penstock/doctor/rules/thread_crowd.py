@@ -85,7 +85,7 @@ def _find_linear_algebra(subject: Subject) -> Iterator[Finding]:
             advice = (
                 "Set OMP_NUM_THREADS=1 before NumPy is imported, or limit threads in worker_init_fn with threadpoolctl."
             )
-            yield Finding("thread-crowd", "note", function.where(*lines), text, advice)
+            yield function.describe("thread-crowd", "note", lines, text, advice)
 
 
 def _find_raised_limits(subject: Subject) -> Iterator[Finding]:
@@ -99,4 +99,4 @@ def _find_raised_limits(subject: Subject) -> Iterator[Finding]:
                     f"{name}({threads}) is called in {subject.settings.each_worker}, but there are "
                     f"{counted(cores, 'core')}."
                 )
-                yield Finding("thread-crowd", "warning", function.where(call.line), text, f"Call {name}(1) instead.")
+                yield function.describe("thread-crowd", "warning", [call.line], text, f"Call {name}(1) instead.")

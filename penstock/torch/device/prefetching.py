@@ -157,6 +157,10 @@ class Prefetcher:
         """The loader's statistics."""
         return self.loader.stats()
 
+    def progress(self, **display: Any) -> Any:
+        """The loader's progress (:meth:`penstock.DataLoader.progress`), as a context manager around the loop."""
+        return self.loader.progress(**display)
+
     def _create_copier(self) -> _BatchCopier:
         streams = self._streams or find_streams(self.device)
         if streams is None:

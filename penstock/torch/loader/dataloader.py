@@ -25,9 +25,9 @@ from penstock.loader.epoch import Epoch
 from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Fingerprint
 from penstock.loader.recipe import Memory
+from penstock.loader.statistics import LoaderStatistics
 from penstock.sample import DatasetLike, State, StateDict
 from penstock.samplers.base import check_count, check_seed
-from penstock.stats import Stats
 from penstock.torch.datasets import native
 from penstock.torch.loader.epoch_draws import EpochCounter
 from penstock.torch.loader.epoch_starter import EpochStarter
@@ -42,7 +42,6 @@ from penstock.torch.loader.saving import (
 )
 from penstock.torch.loader.state import parse
 from penstock.workers import BACKENDS, Backend
-from penstock.workers.left_out import LeftOut
 
 __all__ = ["DataLoader", "StatefulDataLoader"]
 
@@ -60,7 +59,7 @@ class _OwnStream(torch.utils.data.IterableDataset[Any]):
         return iter(self.dataset)
 
 
-class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co]):
+class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatistics):
     """Batches of a dataset as ``torch.utils.data.DataLoader`` gives them; an instance of it.
 
     Parameters
@@ -279,17 +278,6 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co]):
         if isinstance(own, Mapping) and "order" in own:
             check_state(own, self._make_settings().order)
         self._resume = copy.deepcopy(given)
-
-    # statistics
-
-    def stats(self) -> Stats:
-        """Time per stage, samples and batches since construction; print it for a table."""
-        return self._counters.stats()
-
-    @property
-    def left_out(self) -> list[LeftOut]:
-        """What could not be built, of the batches delivered up to now: the newest 10,000, oldest first; a copy."""
-        return self._left_out_log.newest()
 
 
 class StatefulDataLoader(DataLoader[T_co]):

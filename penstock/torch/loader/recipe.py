@@ -14,14 +14,22 @@ from torch.utils.data._utils import worker as torch_worker
 from penstock.collate import ArrayBatch, FrameworkCollate
 from penstock.datasets import Subset as OwnSubset
 from penstock.datasets.base import is_iterable, spec_of
-from penstock.datasets.ragged_collate import RaggedCollate, map_ragged
+from penstock.datasets.batch_assembly import BatchAssembly, batch_assembly
+from penstock.datasets.ragged_collate import map_ragged, with_ragged
 from penstock.datasets.ragged_fields import ragged_forms
 from penstock.loader.arguments import refuse_records
 from penstock.loader.order import length
 from penstock.loader.recipe import Memory, Recipe
 from penstock.sample import Batch, DatasetLike, Tree, tree_leaves
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
-from penstock.torch.collate import as_batch, as_tensors, default_collate, default_convert, has_own_functions
+from penstock.torch.collate import (
+    as_batch,
+    as_tensors,
+    convert_parts,
+    default_collate,
+    default_convert,
+    has_own_functions,
+)
 from penstock.torch.datasets import Subset, native
 from penstock.torch.device import pinning
 from penstock.torch.loader.order import TorchOrder
@@ -61,15 +69,16 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
     capabilities = BACKENDS.get(kind).capabilities
     limit = loader.num_workers * (loader.prefetch_factor or 0) or 1
     collate = loader.collate_fn
-    if by_default and capabilities.isolated:
+    if by_default and capabilities.isolated and not has_own_functions():
         collate = FrameworkCollate("torch", batched=batched)  # a worker process need not import torch
-    forms = ragged_forms(dataset) if batched and by_default and not order.is_stream else None
-    if forms is not None:
-        collate = RaggedCollate(forms, collate)
+    forms = assembly = None
+    if batched and loader.collate_fn is default_collate and not order.is_stream:
+        forms, assembly = ragged_forms(dataset), batch_assembly(dataset)
+        collate = with_ragged(collate, dataset)
     pool = None
     if spec is not None:
         pool = memory.slots(limit + 2, pinning.create_slot_lock() if pins else None)
-    deliver = _Deliver(pins, forms)
+    deliver = _Deliver(pins, forms) if assembly is None else _DeliverForm(pins, forms, assembly)
     made = _ThreadRecipe if _starts_threads(context) and loader.worker_init_fn is not None else Recipe
     return made(
         kind, dataset, order.is_stream, batched, loader.num_workers, loader.chunk_size, loader.worker_init_fn, context,
@@ -108,7 +117,7 @@ def _find_spec(loader: Any) -> Tree | None:
 
 def _collates_by_default(loader: Any) -> bool:
     if loader._auto_collation:  # noqa: SLF001  # as above
-        return loader.collate_fn is default_collate and not has_own_functions()
+        return loader.collate_fn is default_collate and not has_own_functions(of_tensors=False)
     return loader.collate_fn is default_convert
 
 
@@ -145,6 +154,22 @@ class _Deliver:
 
     def _pin(self, batch: Batch) -> Batch:
         return pinning.pin_batch(batch) if self.pins else batch
+
+
+@dataclass(frozen=True, slots=True)
+class _DeliverForm(_Deliver):
+    """The last step for batches that have a form: their parts become tensors, are pinned, and then split by views."""
+
+    assembly: BatchAssembly
+
+    def rows(self, arrays: Tree) -> Batch:
+        return self._split(self.assembly.join(arrays))
+
+    def batch(self, batch: Batch) -> Batch:
+        return self._split(batch.batch if isinstance(batch, ArrayBatch) else batch)
+
+    def _split(self, parts: dict[str, Any]) -> Batch:
+        return self.assembly.split(self._pin(convert_parts(parts)))
 
 
 @dataclass(frozen=True, slots=True)

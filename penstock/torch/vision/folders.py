@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torchvision import datasets
 from torchvision.datasets import folder
 
-from penstock.datasets.base import add_location
+from penstock.datasets.error_location import add_location
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
 from penstock.rng import globals_put_back, sample_scope
 from penstock.sample import Array, ArraySpec, Sample, SampleKeys, Tree

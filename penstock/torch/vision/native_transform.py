@@ -25,7 +25,7 @@ from penstock.transforms import Decode, Pipeline, Program
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
 
-__all__ = ["NativeTransform"]
+__all__ = ["NativeTransform", "draw_seed", "read_max_pixels"]
 
 
 class NativeTransform:
@@ -56,7 +56,7 @@ class NativeTransform:
             return
         if not recognised.names:
             return
-        max_pixels = _read_max_pixels()  # Pillow limits pixels only, so the bytes that so many pixels take are allowed
+        max_pixels = read_max_pixels()  # Pillow limits pixels only, so the bytes that so many pixels take are allowed
         decode = Decode(max_pixels=max_pixels, max_nbytes=16 * max_pixels)
         self.program = Pipeline([decode, *recognised.ops]).compile("image")
         self.is_random = any(op.random for op in recognised.ops)
@@ -64,7 +64,7 @@ class NativeTransform:
 
     def keys(self) -> SampleKeys:
         """The key of the current sample. Outside a loader, a random transform is seeded by torch's global generator."""
-        return next_keys() or SampleKeys(_draw_seed() if self.is_random else 0, 0, np.zeros(1, np.int64))
+        return next_keys() or SampleKeys(draw_seed() if self.is_random else 0, 0, np.zeros(1, np.int64))
 
     def finish(self, array: Array, encoded: bytes) -> Sample:
         """Convert the program's result to torchvision's type, and call the remaining transforms."""
@@ -91,13 +91,13 @@ def _to_pil(array: Array, encoded: bytes) -> PillowImage.Image:
     return image
 
 
-def _read_max_pixels() -> int:
+def read_max_pixels() -> int:
     """The number of pixels above which Pillow raises, with its present settings."""
     from PIL import Image
 
     return 2 * Image.MAX_IMAGE_PIXELS if Image.MAX_IMAGE_PIXELS else (1 << 31) - 1
 
 
-def _draw_seed() -> int:
+def draw_seed() -> int:
     """Draw 63 bits from torch's global generator."""
     return int(torch.empty((), dtype=torch.int64).random_().item())

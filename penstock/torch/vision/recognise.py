@@ -27,7 +27,17 @@ from torchvision.transforms import transforms as v1
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 
-__all__ = ["ImageType", "RecognisedTransforms", "Transform", "recognise"]
+__all__ = [
+    "ImageType",
+    "NotRecognisedError",
+    "RecognisedTransforms",
+    "Transform",
+    "Translation",
+    "is_modified",
+    "recognise",
+    "translate_filter",
+    "translate_image_transform",
+]
 
 Transform = Any
 """One of torchvision's transforms, which have no types, or any other callable."""
@@ -81,13 +91,47 @@ class RecognisedTransforms:
         return f"{native}; called as usual: {names} ({self.reason})"
 
 
-def recognise(transform: Transform) -> RecognisedTransforms:
+class NotRecognisedError(Exception):
+    """Why a transform is not translated."""
+
+
+Translation = tuple[tuple[T.Op, ...], ImageType]
+"""The ops of a transform, and the type of the image after it."""
+
+
+def translate_image_transform(step: Transform, image: ImageType) -> Translation:
+    """The translation of one transform of images, for an image of this type.
+
+    Raises
+    ------
+    NotRecognisedError, ArgumentError, TypeError, ValueError
+        If it is not recognised, or penstock does not accept its arguments.
+    """
+    translator = _TRANSLATORS.get(type(step))
+    if translator is None:
+        raise NotRecognisedError("penstock has no op for it")
+    if is_modified(step):
+        raise NotRecognisedError("it has a hook or a method of its own")
+    if image.kind == "image" and type(step) in _V1_TRANSFORMS:
+        raise NotRecognisedError("a v1 transform after v2.ToImage")
+    return translator(step, image)
+
+
+def recognise(
+    transform: Transform,
+    image: ImageType = ImageType(),  # frozen
+    translate: Callable[[Transform, ImageType], Translation] = translate_image_transform,
+) -> RecognisedTransforms:
     """Translate transforms from the first one as far as possible.
 
     Parameters
     ----------
     transform : callable
         One of torchvision's (v1 or v2), a Compose or ``nn.Sequential`` of them, or any callable.
+    image : ImageType
+        The type of the image before the first of them.
+    translate : callable
+        Translates one transform, as :func:`translate_image_transform` does.
 
     Returns
     -------
@@ -96,11 +140,11 @@ def recognise(transform: Transform) -> RecognisedTransforms:
     """
     steps = _flatten(transform)
     ops: list[T.Op] = []
-    image, count, reason = ImageType(), 0, ""
+    count, reason = 0, ""
     for step in steps:
         try:
-            more, image = _translate(step, image)
-        except _NotRecognisedError as error:
+            more, image = translate(step, image)
+        except NotRecognisedError as error:
             reason = f"{type(step).__name__}: {error}"
             break
         except (ArgumentError, TypeError, ValueError) as error:
@@ -113,12 +157,6 @@ def recognise(transform: Transform) -> RecognisedTransforms:
     names = tuple(type(step).__name__ for step in steps[:count])
     return RecognisedTransforms(tuple(ops), image, names, tuple(steps[count:]), reason)
 
-
-class _NotRecognisedError(Exception):
-    """Why a transform is not translated."""
-
-
-_Translation = tuple[tuple[T.Op, ...], ImageType]
 
 _DTYPES: Final = {torch.uint8: "uint8", torch.float32: "float32", torch.float16: "float16"}
 _FILTERS: Final = {name: name for name in ("box", "bilinear", "bicubic", "lanczos")}
@@ -135,7 +173,7 @@ def _flatten(transform: Transform) -> list[Transform]:
         inner = _preset_transforms(transform)
     else:
         return [transform]
-    if _is_modified(transform):
+    if is_modified(transform):
         return [transform]
     return [step for part in inner for step in _flatten(part)]
 
@@ -151,7 +189,7 @@ def _preset_transforms(preset: Transform) -> list[Transform]:
     ]
 
 
-def _is_modified(transform: Transform) -> bool:
+def is_modified(transform: Transform) -> bool:
     """Whether this object has a hook or a method of its own."""
     own = vars(transform)
     return bool({"forward", "__call__", "transform"} & own.keys()) or any(
@@ -159,60 +197,49 @@ def _is_modified(transform: Transform) -> bool:
     )
 
 
-def _translate(step: Transform, image: ImageType) -> _Translation:
-    translator = _TRANSLATORS.get(type(step))
-    if translator is None:
-        raise _NotRecognisedError("penstock has no op for it")
-    if _is_modified(step):
-        raise _NotRecognisedError("it has a hook or a method of its own")
-    if image.kind == "image" and type(step) in _V1_TRANSFORMS:
-        raise _NotRecognisedError("a v1 transform after v2.ToImage")
-    return translator(step, image)
-
-
 # geometry
 
 
-def _translate_resize(step: Transform, image: ImageType) -> _Translation:
+def _translate_resize(step: Transform, image: ImageType) -> Translation:
     if step.size is None:
-        raise _NotRecognisedError("size=None")
+        raise NotRecognisedError("size=None")
     size = step.size[0] if not isinstance(step.size, int) and len(step.size) == 1 else step.size
-    return (T.Resize(size, _translate_filter(step, image), step.max_size),), image
+    return (T.Resize(size, translate_filter(step, image), step.max_size),), image
 
 
-def _translate_random_resized_crop(step: Transform, image: ImageType) -> _Translation:
-    return (T.RandomResizedCrop(tuple(step.size), step.scale, step.ratio, _translate_filter(step, image)),), image
+def _translate_random_resized_crop(step: Transform, image: ImageType) -> Translation:
+    return (T.RandomResizedCrop(tuple(step.size), step.scale, step.ratio, translate_filter(step, image)),), image
 
 
-def _translate_filter(step: Transform, image: ImageType) -> str:
+def translate_filter(step: Transform, image: ImageType) -> str:
     """The name of the resampling filter, if torchvision's result for this type of image is penstock's."""
     mode = step.interpolation
     name = _PILLOW_NUMBERS.get(mode) if isinstance(mode, int) else InterpolationMode(mode).value
     if name not in _FILTERS:
-        raise _NotRecognisedError(f"interpolation {name}")
+        raise NotRecognisedError(f"interpolation {name}")
     if image.dtype != "uint8":
-        raise _NotRecognisedError("torchvision resizes float images without rounding")
+        raise NotRecognisedError("torchvision resizes float images without rounding")
     if image.kind != "pil" and step.antialias is not True:
-        raise _NotRecognisedError("it resizes tensors without antialiasing")
+        raise NotRecognisedError("it resizes tensors without antialiasing")
     if image.kind != "pil" and name != "bilinear":
-        raise _NotRecognisedError(f"{name} on tensors differs from Pillow's")
+        raise NotRecognisedError(f"{name} on tensors differs from Pillow's")
     return name
 
 
-def _translate_center_crop(step: Transform, image: ImageType) -> _Translation:
+def _translate_center_crop(step: Transform, image: ImageType) -> Translation:
     return (T.CenterCrop(tuple(step.size)),), image
 
 
-def _translate_random_crop(step: Transform, image: ImageType) -> _Translation:
+def _translate_random_crop(step: Transform, image: ImageType) -> Translation:
     size, padding = tuple(step.size), _read_padding(step)
     if not (padding or step.pad_if_needed):
         return (T.RandomCrop(size),), image
     mode = step.padding_mode
     fill = (step.fill or 0) if mode == "constant" else 0
     if fill != 0 and (image.dtype != "uint8" or not (isinstance(fill, int) or image.kind == "pil")):
-        raise _NotRecognisedError(f"fill={fill!r} for a {image.dtype} {image.kind}")
+        raise NotRecognisedError(f"fill={fill!r} for a {image.dtype} {image.kind}")
     if mode in {"reflect", "symmetric"} and padding and step.pad_if_needed and type(step) is v1.RandomCrop:
-        raise _NotRecognisedError("it mirrors an image that is too small twice")
+        raise NotRecognisedError("it mirrors an image that is too small twice")
     return (T.RandomCrop(size, padding, step.pad_if_needed, fill, mode),), image
 
 
@@ -225,90 +252,90 @@ def _read_padding(step: Transform) -> int | tuple[int, ...]:
     return sides
 
 
-def _translate_horizontal_flip(step: Transform, image: ImageType) -> _Translation:
+def _translate_horizontal_flip(step: Transform, image: ImageType) -> Translation:
     return (T.HorizontalFlip(step.p),), image
 
 
-def _translate_vertical_flip(step: Transform, image: ImageType) -> _Translation:
+def _translate_vertical_flip(step: Transform, image: ImageType) -> Translation:
     return (T.VerticalFlip(step.p),), image
 
 
 # types and values
 
 
-def _translate_to_tensor(step: Transform, image: ImageType) -> _Translation:
+def _translate_to_tensor(step: Transform, image: ImageType) -> Translation:
     if image.kind != "pil":
         return _keep_tensor(image, is_v2=type(step) is v2.ToTensor)
     dtype = torch.get_default_dtype()
     if dtype != torch.float32:
-        raise _NotRecognisedError(f"the default dtype is {dtype}")
+        raise NotRecognisedError(f"the default dtype is {dtype}")
     return (), ImageType("tensor", "float32")
 
 
-def _translate_pil_to_tensor(step: Transform, image: ImageType) -> _Translation:
+def _translate_pil_to_tensor(step: Transform, image: ImageType) -> Translation:
     if image.kind != "pil":
         return _keep_tensor(image, is_v2=type(step) is v2.PILToTensor)
     return (), ImageType("tensor")
 
 
-def _keep_tensor(image: ImageType, *, is_v2: bool) -> _Translation:
+def _keep_tensor(image: ImageType, *, is_v2: bool) -> Translation:
     """A tensor is passed to a transform that makes tensors: v2 returns it unchanged, v1 raises."""
     if not is_v2:
-        raise _NotRecognisedError("it takes PIL images, got a tensor")
+        raise NotRecognisedError("it takes PIL images, got a tensor")
     return (), image
 
 
-def _translate_to_image(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
+def _translate_to_image(step: Transform, image: ImageType) -> Translation:  # noqa: ARG001  # it has no settings
     return (), replace(image, kind="image")
 
 
-def _translate_to_pure_tensor(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
+def _translate_to_pure_tensor(step: Transform, image: ImageType) -> Translation:  # noqa: ARG001  # it has no settings
     return (), replace(image, kind="tensor") if image.kind == "image" else image
 
 
-def _translate_identity(step: Transform, image: ImageType) -> _Translation:  # noqa: ARG001  # it has no settings
+def _translate_identity(step: Transform, image: ImageType) -> Translation:  # noqa: ARG001  # it has no settings
     return (), image
 
 
-def _translate_to_dtype(step: Transform, image: ImageType) -> _Translation:
+def _translate_to_dtype(step: Transform, image: ImageType) -> Translation:
     if image.kind == "pil":
         return (), image  # v2.ToDtype returns PIL images unchanged
     dtype = step.dtype
     if isinstance(dtype, dict):
         own = torch.Tensor if image.kind == "tensor" else tv_tensors.Image
         if own not in dtype and "others" not in dtype:
-            raise _NotRecognisedError("its dtype has neither this type nor 'others'")
+            raise NotRecognisedError("its dtype has neither this type nor 'others'")
         dtype = dtype[own] if own in dtype else dtype["others"]
         if dtype is None:
             return (), image
     return _convert_dtype(dtype, image, scale=step.scale)
 
 
-def _translate_convert_image_dtype(step: Transform, image: ImageType) -> _Translation:
+def _translate_convert_image_dtype(step: Transform, image: ImageType) -> Translation:
     if image.kind == "pil":
-        raise _NotRecognisedError("it takes tensors, got a PIL image")
+        raise NotRecognisedError("it takes tensors, got a PIL image")
     return _convert_dtype(step.dtype, image, scale=True)
 
 
-def _convert_dtype(dtype: torch.dtype, image: ImageType, *, scale: bool) -> _Translation:
+def _convert_dtype(dtype: torch.dtype, image: ImageType, *, scale: bool) -> Translation:
     name = _DTYPES.get(dtype)
     if name is None:
-        raise _NotRecognisedError(f"dtype must be uint8, float16 or float32, got {dtype}")
+        raise NotRecognisedError(f"dtype must be uint8, float16 or float32, got {dtype}")
     if name != image.dtype and name == "uint8":
-        raise _NotRecognisedError("penstock does not convert floats to uint8")
+        raise NotRecognisedError("penstock does not convert floats to uint8")
     if image.dtype == "uint8" and name != "uint8" and not scale:
-        raise _NotRecognisedError("penstock does not support scale=False")
+        raise NotRecognisedError("penstock does not support scale=False")
     return (), replace(image, dtype=name)
 
 
-def _translate_normalize(step: Transform, image: ImageType) -> _Translation:
+def _translate_normalize(step: Transform, image: ImageType) -> Translation:
     if image.kind == "pil" or image.dtype == "uint8":
-        raise _NotRecognisedError(f"it takes float tensors, got {image}")
+        raise NotRecognisedError(f"it takes float tensors, got {image}")
     mean, std = ([float(v) for v in numbers] for numbers in (step.mean, step.std))
     return (T.Normalize(mean, std),), image
 
 
-_TRANSLATORS: Final[dict[type, Callable[[Transform, ImageType], _Translation]]] = {
+_TRANSLATORS: Final[dict[type, Callable[[Transform, ImageType], Translation]]] = {
     torch.nn.Identity: _translate_identity,
     v1.CenterCrop: _translate_center_crop,
     v1.ConvertImageDtype: _translate_convert_image_dtype,

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from penstock.datasets.base import add_location, has_prefetch, prefetch
+from penstock.datasets.base import has_prefetch, prefetch
+from penstock.datasets.error_location import add_location
 from penstock.datasets.seeded_libraries import find_seeders
 from penstock.rng import batch_scope, seeding_globals
 from penstock.sample import Batch, DatasetLike, Index, State, Watch
@@ -207,7 +208,7 @@ def count_requested(index: Index) -> int:
 
 
 def chunk_location(error: BaseException, task: Task, start: int, stop: int) -> dict[str, object]:
-    """Where a chunk failed, for :func:`~penstock.datasets.base.add_location`; empty if the error names the sample."""
+    """Where a chunk failed, for :func:`~.error_location.add_location`; empty if the error names the sample."""
     where = getattr(error, "where", {})
     return {} if "index" in where else name_rows(task, start, stop)
 

@@ -8,16 +8,17 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Filler, IndexBatch, add_location
+from penstock.datasets.base import Filler, IndexBatch, rows_per_fill
+from penstock.datasets.error_location import add_location
 from penstock.ragged import Padded, Ragged, RaggedRows, RaggedSpec
-from penstock.sample import Array, ArraySpec, Batch, Index, SampleKeys, State, Tree, Watch, tree_map
+from penstock.sample import Array, ArraySpec, Batch, Index, SampleKeys, Tree, Watch, tree_map
 from penstock.slots import BatchLayout, SpareMemory
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, BatchBuild, Task
+from penstock.workers.base import NOTHING, Task
 from penstock.workers.jobs.base import LoaderJob, chunk_location, note_length
 from penstock.workers.jobs.memory import SlotSource, lease
-from penstock.workers.jobs.single_rows import SingleRowBuilder
-from penstock.workers.left_out import LeftOut, SampleRules
+from penstock.workers.jobs.single_rows import RowsBuild
+from penstock.workers.left_out import SampleRules
 
 __all__ = ["FillJob"]
 
@@ -55,6 +56,7 @@ class FillJob(LoaderJob):
         self.dataset: Filler = dataset
         self.layout, self.pool = layout, pool
         self.rows = np.arange(layout.rows, dtype=np.int64)
+        self.most_rows = rows_per_fill(dataset)
         self.spare_nbytes = 0
         """Bytes for ragged arrays behind each batch: as many as a batch has needed, and a quarter more."""
 
@@ -88,13 +90,12 @@ def _as_form(spec: ArraySpec | RaggedSpec, value: Array | Ragged | Padded) -> ob
     return value.list() if isinstance(spec, RaggedSpec) and isinstance(value, Ragged) and spec.form == "list" else value
 
 
-class _FillBuild(BatchBuild):
-    __slots__ = ("_arrays", "_job", "_rows", "_singly", "_spare", "_task", "rows", "seq", "state")
+class _FillBuild(RowsBuild):
+    __slots__ = ("_arrays", "_rows", "_spare")
+    _job: FillJob
 
     def __init__(self, job: FillJob, task: Task) -> None:
-        self._job, self._task = job, task
-        self.seq, self.rows = task.seq, len(task.indices)
-        self.state: State = None
+        super().__init__(job, task)
         if isinstance(task.indices, IndexBatch):
             task.indices.check()
         layout, self._rows = job.layout, job.rows
@@ -104,26 +105,17 @@ class _FillBuild(BatchBuild):
         slot = lease(job.pool, layout, job.spare_nbytes)
         self._arrays: Tree = layout.arrays(slot, self.rows)
         self._spare = SpareMemory(slot.bytes()[layout.nbytes :]) if layout.is_ragged else None
-        self._singly = SingleRowBuilder(job, task, self._fill_one) if job.tolerant else None
 
     @property
-    def left_out(self) -> list[LeftOut]:
-        return [] if self._singly is None else self._singly.left_out
+    def most_rows(self) -> int:
+        return self._job.most_rows
 
     def run(self, start: int, stop: int) -> None:
         job = self._job
         job.trace.activate()
         try:
             with job.seeding():
-                if self._singly is None:
-                    self._fill(self._task.indices[start:stop], start, stop)
-                elif self._task.fatal is not None:
-                    self._singly.run(start, stop)
-                else:
-                    try:
-                        self._fill(self._task.indices[start:stop], start, stop)
-                    except Exception:  # noqa: BLE001  # raised again by the row that it belongs to
-                        self._singly.run(start, stop)
+                self.build_rows(start, stop, singly=self._task.fatal is not None)
         finally:
             job.trace.deactivate()
 
@@ -137,13 +129,16 @@ class _FillBuild(BatchBuild):
                 note_length(error, job.dataset)
             raise add_location(error, **chunk_location(error, task, start, stop))  # noqa: B904  # the same object, or one that is chained
 
-    def _fill_one(self, row: int, index: Index) -> None:
+    def _build_many(self, start: int, stop: int) -> None:
+        self._fill(self._task.indices[start:stop], start, stop)
+
+    def _build_one(self, row: int, index: Index) -> None:
         self._fill(np.array([index], np.int64), row, row + 1)
 
     def finish(self) -> Batch:
         arrays, self._arrays = self._arrays, None
         spare, self._spare = self._spare, None
-        missing = self._singly.missing() if self._singly is not None else ()
+        missing = self.missing()
         kept = self._rows[: self.rows]
         if missing:
             kept = np.setdiff1d(kept, list(missing))

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.datasets.base import fetch, fetch_one, takes_many
 from penstock.sample import Batch, DatasetLike, Index, Sample, SampleKeys, State
 from penstock.trace import Trace
-from penstock.workers.base import NOTHING, BatchBuild, Task, WorkerStart
+from penstock.workers.base import NOTHING, Task, WorkerStart
 from penstock.workers.jobs.base import (
     LoaderJob,
     ReadTimer,
@@ -22,8 +22,8 @@ from penstock.workers.jobs.base import (
     take_snapshot,
     take_snapshot_at_start,
 )
-from penstock.workers.jobs.single_rows import SingleRowBuilder
-from penstock.workers.left_out import LeftOut, SampleRules
+from penstock.workers.jobs.single_rows import RowsBuild
+from penstock.workers.left_out import SampleRules
 
 __all__ = ["SampleJob"]
 
@@ -82,32 +82,20 @@ class SampleJob(LoaderJob):
         return _SampleBuild(self, task)
 
 
-class _SampleBuild(BatchBuild):
+class _SampleBuild(RowsBuild):
     whole = True  # so that a worker that builds alone calls the dataset's __getitems__ once for the batch
-    __slots__ = ("_job", "_samples", "_single_rows", "_task", "rows", "seq", "state")
+    __slots__ = ("_samples",)
+    _job: SampleJob
 
     def __init__(self, job: SampleJob, task: Task) -> None:
-        self._job, self._task = job, task
-        self.seq, self.rows, self.state = task.seq, len(task.indices), None
+        super().__init__(job, task)
         self._samples: list[Sample] = [None] * self.rows
-        self._single_rows = SingleRowBuilder(job, task, self._build_one) if job.tolerant else None
-
-    @property
-    def left_out(self) -> list[LeftOut]:
-        return [] if self._single_rows is None else self._single_rows.left_out
 
     def run(self, start: int, stop: int) -> None:
         job = self._job
+        singly = job.tolerant and (self._task.fatal is not None or not (job.batched and takes_many(job.dataset)))
         with ReadTimer(job.trace, stop - start), job.seeding():
-            if self._single_rows is None:
-                self._build_many(start, stop)
-            elif self._task.fatal is not None or not (job.batched and takes_many(job.dataset)):
-                self._single_rows.run(start, stop)
-            else:
-                try:
-                    self._build_many(start, stop)
-                except Exception:  # noqa: BLE001  # raised again by the sample that fails
-                    self._single_rows.run(start, stop)
+            self.build_rows(start, stop, singly=singly)
 
     def _build_many(self, start: int, stop: int) -> None:
         job, task = self._job, self._task
@@ -145,8 +133,7 @@ class _SampleBuild(BatchBuild):
         samples, self._samples = self._samples, []
         if self._task.snapshot:
             self.state = self._job.take_snapshot()
-        missing = self._single_rows.missing() if self._single_rows is not None else ()
-        if missing:
+        if missing := self.missing():
             samples = [sample for row, sample in enumerate(samples) if row not in missing]
             if not samples:
                 return NOTHING

@@ -1,24 +1,31 @@
-"""Builds the rows of a batch one at a time, so that only those that fail are missing.
+"""Batches whose rows are built many at once, or one at a time, so that only those that fail are missing.
 
-Used if the rules are tolerant, and building several rows at once has failed, or would not show which one fails.
+::
+
+    build_rows(0, 8) ──> _build_many(0, 8) ──fails──> _build_one(0), _build_one(1) ...   each: its sample, or a record
+
+Rows are built one at a time if the rules are tolerant, or images that are broken are to be left out
+(``on_truncated="skip"``), and building several rows at once has failed, or would not show which one fails.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import numpy as np
 
-from penstock.errors import SampleError, WorkerError
+from penstock.errors import BrokenImageError, SampleError, WorkerError
+from penstock.repairs import Repaired, this_thread
 from penstock.rng import uniforms
-from penstock.sample import Index
-from penstock.workers.base import Task
+from penstock.sample import Index, State
+from penstock.workers.base import BatchBuild, Task
 from penstock.workers.jobs.base import LoaderJob
 from penstock.workers.left_out import LeftOut
 
-__all__ = ["SingleRowBuilder"]
+__all__ = ["RowsBuild"]
 
 _logger = logging.getLogger(__name__)
 
@@ -28,65 +35,107 @@ _STREAM: Final = 65535
 """Stream of random numbers for choosing replacements; no pipeline is so long."""
 
 
-class SingleRowBuilder:
-    """Builds the rows of one batch; its chunks may overlap in time.
+class RowsBuild(BatchBuild):
+    """One batch; its chunks may overlap in time. A subclass calls :meth:`build_rows` in its ``run``.
 
     Parameters
     ----------
     job : LoaderJob
-        With tolerant rules.
+        Whose rules say what becomes of a row that fails.
     task : Task
         The batch.
-    build : callable
-        ``build(row, index)`` builds sample ``index`` with the key of ``row``, and puts it into that row.
     """
 
-    def __init__(self, job: LoaderJob, task: Task, build: Callable[[int, Index], None]) -> None:
-        self._job, self._task, self._build = job, task, build
+    __slots__ = ("_job", "_records", "_repaired", "_task", "rows", "seq", "state")
+
+    def __init__(self, job: LoaderJob, task: Task) -> None:
+        self._job, self._task = job, task
+        self.seq, self.rows = task.seq, len(task.indices)
+        self.state: State = None
         self._records: dict[int, LeftOut] = {}
+        self._repaired: list[Repaired] = []
 
     @property
     def left_out(self) -> list[LeftOut]:
         """Records of samples that could not be built, by row, whether or not they were replaced."""
-        return [self._records[row] for row in sorted(self._records)]
+        return [self._records[row] for row in sorted(self._records)] if self._records else []
 
-    def missing(self) -> set[int]:
+    @property
+    def repaired(self) -> list[Repaired]:
+        """See :class:`~penstock.workers.base.BatchBuild`."""
+        return self._repaired
+
+    def missing(self) -> Collection[int]:
         """Rows without a sample."""
-        return set(self._records) if self._job.rules.on_error == "skip" else set()
+        return self._records.keys() if self._records and self._job.rules.on_error != "replace" else ()
 
-    def run(self, start: int, stop: int) -> None:
-        """Build rows ``start..stop``.
+    def build_rows(self, start: int, stop: int, *, singly: bool) -> None:
+        """Build rows ``start..stop``, at once or one at a time; once more one at a time if a failure is left out.
 
         Raises
         ------
         SampleError
             If a sample that fails cannot be replaced.
         """
+        outer = this_thread.notes
+        notes: list[Repaired] = []
+        this_thread.notes = notes
+        try:
+            if singly:
+                self._build_singly(start, stop)
+            else:
+                try:
+                    self._build_many(start, stop)
+                except Exception as error:
+                    if not self._leaves_out(error):
+                        raise
+                    notes.clear()
+                    self._build_singly(start, stop)  # raised again by the row that it belongs to
+        finally:
+            this_thread.notes = outer
+        if notes:
+            self._repaired.extend(notes)
+
+    @abstractmethod
+    def _build_many(self, start: int, stop: int) -> None:
+        """Build the samples of rows ``start..stop`` at once."""
+
+    @abstractmethod
+    def _build_one(self, row: int, index: Index) -> None:
+        """Build sample ``index`` with the key of ``row``, and put it into that row."""
+
+    def _leaves_out(self, error: Exception) -> bool:
+        """Whether a row that fails with this error is left out, or replaced."""
+        return self._job.tolerant or isinstance(error, BrokenImageError)
+
+    def _build_singly(self, start: int, stop: int) -> None:
         for row in range(start, stop):
             index = self._task.indices[row]
             try:
-                self._build_one(row, index, row, start)
-            except Exception as error:  # noqa: BLE001  # recorded, as the rules say
+                self._try_one(row, index, row, start)
+            except Exception as error:
+                if not self._leaves_out(error):
+                    raise
                 keys = self._task.keys
                 self._records[row] = LeftOut.of(error, keys.epoch, self._task.seq, index)
                 if self._job.rules.on_error == "replace":
                     self._replace(row, start, error)
 
-    def _build_one(self, row: int, index: Index, source: int | None, start: int) -> None:
+    def _try_one(self, row: int, index: Index, source: int | None, start: int) -> None:
         """Build sample ``index``, which the sampler drew for row ``source`` (None: for no row), into ``row``."""
         reason = None if source is None else (self._task.fatal or {}).get(source)
         if reason is not None:
             raise WorkerError(reason)
         if self._job.watch is not None:
             self._job.watch((row if source is None else source) - start)  # if the worker dies, this one is to blame
-        self._build(row, index)
+        self._build_one(row, index)
 
     def _replace(self, row: int, start: int, error: Exception) -> None:
         tried = 0
         for source, index in self._replacements(row):
             tried += 1
             try:
-                self._build_one(row, index, source, start)
+                self._try_one(row, index, source, start)
             except Exception as failed:  # noqa: BLE001  # recorded by its own row, if it was drawn
                 _logger.debug("sample %r cannot be a replacement: %r", index, failed)
             else:

@@ -12,8 +12,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from penstock.datasets.base import add_location
-from penstock.errors import SampleError, StateError
+from penstock.datasets.error_location import add_location
+from penstock.errors import BrokenImageError, SampleError, StateError
+from penstock.repairs import Repaired, RepairScope
 from penstock.rng import sample_scope
 from penstock.sample import Batch, DatasetLike, Sample, State
 from penstock.trace import Trace
@@ -151,7 +152,9 @@ class StreamJob(LoaderJob):
             pulled, self._pending = self._pending, _PulledBatch()
             pulled.first, before = self._first_key + self._samples, self._samples
             try:
-                ended = self._fill(pulled, seq, size)
+                with RepairScope() as scope:
+                    ended = self._fill(pulled, seq, size)
+                pulled.repaired += scope.notes
             except BaseException as error:  # noqa: BLE001  # raised by the build
                 self._pending = pulled
                 return _PulledBatch(seq, state=self._state, error=add_location(error, sample=self._samples - 1))
@@ -172,7 +175,7 @@ class StreamJob(LoaderJob):
             try:
                 sample = self._next()
             except Exception as error:
-                if not self.tolerant:
+                if not (self.tolerant or isinstance(error, BrokenImageError)):
                     raise
                 self._check_can_continue(error)
                 pulled.left_out.append(LeftOut.of(error, self._epoch, seq, self._samples - 1))
@@ -220,13 +223,16 @@ class _PulledBatch:
     first: int = 0
     samples: list[Sample] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
+    repaired: list[Repaired] = field(default_factory=list)
     drawn: int = 0
     state: State = None
     error: BaseException | None = None
 
 
 class _StreamBuild(BatchBuild):
-    __slots__ = ("_drawn", "_error", "_first", "_job", "_samples", "_task", "left_out", "rows", "seq", "state")
+    __slots__ = (
+        "_drawn", "_error", "_first", "_job", "_samples", "_task", "left_out", "repaired", "rows", "seq", "state",
+    )  # fmt: skip
 
     def __init__(self, job: StreamJob, task: Task) -> None:
         self._job, self._task = job, task
@@ -234,6 +240,7 @@ class _StreamBuild(BatchBuild):
         self._samples: list[Sample] = []
         self._first = self._drawn = 0
         self.left_out: list[LeftOut] = []
+        self.repaired: list[Repaired] = []
         self._error: BaseException | None = None
 
     def run(self, start: int, stop: int) -> None:  # noqa: ARG002  # one row: the pull
@@ -242,7 +249,7 @@ class _StreamBuild(BatchBuild):
             timer.items = len(pulled.samples)
         self.seq, self._samples, self.state = pulled.seq, pulled.samples, pulled.state
         self._first, self._drawn, self.left_out = pulled.first, pulled.drawn, pulled.left_out
-        self._error = pulled.error
+        self._error, self.repaired = pulled.error, pulled.repaired
 
     def finish(self) -> Batch:
         samples, self._samples = self._samples, []

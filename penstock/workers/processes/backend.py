@@ -124,6 +124,10 @@ class ProcessBackend(Backend):
         """Calls begun and batches ended, over all workers."""
         return self._pool.progress()
 
+    def count_ready(self) -> int:
+        """See :class:`~penstock.workers.base.Backend`; also those that were sent, and are not received yet."""
+        return self._pool.count_ready()
+
     def samples_per_call(self) -> int:
         """See :class:`~penstock.workers.base.Backend`."""
         return self._pool.samples_per_call()

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.repairs import Repaired
 from penstock.sample import SampleKeys
 from penstock.workers.base import Indices, Task, WorkerStart
 from penstock.workers.processes.captured_errors import CapturedError
@@ -91,7 +92,7 @@ class BatchBuilt:
 
     Parameters
     ----------
-    seq, rows, left_out
+    seq, rows, left_out, repaired
         As in :class:`~penstock.workers.base.TaskResult`.
     state : bytes, optional
         Pickled state of the dataset after the batch; see :class:`EpochStarted`.
@@ -112,6 +113,7 @@ class BatchBuilt:
     error: CapturedError | None
     left_out: Sequence[object]
     times: tuple[tuple[int, int], ...]
+    repaired: Sequence[Repaired] = ()
     payload: object = field(default=None, repr=False)
 
 

@@ -198,11 +198,14 @@ class Pool:
     def _accept(self, worker: WorkerProcess, message: BatchBuilt) -> None:
         task = worker.pending[0]
         assert task.seq == message.seq, "a worker does its tasks in order"
-        self._add_times(message.times)
+        worker.received += 1
+        if self.job is not None:
+            self.job.trace.add_all(message.times, worker.number)
         self._warn_of_memory(worker.connection.memory_error)
         done = TaskResult(
-            task.seq, rows=message.rows, task=task, worker=worker.number, rng=message.rng, left_out=message.left_out
-        )
+            task.seq, rows=message.rows, task=task, worker=worker.number, rng=message.rng, left_out=message.left_out,
+            repaired=message.repaired,
+        )  # fmt: skip
         start = time.perf_counter_ns()
         try:
             if message.error is not None:
@@ -242,10 +245,6 @@ class Pool:
         if not any(other is done for other in self.done):
             self.done.append(done)
         worker.finished = None
-
-    def _add_times(self, times: tuple[tuple[int, int], ...]) -> None:
-        if self.job is not None:
-            self.job.trace.add_all(times)
 
     def _warn_of_memory(self, error: str) -> None:
         if error and not self._has_warned:
@@ -344,6 +343,10 @@ class Pool:
             if worker.is_launched:
                 worker.progress_seen = max(worker.progress_seen, worker.status.progress)
         return self._received + sum(worker.progress_seen for worker in self.workers)
+
+    def count_ready(self) -> int:
+        """Batches that were received, or that workers have sent."""
+        return len(self.done) + sum(worker.count_sent() for worker in self.workers)
 
     def samples_per_call(self) -> int:
         """The most samples that a call in a busy worker asks for, at least 1."""

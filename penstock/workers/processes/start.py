@@ -1,8 +1,9 @@
 """How worker processes are started: the start method, and what they import.
 
 The start method is the one requested, else Python's default. If that is fork while other threads run (one of them may
-hold a lock, which would stay locked in the child), forkserver is used instead, unless the job cannot be pickled, is
-large, or is defined in a script that would run again. The log says which method is used and why.
+hold a lock, which would stay locked in the child), or after a library was used that does not support fork, forkserver
+is used instead, unless the job cannot be pickled, is large, or is defined in a script that would run again. The log
+says which method is used and why.
 
 A process that is not forked imports what its job refers to. It imports the main script only if the job refers to it: a
 script that imports torch does not make the workers of a NumPy dataset import it.
@@ -32,6 +33,7 @@ from types import FrameType
 from typing import Any, Final
 
 from penstock.errors import WorkerError
+from penstock.forks import libraries_without_fork
 from penstock.frameworks import FRAMEWORKS, array_types, imported_frameworks
 from penstock.workers.stack_frames import current_frames
 
@@ -52,10 +54,11 @@ _STANDARD_SERVICES: Final = (
 """Modules of the standard library that run service threads."""
 
 _INSTALLED_SERVICES: Final = (
-    "IPython/", "debugpy/", "decorator.py", "execnet/", "ipykernel/", "tensorboard/", "tornado/", "tqdm/", "traitlets/",
-    "wandb/", "zmq/",
+    "IPython/", "debugpy/", "decorator.py", "execnet/", "ipykernel/", "pymongo/", "tensorboard/", "tornado/", "tqdm/",
+    "traitlets/", "wandb/", "zmq/",
 )  # fmt: skip
-"""Installed packages that run service threads: notebooks, progress bars, experiment loggers, pytest-xdist."""
+"""Installed packages that run service threads: notebooks, progress bars, experiment loggers, pytest-xdist, and pymongo,
+which replaces its locks in a forked child."""
 
 _STANDARD: Final = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120  # compared as text, once for each file
 _INSTALLED: Final = re.compile(r".*/(?:site|dist)-packages/")
@@ -111,8 +114,8 @@ class Launcher:
             )
         if context is None:
             context = multiprocessing.get_context()
-            if _method(context) == "fork" and (names := _other_threads()):
-                context = _choose_with_threads(context, job, names)
+            if _method(context) == "fork" and (hazard := _find_hazard()):
+                context = _choose_with_hazard(context, job, *hazard)
         if _method(context) == "fork":
             for framework in imported_frameworks():
                 framework.import_for_workers()  # once, not in each worker
@@ -204,7 +207,17 @@ def _method(context: BaseContext) -> str:
     return str(context.get_start_method())
 
 
-def _choose_with_threads(fork: BaseContext, job: Any, names: list[str]) -> BaseContext:
+def _find_hazard() -> tuple[str, str] | None:
+    """Why a fork is dangerous now, and what it may do to the workers; None where it is not."""
+    if libraries := libraries_without_fork():
+        used = " and ".join(libraries)
+        return f"{used} was used, which does not support fork", f"{used} cannot be used in the workers"
+    if names := _other_threads():
+        return f"threads are running ({', '.join(names)})", "a lock that a thread holds now stays locked in the workers"
+    return None
+
+
+def _choose_with_hazard(fork: BaseContext, job: Any, hazard: str, effect: str) -> BaseContext:
     probe = _PickleProbe.of(job, limit=_LARGE)
     reason = (
         "the dataset cannot be pickled"
@@ -216,15 +229,11 @@ def _choose_with_threads(fork: BaseContext, job: Any, names: list[str]) -> BaseC
         else ""
     )
     if reason:
-        _logger.info(
-            "threads are running (%s), but workers are forked because %s: a lock that a thread holds now stays locked "
-            "in the workers", ", ".join(names), reason,
-        )  # fmt: skip
+        _logger.info("%s, but workers are forked because %s: %s", hazard, reason, effect)
         return fork
     _logger.info(
-        "threads are running (%s): workers are started by forkserver, not by fork, so that no locked lock is copied; "
-        "set multiprocessing_context to choose", ", ".join(names),
-    )  # fmt: skip
+        "%s: workers are started by forkserver, not by fork (%s); set multiprocessing_context to choose", hazard, effect
+    )
     return multiprocessing.get_context("forkserver")
 
 

@@ -2,7 +2,8 @@
 
 ::
 
-    page 0    int64: progress, batch, row, since (ns of the monotonic clock), stop, dumps_stacks, count
+    page 0    int64: progress, batch, row, since (ns of the monotonic clock), stop, dumps_stacks, count,
+              finished
     page 1..  the stacks that the worker's fault handler writes on a signal or a crash
 
 There is no message and no lock: the status can be read when the worker hangs, spins in C or was killed.
@@ -21,7 +22,7 @@ from penstock.workers.processes.memory import map_file, memory_file
 
 __all__ = ["StopWork", "WorkerStatus", "collect_stacks"]
 
-_PROGRESS, _BATCH, _ROW, _SINCE, _STOP, _DUMPS_STACKS, _COUNT = range(7)
+_PROGRESS, _BATCH, _ROW, _SINCE, _STOP, _DUMPS_STACKS, _COUNT, _FINISHED = range(8)
 _PAGE: Final = 4096
 _SIZE: Final = _PAGE + (1 << 16)
 _SIGNAL: Final = signal.SIGUSR1
@@ -84,8 +85,10 @@ class WorkerStatus:
 
     def end_batch(self) -> None:
         """Record that the batch is done."""
-        self._words[_PROGRESS] += 1
-        self._words[_BATCH], self._words[_COUNT] = -1, 1
+        words = self._words
+        words[_PROGRESS] += 1
+        words[_BATCH], words[_COUNT] = -1, 1
+        words[_FINISHED] += 1
 
     # the parent's side
 
@@ -119,6 +122,11 @@ class WorkerStatus:
     def count(self) -> int:
         """Number of samples that the current or last call asks for; at least 1."""
         return max(1, self._words[_COUNT])
+
+    @property
+    def finished(self) -> int:
+        """Number of batches that the process has built and sent since its start."""
+        return self._words[_FINISHED]
 
     @property
     def busy_s(self) -> float:

@@ -171,10 +171,11 @@ class _Worker:
     def _send(self, task: Task, build: BatchBuild | None, captured: CapturedError | None, payload: object) -> None:
         rows, state = (build.rows, build.state) if build is not None else (0, None)
         left_out = build.left_out if build is not None and captured is None else ()
+        repaired = build.repaired if build is not None and captured is None else ()
         rng, times = self._rng.changed() if task.snapshot else None, self._take_times()
         try:
             state = pack_state(state)
-            self._connection.send(BatchBuilt(task.seq, rows, state, rng, captured, left_out, times, payload))
+            self._connection.send(BatchBuilt(task.seq, rows, state, rng, captured, left_out, times, repaired, payload))
         except Exception as error:  # noqa: BLE001  # the dataset's state cannot be pickled
             reason = f"the dataset's state cannot be sent to the parent: {error}"
             captured = CapturedError.capture(SampleError(reason, batch=task.seq))

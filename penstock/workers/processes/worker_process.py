@@ -65,6 +65,8 @@ class WorkerProcess:
         self.last: TaskResult | None = None
         """The last batch of the epoch, without its content."""
         self.samples = 0
+        self.received = 0
+        """Batches that came from its process."""
         self.rng: bytes | None = None
         self.progress_seen = 0
         self.is_launched = self.is_dead = False
@@ -96,7 +98,7 @@ class WorkerProcess:
             raise
         finally:
             connection.close_remote()
-        self.start_result, self.is_launched, self.is_dead = None, True, False
+        self.start_result, self.is_launched, self.is_dead, self.received = None, True, False, 0
 
     def start_epoch(self, start: WorkerStart) -> None:
         """Have it start another epoch."""
@@ -112,6 +114,10 @@ class WorkerProcess:
             multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way
         if hasattr(self, "connection"):
             self.connection.close_in_child()
+
+    def count_sent(self) -> int:
+        """Batches that the process has sent, and that are not received yet."""
+        return max(0, self.status.finished - self.received) if self.is_running else 0
 
     def describe_work(self) -> str:
         """What it is doing, in words."""

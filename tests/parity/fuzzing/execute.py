@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import copy
 import gc
+import os
 import pickle
 import random
 import re
@@ -17,6 +18,7 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from typing import Any, Final
 from unittest import mock
 
@@ -45,7 +47,7 @@ def execute(program: dict[str, Any], family: str) -> list[Event]:
     np.random.seed(seed)  # noqa: NPY002  # the global one is meant
     torch.manual_seed(seed)
     begin()
-    with warnings_noted(), _quick_ends(), _unraisable_noted(family):
+    with warnings_noted(), _quick_ends(), _closed_once(), _unraisable_noted(family):
         consumer = _Consumer(family)
         consumer.run(program)
         consumer.end()
@@ -62,6 +64,8 @@ def warnings_noted() -> Iterator[None]:
         del rest, more
         if "Triggered internally" in str(message):
             return  # torch's core warns once in a process: whoever runs first
+        if str(message).startswith("lance is not fork-safe"):
+            return  # said at each fork, once a test before has imported it
         note("warned", category.__name__, _scrubbed(str(message)))
 
     with warnings.catch_warnings():
@@ -74,6 +78,21 @@ def warnings_noted() -> Iterator[None]:
 def _quick_ends() -> Any:
     """torch waits this long, five seconds else, for each worker that does not end by itself: some do not."""
     return mock.patch.object(_utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+
+
+def _close_once(connection: Any) -> None:
+    handle = vars(connection).pop("_handle", None)  # one thread gets it; without a lock, which a fork may copy locked
+    if handle is not None:
+        os.close(handle)
+
+
+def _closed_once() -> Any:
+    """A connection closes its descriptor once.
+
+    When an iterator of torch's is collected as garbage, this thread and the feeder thread of its queue may both close
+    the queue's pipe. The second call closes whatever has got the number since, such as the pipe of another worker.
+    """
+    return mock.patch.object(Connection, "_close", _close_once)
 
 
 @contextmanager

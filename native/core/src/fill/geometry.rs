@@ -13,6 +13,7 @@ pub struct Geometry {
     origin: [usize; 2],
     visible: [usize; 2],
     margin: [usize; 2],
+    is_framed: bool,
     /// Mirror left and right, after everything else.
     pub flip_x: bool,
     /// Mirror top and bottom, after everything else.
@@ -55,6 +56,7 @@ impl Geometry {
             origin: [x.origin, y.origin],
             visible: [x.len, y.len],
             margin: [x.before, y.before],
+            is_framed: x.len < w || y.len < h,
             flip_x: flip & 1 != 0,
             flip_y: flip & 2 != 0,
         })
@@ -68,6 +70,7 @@ impl Geometry {
             origin: [0, 0],
             visible: [width, height],
             margin: [0, 0],
+            is_framed: false,
             flip_x: false,
             flip_y: false,
         }
@@ -91,6 +94,13 @@ impl Geometry {
     /// Columns and rows of the window before the picture.
     pub(super) fn margin(&self) -> [usize; 2] {
         self.margin
+    }
+
+    /// Origin in the image, and width and height, of the window, if nothing is resized and no background is visible.
+    pub(super) fn unscaled_window(&self) -> Option<([usize; 2], [usize; 2])> {
+        let [x0, y0, x1, y1] = self.region;
+        let is_unscaled = self.size == [x1 - x0, y1 - y0] && !self.is_framed;
+        is_unscaled.then_some(([x0 + self.origin[0], y0 + self.origin[1]], self.visible))
     }
 
     /// # Errors

@@ -10,9 +10,11 @@
 //! [`Filler`], which keeps its memory between images. Nothing is shared between threads.
 
 mod bands;
+mod convert;
 mod geometry;
 pub mod lines;
 mod row;
+mod stored;
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -26,6 +28,7 @@ pub use geometry::Geometry;
 pub use lines::Affine;
 use row::RowWriter;
 pub use row::{Layout, Row};
+pub use stored::{Conversion, StoredFiller, StoredImage, StoredRow, StoredWindow, ValueType};
 
 /// Bytes of pixels that a filler keeps between images: enough for a picture of 2000 x 2000.
 const KEPT_BYTES: usize = 16 << 20;
@@ -224,6 +227,22 @@ impl Filler {
         let width = region.width;
         self.decoder
             .decode_with_hints(header, region, hints, &mut RgbSink { out, width }, |_| ())
+    }
+
+    /// Decodes a region of a damaged picture, as libjpeg does, into HWC RGB: see [`Decoder::decode_damaged`].
+    ///
+    /// # Errors
+    /// As [`Decoder::decode_damaged`]. `out` is partly written.
+    pub fn decode_damaged(
+        &mut self,
+        header: &Header<'_>,
+        limits: &Limits,
+        region: Region,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let width = region.width;
+        self.decoder
+            .decode_damaged(header, limits, region, &mut RgbSink { out, width })
     }
 
     /// Reads a scan once and makes its seek table.

@@ -19,11 +19,13 @@ pub enum Layout {
     Chw,
 }
 
-/// A row to write. It has exactly as many elements as the window.
+/// A row to write. It has exactly as many elements as the window, unless it is a part of a larger picture.
 #[derive(Debug)]
 pub enum Row<'a> {
     /// Values from 0 to 255.
     U8(&'a mut [u8]),
+    /// A part of an interleaved picture, from its first pixel on: values from 0 to 255, and the picture's bytes per row.
+    Part(&'a mut [u8], usize),
     /// Normalised values, as the bits of half-precision floats.
     F16(&'a mut [u16], Affine),
     /// Normalised values.
@@ -31,18 +33,18 @@ pub enum Row<'a> {
 }
 
 impl Row<'_> {
-    /// Number of elements.
-    pub fn len(&self) -> usize {
+    /// Whether it is as large as a window of these planes, width and height, or has room for it.
+    fn holds(&self, planes: usize, [width, height]: [usize; 2]) -> bool {
+        let len = planes * width * height;
         match self {
-            Row::U8(row) => row.len(),
-            Row::F16(row, _) => row.len(),
-            Row::F32(row, _) => row.len(),
+            Row::U8(row) => row.len() == len,
+            Row::Part(rest, stride) => {
+                let line = planes * width;
+                planes == 3 && line <= *stride && (height == 0 || (height - 1) * stride + line <= rest.len())
+            }
+            Row::F16(row, _) => row.len() == len,
+            Row::F32(row, _) => row.len() == len,
         }
-    }
-
-    /// Whether the row has no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -75,10 +77,14 @@ impl RowWriter {
             geometry.visible(),
             "the picture must fill the visible part of the window"
         );
-        assert_eq!(
-            row.len(),
-            planes * width * height,
+        assert!(
+            row.holds(planes, options.window),
             "the row must be as large as the window"
+        );
+        let in_planes = options.layout == Layout::Chw || planes == 1;
+        assert!(
+            !(in_planes && matches!(row, Row::Part(..))),
+            "a part must have the layout HWC"
         );
         let frame = WindowFrame {
             before: geometry.margin(),
@@ -88,7 +94,7 @@ impl RowWriter {
         };
         let source = |y| if geometry.flip_y { height - 1 - y } else { y };
         let [fr, fg, fb] = &mut self.framed;
-        if options.layout == Layout::Chw || planes == 1 {
+        if in_planes {
             for (plane, y) in (0..planes).flat_map(|plane| (0..height).map(move |y| (plane, y))) {
                 let mut line = frame.line(bands, plane, source(y), fr);
                 if geometry.flip_x {
@@ -112,6 +118,8 @@ impl RowWriter {
             }
             if let Row::U8(out) = &mut row {
                 lines::interleave(self.level, [r, g, b], &mut out[3 * y * width..][..3 * width]);
+            } else if let Row::Part(out, stride) = &mut row {
+                lines::interleave(self.level, [r, g, b], &mut out[y * *stride..][..3 * width]);
             } else {
                 lines::interleave(self.level, [r, g, b], &mut self.interleaved);
                 write_line(self.level, &self.interleaved, 3 * y * width, None, &mut row);
@@ -167,7 +175,7 @@ fn mirror<'a>(level: Available, line: &[u8], mirrored: &'a mut Vec<u8>) -> &'a [
 fn write_line(level: Available, line: &[u8], at: usize, channel: Option<usize>, row: &mut Row<'_>) {
     let of = |affine: &Affine| channel.map_or(*affine, |c| affine.channel(c));
     match row {
-        Row::U8(out) => out[at..][..line.len()].copy_from_slice(line),
+        Row::U8(out) | Row::Part(out, _) => out[at..][..line.len()].copy_from_slice(line),
         Row::F16(out, affine) => lines::normalise_f16(level, line, &of(affine), &mut out[at..][..line.len()]),
         Row::F32(out, affine) => lines::normalise_f32(level, line, &of(affine), &mut out[at..][..line.len()]),
     }

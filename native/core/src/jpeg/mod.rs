@@ -24,13 +24,14 @@
 //! ```
 //!
 //! Where libjpeg would decode with a warning, this decoder returns [`crate::error::Error::Corrupt`]: a successful decode
-//! has libjpeg's pixels.
+//! has libjpeg's pixels. [`Decoder::decode_damaged`] decodes such files as libjpeg does.
 
 mod decoder;
 mod entropy;
 mod format;
 mod kernels;
 mod read_ahead;
+mod repair;
 mod sample_strips;
 mod scale;
 mod scans;

@@ -9,6 +9,7 @@
 //! Steps that map each value independently are merged into one table per channel. The result of every step is rounded
 //! to 8 bits, as if each step were applied to the whole picture.
 
+pub use super::values::shift_hsv::HsvShift;
 use super::values::{self, LookupTable, STEP, scalar::blend_value};
 use crate::fill::lines;
 use crate::simd::Available;
@@ -24,6 +25,8 @@ pub enum Step {
     Saturation(f32),
     /// Moves the hue by this many of Pillow's 256 steps.
     Hue(u8),
+    /// Changes hue, saturation and value, with one rounding.
+    ShiftHsv(HsvShift),
     /// Sets all channels to the luma.
     Gray,
     /// Keeps only these bits.
@@ -53,6 +56,7 @@ enum Stage {
     Lookup(Box<[LookupTable; 3]>),
     Saturation(f32),
     Hue(u8),
+    ShiftHsv(HsvShift),
     Gray,
 }
 
@@ -110,6 +114,8 @@ impl Step {
             Self::Solarize(threshold) if threshold <= f64::from(value) => Some(!value),
             Self::Solarize(_) => Some(value),
             Self::Invert => Some(!value),
+            // Of a pixel that has this value in all channels.
+            Self::ShiftHsv(shift) => Some(shift.map_gray(value)),
             _ => None,
         }
     }
@@ -169,6 +175,7 @@ fn push_stage(stages: &mut Vec<Stage>, step: Step, channels: usize) {
     match step {
         Step::Saturation(factor) if channels == 3 => stages.push(Stage::Saturation(factor)),
         Step::Hue(turn) if channels == 3 => stages.push(Stage::Hue(turn)),
+        Step::ShiftHsv(shift) if channels == 3 => stages.push(Stage::ShiftHsv(shift)),
         Step::Gray if channels == 3 => stages.push(Stage::Gray),
         _ if step.map_value(0).is_none() => {}
         _ => {
@@ -260,6 +267,10 @@ impl<'a> Pass<'a> {
                     }
                 }
                 Stage::Hue(turn) => values::rotate_hue(self.level, planes.each_mut().map(|plane| &mut **plane), *turn),
+                Stage::ShiftHsv(shift) => {
+                    let planes = planes.each_mut().map(|plane| &mut **plane);
+                    values::shift_hsv::shift_hsv(self.level, planes, shift);
+                }
                 Stage::Gray => {
                     values::luma(self.level, planes.each_ref().map(|plane| &**plane), luma);
                     for plane in &mut planes {

@@ -7,7 +7,8 @@
 // Only kernels with shuffles read the groups.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
-use super::taps::{Axis, Filter, Taps};
+use super::filter::{Axis, Filter};
+use super::taps::Taps;
 use crate::error::Error;
 use crate::memory::reserve;
 use crate::simd::Available;

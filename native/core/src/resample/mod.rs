@@ -1,8 +1,8 @@
-//! Antialiased separable resize of 8-bit images, row by row as they are decoded. Every value differs from Pillow's by
-//! at most one.
+//! Separable resize of 8-bit images, row by row as they are decoded. Every value differs from Pillow's, or for filters
+//! of that name from OpenCV's, by at most one.
 //!
 //! ```text
-//! convex filters (box, bilinear)              lobed filters (bicubic, Lanczos)
+//! convex filters (box, bilinear, cv2)         lobed filters (bicubic, Lanczos)
 //!
 //!   rows arrive ──> ring of source rows         rows arrive ──> one strip
 //!                     │ vertical: the taps'                       │ horizontal: every row,
@@ -25,6 +25,7 @@ mod arranged_taps;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod filter;
 mod kernels;
 mod planar;
 mod scalar;
@@ -34,9 +35,9 @@ use crate::error::Error;
 use crate::memory::{grow, reserve};
 use crate::rows::{ROW_SPARE, planar_row_len};
 use crate::simd::Available;
+pub use filter::{Axis, Filter};
 pub use planar::Picture;
 use planar::RowRing;
-pub use taps::{Axis, Filter};
 use taps::{Taps, Weight};
 
 /// The part of a source image that a resize needs.
@@ -156,6 +157,7 @@ impl Resampler {
         self.open_rows = open_rows;
         self.offsets.clear();
         self.picture.resize(planes, x.len, y.len)?;
+        let filter = filter.of_axes(x, y);
         self.mode = Mode::choose(filter, x, y);
         Ok(match self.mode {
             Mode::Copy => Needed {

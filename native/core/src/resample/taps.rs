@@ -1,6 +1,6 @@
 //! Taps: which source pixels contribute to an output pixel, and with which weights. The computation is Pillow's
 //! `precompute_coeffs` (`libImaging/Resample.c`, by A. Murtazin after F. Lundh), in double precision and with its
-//! rounding, followed by quantisation.
+//! rounding, or for OpenCV's filters that of `cv::resize` (`imgproc/src/resize.cpp`), followed by quantisation.
 //!
 //! Weights and shifts depend only on the *whole* axis. The window only selects which outputs are computed, so that a
 //! window of a resize equals the resize, cropped.
@@ -13,118 +13,9 @@
 //!  averages       0         1         2         pixel before the source
 //! ```
 
+use super::filter::{Axis, Filter};
 use crate::error::Error;
 use crate::memory::reserve;
-
-/// An antialiasing filter. Its support grows with the scale where an axis shrinks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filter {
-    /// Area average.
-    Box,
-    /// Triangle.
-    Bilinear,
-    /// Cubic convolution with a = -0.5 (R. Keys, 1981).
-    Bicubic,
-    /// Sinc windowed by sinc, three lobes.
-    Lanczos,
-}
-
-impl Filter {
-    /// The filter with this name (`"box"`, `"bilinear"`, `"bicubic"`, `"lanczos"`).
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "box" => Some(Self::Box),
-            "bilinear" => Some(Self::Bilinear),
-            "bicubic" => Some(Self::Bicubic),
-            "lanczos" => Some(Self::Lanczos),
-            _ => None,
-        }
-    }
-
-    /// Whether no weight is negative. Then results stay within the range of their sources, and the order of the passes
-    /// and the precision between them are free.
-    pub fn is_convex(self) -> bool {
-        matches!(self, Self::Box | Self::Bilinear)
-    }
-
-    fn support(self) -> f64 {
-        match self {
-            Self::Box => 0.5,
-            Self::Bilinear => 1.0,
-            Self::Bicubic => 2.0,
-            Self::Lanczos => 3.0,
-        }
-    }
-
-    fn weight(self, x: f64) -> f64 {
-        match self {
-            Self::Box => f64::from(x > -0.5 && x <= 0.5),
-            Self::Bilinear => (1.0 - x.abs()).max(0.0),
-            Self::Bicubic => {
-                const A: f64 = -0.5;
-                let x = x.abs();
-                if x < 1.0 {
-                    ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0
-                } else if x < 2.0 {
-                    (((x - 5.0) * x + 8.0) * x - 4.0) * A
-                } else {
-                    0.0
-                }
-            }
-            Self::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
-            Self::Lanczos => 0.0,
-        }
-    }
-}
-
-fn sinc(x: f64) -> f64 {
-    if x == 0.0 {
-        return 1.0;
-    }
-    let x = x * std::f64::consts::PI;
-    x.sin() / x
-}
-
-/// One axis of a resize: `source` pixels become `target` pixels, of which `start..start + len` are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Axis {
-    /// Source pixels; at least 1.
-    pub source: usize,
-    /// Target pixels; at least 1.
-    pub target: usize,
-    /// First wanted pixel of `target`.
-    pub start: usize,
-    /// Number of wanted pixels; at least 1.
-    pub len: usize,
-    /// Pixels in each average of the source. 1: the source has full size. At most `source / target`.
-    pub step: usize,
-    /// Pixels of the first average that lie before the source; less than `step`.
-    pub phase: usize,
-}
-
-impl Axis {
-    /// An axis of which all of `target` is wanted.
-    pub fn whole(source: usize, target: usize) -> Self {
-        Self {
-            source,
-            target,
-            start: 0,
-            len: target,
-            step: 1,
-            phase: 0,
-        }
-    }
-
-    /// The number of averages that cover the source.
-    pub fn averages(self) -> usize {
-        (self.phase + self.source).div_ceil(self.step)
-    }
-
-    /// Whether the axis keeps its size.
-    pub fn is_identity(self) -> bool {
-        self.source == self.target
-    }
-}
 
 /// A fixed-point weight.
 pub trait Weight: Copy + Default + PartialEq + std::fmt::Debug + std::iter::Sum {
@@ -213,8 +104,8 @@ impl<W: Weight> Taps<W> {
             return Ok(false);
         }
         self.forget();
-        let scale = axis.source as f64 / axis.target as f64;
-        let stretch = scale.max(1.0);
+        let scale = filter.scale(axis);
+        let stretch = filter.stretch(scale);
         self.shift = W::shift(stretch / axis.step as f64);
         self.starts.clear();
         self.counts.clear();
@@ -225,7 +116,13 @@ impl<W: Weight> Taps<W> {
         reserve(&mut exact, most)?;
         reserve(&mut packed, most * axis.len)?;
         for output in axis.start..axis.start + axis.len {
-            let start = compute_weights(filter, axis, scale, stretch, output, &mut exact);
+            let start = match filter {
+                Filter::Cv2Linear | Filter::Cv2AreaLinear | Filter::Cv2Nearest => {
+                    weigh_two(filter, axis, scale, output, &mut exact)
+                }
+                Filter::Cv2Area => weigh_area(axis, scale, output, &mut exact),
+                _ => compute_weights(filter, axis, scale, stretch, output, &mut exact),
+            };
             let from = packed.len();
             W::quantise(&exact, exact.iter().sum(), self.shift, &mut packed);
             let start = sum_averages(&mut packed, from, start, axis);
@@ -337,6 +234,49 @@ fn compute_weights(
     let narrow = 1.0 / stretch;
     weights.clear();
     weights.extend((start..end).map(|tap| filter.weight((tap as f64 - center + 0.5) * narrow)));
+    start
+}
+
+/// The weights of one output pixel of OpenCV's filters of two pixels, or of one. Returns its first tap.
+fn weigh_two(filter: Filter, axis: Axis, scale: f64, output: usize, weights: &mut Vec<f64>) -> usize {
+    const ONE: f64 = 2048.0;
+    let (first, share) = match filter {
+        Filter::Cv2Linear => {
+            let x = ((output as f64 + 0.5) * scale - 0.5) as f32;
+            (f64::from(x.floor()), f64::from(x - x.floor()))
+        }
+        Filter::Cv2AreaLinear => {
+            let first = (output as f64 * scale).floor();
+            let inverse = axis.target as f64 / axis.source as f64;
+            let share = (output as f64 + 1.0 - (first + 1.0) * inverse) as f32;
+            (first, if share > 0.0 { f64::from(share.fract()) } else { 0.0 })
+        }
+        _ => ((output as f64 * scale).floor(), 0.0),
+    };
+    weights.clear();
+    let last = axis.source - 1;
+    if first < 0.0 || first as usize >= last {
+        weights.push(1.0);
+        return (first.max(0.0) as usize).min(last);
+    }
+    let second = (share * ONE).round_ties_even() / ONE;
+    weights.extend([1.0 - second, second]);
+    first as usize
+}
+
+/// The weights of one output pixel of OpenCV's area filter where the axis shrinks: what it covers of each source pixel,
+/// without slivers below a thousandth. Returns its first tap.
+fn weigh_area(axis: Axis, scale: f64, output: usize, weights: &mut Vec<f64>) -> usize {
+    const SLIVER: f64 = 1e-3;
+    let low = output as f64 * scale;
+    let high = (low + scale).min(axis.source as f64);
+    let start = (low as usize).min(axis.source - 1);
+    let end = (high.ceil() as usize).clamp(start + 1, axis.source);
+    weights.clear();
+    weights.extend((start..end).map(|tap| {
+        let covered = high.min(tap as f64 + 1.0) - low.max(tap as f64);
+        if covered > SLIVER { covered } else { 0.0 }
+    }));
     start
 }
 

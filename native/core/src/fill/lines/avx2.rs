@@ -108,3 +108,14 @@ pub fn normalise_f16(line: &[u8], affine: &Affine, out: &mut [u16]) {
     }
     scalar::normalise_f16(rest, &rotate_affine(affine, blocks.len() * 8), out_rest);
 }
+
+#[target_feature(enable = "avx2,f16c")]
+pub fn halves(values: &[f32], out: &mut [u16]) {
+    let ((blocks, rest), (outs, out_rest)) = (values.as_chunks::<8>(), out.as_chunks_mut::<8>());
+    for (block, out) in blocks.iter().zip(outs) {
+        // SAFETY: an array of 8 floats.
+        let floats = unsafe { _mm256_loadu_ps(block.as_ptr()) };
+        store_8_words(out, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(floats));
+    }
+    scalar::halves(rest, out_rest);
+}

@@ -25,6 +25,8 @@ impl Affine {
     }
 }
 
+pub use scalar::half_bits;
+
 /// Writes `line` to `out` from its end to its start.
 pub fn reverse(level: Available, line: &[u8], out: &mut [u8]) {
     dispatch!(level, [Avx2], reverse(line, out));
@@ -43,6 +45,11 @@ pub fn deinterleave(level: Available, line: &[u8], planes: [&mut [u8]; 3]) {
 /// Writes normalised values. Channels alternate with period 3.
 pub fn normalise_f32(level: Available, line: &[u8], affine: &Affine, out: &mut [f32]) {
     dispatch!(level, [Avx2], normalise_f32(line, affine, out));
+}
+
+/// Writes values as the bits of half-precision floats, rounded to nearest, ties to even.
+pub fn halves(level: Available, values: &[f32], out: &mut [u16]) {
+    dispatch!(level, [Avx2], halves(values, out));
 }
 
 /// Writes normalised values as the bits of half-precision floats, rounded to nearest, ties to even. Channels alternate

@@ -31,6 +31,10 @@ pub fn normalise_f16(line: &[u8], affine: &Affine, out: &mut [u16]) {
     }
 }
 
+pub fn halves(values: &[f32], out: &mut [u16]) {
+    values.iter().zip(out).for_each(|(x, out)| *out = half_bits(*x));
+}
+
 /// The bits of the nearest half-precision float, ties to even. Values that are too large become infinite; NaN stays a
 /// (quiet) NaN.
 pub fn half_bits(value: f32) -> u16 {

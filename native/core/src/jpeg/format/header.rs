@@ -237,7 +237,8 @@ fn single_scan(markers: &Markers<'_>, components: &mut [Component]) -> Result<us
     Ok(scan.start)
 }
 
-fn check_coefficients(blocks: u64, limits: &Limits) -> Result<(), Error> {
+/// Checks that the coefficients of some blocks are within the limit.
+pub(crate) fn check_coefficients(blocks: u64, limits: &Limits) -> Result<(), Error> {
     let (nbytes, max_nbytes) = (blocks * BLOCK_BYTES, limits.max_nbytes);
     if nbytes > max_nbytes {
         return Err(Error::TooManyBytes { nbytes, max_nbytes });

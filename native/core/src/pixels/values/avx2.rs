@@ -10,7 +10,7 @@ type V = __m256i;
 /// Eight values from byte `8 * part` on, widened to 32 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn widen(from: &[u8; STEP], part: usize) -> V {
+pub(super) fn widen(from: &[u8; STEP], part: usize) -> V {
     let eight: &[u8; 8] = &from.as_chunks().0[part];
     _mm256_cvtepu8_epi32(load8(eight))
 }
@@ -18,7 +18,7 @@ fn widen(from: &[u8; STEP], part: usize) -> V {
 /// Narrows 32 numbers in four vectors to bytes, clipped to 0..=255.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn narrow(parts: [V; 4]) -> V {
+pub(super) fn narrow(parts: [V; 4]) -> V {
     let low = _mm256_packs_epi32(parts[0], parts[1]);
     let high = _mm256_packs_epi32(parts[2], parts[3]);
     // Packing works within halves: groups of four come out as 0 2 4 6 1 3 5 7.

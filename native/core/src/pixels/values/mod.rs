@@ -6,6 +6,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub mod scalar;
+pub mod shift_hsv;
 
 use crate::simd::{Available, dispatch};
 

@@ -1,11 +1,13 @@
 //! Warps: a picture mapped onto itself.
 //!
 //! The arithmetic is that of `PIL.Image.transform`: affine maps to the nearest pixel use 16.16 fixed point as far as
-//! its range allows, everything else double precision. Interpolated values are truncated.
+//! its range allows, everything else double precision. Interpolated values are truncated. [`window`] writes a part of a
+//! mapped picture, in single precision.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod scalar;
+pub mod window;
 
 use crate::simd::{Available, dispatch};
 

@@ -54,6 +54,18 @@ impl<const N: usize> SourceImage<'_, N> {
     /// Interpolates between the centres of four pixels, or of fewer at the borders.
     #[inline]
     pub(super) fn interpolate_at(&self, x: f64, y: f64) -> Option<[u8; N]> {
+        let Neighbours { pixels, across, down } = self.neighbours_of(x, y)?;
+        let [a, b, c, d] = pixels;
+        Some(std::array::from_fn(|i| {
+            let upper = interpolate(f64::from(a[i]), f64::from(b[i]), across);
+            let lower = interpolate(f64::from(c[i]), f64::from(d[i]), across);
+            interpolate(upper, lower, down) as u8
+        }))
+    }
+
+    /// The pixels whose centres are around a position inside the image; at its borders, the same ones several times.
+    #[inline]
+    pub(super) fn neighbours_of(&self, x: f64, y: f64) -> Option<Neighbours<'_, N>> {
         // Also false for NaN.
         if !(x >= 0.0 && x < self.width as f64 && y >= 0.0 && y < self.height as f64) {
             return None;
@@ -65,13 +77,21 @@ impl<const N: usize> SourceImage<'_, N> {
         let column = |x: isize| x.clamp(0, self.width as isize - 1) as usize;
         let row = |y: isize| y.clamp(0, self.height as isize - 1) as usize * self.width;
         let (x0, x1, y0, y1) = (column(left), column(left + 1), row(top), row(top + 1));
-        let [a, b, c, d] = [y0 + x0, y0 + x1, y1 + x0, y1 + x1].map(|at| &self.pixels[at]);
-        Some(std::array::from_fn(|i| {
-            let upper = interpolate(f64::from(a[i]), f64::from(b[i]), across);
-            let lower = interpolate(f64::from(c[i]), f64::from(d[i]), across);
-            interpolate(upper, lower, down) as u8
-        }))
+        Some(Neighbours {
+            pixels: [y0 + x0, y0 + x1, y1 + x0, y1 + x1].map(|at| &self.pixels[at]),
+            across,
+            down,
+        })
     }
+}
+
+/// The pixels around a position, left and right in the upper row, then in the lower one.
+pub(super) struct Neighbours<'a, const N: usize> {
+    pub(super) pixels: [&'a [u8; N]; 4],
+    /// Distance from the left ones.
+    pub(super) across: f64,
+    /// Distance from the upper ones.
+    pub(super) down: f64,
 }
 
 #[inline]

@@ -1,0 +1,122 @@
+"""Claim: the doctor names the stage that limits a script, and predicts what a change brings.
+
+Twelve scripts in ``planted/`` know nothing of penstock; each is slow for one reason, or healthy. ``penstock doctor``
+runs each in every round, with its own trials; ``--loader penstock`` imports penstock's loader into the same scripts.
+Run it on a quiet machine, and again beside other programs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from harness import machine
+
+SCRIPTS = Path(__file__).resolve().parent / "planted"
+STAGES = {
+    "slow_disk": "read",
+    "slow_decode": "decode",
+    "slow_operation": "augment",
+    "many_tensors": "collate",
+    "large_floats": "transport",
+    "too_few_workers": "workers",
+    "too_many_workers": "workers",
+    "many_threads": "threads",
+    "slow_copy": "copy",
+    "slow_step": "step",
+    "straggler": "read",
+    "healthy": "none",
+}
+TORCH_IMPORT = "from torch.utils.data import DataLoader, Dataset\n"
+PENSTOCK_IMPORT = "from penstock.torch import DataLoader\nfrom torch.utils.data import Dataset\n"
+
+
+def write_script(name: str, loader: str, folder: Path) -> Path:
+    """The script as it is, or a copy that imports penstock's loader."""
+    script = SCRIPTS / f"{name}.py"
+    if loader == "torch":
+        return script
+    source = script.read_text()
+    if TORCH_IMPORT not in source:
+        raise ValueError(f"{script} must import its loader by {TORCH_IMPORT!r}")
+    copy = folder / script.name
+    copy.write_text(source.replace(TORCH_IMPORT, PENSTOCK_IMPORT))
+    return copy
+
+
+def examine(name: str, loader: str, budget: int, keep: Path | None, turn: int) -> dict[str, Any]:
+    """The doctor's JSON of one script."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        options = ["--json", str(result), "--budget", str(budget)]
+        script = write_script(name, loader, Path(folder))
+        command = [sys.executable, "-m", "penstock", "doctor", *options, str(script)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{name}: penstock doctor failed:\n{done.stderr[-2000:]}")
+        content: dict[str, Any] = json.loads(result.read_text())
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        (keep / f"{name}-{loader}-{turn}.json").write_text(json.dumps(content, indent=1))
+        (keep / f"{name}-{loader}-{turn}.txt").write_text(done.stderr)
+    return content
+
+
+def measured_advice(results: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Predicted and measured ratio of the first advice of each round that was measured."""
+    found = []
+    for result in results:
+        first = next((each for each in result["advice"] if each["measured"]), None)
+        if first is not None:
+            found.append((first["predicted"], first["measured"]))
+    return found
+
+
+def is_near(predicted: float, measured: float) -> bool:
+    """Whether a prediction is within 20 % of what was measured."""
+    return abs(predicted / measured - 1) <= 0.2
+
+
+def main() -> int:
+    """Examine, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--budget", type=int, default=40, help="seconds for the trials of one script")
+    parser.add_argument("--loader", choices=("torch", "penstock"), default="torch", help="that the scripts import")
+    parser.add_argument("--scripts", nargs="+", choices=tuple(STAGES), default=tuple(STAGES), metavar="NAME")
+    parser.add_argument("--keep", type=Path, help="a folder for the JSON and the text of each run")
+    arguments = parser.parse_args()
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.scripts}
+    for turn in range(arguments.rounds):
+        for name, results in found.items():
+            results.append(examine(name, arguments.loader, arguments.budget, arguments.keep, turn))
+            print(f"{name}: {results[-1]['verdict']['stage']}", file=sys.stderr, flush=True)
+    print(
+        f"{machine()}; load average {os.getloadavg()[1]:.1f}; {arguments.loader}'s loader; {arguments.rounds} rounds\n"
+    )
+    print("| script | right stage | named instead | delivered, samples/s | first advice, predicted/measured |")
+    print("|---|---|---|---|---|")
+    pairs = []
+    for name, results in found.items():
+        stages = [result["verdict"]["stage"] for result in results]
+        others = ", ".join(stage for stage in stages if stage != STAGES[name])
+        right = f"{STAGES[name]}: {stages.count(STAGES[name])} of {len(stages)}"
+        speed = statistics.median(result["samples_per_s"]["delivered"] for result in results)
+        advice = measured_advice(results)
+        pairs += advice
+        ratios = ", ".join(f"{predicted:.2f}/{measured:.2f}" for predicted, measured in advice)
+        print(f"| {name} | {right} | {others or '-'} | {speed:,.0f} | {ratios or '-'} |")
+    near = sum(is_near(*pair) for pair in pairs)
+    print(f"\n{near} of {len(pairs)} predictions are within 20 % of what was measured.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,355 @@
+"""Claim: penstock reads every container at least as fast as a plain script with the container's own library.
+
+Each container is written by its own library, and read by a plain script in a process of its own
+(``peers/plain_stores.py``) and by ``ps.open(container).read``, in turns: single records in random order ("random"),
+batches of 64 in random order ("epoch": for tar and TFRecord, which have no random access, the script has a shuffle
+buffer of 1,000), and batches of 64 in order ("sequential"). Every page of every image is touched. "cold": the container
+was closed and its files were dropped from the page cache; it is opened again. Time per record is that of records of 200
+bytes in batches of 64: all fields by ``read``, and the image alone by ``blobs``, which is what fills batches.
+
+T1 is training input (RandomResizedCrop 224, flip, normalise, float32, batch 64, two threads) from each container.
+
+``RIVALS=folder`` contains ``core/bin/python`` with lmdb, h5py, webdataset, pyarrow, datasets, pylance, tfrecord,
+mosaicml-streaming, litdata and pymongo, and ``ffcv/bin/python`` with ffcv, whose reader and memory manager give the
+bytes of a ``.beton`` as its decoders get them. ``MONGODB=mongodb://host:port`` is a server to fill; without it, the
+server of the tests is started, FerretDB over SQLite, where Go is installed. Containers without an environment are
+left out, and named. That server reads the whole collection for each query: MongoDB has 128 images and 1,000 small
+records here, and no single reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from harness import Timing, arguments, images_folder, in_turns, jpegs, machine, ratio, versions
+
+import penstock as ps
+from penstock import transforms as T
+
+HERE = Path(__file__).resolve().parent
+BATCH = 64
+COUNT = 1600
+TINY = 20_000
+SERVER_COUNT = 128
+SERVER_TINY = 1000
+CONTAINERS: dict[str, tuple[str, dict[str, object]]] = {
+    "lmdb": ("set.lmdb", {}),
+    "hdf5": ("set.h5", {}),
+    "tar": ("set-tar/*.tar", {}),
+    "recordio": ("set.rec", {}),
+    "parquet": ("set.parquet", {}),
+    "datasets": ("hf.parquet", {}),
+    "arrow": ("set-arrow", {}),
+    "lance": ("set.lance", {}),
+    "tfrecord": ("set.tfrecord", {}),
+    "mds": ("set-mds", {}),
+    "litdata": ("set-litdata", {}),
+    "ffcv": ("set.beton", {}),
+    "mongodb": ("", {}),
+}
+"""What is opened of each container, and with which options."""
+
+
+class Script:
+    """A plain script that reads an epoch on request."""
+
+    def __init__(self, python: Path, name: str, folder: Path, files: Path, count: int) -> None:
+        command = [str(python), str(HERE / "peers" / "plain_stores.py"), name, str(folder), str(files), str(count)]
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # open as long as the program runs
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
+        )
+        self.reply()
+
+    def reply(self) -> str:
+        line = self.process.stdout.readline()
+        if not line:
+            self.log.seek(0)
+            sys.exit(f"{self.process.args} ended: {self.log.read()[-2000:]}")
+        return line
+
+    def read(self, how: str, seed: int) -> float:
+        self.process.stdin.write(f"{how} {seed}\n")
+        self.process.stdin.flush()
+        return int(self.reply().split()[0])
+
+    def close_container(self) -> None:
+        self.read("close", 0)
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Ours:
+    """The same with penstock."""
+
+    def __init__(self, name: str, folder: Path, count: int, *, blobs: bool = False) -> None:
+        self.blobs = blobs
+        path, self.options = CONTAINERS[name]
+        self.url = f"{os.environ.get('MONGODB', '')}/bench/{folder.name}" if name == "mongodb" else str(folder / path)
+        self.count = count
+        self.store: ps.Store | None = None
+
+    def read(self, how: str, seed: int) -> float:
+        if self.store is None:
+            self.store = ps.open(self.url, **self.options)
+        order = list(range(self.count))
+        if how != "sequential":
+            random.Random(seed).shuffle(order)
+        step = 1 if how == "random" else BATCH
+        records = 0
+        for first in range(0, self.count, step):
+            some = order[first : first + step]
+            records += touch(self._read_some(some))  # no name keeps the images, as in the script
+        return records
+
+    def _read_some(self, some: list[int]) -> list[object]:
+        if self.blobs:
+            return self.store.blobs("image", some)
+        return [record.fields["image"] for record in self.store.read(some)]
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.close()
+        self.store = None
+
+    close_container = close
+
+
+def touch(images: Sequence[object]) -> int:
+    """Number of some images; every page of each is read."""
+    for image in images:
+        int(np.frombuffer(image, np.uint8)[::4096].sum())
+    return len(images)
+
+
+def drop(folder: Path) -> None:
+    """Drop all files below a folder from the page cache."""
+    os.sync()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            file = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(file)
+
+
+def tiny_files(folder: Path) -> Path:
+    """A thousand files of 200 bytes that begin as JPEGs do."""
+    folder.mkdir()
+    for number in range(1000):
+        (folder / f"{number:04}.jpg").write_bytes(b"\xff\xd8\xff" + random.Random(number).randbytes(197))
+    return folder
+
+
+def measure(
+    name: str, script: Script, ours: Ours, folder: Path, rounds: int, modes: Sequence[tuple[str, bool]]
+) -> dict[tuple[str, bool], dict[str, Timing]]:
+    """The timings of both in each mode."""
+    found = {}
+    for how, cold in modes:
+        if how == "random" and name in {"tar", "tfrecord", "mongodb"}:
+            continue
+        what = f"{name} {how}{', cold' if cold else ''}"
+        candidates = {
+            f"{what}: script": one_epoch(script, how, folder if cold else None),
+            f"{what}: penstock": one_epoch(ours, how, folder if cold else None),
+        }
+        timings = in_turns(candidates, rounds=rounds, unit="records/s")
+        found[how, cold] = dict(zip(("script", "penstock"), timings.values(), strict=True))
+    return found
+
+
+def one_epoch(reader: Script | Ours, how: str, cold: Path | None) -> Callable[[], float]:
+    """A function that reads an epoch, each time in another order; files below ``cold`` are dropped from the cache.
+
+    The container is closed before: pages that are mapped cannot be dropped.
+    """
+    seeds = itertools.count()
+
+    def run() -> float:
+        if cold is not None:
+            reader.close_container()
+            drop(cold)
+        return reader.read(how, next(seeds))
+
+    return run
+
+
+def epoch_of_t1(url: str, options: dict[str, object]) -> Callable[[], float]:
+    """A function that loads an epoch of training input from a container."""
+    pipeline = [
+        T.Decode(),
+        T.RandomResizedCrop(224),
+        T.HorizontalFlip(),
+        T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD),
+        T.ToLayout("CHW", "float32"),
+    ]
+    dataset = ps.StoreDataset(
+        ps.open(url, **options), fields=("image", "label"), transform=T.Pipeline(pipeline), index=None
+    )
+    loader = ps.DataLoader(
+        dataset, batch_size=BATCH, shuffle=True, num_workers=2, workers="threads", seed=0, drop_last=True
+    )
+    return lambda: sum(len(labels) for _, labels in loader)
+
+
+MODES = [("random", False), ("epoch", False), ("sequential", False), ("epoch", True), ("sequential", True)]
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments(__doc__, rounds=5, tasks=tuple(CONTAINERS))
+    images = images_folder(options.images)
+    nbytes = sum(path.stat().st_size for path in jpegs(images)) / len(jpegs(images))
+    print(f"{machine()}; {versions('penstock-data', 'lmdb', 'h5py', 'pyarrow', 'pylance', 'pymongo')}.")
+    print(f"{COUNT} images of {nbytes / 1e3:,.0f} kB; ratios are penstock / script, median (lowest - highest).\n")
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch, running_mongodb(options.tasks) as has_server:
+        names = [name for name in options.tasks if name != "mongodb" or has_server]
+        names = [name for name in names if find_python(name).exists()]
+        if left_out := [name for name in options.tasks if name not in names]:
+            print(f"Not measured, without their environments or servers: {', '.join(left_out)}.\n")
+        root = Path(scratch)
+        tiny = tiny_files(root / "tiny-files")
+        print("| container | random | epoch | sequential | epoch, cold | sequential, cold | MB/s of the epoch |")
+        print("|---|---|---|---|---|---|---|")
+        rows = []
+        for name in names:
+            print(measure_images(name, root, images, nbytes, options.rounds), flush=True)
+            rows.append(measure_small(name, root, tiny, options.rounds))
+        print("\nMicroseconds per record, and ratios to the script:\n")
+        print("| container | script | `read` | `blobs` | ratio of `read` | ratio of `blobs` |")
+        print("|---|---|---|---|---|---|")
+        print("\n".join(rows))
+        print_others(root, tiny, options.rounds)
+        print_t1(names, root, images, options.rounds)
+
+
+def find_python(name: str) -> Path:
+    """The interpreter with the library of a container; FFCV needs an environment of its own."""
+    return Path(os.environ.get("RIVALS", "rivals")) / ("ffcv" if name == "ffcv" else "core") / "bin" / "python"
+
+
+@contextmanager
+def running_mongodb(names: Sequence[str]) -> Iterator[bool]:
+    """Whether a server of MongoDB is there while the body runs: that of ``MONGODB``, or one that is started here."""
+    if "mongodb" not in names or "MONGODB" in os.environ:
+        yield "mongodb" in names
+        return
+    sys.path.insert(0, str(HERE.parent))
+    import pytest
+
+    from tests.servers.mongo_server import MongoServer, build_server
+
+    try:
+        build_server()
+    except pytest.skip.Exception as error:
+        print(f"{error}.\n")
+        yield False
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-mongo-") as folder, MongoServer(Path(folder)) as server:
+        os.environ["MONGODB"] = f"mongodb://{server.host}"
+        try:
+            yield True
+        finally:
+            del os.environ["MONGODB"]
+
+
+def measure_images(name: str, root: Path, images: Path, nbytes: float, rounds: int) -> str:
+    """The row of a container of photographs, whose mean size is ``nbytes``."""
+    folder = root / name
+    folder.mkdir()
+    count = SERVER_COUNT if name == "mongodb" else COUNT
+    script, ours = Script(find_python(name), name, folder, images, count), Ours(name, folder, count)
+    with closing(script), closing(ours):
+        found = measure(name, script, ours, folder, rounds, MODES)
+    cells = [format_ratio(*found[mode].values()) if mode in found else "-" for mode in MODES]
+    rate = found["epoch", False]["penstock"].median * nbytes / 1e6
+    return f"| {name} | {' | '.join(cells)} | {rate:,.0f} |"
+
+
+def measure_small(name: str, root: Path, tiny: Path, rounds: int) -> str:
+    """The row of a container of records of 200 bytes: the time of each."""
+    folder = root / f"{name}-tiny"
+    folder.mkdir()
+    count = SERVER_TINY if name == "mongodb" else TINY
+    script, ours = Script(find_python(name), name, folder, tiny, count), Ours(name, folder, count)
+    alone = Ours(name, folder, count, blobs=True)
+    candidates = {
+        f"{name}, small: script": one_epoch(script, "epoch", None),
+        f"{name}, small: read": one_epoch(ours, "epoch", None),
+        f"{name}, small: blobs": one_epoch(alone, "epoch", None),
+    }
+    with closing(script), closing(ours), closing(alone):
+        timings = in_turns(candidates, rounds=rounds, unit="records/s")
+    by_script, by_read, by_blobs = timings.values()
+    micro = " | ".join(f"{1e6 / timing.median:.1f}" for timing in timings.values())
+    return f"| {name} | {micro} | {format_ratio(by_script, by_read)} | {format_ratio(by_script, by_blobs)} |"
+
+
+def read_batches(read: Callable[[np.ndarray], Sequence[object]], batches: Sequence[np.ndarray]) -> float:
+    """Read batches; gives the number of records."""
+    return sum(len(read(batch)) for batch in batches)
+
+
+def print_others(root: Path, tiny: Path, rounds: int) -> None:
+    """The time per record of kinds that have no script here."""
+    ps.convert(tiny, root / "tiny.lmdb")
+    places = {
+        "lmdb": str(root / "tiny.lmdb"),
+        "files": str(tiny),
+        "lmdb-names": f"lmdb-names://{root / 'names.lmdb'}",
+        "lmdb-pairs": f"lmdb-pairs://{root / 'pairs.lmdb'}",
+    }
+    print("\n| kind, without a script | `read`, microseconds | `blobs` |\n|---|---|---|")
+    for kind, url in places.items():
+        if kind == "lmdb-pairs":
+            pixels = np.random.default_rng(0).integers(0, 256, (1000, 8, 8, 3), np.uint8)
+            ps.pack({"image": pixels, "label": np.arange(1000)}, root / "pixels.lmdb")
+            ps.convert(root / "pixels.lmdb", url)
+        elif kind == "lmdb-names":
+            ps.convert(root / "tiny.lmdb", url)
+        with ps.open(url) as store:
+            order = np.random.default_rng(1).permutation(len(store))
+            batches = [order[first : first + BATCH] for first in range(0, len(order), BATCH)] * 10
+            candidates = {
+                f"{kind}: read": partial(read_batches, store.read, batches),
+                f"{kind}: blobs": partial(read_batches, partial(store.blobs, "image"), batches),
+            }
+            timings = in_turns(candidates, rounds=rounds, unit="records/s")
+        micro = " | ".join(f"{1e6 / timing.median:.1f}" for timing in timings.values())
+        print(f"| {kind} | {micro} |", flush=True)
+
+
+def print_t1(names: Sequence[str], root: Path, images: Path, rounds: int) -> None:
+    """T1 from each container, relative to the pack."""
+    ps.pack(images, root / "pack.lmdb", index="none")
+    candidates = {"pack": epoch_of_t1(str(root / "pack.lmdb"), {})}
+    for name in names:
+        ours = Ours(name, root / name, COUNT)
+        candidates[name] = epoch_of_t1(ours.url, ours.options)
+    timings = in_turns(candidates, rounds=rounds, unit="images/s")
+    print("\n| T1 from | images/s | against the pack |\n|---|---|---|")
+    for name, timing in timings.items():
+        middle, low, high = ratio(timing, timings["pack"])
+        print(f"| {name} | {timing.median:,.0f} | {middle:.2f} ({low:.2f} - {high:.2f}) |")
+
+
+def format_ratio(script: Timing, ours: Timing) -> str:
+    """Penstock's rate over the script's."""
+    middle, low, high = ratio(ours, script)
+    return f"{middle:.2f} ({low:.2f} - {high:.2f})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,338 @@
+//! JPEGs: their headers, pixels and indices. Arguments are checked, then the core is called without the GIL.
+
+use std::convert::Infallible;
+
+use penstock_core::error::Error;
+use penstock_core::fill::{self, Geometry};
+use penstock_core::jpeg::{self, Color, Header, Limits, Process, Region, Scale, SeekTable};
+use pyo3::inspect::PyStaticExpr;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use pyo3::{type_hint_identifier, type_hint_subscript};
+
+use crate::arrays::NewArray;
+use crate::bytes::{Encoded, EncodedImages};
+use crate::errors::{self, invalid_argument};
+use crate::level::level;
+use crate::resize::{Corners, region_or_whole};
+use crate::seek_tables::{self, FoundList, HintsPerImage, SeekTables};
+
+/// Returns the width and height of JPEGs that the native decoder supports.
+///
+/// Parameters
+/// ----------
+/// images : sequence of buffer
+///     Encoded images.
+///
+/// Returns
+/// -------
+/// ndarray, shape (n, 2), int32
+///     Width and height in pixels. (0, 0) for images that Pillow must decode (not a JPEG, CMYK, 12 bits, a damaged
+///     header ...).
+#[pyfunction]
+pub fn sizes(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, i32>> {
+    let mut sizes = NewArray::empty(py, &[images.0.len(), 2])?;
+    let rows = sizes.values_mut().as_chunks_mut::<2>().0;
+    py.detach(|| {
+        for (row, image) in rows.iter_mut().zip(&images.0) {
+            *row = match Header::parse(image.bytes(), &Limits::NONE) {
+                Ok(header) => [header.width() as i32, header.height() as i32],
+                Err(_) => [0, 0],
+            };
+        }
+    });
+    Ok(sizes)
+}
+
+/// Decodes a JPEG or a region of it.
+///
+/// Parameters
+/// ----------
+/// image : buffer
+///     The encoded image.
+/// region : tuple of four int, optional
+///     x0, y0, x1, y1 in pixels, inside the image. The pixels equal those of the whole image, cropped. Rows below
+///     the region are not decoded. Of an image of several scans, everything above and beside the region is decoded.
+/// max_pixels : int
+///     Largest width times height that the header may declare.
+/// max_nbytes : int
+///     Largest number of bytes for the coefficients of the whole image, if it has several scans (as progressive
+///     images have): 136 for each block of 8 x 8 samples, 6.4 per pixel in 4:4:4. The default is enough for the
+///     default of `max_pixels`.
+/// scale : {1, 2, 4, 8}
+///     Decode at 1/scale of the size with libjpeg's scaled inverse DCT. Sizes are rounded up, and the region is
+///     rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
+/// index, learn, found, threads
+///     As for `fill`, for this image only. Its number is 0.
+///
+/// Returns
+/// -------
+/// ndarray, shape (height, width, 3), uint8
+///     RGB, a new array. A gray image has three equal channels. Bit-exact with libjpeg-turbo's slow integer IDCT
+///     and fancy upsampling.
+///
+/// Raises
+/// ------
+/// UnsupportedError
+///     The decoder does not support this kind of file.
+/// CorruptError
+///     The bytes are not a valid JPEG.
+/// TooLargeError
+///     More than `max_pixels` or `max_nbytes`. Nothing was allocated.
+/// MemoryError
+///     The system has no more memory.
+/// ValueError
+///     The region does not lie inside the image, or another argument is invalid.
+#[pyfunction]
+#[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_073_741_824, index=None, learn=None, found=None, threads=1))]
+#[allow(clippy::too_many_arguments)] // Python's keyword arguments
+pub fn decode<'py>(
+    py: Python<'py>,
+    image: Encoded,
+    region: Option<(i32, i32, i32, i32)>,
+    max_pixels: u64,
+    scale: usize,
+    max_nbytes: u64,
+    index: Option<Encoded>,
+    learn: Option<&str>,
+    found: Option<FoundList<'py>>,
+    threads: usize,
+) -> PyResult<NewArray<'py, u8>> {
+    let indices = index.map(|index| SeekTables(vec![Some(index)]));
+    let hints = HintsPerImage::new(1, indices, learn, found.is_some(), threads)?;
+    let limits = Limits { max_pixels, max_nbytes };
+    let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::from_decoder(&error))?;
+    let region = scaled_region(&header, region, scale)?;
+    let mut pixels = NewArray::empty(py, &[region.height, region.width, 3])?;
+    let (level, out) = (level(), pixels.values_mut());
+    let decoded =
+        py.detach(|| fill::with_filler(level, |filler| filler.decode(&header, hints.of_image(0), region, out)));
+    let report = decoded.map_err(|error| errors::from_decoder(&error))?;
+    seek_tables::append_found(found, [(0, report)])?;
+    Ok(pixels)
+}
+
+/// Decodes a JPEG that is damaged or ends too early, or a region of it, as libjpeg-turbo does.
+///
+/// Parameters
+/// ----------
+/// image : buffer
+///     The encoded image. Its header must be whole.
+/// region, max_pixels, max_nbytes, scale
+///     As for `decode`. `max_nbytes` is the limit for the coefficients of images of one scan, too.
+///
+/// Returns
+/// -------
+/// ndarray, shape (height, width, 3), uint8
+///     RGB, a new array. What is missing is gray; damaged data are read on from the next restart marker; missing
+///     scans of a progressive image are estimated. Bit-exact with libjpeg-turbo 3.
+///
+/// Raises
+/// ------
+/// CorruptError
+///     The header is damaged, or nearly all of the image is missing.
+/// UnsupportedError, TooLargeError, MemoryError, ValueError
+///     As for `decode`.
+#[pyfunction]
+#[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_073_741_824))]
+pub fn decode_damaged<'py>(
+    py: Python<'py>,
+    image: Encoded,
+    region: Option<(i32, i32, i32, i32)>,
+    max_pixels: u64,
+    scale: usize,
+    max_nbytes: u64,
+) -> PyResult<NewArray<'py, u8>> {
+    let limits = Limits { max_pixels, max_nbytes };
+    let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::from_decoder(&error))?;
+    let region = scaled_region(&header, region, scale)?;
+    let mut pixels = NewArray::empty(py, &[region.height, region.width, 3])?;
+    let (level, out) = (level(), pixels.values_mut());
+    py.detach(|| fill::with_filler(level, |filler| filler.decode_damaged(&header, &limits, region, out)))
+        .map_err(|error| errors::from_decoder(&error))?;
+    Ok(pixels)
+}
+
+/// The samples of a region, or of the whole picture, at a scale.
+fn scaled_region(header: &Header<'_>, region: Option<Corners>, scale: usize) -> PyResult<Region> {
+    let scale = Scale::from_denominator(scale)
+        .ok_or_else(|| invalid_argument(format!("scale must be 1, 2, 4 or 8, got {scale}")))?;
+    let [x0, y0, x1, y1] = region_or_whole(region, header.width(), header.height())?;
+    let window = [
+        x1.saturating_sub(x0).max(0) as usize,
+        y1.saturating_sub(y0).max(0) as usize,
+    ];
+    let geometry = Geometry::new(
+        [x0, y0, x1, y1, window[0] as i32, window[1] as i32, 0, 0, 0],
+        window,
+        false,
+    )
+    .map_err(invalid_argument)?;
+    geometry
+        .check_inside(header.width(), header.height())
+        .map_err(invalid_argument)?;
+    Ok(geometry.scaled_region(scale))
+}
+
+/// Makes the index of a JPEG: where decoding may begin inside it. With it, a crop reads only what it needs.
+///
+/// Parameters
+/// ----------
+/// image : buffer
+///     The encoded image. It is not changed.
+/// kind : {"rows", "tiles"}
+///     Places where decoding may begin: every row of MCUs (about 0.24 % of the file's size), or about every 64
+///     pixels of each row (2 %).
+/// max_pixels : int
+///     Largest width times height that the header may declare.
+///
+/// Returns
+/// -------
+/// bytes
+///     The index, for `fill` and `decode` with this image. A check of 64 bits binds it to the image.
+///
+/// Raises
+/// ------
+/// UnsupportedError, CorruptError, TooLargeError
+///     As for `decode` of the whole image.
+/// ValueError
+///     `kind` is neither of the two.
+#[pyfunction]
+#[pyo3(signature = (image, kind="rows", max_pixels=134_217_728))]
+pub fn build_index<'py>(py: Python<'py>, image: Encoded, kind: &str, max_pixels: u64) -> PyResult<Bound<'py, PyBytes>> {
+    let (kind, level) = (seek_tables::kind_from_name(kind)?, level());
+    let built = py.detach(|| {
+        let header = Header::parse(image.bytes(), &Limits::pixels(max_pixels))?;
+        fill::with_filler(level, |filler| filler.build_seek_table(&header, kind)).map(|table| table.to_bytes(&header))
+    });
+    let bytes = built.map_err(|error| errors::from_decoder(&error))?;
+    Ok(PyBytes::new(py, &bytes))
+}
+
+/// Describes an index.
+///
+/// Parameters
+/// ----------
+/// image : buffer
+///     The encoded image.
+/// index : buffer
+///     Its index.
+///
+/// Returns
+/// -------
+/// tuple of (str, int, int), or None
+///     Its kind, the number of places that it holds, and the number of places in the image (an index that is still
+///     being learned holds fewer). None: it is damaged or belongs to another image.
+#[pyfunction]
+pub fn inspect_index(image: Encoded, index: Encoded) -> Option<(&'static str, usize, usize)> {
+    let header = Header::parse(image.bytes(), &Limits::NONE).ok()?;
+    let table = SeekTable::parse(&header, index.bytes())?;
+    Some((table.kind().name(), table.known(), table.total()))
+}
+
+/// Rewrites a JPEG of several scans, progressive or not, as a baseline JPEG of one scan, without loss.
+///
+/// Parameters
+/// ----------
+/// image : buffer
+///     The encoded image.
+/// max_pixels, max_nbytes : int
+///     As for `decode`.
+///
+/// Returns
+/// -------
+/// bytes
+///     A file with the same coefficients, therefore the same pixels, in one scan with optimised Huffman tables.
+///     Quantisation tables, comments and application segments (Exif, ICC profile, JFIF, Adobe) are those of
+///     `image`, and so is everything after its end marker. Restart markers are dropped.
+///
+/// Raises
+/// ------
+/// UnsupportedError
+///     The image has one scan already, or `decode` does not support its kind, or its coefficients are too large for
+///     a baseline file, or it has segments that depend on their position (MPF; JFIF or Adobe between scans).
+/// CorruptError, TooLargeError, MemoryError
+///     As for `decode`.
+#[pyfunction]
+#[pyo3(signature = (image, max_pixels=134_217_728, max_nbytes=1_073_741_824))]
+pub fn transcode_baseline(
+    py: Python<'_>,
+    image: Encoded,
+    max_pixels: u64,
+    max_nbytes: u64,
+) -> PyResult<Bound<'_, PyBytes>> {
+    let limits = Limits { max_pixels, max_nbytes };
+    let transcoded = py
+        .detach(|| jpeg::transcode_baseline(image.bytes(), &limits))
+        .map_err(|error| errors::from_decoder(&error))?;
+    Ok(PyBytes::new(py, &transcoded))
+}
+
+/// Returns facts from the header of a JPEG.
+///
+/// Parameters
+/// ----------
+/// image : buffer
+///     The encoded image.
+///
+/// Returns
+/// -------
+/// dict
+///     ``width``, ``height``, ``components``, ``precision`` (bits), ``sampling`` ("4:2:0" ...), ``color`` ("gray" |
+///     "ycbcr" | "rgb" | "other"), ``process`` ("sequential" | "progressive" ...), ``progressive`` (bool),
+///     ``restart_interval`` (MCUs; 0: none), ``native`` (bool: whether the native decoder supports it, judged by
+///     its first header only), ``reason`` (str: why not; None if it does).
+///
+/// Raises
+/// ------
+/// UnsupportedError, CorruptError
+///     The markers up to the first scan are damaged or unknown.
+#[pyfunction]
+pub fn inspect(py: Python<'_>, image: Encoded) -> PyResult<Facts<'_>> {
+    let summary = jpeg::inspect(image.bytes()).map_err(|error| errors::from_decoder(&error))?;
+    let refused: Option<Error> = Header::parse(image.bytes(), &Limits::NONE).err();
+    let facts = PyDict::new(py);
+    facts.set_item("width", summary.width)?;
+    facts.set_item("height", summary.height)?;
+    facts.set_item("components", summary.components)?;
+    facts.set_item("precision", summary.precision)?;
+    facts.set_item("sampling", summary.sampling)?;
+    let color = match summary.color {
+        Color::Gray => "gray",
+        Color::YCbCr => "ycbcr",
+        Color::Rgb => "rgb",
+        Color::Other => "other",
+    };
+    facts.set_item("color", color)?;
+    let process = match summary.process {
+        Process::Sequential => "sequential",
+        Process::Progressive => "progressive",
+        Process::Lossless => "lossless",
+        Process::Arithmetic => "arithmetic",
+        Process::Hierarchical => "hierarchical",
+    };
+    facts.set_item("process", process)?;
+    facts.set_item("progressive", summary.process == Process::Progressive)?;
+    facts.set_item("restart_interval", summary.restart_interval)?;
+    facts.set_item("native", refused.is_none())?;
+    facts.set_item("reason", refused.map(|error| error.to_string()))?;
+    Ok(Facts(facts))
+}
+
+/// Facts by name.
+pub struct Facts<'py>(Bound<'py, PyDict>);
+
+impl<'py> IntoPyObject<'py> for Facts<'py> {
+    type Target = PyDict;
+    type Output = Bound<'py, PyDict>;
+    type Error = Infallible;
+    const OUTPUT_TYPE: PyStaticExpr = type_hint_subscript!(
+        type_hint_identifier!("builtins", "dict"),
+        type_hint_identifier!("builtins", "str"),
+        type_hint_identifier!("typing", "Any")
+    );
+
+    fn into_pyobject(self, _py: Python<'py>) -> Result<Self::Output, Infallible> {
+        Ok(self.0)
+    }
+}

@@ -1,0 +1,213 @@
+//! Rows of batches, from encoded images or from one that is decoded.
+
+use penstock_core::fill::{self as core, FillError, FillTimes, Geometry};
+use penstock_core::jpeg::Limits;
+use pyo3::prelude::*;
+
+use crate::arrays::{Array, Batch};
+use crate::bytes::EncodedImages;
+use crate::errors::{self, invalid_argument};
+use crate::level::level;
+use crate::resize::{as_interleaved, to_exception};
+use crate::seek_tables::{self, FoundList, HintsPerImage, SeekTables};
+use crate::target::{Target, check_distinct};
+
+/// `(i, kind, message)` of images that could not become rows.
+pub type Failures = Vec<(usize, &'static str, String)>;
+
+/// Fills rows of a batch from encoded images: decode, crop, resize, flip, normalise.
+///
+/// Parameters
+/// ----------
+/// images : sequence of buffer
+///     ``n`` encoded images.
+/// geometry : ndarray, shape (n, 9), int32
+///     x0, y0, x1, y1 (the region of the image), width, height (its size after resizing), left, top (the position
+///     of the output's H x W window in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit
+///     1: top and bottom; applied last).
+/// out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
+///     The batch; C-contiguous. No other argument may overlap it.
+/// rows : ndarray, shape (n,), int64
+///     Image ``i`` goes to ``out[rows[i]]``. Rows must be distinct.
+/// layout : {"HWC", "CHW"}
+///     The order of the axes.
+/// filter : {"box", "bilinear", "bicubic", "lanczos"}
+///     Antialiased, as Pillow's `Image.resize` of the cropped region: at most one different per value, for bicubic
+///     and lanczos equal. A region that keeps its size keeps its pixels.
+/// scale, offset : sequence of three float, optional
+///     For float batches: ``value * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if
+///     that is the type. None for uint8 batches.
+/// max_pixels, max_nbytes : int
+///     As for `decode`, for each image.
+/// beside : sequence of three int, optional
+///     Colour, 0 to 255, of the window outside the resized region. The window must show a part of the region.
+/// quality : float, optional
+///     Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality``
+///     samples for each pixel of the size, in both directions; at least 1. The result is that of the full-size
+///     picture with every pixel replaced by the sample that covers it. None: always at full size.
+/// indices : sequence of (buffer or None), optional
+///     The index of each image, from `build_index` or from `found`. Rows do not depend on it, even if it is wrong.
+/// learn : {"rows", "tiles"}, optional
+///     Record the places that decoding passes, in the given index or in a new one of this kind.
+/// found : list, optional
+///     A list that receives reports on indices. Required with `indices` and `learn`. ``(i, damaged, learned)`` is
+///     appended for each image with something to report: whether the index was damaged or another image's (bool),
+///     and the index that replaces it (bytes, or None if nothing was recorded).
+/// threads : int
+///     Threads that work on one image together, the calling thread included, if a million pixels or more of it are
+///     decoded: all of them with an index (or restart markers at every row), otherwise two. Fewer if the system
+///     starts no more. Rows do not depend on it.
+///
+/// Returns
+/// -------
+/// failures : list of (int, str, str)
+///     ``i``, "unsupported" | "corrupt" | "too_large" | "out_of_memory", and a message. These rows are unchanged.
+/// decode_ns, resize_ns : int
+///     Time for decoding, and for resizing and writing.
+///
+/// Raises
+/// ------
+/// TypeError, ValueError
+///     Invalid arguments. Nothing was written, except if a region does not lie inside its image (the message names
+///     ``i``): then other rows may have been written.
+#[pyfunction]
+#[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, max_nbytes=1_073_741_824, beside=None, quality=None, indices=None, learn=None, found=None, threads=1))]
+#[allow(clippy::too_many_arguments)] // Python's keyword arguments
+pub fn fill<'py>(
+    py: Python<'py>,
+    images: EncodedImages,
+    geometry: Array<i32>,
+    out: Batch,
+    rows: Array<i64>,
+    layout: &str,
+    filter: &str,
+    scale: Option<[f32; 3]>,
+    offset: Option<[f32; 3]>,
+    max_pixels: u64,
+    max_nbytes: u64,
+    beside: Option<[u8; 3]>,
+    quality: Option<f64>,
+    indices: Option<SeekTables>,
+    learn: Option<&str>,
+    found: Option<FoundList<'py>>,
+    threads: usize,
+) -> PyResult<(Failures, u64, u64)> {
+    let limits = Limits { max_pixels, max_nbytes };
+    let target = Target::new(&out, layout, filter, [scale, offset], limits, quality, beside)?;
+    let hints = HintsPerImage::new(images.0.len(), indices, learn, found.is_some(), threads)?;
+    let n = images.0.len();
+    if geometry.shape() != [n, Geometry::COLUMNS] || rows.shape() != [n] {
+        let (geometry, rows) = (geometry.shape(), rows.shape());
+        return Err(invalid_argument(format!(
+            "geometry of {n} images must have shape [{n}, 9], got {geometry:?}, and rows shape [{n}], got {rows:?}"
+        )));
+    }
+    target.check_apart(&geometry, || "geometry".to_owned())?;
+    target.check_apart(&rows, || "rows".to_owned())?;
+    for (i, image) in images.0.iter().enumerate() {
+        target.check_apart(image, || format!("image {i}"))?;
+    }
+    hints.check_apart(&target)?;
+    let columns = geometry.values().as_chunks::<{ Geometry::COLUMNS }>().0;
+    let geometries: Vec<_> = columns
+        .iter()
+        .enumerate()
+        .map(|(i, c)| target.geometry(c, i))
+        .collect::<PyResult<_>>()?;
+    let rows: Vec<_> = rows
+        .values()
+        .iter()
+        .map(|r| target.row_index(*r))
+        .collect::<PyResult<_>>()?;
+    check_distinct(&rows)?;
+    let (mut failures, mut geometry_error, mut times) = (Failures::new(), None, FillTimes::default());
+    let mut reports = vec![];
+    let level = level();
+    py.detach(|| {
+        core::with_filler(level, |filler| {
+            for (i, image) in images.0.iter().enumerate() {
+                // SAFETY: rows are in range and distinct. The Python caller must not write them in another call at the
+                // same time, as the module's documentation says.
+                let row = unsafe { target.row(rows[i]) };
+                let hints_of_image = hints.of_image(i);
+                match filler.fill(
+                    image.bytes(),
+                    hints_of_image,
+                    &geometries[i],
+                    &target.options,
+                    row,
+                    &mut times,
+                ) {
+                    Ok(report) => reports.push((i, report)),
+                    Err(FillError::Image(error)) => failures.push((i, errors::failure_kind(&error), error.to_string())),
+                    Err(FillError::Geometry(message)) => {
+                        geometry_error = Some(invalid_argument(format!("geometry[{i}]: {message}")));
+                        return;
+                    }
+                }
+            }
+        });
+    });
+    seek_tables::append_found(found, reports)?;
+    match geometry_error {
+        Some(error) => Err(error),
+        None => Ok((failures, times.decode.as_nanos() as u64, times.resize.as_nanos() as u64)),
+    }
+}
+
+/// Fills a row of a batch from an image that is already decoded. See `fill`.
+///
+/// Parameters
+/// ----------
+/// image : ndarray, shape (height, width, 3), uint8
+///     RGB; C-contiguous.
+/// geometry : ndarray, shape (9,), int32
+///     A row of the geometry of `fill`.
+/// out, layout, filter, scale, offset, beside
+///     As for `fill`.
+/// row : int
+///     The row of `out` to fill.
+///
+/// Raises
+/// ------
+/// TypeError, ValueError
+///     Invalid arguments. Nothing was written.
+#[pyfunction]
+#[pyo3(signature = (image, geometry, out, row, *, layout, filter, scale=None, offset=None, beside=None))]
+#[allow(clippy::too_many_arguments)] // Python's keyword arguments
+pub fn fill_pixels(
+    py: Python<'_>,
+    image: Array<u8>,
+    geometry: Array<i32>,
+    out: Batch,
+    row: i64,
+    layout: &str,
+    filter: &str,
+    scale: Option<[f32; 3]>,
+    offset: Option<[f32; 3]>,
+    beside: Option<[u8; 3]>,
+) -> PyResult<()> {
+    let target = Target::new(&out, layout, filter, [scale, offset], Limits::NONE, None, beside)?;
+    target.check_apart(&image, || "image".to_owned())?;
+    target.check_apart(&geometry, || "geometry".to_owned())?;
+    let pixels = as_interleaved(&image, &[3])?;
+    let Ok(columns) = geometry.values().try_into() else {
+        return Err(invalid_argument(format!(
+            "geometry must have shape [9], got {:?}",
+            geometry.shape()
+        )));
+    };
+    let (geometry, row) = (
+        Geometry::new(columns, target.options.window, target.framed).map_err(invalid_argument)?,
+        target.row_index(row)?,
+    );
+    let level = level();
+    let filled = py.detach(|| {
+        // SAFETY: the row is in range; see `fill`.
+        let row = unsafe { target.row(row) };
+        core::with_filler(level, |filler| {
+            filler.fill_pixels(pixels, &geometry, &target.options, row)
+        })
+    });
+    filled.map_err(to_exception)
+}

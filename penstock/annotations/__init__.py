@@ -1,0 +1,35 @@
+"""Annotations of images in the formats people have, read into the same fields.
+
+::
+
+    folder, file, mapping ──> AnnotationFormat.read ──> RecordBuilder ──> Annotations
+                              one file a format         checks, counts    .records, .classes, .problems
+
+A new format is one file with a subclass of :class:`~penstock.annotations.base.AnnotationFormat`, and one line here.
+"""
+
+from __future__ import annotations
+
+from penstock.annotations.reading import SourceLike, read
+from penstock.annotations.result import AnnotationProblem, Annotations
+from penstock.registry import Registry
+
+__all__ = ["FORMATS", "WRITERS", "AnnotationProblem", "Annotations", "SourceLike", "read"]
+
+FORMATS = Registry("annotation format")
+"""Formats by name; with ``format="auto"`` the first that recognises the source."""
+FORMATS.register("coco", "penstock.annotations.coco:CocoFormat")
+FORMATS.register("voc", "penstock.annotations.voc:VocFormat")
+FORMATS.register("yolo", "penstock.annotations.yolo:YoloFormat")
+FORMATS.register("cvat", "penstock.annotations.cvat:CvatFormat")
+FORMATS.register("labelme", "penstock.annotations.labelme:LabelmeFormat")
+FORMATS.register("mask_folders", "penstock.annotations.mask_folders:MaskFoldersFormat")
+FORMATS.register("open_images", "penstock.annotations.open_images:OpenImagesFormat")
+FORMATS.register("retinaface", "penstock.annotations.retinaface:RetinaFaceFormat")
+FORMATS.register("path_list", "penstock.annotations.path_list:PathListFormat")
+
+WRITERS = Registry("format of annotations that are written")
+"""Formats that :func:`penstock.convert` writes, by name."""
+WRITERS.register("coco", "penstock.annotations.coco_writing:CocoWriter")
+WRITERS.register("voc", "penstock.annotations.voc_writing:VocWriter")
+WRITERS.register("yolo", "penstock.annotations.yolo_writing:YoloWriter")

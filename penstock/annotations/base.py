@@ -1,0 +1,53 @@
+"""What an annotation format must offer."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from penstock.annotations.records import RecordBuilder
+from penstock.annotations.source import AnnotationSource
+from penstock.errors import ArgumentError
+
+__all__ = ["AnnotationFormat"]
+
+
+class AnnotationFormat(ABC):
+    """A format of annotations; one subclass each, registered in ``penstock.annotations.FORMATS``.
+
+    Options of a format are keyword-only parameters of its constructor.
+    """
+
+    name: ClassVar[str]
+    """As registered."""
+
+    @classmethod
+    @abstractmethod
+    def recognises(cls, source: AnnotationSource) -> bool:
+        """Whether a source is of this format, by the names of its files and the beginning of one of them."""
+
+    @abstractmethod
+    def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
+        """Add all images of the source, or of one of its splits, to the builder.
+
+        Raises
+        ------
+        AnnotationError
+            If a file that everything depends on cannot be read. What concerns one image or object is given to
+            :meth:`RecordBuilder.note` instead.
+        """
+
+    @classmethod
+    def refuse_unknown_options(cls, options: Mapping[str, object]) -> None:
+        """Raise ArgumentError for options that the constructor does not name."""
+        if not options:
+            return
+        parameters = inspect.signature(cls).parameters.values()
+        allowed = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        if unknown := [name for name in options if name not in allowed]:
+            raise ArgumentError(
+                f"the annotation format {cls.name!r} has the options {', '.join(allowed) or 'none'}, got "
+                f"{', '.join(map(repr, unknown))}"
+            )

@@ -1,0 +1,408 @@
+"""Builds the records of a source: every object is checked, and whatever is left out or changed is noted.
+
+::
+
+    builder.image("train/1.jpg", path, file="1.xml", size=(640, 480)) ──> ImageObjects
+        .add("dog", (48, 240, 195, 371), line=17, difficult=1)            one object
+        .add("cat", ..., keypoints=..., crowd=True)
+    builder.finish("voc")                                             ──> Annotations: the same fields in every record
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.annotations.polygons import Polygons
+from penstock.annotations.result import AnnotationProblem, Annotations
+from penstock.annotations.source import AnnotationSource
+from penstock.errors import AnnotationError, ArgumentError
+from penstock.sample import Array
+
+__all__ = ["ImageObjects", "RecordBuilder"]
+
+_TOLERANCE: Final = 1.0
+"""Pixels by which a box may end outside its image: formats count from 1, and round."""
+_RECORD_FIELDS: Final = frozenset(
+    {"image", "width", "height", "boxes", "labels", "keypoints", "instances", "area", "crowd", "mask"}
+)
+_MAX_COORDINATE: Final = float(1 << 24)
+_MAX_AREA: Final = _MAX_COORDINATE**2
+_MAX_KEYPOINTS: Final = 1 << 28
+"""Of all objects together: 3 GiB."""
+_MAX_WAITING: Final = 1 << 12
+"""Objects whose polygons wait to become masks together."""
+
+
+@dataclass(slots=True)
+class _Object:
+    label: str
+    box: tuple[float, float, float, float]
+    keypoints: Array | None
+    instance: Mapping[str, Any] | None
+    area: float | None
+    crowd: bool
+    fields: dict[str, Any]
+    line: int | None = None
+
+
+@dataclass(slots=True)
+class ImageObjects:
+    """The objects of one image; made by :meth:`RecordBuilder.image`.
+
+    Attributes
+    ----------
+    width, height : int
+        Size of the image in pixels: that of the picture's header.
+    fields : dict
+        Values of the image itself, such as its ``id`` or ``mask``.
+    """
+
+    builder: RecordBuilder
+    name: str
+    file: str
+    width: int
+    height: int
+    fields: dict[str, Any] = field(default_factory=dict)
+    objects: list[_Object] = field(default_factory=list)
+
+    def add(
+        self,
+        label: str,
+        box: Sequence[float],
+        *,
+        line: int | None = None,
+        where: str = "",
+        keypoints: Array | None = None,
+        instance: Mapping[str, Any] | None = None,
+        area: float | None = None,
+        crowd: bool = False,
+        polygon: Sequence[float] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> bool:
+        """Add an object; returns False if something is wrong with it, which is noted.
+
+        Parameters
+        ----------
+        label : str
+            The name of its class.
+        box : sequence of four numbers
+            x0, y0, x1, y1 in pixels.
+        line : int, optional
+            Where it stands in the file.
+        where : str
+            What problems begin with, where the format has no lines, such as "annotation 17: ".
+        keypoints : ndarray, (k, 3), optional
+            x, y in pixels, and the flag of the format.
+        instance : mapping, optional
+            Its run-length encoding: ``size`` (height, width) and ``counts``.
+        area : float, optional
+            As the format has it; by default that of the box.
+        crowd : bool
+            Whether it stands for several objects.
+        polygon : sequence of float, optional
+            x, y of three or more corners, pixels, in the box: a field of the object, and its instance, where none is
+            given.
+        attributes : mapping of str to values, optional
+            Other values that the file names, whatever the names are.
+        **fields
+            Other values that the format names: numbers or texts.
+        """
+        checked = self._check_box(box, line, where)
+        if checked is None:
+            return False
+        if not self.builder.knows(label):
+            self.note(f"{where}its class {label!r:.200} is not one of the classes", line)
+            return False
+        if keypoints is not None and not np.isfinite(keypoints).all():
+            self.note(f"{where}its keypoints must be finite numbers", line)
+            return False
+        if area is not None and not (0 <= area <= _MAX_AREA):
+            self.note(f"{where}its area must be a number from 0 to 2**48, got {area}", line)
+            return False
+        held = {**(attributes or {}), **fields}
+        if polygon is not None:
+            held["polygon"] = polygon
+        made = _Object(label, checked, keypoints, instance, area, crowd, held, line)
+        self.objects.append(made)
+        if polygon is not None and instance is None:
+            self.builder.draw(self, made, polygon)
+        return True
+
+    def note(self, reason: str, line: int | None = None, effect: str = "object left out") -> None:
+        """Note a problem of this image."""
+        self.builder.note(self.file, reason, line, image=self.name, effect=effect)
+
+    def _check_box(
+        self, box: Sequence[float], line: int | None, where: str
+    ) -> tuple[float, float, float, float] | None:
+        x0, y0, x1, y1 = box
+        text = "[" + ", ".join(f"{number:g}" for number in box) + "]"
+        if not all(math.isfinite(number) and abs(number) <= _MAX_COORDINATE for number in box):
+            self.note(f"{where}its box must have finite numbers, got {text}", line)
+        elif x1 <= x0 or y1 <= y0:
+            what = "inverted" if x1 < x0 or y1 < y0 else "empty"
+            self.note(f"{where}its box must have x0 < x1 and y0 < y1, got {text}, which is {what}", line)
+        elif x0 >= self.width or y0 >= self.height or x1 <= 0 or y1 <= 0:
+            self.note(f"{where}its box must lie in the image of {self.width} x {self.height}, got {text}", line)
+        elif min(x0, y0) < -_TOLERANCE or x1 > self.width + _TOLERANCE or y1 > self.height + _TOLERANCE:
+            self.note(
+                f"{where}its box ends outside the image of {self.width} x {self.height}, got {text}",
+                line,
+                "box clipped",
+            )
+            return max(x0, 0.0), max(y0, 0.0), min(x1, float(self.width)), min(y1, float(self.height))
+        else:
+            return x0, y0, x1, y1
+        return None
+
+
+class RecordBuilder:
+    """Collects the images of a source, in order.
+
+    Parameters
+    ----------
+    source : AnnotationSource
+        Where they come from.
+    classes : sequence of str, optional
+        Names of the classes that the caller gave.
+
+    Raises
+    ------
+    ArgumentError
+        If two classes have one name.
+    """
+
+    def __init__(self, source: AnnotationSource, classes: Sequence[str] | None) -> None:
+        self._source = source
+        self._classes = None if classes is None else tuple(classes)
+        if self._classes is not None and len(set(self._classes)) != len(self._classes):
+            raise ArgumentError(f"classes must have different names, got {', '.join(self._classes)}")
+        self._known = None if self._classes is None else frozenset(self._classes)
+        self._images: list[ImageObjects] = []
+        self._names: set[str] = set()
+        self._problems: list[AnnotationProblem] = []
+        self._waiting: list[tuple[ImageObjects, _Object, Sequence[float]]] = []
+        self.details: dict[str, Any] = {}
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names that are known so far, by label; None if there are none yet."""
+        return self._classes
+
+    @property
+    def has_given_classes(self) -> bool:
+        """Whether the classes are known already."""
+        return self._classes is not None
+
+    def set_classes(self, names: Sequence[str]) -> None:
+        """Set the classes that the source lists; those that the caller gave win."""
+        if self._classes is None:
+            self._classes = tuple(names)
+            self._known = frozenset(names)
+
+    def knows(self, label: str) -> bool:
+        """Whether a class is one of those that were given or listed; any is, where there is no list."""
+        return self._known is None or label in self._known
+
+    def note(
+        self,
+        file: str | Path,
+        reason: str,
+        line: int | None = None,
+        *,
+        image: str | None = None,
+        effect: str = "image left out",
+    ) -> None:
+        """Note a problem."""
+        name = self._source.relative(file) if isinstance(file, Path) else file
+        self._problems.append(AnnotationProblem(name, line, reason, image, effect))
+
+    def image(
+        self,
+        name: str,
+        path: Path | None,
+        *,
+        file: str | Path,
+        line: int | None = None,
+        size: tuple[int, int] | None = None,
+        **fields: Any,
+    ) -> ImageObjects | None:
+        """Begin an image; returns None if something is wrong with it, which is noted.
+
+        Parameters
+        ----------
+        name : str
+            As the annotation names it.
+        path : Path, optional
+            Where it is; None if it was not found.
+        file, line : Path or str, and int, optional
+            The annotation.
+        size : tuple of two int, optional
+            Width and height that the annotation has; compared with those of the picture. 0 stands for unknown.
+        **fields
+            Values of the image.
+        """
+        if path is None:
+            self.note(file, f"there is no image {name!r:.300}", line, image=name)
+            return None
+        shown = self._source.relative(path)
+        if shown in self._names:
+            self.note(file, f"the image {shown!r:.300} is annotated already", line, image=shown)
+            return None
+        try:
+            width, height = self._source.image_size(path)
+        except ValueError as error:
+            self.note(file, f"{shown}: {error}", line, image=shown)
+            return None
+        if size is not None and all(size) and size != (width, height):
+            reason = f"the annotation is of an image of {size[0]} x {size[1]}, the image has {width} x {height}"
+            self.note(file, reason, line, image=shown)
+            return None
+        self._names.add(shown)
+        held = self._source.relative(file) if isinstance(file, Path) else file
+        made = ImageObjects(self, shown, held, width, height, fields)
+        self._images.append(made)
+        return made
+
+    def draw(self, image: ImageObjects, made: _Object, polygon: Sequence[float]) -> None:
+        """Give an object the mask of its polygon, together with those of others."""
+        self._waiting.append((image, made, polygon))
+        if len(self._waiting) >= _MAX_WAITING:
+            self._draw_waiting()
+
+    def _draw_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        rings = [np.array(polygon, np.float64) for _, _, polygon in waiting]
+        heights, widths = np.array([(image.height, image.width) for image, _, _ in waiting], np.int64).T
+        texts = Polygons(rings, np.arange(len(rings)), heights, widths).encode()
+        for (image, made, _), text in zip(waiting, texts, strict=True):
+            if text is None:
+                image.objects = [each for each in image.objects if each is not made]
+                image.note("its polygon has too many and too long edges", made.line)
+            else:
+                made.instance = {"size": [image.height, image.width], "counts": text}
+
+    def finish(self, name: str) -> Annotations:
+        """The records, all with the same fields.
+
+        Raises
+        ------
+        AnnotationError
+            If one object has so many keypoints that rows for all objects would not fit into memory.
+        """
+        self._draw_waiting()
+        if self._classes is None:
+            self._classes = tuple(sorted({each.label for image in self._images for each in image.objects}))
+        labels = {each: number for number, each in enumerate(self._classes)}
+        layout = _RecordLayout.of(self._images)
+        count = sum(len(image.objects) for image in self._images)
+        if layout.points * count > _MAX_KEYPOINTS:
+            raise AnnotationError(
+                f"the keypoints of all objects must be at most {_MAX_KEYPOINTS:,}, got {count:,} objects with up to "
+                f"{layout.points:,}, which all have rows for",
+                source=str(self._source.root),
+            )
+        records = [layout.make_record(image, labels) for image in self._images]
+        return Annotations(name, self._source.root, records, self._classes, tuple(self._problems), self.details)
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordLayout:
+    """Which fields the records of a source have: each that one of them has."""
+
+    points: int
+    has_instances: bool
+    has_area: bool
+    has_crowd: bool
+    object_fields: dict[str, type]
+    image_fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, images: Sequence[ImageObjects]) -> _RecordLayout:
+        objects = [each for image in images for each in image.objects]
+        kinds: dict[str, type] = {}
+        for each in objects:
+            for name, value in each.fields.items():
+                kinds[name] = _join_kinds(kinds.get(name), _find_kind(value))
+        return cls(
+            max((0 if each.keypoints is None else len(each.keypoints) for each in objects), default=0),
+            any(each.instance is not None for each in objects),
+            any(each.area is not None for each in objects),
+            any(each.crowd for each in objects),
+            kinds,
+            tuple(dict.fromkeys(name for image in images for name in image.fields)),
+        )
+
+    def make_record(self, image: ImageObjects, labels: Mapping[str, int]) -> dict[str, Any]:
+        objects = image.objects
+        boxes = np.array([each.box for each in objects], np.float32).reshape(-1, 4)
+        record: dict[str, Any] = {
+            "image": image.name,
+            "width": image.width,
+            "height": image.height,
+            "boxes": boxes,
+            "labels": np.array([labels[each.label] for each in objects], np.int64),
+        }
+        if self.points:
+            record["keypoints"] = np.zeros((len(objects), self.points, 3), np.float32)
+            for row, each in enumerate(objects):
+                if each.keypoints is not None:
+                    record["keypoints"][row, : len(each.keypoints)] = each.keypoints
+        if self.has_instances:
+            record["instances"] = [each.instance for each in objects]
+        if self.has_area:
+            sides = boxes[:, 2:] - boxes[:, :2]
+            areas = [sides[row].prod() if each.area is None else each.area for row, each in enumerate(objects)]
+            record["area"] = np.array(areas, np.float32)
+        if self.has_crowd:
+            record["crowd"] = np.array([each.crowd for each in objects], np.int64)
+        for name in self.image_fields:
+            record[name] = image.fields.get(name)
+        for name, kind in self.object_fields.items():
+            values = [each.fields.get(name) for each in objects]
+            record[self._free_name(name)] = _join_values(values, kind)
+        return record
+
+    def _free_name(self, name: str) -> str:
+        """The name of a field of objects: files have attributes with the names of other fields, such as "area"."""
+        while name in _RECORD_FIELDS or name in self.image_fields:
+            name += "_"
+        return name
+
+
+def _find_kind(value: Any) -> type:
+    """The type of a value; object for whole numbers that no int64 holds."""
+    return object if isinstance(value, int) and not -(2**63) <= value < 2**63 else type(value)
+
+
+def _join_kinds(one: type | None, other: type) -> type:
+    """The kind of a field that has values of both: int, float, str, or object for anything."""
+    numbers = (bool, int, float)
+    if other not in (*numbers, str):
+        return object
+    if one is None or one is other:
+        return other
+    if one in numbers and other in numbers:
+        return numbers[max(numbers.index(one), numbers.index(other))]
+    return object
+
+
+def _join_values(values: list[Any], kind: type) -> Any:
+    """One value for each object: an array of numbers (0 or NaN where there is none), or a list."""
+    try:
+        if kind in (bool, int):
+            return np.array([0 if value is None else value for value in values], np.int64)
+        if kind is float:
+            return np.array([math.nan if value is None else value for value in values], np.float64)
+    except OverflowError:  # whole numbers of more bits
+        return values
+    return [("" if kind is str else None) if value is None else value for value in values]

@@ -1,0 +1,94 @@
+"""What reading annotations gives: records, classes, and everything that was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, overload
+
+__all__ = ["AnnotationProblem", "Annotations"]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationProblem:
+    """One thing that is wrong in a source of annotations.
+
+    Parameters
+    ----------
+    file : str
+        The file, relative to the root of the source.
+    line : int, optional
+        Its line, from 1, where the format has lines.
+    reason : str
+        What must be, and what was found.
+    image : str, optional
+        The image that it concerns.
+    effect : str
+        What became of it: "object left out", "image left out" or "box clipped".
+    """
+
+    file: str
+    line: int | None
+    reason: str
+    image: str | None = None
+    effect: str = "object left out"
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.reason} ({self.effect})"
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations(Sequence[dict[str, Any]]):
+    """The annotations of a source; a sequence of its records.
+
+    Parameters
+    ----------
+    format : str
+        The format that was read.
+    root : Path
+        The folder that the paths of images are relative to.
+    records : list of dict
+        A dict for each image, all with the same fields, in the order of the source:
+
+        - ``image`` (str, relative to ``root``), ``width``, ``height`` (int, pixels);
+        - ``boxes`` (float32, (n, 4): x0, y0, x1, y1 in pixels), ``labels`` (int64, (n,): positions in ``classes``);
+        - where the source has them: ``keypoints`` (float32, (n, k, 3): x, y in pixels, and the flag of the format),
+          ``instances`` (list of n run-length encodings, or None), ``area`` (float32, (n,)), ``crowd`` (int64, (n,)),
+          ``mask`` (str: the path of an image of class numbers), and the format's own fields: arrays of n numbers, or
+          lists of n texts for those of objects; single values for those of images.
+    classes : tuple of str
+        Names of the classes, by label.
+    problems : tuple of AnnotationProblem
+        Everything that was wrong. Nothing else was left out or changed.
+    details : mapping of str to object
+        What the format says of the whole source, such as ``category_ids`` of COCO, or ``keypoint_names``.
+    """
+
+    format: str
+    root: Path
+    records: list[dict[str, Any]]
+    classes: tuple[str, ...]
+    problems: tuple[AnnotationProblem, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        return self.records[index]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.records)
+
+    def __repr__(self) -> str:
+        objects = sum(len(record["labels"]) for record in self.records)
+        return (
+            f"<Annotations {self.format}: {len(self.records)} images, {objects} objects, {len(self.classes)} classes, "
+            f"{len(self.problems)} problems>"
+        )

@@ -1,0 +1,231 @@
+"""The files of a source of annotations: found, listed once, and read with limits.
+
+::
+
+    "dataset/"                                       root: the folder
+    "dataset/data.yaml"                              root: the folder of the file
+    {"annotations": "a/x.json", "images": "a/train"} root: the folder that holds all of them, "a"
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from PIL import Image
+
+from penstock.errors import AnnotationError, ArgumentError
+
+__all__ = ["IMAGE_SUFFIXES", "AnnotationSource"]
+
+IMAGE_SUFFIXES: Final = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
+)
+_ROLES: Final = ("annotations", "images", "classes")
+_MAX_TEXT_NBYTES: Final = 1 << 31
+_MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+
+
+class AnnotationSource:
+    """A folder, a file, or separate places of annotations, images and classes; made by :meth:`open`.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that the paths of images are relative to.
+    path : Path, optional
+        The folder or file that was given; None where a mapping was given without ``annotations``.
+    images, classes : Path, optional
+        Where they were said to be.
+    """
+
+    def __init__(self, root: Path, path: Path, images: Path | None, classes: Path | None) -> None:
+        self.root, self.path, self.images, self.classes = root, path, images, classes
+        self._below = os.path.join(root, "")  # noqa: PTH118  # ends with a separator
+        self._sizes: dict[Path, tuple[int, int] | str] = {}
+
+    @classmethod
+    def open(cls, given: object, images: str | os.PathLike[str] | None) -> AnnotationSource:
+        """A source from what a caller of :func:`penstock.annotations.read` gave.
+
+        Raises
+        ------
+        ArgumentError
+            If it is neither a path nor a mapping of the known names to paths.
+        AnnotationError
+            If one of the paths does not exist.
+        """
+        if isinstance(given, Mapping):
+            if unknown := [name for name in given if name not in _ROLES]:
+                raise ArgumentError(f"a source must have the names {', '.join(_ROLES)}, got {unknown[0]!r}")
+            roles = {name: Path(os.fspath(value)) for name, value in given.items()}
+            if "annotations" not in roles and "images" not in roles:
+                raise ArgumentError("a source must name annotations or images, got neither")
+        elif isinstance(given, str | os.PathLike):
+            roles = {"annotations": Path(os.fspath(given))}
+        else:
+            raise ArgumentError(f"a source must be a path or a mapping of names to paths, got {given!r:.200}")
+        if images is not None:
+            roles["images"] = Path(os.fspath(images))
+        # `resolve` would follow links, and paths would no longer be those that were given
+        roles = {name: Path(os.path.abspath(path)) for name, path in roles.items()}  # noqa: PTH100
+        for name, path in roles.items():
+            if not path.exists():
+                raise AnnotationError(f"there is nothing at {path}, which was given as {name}")
+        main = roles.get("annotations") or roles["images"]
+        folders = [each if each.is_dir() else each.parent for each in roles.values()]
+        root = Path(os.path.commonpath(folders))
+        return cls(root, main, roles.get("images"), roles.get("classes"))
+
+    @property
+    def folder(self) -> Path:
+        """The folder that was given, or that of the file that was given."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    def relative(self, path: Path) -> str:
+        """A path as records and problems have it: below the root, with slashes."""
+        text = os.fspath(path)
+        if text.startswith(self._below):  # as a rule; `relative_to` takes longer than all else of an image
+            return text[len(self._below) :].replace(os.sep, "/")
+        return Path(os.path.relpath(path, self.root)).as_posix()
+
+    def list_files(self, folder: Path | None = None, *suffixes: str) -> list[Path]:
+        """The files below a folder whose names end so, in small letters, sorted by path, without hidden ones."""
+        found: list[Path] = []
+        for parent, folders, names in os.walk(self.folder if folder is None else folder):
+            folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__MACOSX")
+            found += [
+                Path(parent, name)
+                for name in names
+                if not name.startswith(".") and (not suffixes or name.lower().endswith(suffixes))
+            ]
+        return sorted(found)
+
+    @cached_property
+    def image_files(self) -> dict[str, list[Path]]:
+        """The images below the folder of images, by name without folder and suffix."""
+        found: dict[str, list[Path]] = {}
+        for path in self.list_files(self.images or self.root, *IMAGE_SUFFIXES):
+            found.setdefault(path.stem, []).append(path)
+        return found
+
+    def read_text(self, path: Path) -> str:
+        """A text file in UTF-8 or UTF-16 by its mark, or in UTF-8 without one; lines end with a line feed.
+
+        Raises
+        ------
+        AnnotationError
+            If it is missing, too large, or no such text.
+        """
+        content = self.read_bytes(path)
+        encoding = next((name for mark, name in _MARKS if content.startswith(mark)), "utf-8")
+        try:
+            return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+        except UnicodeDecodeError as error:
+            raise AnnotationError(
+                f"{self.relative(path)} must be text in UTF-8, got other bytes at {error.start}", source=str(self.root)
+            ) from error
+
+    def read_lines(self, path: Path) -> Iterator[tuple[int, str]]:
+        """The lines of a text file that are not empty, with their numbers from 1, without spaces around them."""
+        for number, line in enumerate(self.read_text(path).split("\n"), 1):
+            stripped = line.strip("\x00 \t\v\f\ufeff")
+            if stripped and not stripped.isspace():  # as separators are, by which words are split
+                yield number, stripped
+
+    def read_json(self, path: Path) -> Any:
+        """The content of a JSON file.
+
+        Raises
+        ------
+        AnnotationError
+            As :meth:`read_text`, or if it is no JSON.
+        """
+        try:
+            return json.loads(self.read_text(path))
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, AnnotationError):
+                raise
+            raise AnnotationError(f"{self.relative(path)} is no JSON: {error}", source=str(self.root)) from error
+
+    def read_bytes(self, path: Path) -> bytes:
+        """The content of a regular file, at most 2 GiB.
+
+        Raises
+        ------
+        AnnotationError
+            If it is missing, no regular file, or too large.
+        """
+        try:
+            if not path.is_file():
+                raise FileNotFoundError(2, "no such file")
+            if (nbytes := path.stat().st_size) > _MAX_TEXT_NBYTES:
+                raise OSError(27, f"it has {nbytes} bytes, more than {_MAX_TEXT_NBYTES}")  # noqa: TRY301
+            return path.read_bytes()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise AnnotationError(f"{self.relative(path)} cannot be read: {reason}", source=str(self.root)) from error
+
+    def read_start(self, path: Path, nbytes: int) -> bytes:
+        """The first bytes of a file, to recognise what may be large; none of one that cannot be read."""
+        try:
+            with path.open("rb") as file:
+                return file.read(nbytes)
+        except OSError:
+            return b""
+
+    def open_image(self, path: Path) -> Image.Image:
+        """A picture whose header has been read, to be closed by the caller; raises what Pillow raises."""
+        return Image.open(path)
+
+    def find_image(self, name: str, *folders: Path) -> Path | None:
+        """The image that an annotation names: below one of the folders, or anywhere by the end of its path.
+
+        Absolute paths, and paths of other systems, are found by their last parts. A name never leads out of the folders
+        of the source.
+        """
+        parts = [part for part in name.replace("\\", "/").split("/") if part not in {"", "."}]
+        if not parts or "\0" in name:
+            return None
+        if ".." not in parts:
+            held = [self.folder, self.root] if self.images is None else [self.images, self.folder, self.root]
+            for folder in [*folders, *held]:
+                path = folder.joinpath(*parts)
+                if _is_file(path):
+                    return path
+        candidates = [path for path in self.image_files.get(Path(parts[-1]).stem, ()) if path.name == parts[-1]]
+        for count in range(len(parts), 0, -1):  # the longest end of the path that names one file
+            ends: list[Path] = [path for path in candidates if path.parts[-count:] == tuple(parts[-count:])]
+            if ends:
+                return ends[0] if len(ends) == 1 else None
+        return None
+
+    def image_size(self, path: Path) -> tuple[int, int]:
+        """Width and height of an image, by its header.
+
+        Raises
+        ------
+        ValueError
+            If it is no image.
+        """
+        if path not in self._sizes:
+            try:
+                with self.open_image(path) as image:
+                    self._sizes[path] = image.size
+            except Exception as error:  # noqa: BLE001  # Pillow raises errors of many kinds for damaged files
+                self._sizes[path] = f"{type(error).__name__}: {error}"
+        found = self._sizes[path]
+        if isinstance(found, str):
+            raise ValueError(f"it is no image: {found:.300}")  # noqa: TRY004  # the file is wrong, not the argument
+        return found
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name too long for the system
+        return False

@@ -1,0 +1,125 @@
+"""What writes annotations: one subclass of :class:`AnnotationWriter` for each format, in a file of its own.
+
+::
+
+    WrittenImage ──add──> the annotation of one image, in the folder        penstock.pack.exporting writes the images
+    finish       ───────> what all images share: classes, lists of splits
+
+Numbers are written so that reading gives the same float32; see each format.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from penstock.errors import ArgumentError
+from penstock.sample import Array
+
+__all__ = ["AnnotationWriter", "WrittenImage", "format_float32"]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenImage:
+    """An image whose annotation is written.
+
+    Parameters
+    ----------
+    name : str
+        Of its file, with the ending.
+    split : str
+        The part of the set that it is in.
+    width, height : int
+        Its size in pixels.
+    boxes : ndarray, (n, 4), float32
+        x0, y0, x1, y1 in pixels.
+    labels : ndarray, (n,), int64
+        Positions in the classes.
+    keypoints : ndarray, (n, k, 3), float32, optional
+        x, y in pixels, and the flag.
+    objects : mapping of str to sequence
+        Other fields with a value for each object.
+    fields : mapping of str to object
+        Other fields of the image.
+    """
+
+    name: str
+    split: str
+    width: int
+    height: int
+    boxes: Array
+    labels: Array
+    keypoints: Array | None = None
+    objects: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stem(self) -> str:
+        """The name without its ending."""
+        return Path(self.name).stem
+
+
+class AnnotationWriter(ABC):
+    """Writes a set of one format; registered in ``penstock.annotations.WRITERS``.
+
+    Options of a format are keyword-only parameters of its constructor.
+
+    Parameters
+    ----------
+    folder : Path
+        An empty folder.
+    classes : tuple of str
+        Names of the classes, by label.
+    """
+
+    name: ClassVar[str]
+    """As registered."""
+    relative_error: float = 0.0
+    """By how much a coordinate may differ when it is read back, as a part of the image's width or height."""
+
+    def __init__(self, folder: Path, classes: tuple[str, ...]) -> None:
+        self.folder, self.classes = folder, classes
+
+    @abstractmethod
+    def locate_image(self, name: str, split: str) -> str:
+        """The path of an image, below the folder, with slashes."""
+
+    @abstractmethod
+    def add(self, image: WrittenImage) -> None:
+        """Write the annotation of an image."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what all images share."""
+
+    @classmethod
+    def refuse_unknown_options(cls, options: Mapping[str, object]) -> None:
+        """Raise ArgumentError for options that the constructor does not name."""
+        parameters = inspect.signature(cls).parameters.values()
+        allowed = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+        if unknown := [name for name in options if name not in allowed]:
+            raise ArgumentError(
+                f"annotations of format {cls.name!r} are written with the options {', '.join(allowed) or 'none'}, got "
+                f"{', '.join(map(repr, unknown))}"
+            )
+
+    def write_text(self, path: str, text: str) -> None:
+        """Write a text file below the folder."""
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", newline="\n")
+
+
+def format_float32(value: np.floating[Any] | float) -> str:
+    """The shortest decimal number that is read as this float32; whole numbers have no point."""
+    number = np.float32(value)
+    if number.is_integer():
+        return str(int(number))
+    shortest = np.format_float_positional(number, unique=True, trim="-")
+    return shortest if np.float32(float(shortest)) == number else repr(float(number))

@@ -1,0 +1,89 @@
+"""The command that converts stores: ``convert``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.app import INTERRUPTED, app
+from penstock.cli.arguments import ClassesOption, LayoutOption, ReportFormat, StoreOptions, open_store, parse_options
+from penstock.cli.pack_commands import OnError
+from penstock.cli.printing import print_error, print_json, print_line
+
+__all__ = ["convert"]
+
+
+@app.command()
+def convert(
+    src: Annotated[
+        str,
+        typer.Argument(
+            metavar="SRC",
+            help="A pack, a folder of images, a container of another program, a pattern such as "
+            "`train-{000..099}.tar`, or a URL such as `mongodb://host/database/collection`.",
+        ),
+    ],
+    dst: Annotated[
+        str,
+        typer.Argument(
+            metavar="DST",
+            help="What is written; its ending or scheme chooses the kind: `.lmdb`, `.tar`, `.rec`, `.h5`, `.parquet`, "
+            "`files://folder`, `mongodb://host/database/collection`, `gridfs://host/database/bucket`.",
+        ),
+    ],
+    *,
+    layout: LayoutOption = None,
+    option: StoreOptions = None,
+    classes: ClassesOption = None,
+    to_layout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Write an LMDB environment for another program, in this layout: `pickle-index`, `pairs` or `names`; "
+            "or a folder of images and annotations: `voc`, `yolo` or `coco`.",
+        ),
+    ] = None,
+    to_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="An option of what is written, such as `shard_records=1000` for `.tar`; may be given several times.",
+        ),
+    ] = None,
+    on_error: Annotated[
+        OnError,
+        typer.Option(help="If records cannot be read or written: `raise` an error, or `skip` and list them."),
+    ] = OnError.RAISE,
+    report: Annotated[ReportFormat, typer.Option(help="How the report is printed.")] = ReportFormat.TEXT,
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads that read; by default one per core.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at DST.")] = False,
+) -> None:
+    """Write SRC as a store of another kind, then read both back and compare every record.
+
+    Fields, class names and keys that the format has no place for are written to a pack beside DST, which is opened with
+    it. The report is also kept beside DST. The exit code is 1 if anything differs. To resume an interrupted conversion,
+    run the same command again.
+    """
+    from penstock.pack import convert as run
+
+    try:
+        with open_store(src, classes, layout, option) as source:
+            result = run(
+                source,
+                dst,
+                to_layout=to_layout,
+                to_options=parse_options(to_option),
+                on_error=on_error,
+                workers=workers,
+                overwrite=overwrite,
+                progress=True,
+            )
+    except KeyboardInterrupt:
+        print_error("interrupted; what was committed is kept, and the same command without --overwrite resumes it")
+        raise typer.Exit(INTERRUPTED) from None
+    if report is ReportFormat.JSON:
+        print_json(result.to_json())
+        return
+    for line in result.lines():
+        print_line(line)

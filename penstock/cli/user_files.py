@@ -1,0 +1,88 @@
+"""Objects from a Python file of the user: the value of ``--augment FILE.py:NAME``, and errors of the code in it.
+
+The file is run as a module, with its folder on the path of imports, as ``python FILE.py`` has it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import ArgumentError, PenstockError, SampleError
+
+__all__ = ["load_object", "name_user_errors"]
+
+
+def load_object(value: str, option: str) -> Any:
+    """The object that ``FILE.py:NAME`` names.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such file or name, or the file raises an error while it runs.
+    """
+    path, separator, name = value.rpartition(":")
+    if not separator or not path.endswith(".py") or not name.isidentifier():
+        raise ArgumentError(f"{option} must be FILE.py:NAME, such as pipeline.py:augment, got {value!r}")
+    file = Path(path)
+    if not file.is_file():
+        raise ArgumentError(f"{option}: there is no file {path!r}")
+    module = _run(file, option)
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        names = [each for each in vars(module) if not each.startswith("_")]
+        raise ArgumentError(
+            f"{option}: {path} must define {name!r}, but has only: {', '.join(names) or 'no names'}"
+        ) from None
+
+
+def _run(file: Path, option: str) -> Any:
+    called = f"_penstock_user_{re.sub(r'[^0-9a-zA-Z_]', '_', file.stem)}"
+    spec = importlib.util.spec_from_file_location(called, file)
+    assert spec is not None, "for a name that ends in .py"
+    assert spec.loader is not None, "as it is a file"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[called] = module  # dataclasses and pickle look their module up
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ArgumentError(f"{option}: {file} cannot be run: {_describe(error, file)}") from error
+    return module
+
+
+@contextmanager
+def name_user_errors(value: str) -> Iterator[None]:
+    """Raise errors of the code that ``FILE.py:NAME`` names as :class:`SampleError`, with file and line.
+
+    Those of penstock, and those that no sample has raised, are raised as they are.
+    """
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:
+        from penstock.datasets.error_location import location_of
+
+        if not (where := location_of(error)):
+            raise
+        file = Path(value.rpartition(":")[0])
+        raise SampleError(f"{value} failed: {_describe(error, file)}", **where) from error
+
+
+def _describe(error: BaseException, file: Path) -> str:
+    """The error in one line: type, text, and the innermost line of the file, or else of any."""
+    text = " ".join(str(error).split())
+    said = f"{type(error).__name__}{f': {text}' if text else ''}"
+    if isinstance(error, SyntaxError):
+        return said
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == file.resolve()] or frames
+    return f"{said}, at {own[-1].filename}, line {own[-1].lineno}" if own else said

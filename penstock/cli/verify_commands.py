@@ -1,0 +1,109 @@
+"""The command that says what is wrong: ``verify``, for stores and for annotations."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.app import FAILED, app
+from penstock.cli.arguments import (
+    AnnotationsOption,
+    ClassesOption,
+    FormatOption,
+    LayoutOption,
+    ReportFormat,
+    SplitOption,
+    StoreOptions,
+    parse_class_names,
+    parse_options,
+)
+from penstock.cli.printing import print_json, print_line, print_list
+from penstock.errors import ArgumentError
+from penstock.plurals import counted
+
+__all__ = ["verify"]
+
+
+@app.command()
+def verify(
+    store: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STORE",
+            help="A pack, a folder of images, a container of another library, or a URL; with `--annotations`, the "
+            "folder of the images, if the annotations do not say where they are.",
+        ),
+    ] = None,
+    *,
+    source: Annotated[
+        str | None, typer.Option(help="The store that STORE was packed from: compare keys, classes and bytes.")
+    ] = None,
+    annotations: AnnotationsOption = None,
+    format: FormatOption = None,  # noqa: A002  # the name of the option
+    split: SplitOption = None,
+    classes: ClassesOption = None,
+    report: Annotated[ReportFormat, typer.Option(help="How the report is printed.")] = ReportFormat.TEXT,
+    layout: LayoutOption = None,
+    option: StoreOptions = None,
+) -> None:
+    """Check every page, checksum, count and key of STORE; of a container of another program, read every record.
+
+    With `--annotations`, check these: print images, objects and classes with their counts, and what is wrong, by reason
+    and by file. The exit code is 1 if there are problems.
+    """
+    if annotations is not None:
+        if source is not None or layout is not None:
+            raise ArgumentError("--source and --layout are for stores; --annotations has neither")
+        _verify_annotations(store, annotations, format, split, parse_class_names(classes), option, report)
+        return
+    if store is None:
+        raise ArgumentError("verify needs a store, or --annotations")
+    if format is not None or split is not None:
+        raise ArgumentError("--format and --split are for --annotations")
+    _verify_store(store, source, layout, parse_options(option, classes), report)
+
+
+def _verify_store(
+    store: str, source: str | None, layout: str | None, options: dict[str, object], report: ReportFormat
+) -> None:
+    from penstock.pack import verify as run
+
+    result = run(store, source, progress=True, layout=layout, **options)
+    count = len(result.problems)
+    if report is ReportFormat.JSON:
+        problems = [{"reason": each.reason, "key": each.key, "index": each.index} for each in result.problems]
+        print_json({"ok": result.ok, "store": result.store, "records": result.records, "problems": problems})
+    elif result.ok:
+        compared = f", {result.compared:,} compared with {source}" if source is not None else ""
+        print_line(f"{result.store}: {counted(result.records, 'record')}, nothing wrong{compared}")
+    else:
+        print_line(f"{result.store}: {counted(count, 'problem')}")
+        print_list(map(str, result.problems), count)
+        if source is not None and not result.compared:
+            print_line("  (not compared with the source, because the store's structure is damaged)")
+    if not result.ok:
+        raise typer.Exit(FAILED)
+
+
+def _verify_annotations(
+    images: str | None,
+    annotations: str,
+    format: str | None,  # noqa: A002  # as the option
+    split: str | None,
+    classes: list[str] | None,
+    option: list[str] | None,
+    report: ReportFormat,
+) -> None:
+    from penstock.annotations import read
+    from penstock.annotations.summary import AnnotationSummary
+
+    found = read(annotations, format or "auto", images, "skip", classes=classes, split=split, **parse_options(option))
+    summary = AnnotationSummary.of(found)
+    if report is ReportFormat.JSON:
+        print_json(summary.to_json())
+    else:
+        for line in summary.lines():
+            print_line(line)
+    if not summary.ok:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,111 @@
+"""What a batch consists of: its tensors and arrays with their types and sizes, without their contents.
+
+Called once for each watched loader, with its first batch; nothing of the batch is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+__all__ = ["BatchParts", "describe_batch"]
+
+_DEEPEST: Final = 4
+_MOST_PARTS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class BatchParts:
+    """A batch, or a part of one.
+
+    Parameters
+    ----------
+    kind : {"tensor", "array", "mapping", "sequence", "object", "any", "other"}
+        What it is. "object" has named attributes; "any" is one of its parts, where it is not known which.
+    dtype : str
+        Of a tensor or array, such as "uint8".
+    itemsize, nbytes : int
+        Bytes of an element; of all.
+    device : str
+        Of a tensor: "cpu", "cuda" ...
+    shape : tuple of int
+        Of a tensor or array.
+    names : tuple
+        Keys, positions or attributes of the parts.
+    parts : tuple of BatchParts
+        What it holds.
+    """
+
+    kind: Literal["tensor", "array", "mapping", "sequence", "object", "any", "other"]
+    dtype: str = ""
+    itemsize: int = 0
+    nbytes: int = 0
+    device: str = ""
+    shape: tuple[int, ...] = ()
+    names: tuple[Any, ...] = ()
+    parts: tuple[BatchParts, ...] = ()
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it is a tensor or an array."""
+        return self.kind in {"tensor", "array"}
+
+    def part(self, name: Any) -> BatchParts | None:
+        """The part of this key, position or attribute; None if there is none."""
+        for own, part in zip(self.names, self.parts, strict=True):
+            if type(own) is type(name) and own == name:
+                return part
+        return None
+
+    def any_part(self) -> BatchParts | None:
+        """One of the parts, whichever it is; None without parts."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        return BatchParts("any", parts=self.parts) if self.parts else None
+
+    def leaves(self) -> Iterator[BatchParts]:
+        """The tensors and arrays."""
+        if self.is_leaf:
+            yield self
+        for part in self.parts:
+            yield from part.leaves()
+
+
+def describe_batch(batch: Any) -> BatchParts:
+    """The layout of a batch of any structure, down to four levels."""
+    return _describe(batch, _DEEPEST)
+
+
+def _describe(value: Any, depth: int) -> BatchParts:  # noqa: PLR0911  # a return for each kind
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        name = str(value.dtype).removeprefix("torch.")
+        size = int(value.element_size())
+        shape = tuple(int(side) for side in value.shape)
+        return BatchParts("tensor", name, size, size * int(value.numel()), value.device.type, shape)
+    if isinstance(value, np.ndarray):
+        return BatchParts("array", str(value.dtype), value.itemsize, value.nbytes, "cpu", value.shape)
+    if depth == 0:
+        return BatchParts("other")
+    if isinstance(value, Mapping):
+        return _describe_parts("mapping", dict(list(value.items())[:_MOST_PARTS]), depth)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        named = {**dict(enumerate(value)), **dict(zip(value._fields, value, strict=True))}
+        return _describe_parts("sequence", named, depth)
+    if isinstance(value, (list, tuple)):
+        return _describe_parts("sequence", dict(enumerate(value[:_MOST_PARTS])), depth)
+    if is_dataclass(value):
+        return _describe_parts("object", {each.name: getattr(value, each.name, None) for each in fields(value)}, depth)
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict) and not callable(value):
+        return _describe_parts("object", attributes, depth)
+    return BatchParts("other")
+
+
+def _describe_parts(kind: Literal["mapping", "sequence", "object"], named: dict[Any, Any], depth: int) -> BatchParts:
+    parts = tuple(_describe(value, depth - 1) for value in named.values())
+    return BatchParts(kind, names=tuple(named), parts=parts)

@@ -1,0 +1,159 @@
+"""``python -m penstock.doctor.run OPTIONS SCRIPT [args]``: the process in which ``penstock doctor`` runs a script.
+
+::
+
+    hooks on imports ──> the script as __main__ ──> enough steps, its own end, a crash, Ctrl-C
+                                                        │
+                         Recording ──> ranks ──> Diagnosis, with trials     after enough steps within the script's loop
+                                                        │
+                                          the script has ended ──> text on standard error, files
+                                                        │
+                                          the script's exit code, or 1 if it waits too much
+
+Before the script runs, only the standard library is imported. What is printed goes to standard error: standard output
+is the script's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.doctor.import_hooks import INSTALLERS, when_imported
+from penstock.doctor.script import Ending, EnoughStepsError, ScriptNotFoundError, run_script
+
+if TYPE_CHECKING:
+    from penstock.doctor.script_report import Examination
+    from penstock.doctor.watcher import Watcher
+
+__all__ = ["RunOptions", "main"]
+
+_USAGE: Final = 2
+_NO_TIME_LIMIT: Final = 1e9
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options of ``penstock doctor`` that a run needs; see there."""
+
+    steps: int = 100
+    budget_s: float = 60.0
+    most_s: float = 60.0
+    trials: bool = True
+    rerun: bool = False
+    json: str | None = None
+    html: str | None = None
+    trace: str | None = None
+    fail_if_waiting: float | None = None
+    github: bool = False
+    tune: bool = False
+    """Choose workers and prefetch for the loader, in the place of all reports; by ``penstock tune``."""
+    memory_bytes: int | None = None
+    """Most memory for workers and batches ahead, with ``tune``."""
+    speed: str | None = None
+    """A file for the samples per second, in the place of all reports; by ``--rerun``."""
+    change: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Arguments of loaders that are set before they are iterated; by ``--rerun``."""
+
+    def to_text(self) -> str:
+        """As the first argument of this program."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> RunOptions:
+        """From the first argument of this program."""
+        return cls(**json.loads(text))
+
+
+class _Session:
+    """The watcher of the script's loaders, made when the first loader is imported, and what was found."""
+
+    def __init__(self, options: RunOptions, target: list[str]) -> None:
+        self.options, self.target, self.pid = options, target, os.getpid()
+        self.watcher: Watcher | None = None
+        self._examination: Examination | None = None
+        self._error: BaseException | None = None
+        self._is_examined = False
+
+    def hook(self) -> None:
+        for module, (home, function) in INSTALLERS.items():
+            when_imported(module, partial(self._install, home, function))
+
+    def _install(self, home: str, function: str) -> None:
+        if self.watcher is None:
+            from penstock.doctor.watcher import Limits, Watcher
+
+            alone = os.environ.get("WORLD_SIZE", "1") == "1"
+            steps = self.options.steps
+            limits = Limits(steps, replays=min(10, steps // 4), most_s=self.options.most_s if alone else _NO_TIME_LIMIT)
+            self.watcher = Watcher(limits, finish=self._end_script, change=self.options.change)
+            self.watcher.is_active = True
+        getattr(importlib.import_module(home), function)(self.watcher)
+
+    def is_done(self) -> bool:
+        """Whether enough steps were seen."""
+        return self.watcher is not None and self.watcher.is_finished
+
+    def _end_script(self) -> None:
+        """End the script, from within its loop; before that, examine it, while its files are there."""
+        if threading.current_thread() is not threading.main_thread():
+            os.kill(os.getpid(), signal.SIGINT)  # the loop's own thread ends; the main one may wait for it
+        elif not self._is_examined:
+            self._examine(Ending("steps", 0, "steps"))
+        raise EnoughStepsError
+
+    def _examine(self, ending: Ending) -> None:
+        from penstock.doctor.script_report import examine_script
+
+        self._is_examined = True
+        try:
+            self._examination = examine_script(self.watcher, self.options, self.target, ending)
+        except BaseException as error:  # noqa: BLE001  # raised again when the script has ended: it is not the script's
+            self._error = error
+
+    def report(self, ending: Ending) -> int:
+        """Print and write what was found in the script that has ended; returns the exit code."""
+        from penstock.doctor.script_report import report
+
+        if not self._is_examined:
+            self._examine(ending)
+        if self._error is not None:
+            raise self._error
+        return int(report(self._examination, self.watcher, self.options, self.target, ending))
+
+
+def main() -> None:
+    """Run the script that the arguments name, and report."""
+    options, target = RunOptions.from_text(sys.argv[1]), sys.argv[2:]
+    session = _Session(options, target)
+    session.hook()
+    try:
+        ending = run_script(target)
+    except ScriptNotFoundError as error:
+        sys.stderr.write(f"penstock doctor: {error}\n")
+        sys.exit(_USAGE)
+    if os.getpid() != session.pid:  # a process that the script forked, and that runs to the script's end
+        ending.leave(ending.code)
+    if session.is_done():
+        ending = Ending("steps", 0, "steps")
+    sys.stdout.flush()
+    code = ending.code
+    try:
+        code = session.report(ending)
+    except KeyboardInterrupt:
+        sys.stderr.write("penstock doctor: interrupted\n")
+    finally:
+        if session.watcher is not None:
+            session.watcher.close()
+    ending.leave(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The rules for training scripts: one file each, named after the rule."""

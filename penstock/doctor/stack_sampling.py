@@ -1,0 +1,416 @@
+"""Which stage a thread is in, found by looking at its stack every few milliseconds.
+
+::
+
+    thread that works                                 sampling thread, every 5 to 25 ms
+       activity = "sample" ── dataset[index] ──┐         frame = current_frames()[thread]
+       activity = "collate" ── collate_fn ─────┼──────>  classify(frame): read, decode, augment, copy ...
+       activity = "step" ── the script ────────┘         activity.weights[stage] += time since the last look
+
+The thread that works is not slowed: it sets an attribute. A look costs 50 to 100 us, half of it for the interpreter's
+lock, so that looks get rarer after the first ones. A stack is judged from its innermost frame outwards by names
+(:mod:`penstock.doctor.stage_names`); where a thread waits without using a processor, in a function that opens or reads
+files or in a call that only waits, it reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import linecache
+import os
+import threading
+import time
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from penstock.doctor.stage_names import (
+    Called,
+    DataStage,
+    is_copy_call,
+    is_copy_name,
+    stage_of_call,
+    stage_of_module,
+    stage_of_name,
+)
+from penstock.doctor.thread_times import read_thread_cpu_ns
+from penstock.workers.stack_frames import current_frames
+
+__all__ = ["Activity", "Kind", "SampledThread", "StackSampler", "classify"]
+
+Kind = Literal["sample", "collate", "step"]
+
+_FAST_S: Final = 0.005
+_SLOW_S: Final = 0.0125
+_SLOWEST_S: Final = 0.025
+_FAST_LOOKS: Final = 24
+_MOST_SHARE: Final = 0.004
+"""Most processor time of the looks after the first ones, as a part of a core; but they are never further apart than
+:data:`_SLOWEST_S`."""
+_MAX_FRAMES: Final = 64
+_WAITING_SHARE: Final = 0.7
+"""Of the time since the last look in which a thread was not kept from running: from here on, it waits."""
+_LEAST_OWN_NS: Final = 200_000
+_LIBRARIES: Final = ("torch.utils.data._utils", "penstock.workers", "penstock.doctor", "penstock.datasets")
+"""Where a walk outwards ends: what is beyond does not belong to the sample."""
+_FILE_NAMES: Final = frozenset(
+    {
+        "open", "read", "readinto", "pread", "read_bytes", "read_text", "fromfile", "memmap", "imread", "recv",
+        "urlopen", "load",
+    }
+)  # fmt: skip
+
+
+class Activity:
+    """What a thread does at the moment, and what was seen of it.
+
+    Parameters
+    ----------
+    kind : {"sample", "collate", "step"}
+        Decides which stages are looked for.
+
+    Attributes
+    ----------
+    since : int
+        When the present sample (or call) began; set by the thread that works.
+    position : int
+        Number of the present sample in the batch; -1 if samples are not timed.
+    weights : dict of str to int
+        Nanoseconds by stage.
+    of_samples : dict of int to dict
+        The same of single samples, by position; by index, if they are not timed.
+    first_looks : dict of int to int
+        When each of these samples was first seen.
+    """
+
+    __slots__ = ("first_looks", "kind", "of_samples", "position", "since", "weights")
+
+    def __init__(self, kind: Kind, since: int = 0) -> None:
+        self.kind: Kind = kind
+        self.since, self.position = since, 0
+        self.weights: dict[str, int] = {}
+        self.of_samples: dict[int, dict[str, int]] = {}
+        self.first_looks: dict[int, int] = {}
+
+    def add(self, stage: str, time_ns: int, start: int = 0, index: int = -1) -> None:
+        """Add what was seen since ``start``, of the sample ``index`` if they are not timed."""
+        self.weights[stage] = self.weights.get(stage, 0) + time_ns
+        if self.kind == "sample":
+            sample = self.position if self.position >= 0 else index
+            own = self.of_samples.setdefault(sample, {})
+            self.first_looks.setdefault(sample, start)
+            own[stage] = own.get(stage, 0) + time_ns
+
+
+class SampledThread:
+    """A thread to look at.
+
+    Parameters
+    ----------
+    ident, native_id : int
+        By default the current thread's.
+    """
+
+    __slots__ = ("__weakref__", "_before", "_schedstat", "_seen", "activity", "ident", "native_id")
+
+    def __init__(self, ident: int | None = None, native_id: int | None = None) -> None:
+        self.ident = threading.get_ident() if ident is None else ident
+        self.native_id = threading.get_native_id() if native_id is None else native_id
+        self.activity: Activity | None = None
+        self._seen = 0
+        self._schedstat: int | None = None  # a descriptor: the file is read at each look
+        self._before: tuple[int, int, int] | None = None
+
+    def look(self, frame: types.FrameType, now: int) -> None:
+        """Add the time since the last look to a stage of the thread's activity."""
+        activity = self.activity
+        if activity is None:
+            return
+        start = max(activity.since, self._seen)
+        waited, delayed = self._look_at_clocks(now)
+        self._seen = now
+        if now > start:
+            index = _find_index(frame) if activity.position < 0 else -1
+            spent = round((now - start) * (1 - delayed))  # other programs had the processor for the rest
+            activity.add(classify(frame, activity.kind, waits=waited > _WAITING_SHARE), spent, start, index)
+
+    def _look_at_clocks(self, now: int) -> tuple[float, float]:
+        """Which part of the time since the last look the thread waited for something; for a processor."""
+        clocks = self._read_clocks()
+        if clocks is None:
+            return 0.0, 0.0
+        running, delay = clocks
+        before, self._before = self._before, (now, running, delay)
+        if before is None or now <= before[0]:
+            return 0.0, 0.0
+        elapsed = now - before[0]
+        delayed = min(1.0, max(0.0, (delay - before[2]) / elapsed))
+        own = elapsed - (delay - before[2])
+        waited = 1 - (running - before[1]) / own if own > _LEAST_OWN_NS else 0.0
+        return waited, delayed
+
+    def _read_clocks(self) -> tuple[int, int] | None:
+        """Nanoseconds for which the thread has run, and has waited for a processor; None if they cannot be known."""
+        if self._schedstat is None:
+            try:
+                descriptor = os.open(f"/proc/self/task/{self.native_id}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                self._schedstat = -1
+            else:
+                self._schedstat = descriptor
+                weakref.finalize(self, os.close, descriptor)
+        try:
+            if self._schedstat >= 0:
+                running, delay, _ = os.pread(self._schedstat, 100, 0).split()
+                return int(running), int(delay)
+            return read_thread_cpu_ns(self.native_id), 0
+        except (OSError, AttributeError, ValueError):
+            return None
+
+
+class StackSampler:
+    """A thread of this process that looks at others.
+
+    Attributes
+    ----------
+    cpu_ns : int
+        Processor time that it has used.
+    """
+
+    def __init__(self) -> None:
+        self.cpu_ns = 0
+        self._threads: dict[int, SampledThread] = {}
+        self._running: threading.Lock | None = None  # held while the thread is to run: cheaper than an event
+        self._thread: threading.Thread | None = None
+        self._looks = 0
+
+    def watch_thread(self, thread: SampledThread) -> None:
+        """Look at a thread from now on."""
+        self._threads[thread.ident] = thread
+
+    def start(self) -> None:
+        """Start the sampling thread. Idempotent."""
+        if self._thread is None:
+            running = self._running = threading.Lock()
+            running.acquire()
+            self._thread = threading.Thread(target=self._run, args=(running,), name="penstock-doctor", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the sampling thread. Idempotent."""
+        thread, running, self._thread, self._running = self._thread, self._running, None, None
+        if thread is not None and running is not None:
+            running.release()
+            thread.join(2.0)
+
+    def _run(self, running: threading.Lock) -> None:
+        before, used, cost_ns = self.cpu_ns, 0, 0.0
+        period_s = _FAST_S if self._looks < _FAST_LOOKS else _SLOW_S
+        while not running.acquire(timeout=period_s):
+            self._looks += 1
+            self._look()
+            now = time.thread_time_ns()
+            cost_ns += (now - used - cost_ns) / min(self._looks, 16)
+            used, self.cpu_ns = now, before + now
+            if self._looks >= _FAST_LOOKS:
+                period_s = min(max(_SLOW_S, cost_ns / 1e9 / _MOST_SHARE), _SLOWEST_S)
+
+    def _look(self) -> None:
+        frames = current_frames()
+        now = time.perf_counter_ns()
+        for thread in list(self._threads.values()):
+            frame = frames.get(thread.ident)
+            if frame is not None:
+                thread.look(frame, now)
+
+
+def classify(frame: types.FrameType, kind: Kind, *, waits: bool = False) -> str:
+    """The stage of a stack.
+
+    Parameters
+    ----------
+    frame : frame
+        The innermost.
+    kind : {"sample", "collate", "step"}
+        Of the thread's activity.
+    waits : bool
+        Whether the thread has used no processor lately.
+
+    Returns
+    -------
+    str
+        For a sample "read", "decode" or "augment"; for a collation "collate", "copy", or "shared": torch's own, which
+        writes to shared memory in a worker; for a step "copy" or "step".
+    """
+    if kind == "sample":
+        return _classify_sample(frame, waits=waits)
+    return _classify_call(frame, kind)
+
+
+def _classify_sample(frame: types.FrameType, *, waits: bool) -> DataStage:
+    reads_files = False
+    facts = _facts_of(frame)
+    stage = None if facts.called is None else stage_of_call(facts.called, waits=waits)
+    if stage is not None:
+        return stage
+    computes = facts.called is not None and facts.called.is_computation and not waits
+    is_waiting = facts.called is not None and facts.called.is_waiting
+    place: types.FrameType | None = frame
+    for _ in range(_MAX_FRAMES):
+        if not isinstance(place, types.FrameType):  # the end; or, where its thread went on meanwhile, any object
+            break
+        facts = _facts_of(place)
+        if facts.is_boundary:
+            break
+        if facts.module_stage is not None:
+            return "read" if waits and facts.module_stage == "decode" else facts.module_stage
+        if facts.name_stages:
+            return _choose(facts.name_stages, waits=waits, computes=computes)
+        reads_files = reads_files or facts.reads_files
+        place = place.f_back
+    return "read" if waits and (reads_files or is_waiting) else "augment"
+
+
+def _choose(stages: tuple[DataStage, ...], *, waits: bool, computes: bool) -> DataStage:
+    """The stage of a function whose name speaks of ``stages``."""
+    if waits and "read" in stages:
+        return "read"
+    for stage in ("decode", "augment"):
+        if stage in stages:
+            return stage
+    return "augment" if computes else "read"
+
+
+def _classify_call(frame: types.FrameType, kind: Kind) -> str:
+    place: types.FrameType | None = frame
+    for _ in range(_MAX_FRAMES):
+        if not isinstance(place, types.FrameType):  # the end; or, where its thread went on meanwhile, any object
+            break
+        facts = _facts_of(place)
+        if facts.is_copy:
+            return "copy"
+        if kind == "collate":
+            if facts.is_torch_collation:
+                return "shared"
+            if facts.is_boundary:
+                break
+        place = place.f_back
+    return kind
+
+
+def _find_index(frame: types.FrameType) -> int:
+    """The index that torch's loader is asking its dataset for; -1 if it cannot be seen."""
+    place: types.FrameType | None = frame
+    for _ in range(_MAX_FRAMES):
+        if not isinstance(place, types.FrameType):  # the end; or, where its thread went on meanwhile, any object
+            break
+        if place.f_globals.get("__name__") == "torch.utils.data._utils.fetch":
+            index = place.f_locals.get("idx")
+            return int(index) if isinstance(index, int) else -1
+        place = place.f_back
+    return -1
+
+
+@dataclass(frozen=True, slots=True)
+class _FrameFacts:
+    """What is known of one place in the code."""
+
+    called: Called | None
+    module_stage: DataStage | None
+    name_stages: tuple[DataStage, ...]
+    reads_files: bool
+    is_copy: bool
+    is_torch_collation: bool
+    is_boundary: bool
+
+
+_facts: dict[tuple[int, int], tuple[_FrameFacts, types.CodeType]] = {}
+"""By the identity of the code, which is kept: to hash code takes microseconds."""
+_MAX_FACTS: Final = 20_000
+
+
+def _facts_of(frame: types.FrameType) -> _FrameFacts:
+    code = frame.f_code
+    key = (id(code), frame.f_lasti)
+    known = _facts.get(key)
+    if known is not None:
+        return known[0]
+    if len(_facts) >= _MAX_FACTS:
+        _facts.clear()
+    facts = _find_facts(frame)
+    _facts[key] = facts, code
+    return facts
+
+
+def _find_facts(frame: types.FrameType) -> _FrameFacts:
+    code, module = frame.f_code, str(frame.f_globals.get("__name__", ""))
+    called = _find_called(frame)
+    is_own = _is_library(module)
+    qualified = getattr(code, "co_qualname", code.co_name)
+    return _FrameFacts(
+        called,
+        None if is_own else stage_of_module(module, code.co_name),
+        () if is_own else stage_of_name(qualified),
+        not _FILE_NAMES.isdisjoint(code.co_names),
+        is_copy_name(code.co_name) or (called is not None and is_copy_call(called)),
+        module == "torch.utils.data._utils.collate",
+        is_own,
+    )
+
+
+def _is_library(module: str) -> bool:
+    return any(module == prefix or module.startswith(prefix + ".") for prefix in _LIBRARIES)
+
+
+def _find_called(frame: types.FrameType) -> Called | None:
+    """The call that the frame's present instruction makes; None if it makes none, or there is no source."""
+    code, at = frame.f_code, frame.f_lasti
+    while at > 0 and dis.opname[code.co_code[at]] == "CACHE":  # behind the call of a function of Python
+        at -= 2
+    if at < 0 or not dis.opname[code.co_code[at]].startswith(("CALL", "PRECALL")):
+        return None
+    try:
+        node = ast.parse(_read_source(code, at), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    if not isinstance(node, ast.Call):
+        return None
+    arguments = ", ".join([*map(ast.unparse, node.args), *map(ast.unparse, node.keywords)])
+    return Called(_resolve(node.func, frame.f_globals), arguments)
+
+
+def _read_source(code: types.CodeType, at: int) -> str:
+    """The source of the expression that an instruction belongs to; empty if there is none."""
+    line, end_line, column, end_column = list(code.co_positions())[at // 2]
+    if line is None or end_line is None or column is None or end_column is None:
+        return ""
+    lines = [linecache.getline(code.co_filename, number).encode() for number in range(line, end_line + 1)]
+    lines[-1] = lines[-1][:end_column]
+    lines[0] = lines[0][column:]
+    return b"".join(lines).decode().strip()
+
+
+def _resolve(node: ast.expr, names: dict[str, object]) -> str:
+    """The full name of a called expression, as far as modules are known; ``.name`` for a method of any object."""
+    chain: list[str] = []
+    while isinstance(node, ast.Attribute):
+        chain.insert(0, node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return "." + ".".join(chain[-1:])
+    value = names.get(node.id)
+    if isinstance(value, types.ModuleType):
+        return ".".join([value.__name__, *chain])
+    if chain:
+        return "." + chain[-1]
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
+        return f"{_module_of(value)}{value.__name__}"
+    return node.id
+
+
+def _module_of(value: Callable[..., object]) -> str:
+    module = getattr(value, "__module__", None)
+    return f"{module}." if isinstance(module, str) and module != "builtins" else ""

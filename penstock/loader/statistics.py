@@ -1,0 +1,98 @@
+"""What a loader tells about its work: the part that the loaders of :mod:`penstock` and :mod:`penstock.torch` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TextIO
+
+from penstock.loader.counters import LoaderCounters
+from penstock.loader.reporting import PeriodicReport
+from penstock.repairs import Repaired
+from penstock.stats import LoaderRates, Stats
+from penstock.workers.left_out import LeftOut
+
+if TYPE_CHECKING:
+    from penstock.loader.progress import LoaderProgress
+
+__all__ = ["LoaderStatistics"]
+
+
+class LoaderStatistics:
+    """Methods of a loader that read its counters, or have them reported."""
+
+    _counters: LoaderCounters
+
+    def stats(self) -> Stats:
+        """Time per stage and worker, samples, batches and bytes since construction; print it for a table.
+
+        Thread-safe. What is ready now is looked at by this call; everything else was counted while batches were built.
+        """
+        return self._counters.stats()
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What could not be built, of the batches delivered up to now: the newest 10,000, oldest first; a copy."""
+        return self._counters.left_out_log.newest()
+
+    @property
+    def repaired(self) -> list[Repaired]:
+        """Images that were repaired (``on_truncated="repair"``), of the batches delivered up to now.
+
+        The newest 10,000, oldest first; a copy.
+        """
+        return self._counters.repaired()
+
+    def report_to(self, callback: Callable[[LoaderRates], object], *, period_s: float = 10.0) -> PeriodicReport:
+        """Have a function called with the loader's speed while batches are delivered.
+
+        Parameters
+        ----------
+        callback : callable
+            Called with a :class:`~penstock.stats.LoaderRates` of the time since the call before, by the thread that
+            iterates. If it raises, it is called no more, and a warning says why.
+            :class:`~penstock.loader.metrics.ScalarWriter` is one for TensorBoard and Weights & Biases.
+        period_s : float
+            Least seconds between calls.
+
+        Returns
+        -------
+        PeriodicReport
+            ``close()`` ends it, with a last call; also a context manager.
+
+        Raises
+        ------
+        ArgumentError
+            If ``period_s`` is negative, or ``callback`` cannot be called.
+        """
+        return PeriodicReport(self._counters, callback, period_s)
+
+    def progress(self, *, stream: TextIO | None = None, period_s: float | None = None) -> LoaderProgress:
+        """Show the loader's speed, how much of the time it is waited for, and where its time goes.
+
+        On a terminal and in a notebook that is one line that changes; in a file, a line of text now and then.
+
+        Parameters
+        ----------
+        stream : text file, optional
+            Where to write; by default standard error.
+        period_s : float, optional
+            Least seconds between two changes; by default 0.2 on a terminal, 1 in a notebook and 10 in a file.
+
+        Returns
+        -------
+        LoaderProgress
+            Iterate over it instead of the loader, or use it as a context manager around the loop.
+
+        Examples
+        --------
+        >>> import sys
+        >>> import penstock as ps
+        >>> loader = ps.DataLoader(ps.ArrayDataset([1, 2, 3, 4]), batch_size=2)
+        >>> for batch in loader.progress(stream=sys.stdout, period_s=0):  # doctest: +ELLIPSIS
+        ...     pass
+        1 of 2 batches, 2 samples, ...
+        2 of 2 batches, 4 samples, ...
+        """
+        from penstock.loader.progress import LoaderProgress
+
+        return LoaderProgress(self, self._counters, stream=stream, period_s=period_s)

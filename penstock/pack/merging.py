@@ -1,0 +1,307 @@
+"""``merge``: one pack of several, such as shards that several machines packed at the same time.
+
+::
+
+    a.lmdb ──┐
+    b.lmdb ──┼──> MergeSource: keys compared, classes by name ──> pack_source: read, check, write ──> all.lmdb
+    c.lmdb ──┘                                                    seek tables: copied where they fit
+
+Records are copied: no image is encoded again. One process writes; two never write one pack.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import xxhash
+
+from penstock import _native, stores
+from penstock.errors import ArgumentError, PackError, StoreError
+from penstock.pack.pack_source import PackReport, PackSettings, pack_source
+from penstock.pack.record_checks import find_new_numbers, renumber
+from penstock.pack.run import ClashFinder, PackProgress, list_skipped
+from penstock.pack.seek_tables import make_seek_tables
+from penstock.pack.sources.base import Source, SourceItem, SourceOptions
+from penstock.sample import Field, Schema
+from penstock.stores.base import Skipped, Store
+from penstock.stores.key_list import KeyList
+from penstock.stores.location import Location
+from penstock.stores.record_names import check_classes, describe_class_difference
+from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
+
+__all__ = ["MergeSource", "merge"]
+
+
+class MergeSource(Source):
+    """The records of several stores, one store after the other.
+
+    Parameters
+    ----------
+    opened : sequence of Store
+        The stores.
+    prefixes : sequence of str
+        What is put before the keys of each.
+    classes : sequence of str, optional
+        The classes of the field ``label``.
+
+    Raises
+    ------
+    ArgumentError
+        If the stores have different fields, or different classes.
+    """
+
+    def __init__(self, opened: Sequence[Store], prefixes: Sequence[str], classes: Sequence[str] | None) -> None:
+        self.stores, self._prefixes, self._classes = tuple(opened), tuple(prefixes), classes
+        self.url = ", ".join(store.url for store in opened)
+        self.schema = _merge_schemas(opened, None if classes is None else check_classes(classes))
+        self._begins = np.cumsum([0, *(len(store) for store in opened)])
+        self._keys = KeyList.from_names(
+            prefix + key
+            for store, prefix in zip(opened, prefixes, strict=True)
+            for key in store.keys()  # noqa: SIM118  # a store is no mapping
+        )
+        self._numbers = [find_new_numbers(store.schema, self.schema) for store in opened]
+
+    @classmethod
+    def recognises(cls, src: Any) -> bool:
+        """Nothing: it is made by :func:`merge`."""
+        del src
+        return False
+
+    @classmethod
+    def open(cls, src: Any, options: SourceOptions) -> Self:
+        """The stores in ``src``."""
+        options.refuse_others(["classes"], "stores that are merged")
+        return cls(src, [""] * len(src), options.classes)
+
+    @property
+    def total(self) -> int:
+        """Number of records of all stores."""
+        return int(self._begins[-1])
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Those of all stores, with their prefixes."""
+        return self._keys
+
+    def locate(self, position: int) -> tuple[int, int]:
+        """The number of the store of a record, and its index there."""
+        number = int(np.searchsorted(self._begins, position, side="right")) - 1
+        return number, position - int(self._begins[number])
+
+    def items(self, start: int) -> Iterator[SourceItem]:
+        """Key and position of each record."""
+        return (SourceItem(self._keys[position], position) for position in range(start, self.total))
+
+    def load(self, token: Any) -> Mapping[str, Any]:
+        """Read a record, and number its classes as the merged pack does."""
+        number, index = self.locate(token)
+        fields = self.stores[number].read([index])[0].fields
+        numbers = self._numbers[number]
+        return {**fields, **{name: renumber(fields[name], places) for name, places in numbers.items()}}
+
+    def digest(self) -> str:
+        """Of the digests of the stores, in order, and of prefixes and classes."""
+        parts = [store.digest() for store in self.stores]
+        return xxhash.xxh3_128(repr((parts, self._prefixes, self.schema.to_json())).encode()).hexdigest()
+
+    @property
+    def problems(self) -> tuple[Skipped, ...]:
+        """What the stores left out when they were packed, and what is no record in them."""
+        return tuple(
+            Skipped(prefix + entry.key, entry.reason)
+            for store, prefix in zip(self.stores, self._prefixes, strict=True)
+            for entry in (*store.skipped, *store.problems)
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MergeSource, (self.stores, self._prefixes, self._classes)
+
+
+def merge(
+    srcs: Sequence[str | os.PathLike[str] | Store],
+    dst: str | os.PathLike[str],
+    *,
+    prefix: bool | Sequence[str] = False,
+    classes: Sequence[str] | None = None,
+    on_error: str = "raise",
+    workers: int | None = None,
+    overwrite: bool = False,
+    check: str = "header",
+    index: str = "auto",
+    progress: bool | Callable[[PackProgress], None] | None = None,
+) -> PackReport:
+    """Merge several packs into one.
+
+    Parameters
+    ----------
+    srcs : sequence of str, path or Store
+        At least one store; they have the same fields. Their records follow one another in this order.
+    dst : str or path
+        The store to write. If it is an unfinished merge of the same stores, it is resumed; a finished one is used as it
+        is.
+    prefix : bool or sequence of str
+        What is put before the keys, so that equal keys of two stores differ: True for the name of each store
+        (``a.lmdb``: ``a/``), or a text for each store.
+    classes : sequence of str, optional
+        The classes of the field ``label``, if the stores do not have the same ones: all classes of all stores. By
+        default stores have the same classes; where their order differs, that of the first is used.
+    on_error, workers, overwrite, check, index, progress
+        As for :func:`pack`. Seek tables beside the stores are copied where they fit; missing ones are made.
+
+    Returns
+    -------
+    PackReport
+        Counts, and the entries that were left out, now or when a store was packed.
+
+    Raises
+    ------
+    ArgumentError
+        If the stores have different fields or classes, or one of them is the destination.
+    PackError
+        If keys are equal, or a record cannot be read; each is named.
+    StoreError
+        As :func:`pack`.
+    """
+    settings = PackSettings(
+        on_error=on_error,
+        workers=workers,
+        overwrite=overwrite,
+        check=check,
+        index=index,
+        options={"merged": str(len(srcs))},
+    )
+    if isinstance(srcs, str | os.PathLike | Store) or not len(srcs):
+        raise ArgumentError(f"merge needs a list of stores, got {srcs!r:.80}")
+    with ExitStack() as stack:
+        opened = [each if isinstance(each, Store) else stack.enter_context(stores.open(each)) for each in srcs]
+        _, location = stores.find(dst, to_write=True)
+        for store in opened:
+            if store.location.overlaps(location):
+                raise ArgumentError(f"the destination must be none of the sources, got {store.url} and {location}")
+        source = MergeSource(opened, _choose_prefixes(opened, prefix), classes)
+        if on_error == "raise":
+            _refuse_equal_keys(source)
+        report = pack_source(source, location, replace(settings, index="none"), progress)
+        if index == "none":
+            return report
+        _copy_seek_tables(source, location, index)
+        return replace(report, indexed=make_seek_tables(location, index, workers, bool(progress)))
+
+
+def _choose_prefixes(opened: Sequence[Store], prefix: bool | Sequence[str]) -> list[str]:
+    if prefix is False:
+        return [""] * len(opened)
+    names = [f"{Path(store.location.path).stem}/" for store in opened] if prefix is True else list(prefix)
+    if len(names) != len(opened) or len(set(names)) < len(names):
+        raise ArgumentError(f"prefix must be a different text for each of {len(opened)} stores, got {names}")
+    return names
+
+
+def _refuse_equal_keys(source: MergeSource) -> None:
+    known = ClashFinder(source).known
+    if known:
+        entries = [Skipped(source.keys[position], reason) for position, reason in known.items()]
+        raise PackError(
+            f"{len(known):,} records of the stores have the name of another; nothing was written. Give prefix=True "
+            f'(--prefix) to put the name of its store before each, or on_error="skip" to leave them out:\n'
+            f"{list_skipped(entries)}"
+        )
+
+
+def _merge_schemas(opened: Sequence[Store], classes: tuple[str, ...] | None) -> Schema:
+    merged = dict(opened[0].schema.fields)
+    if classes is not None and "label" in merged:
+        merged["label"] = Field(merged["label"].kind, classes)
+    for store in opened:
+        if list(store.schema.fields) != list(merged) and set(store.schema.fields) != set(merged):
+            raise ArgumentError(
+                f"the stores must have the same fields: {opened[0].url} has {', '.join(merged)}, and {store.url} has "
+                f"{', '.join(store.schema.fields)}"
+            )
+        for name, field in merged.items():
+            merged[name] = _merge_fields(name, field, store, is_given=classes is not None and name == "label")
+    return Schema(merged)
+
+
+def _merge_fields(name: str, field: Field, store: Store, *, is_given: bool) -> Field:
+    other = store.schema[name]
+    kind = field.kind if field.kind == other.kind else _unite_shapes(field, other)
+    if kind is None:
+        raise ArgumentError(f"field {name!r} must be of one kind: it is {field.kind}, and {other.kind} in {store.url}")
+    if is_given and (unknown := [each for each in other.classes if each not in field.classes]):
+        raise ArgumentError(
+            f"classes must hold every class of the stores, and {unknown[0]!r} of {store.url} is missing"
+        )
+    if not is_given and set(field.classes) != set(other.classes):
+        raise ArgumentError(
+            f"the stores must have the same classes of {name!r}: those of {store.url} "
+            f"{describe_class_difference(other.classes, field.classes)}; give classes=[...] with all of them"
+        )
+    return Field(kind, field.classes)
+
+
+def _unite_shapes(field: Field, other: Field) -> str | None:
+    """The kind of arrays, or pixels, of both shapes."""
+    a, b, prefix = field.pixels, other.pixels, "pixels:"
+    if a is None or b is None:
+        a, b, prefix = field.array, other.array, ""
+    if (
+        a is None
+        or b is None
+        or a.dtype != b.dtype
+        or len(a.axes) != len(b.axes)
+        or field.kind in {"boxes", "keypoints"}
+    ):
+        return None
+    if prefix and a.axes[2] != b.axes[2]:
+        return None
+    axes = ("*" if x != y or x is None else str(x[0]) for x, y in zip(a.axes, b.axes, strict=True))
+    return f"{prefix}{a.dtype}[{','.join(axes)}]"
+
+
+def _copy_seek_tables(source: MergeSource, location: Location, index: str) -> None:
+    """Copy the seek tables of the stores, of one kind, for the images that they fit."""
+    with stores.open(location) as merged, ExitStack() as stack:
+        positions = {key: position for position, key in enumerate(merged.keys())}
+        for field in [name for name in merged.schema.blobs if merged.schema[name].kind == "image"]:
+            files = [_open_tables(store, field, stack) for store in source.stores]
+            kind = index if index != "auto" else next((file.kind for file in files if file is not None), None)
+            if kind is None:
+                continue
+            path = seek_table_path(location, field)
+            with suppress(StoreError), SeekTableFile(path, merged.fingerprint(), len(merged), kind) as target:
+                _copy_tables(source, files, merged, field, target, positions)
+
+
+def _open_tables(store: Store, field: str, stack: ExitStack) -> SeekTableFile | None:
+    try:
+        path = seek_table_path(store.location, field)
+        return stack.enter_context(SeekTableFile(path, store.fingerprint(), len(store)))
+    except StoreError:
+        return None  # none, or of other records
+
+
+def _copy_tables(
+    source: MergeSource,
+    files: Sequence[SeekTableFile | None],
+    merged: Store,
+    field: str,
+    target: SeekTableFile,
+    positions: Mapping[str, int],
+) -> None:
+    missing = set(target.missing().tolist())
+    for position, key in enumerate(source.keys):
+        number, index = source.locate(position)
+        file, place = files[number], positions.get(key)
+        if file is None or file.kind != target.kind or place is None or place not in missing:
+            continue
+        table = file.get([index])[0]
+        if table is not None and _native.inspect_index(merged.blobs(field, [place])[0], table) is not None:
+            target.put(place, table)

@@ -1,0 +1,183 @@
+"""What ``pack`` reads: records in order, as something cheap to name (an item) and something to load in a worker.
+
+::
+
+    Source.items(start) ──(key, token)──> this thread, in order
+                              └──> thread or process: source.load(token) ──> fields ──check──> writer
+
+A token is what a worker needs to make the record: an index of a store, a row of a table, a sample of an iterator. A
+source has no position: :meth:`Source.items` begins anywhere, and a resumed run begins behind what is committed.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+from penstock.errors import ArgumentError
+from penstock.sample import Schema
+from penstock.stores.location import Location
+from penstock.stores.writing import Skipped
+
+__all__ = ["KEY", "Source", "SourceItem", "SourceOptions"]
+
+KEY: Final = "__key__"
+"""The value that names a record, as in WebDataset: in what :meth:`Source.load` gives, and in samples. No field."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a caller of :func:`penstock.pack` says about the source; None where nothing was said.
+
+    Parameters
+    ----------
+    schema : Schema or mapping, optional
+        Kinds of fields.
+    classes : sequence of str, optional
+        Names of the classes of ``label``.
+    names : str or sequence of str, optional
+        Names of the values of a sample that is a tuple, or one value.
+    key : str, optional
+        The value that names a record; ``"index"`` for its number.
+    images : str, optional
+        How pictures are stored.
+    source_id : str, optional
+        Tells the source from others.
+    root : str or path, optional
+        The folder of relative paths.
+    columns : mapping of str to str, optional
+        Fields of a table, and the column of each.
+    """
+
+    schema: Schema | Mapping[str, Any] | None = None
+    classes: Sequence[str] | None = None
+    names: str | Sequence[str] | None = None
+    key: str | None = None
+    images: str | None = None
+    source_id: str | None = None
+    root: str | os.PathLike[str] | None = None
+    columns: Mapping[str, str] | None = None
+
+    def refuse_others(self, allowed: Sequence[str], what: str) -> None:
+        """Raise ArgumentError if an option is given that a kind of source does not have."""
+        for each in fields(self):
+            if getattr(self, each.name) is not None and each.name not in allowed:
+                has = ", ".join(allowed) or "none"
+                raise ArgumentError(f"{each.name} is no option of {what}; its options are: {has}")
+
+
+class SourceItem(NamedTuple):
+    """One record before it is loaded: its key (or its number, if the key is known only then), and its token."""
+
+    key: str
+    token: Any
+
+
+class Source(ABC):
+    """Records to pack, in order.
+
+    Attributes
+    ----------
+    url : str
+        Names the source in messages.
+    schema : Schema
+        Fields of the records.
+    location : Location, optional
+        Where it is, if it is a file or folder; the pack must lie outside of it.
+    is_exact : bool
+        Whether :meth:`digest` differs wherever a record does. Only then a finished pack is used again; else, before an
+        unfinished one is resumed, its last record is compared with that of the source.
+    has_random_access : bool
+        Whether :meth:`items` can begin anywhere, and more than once.
+    numbers_records : bool
+        Whether the key of each record is its number, which needs no comparison with other keys.
+    has_jobs : bool
+        Whether worker processes may call :meth:`load`: the source and its tokens can be pickled.
+    """
+
+    url: str
+    schema: Schema
+    location: Location | None = None
+    is_exact: bool = True
+    has_jobs: ClassVar[bool] = True
+    has_random_access: ClassVar[bool] = True
+    numbers_records: bool = False
+
+    @classmethod
+    @abstractmethod
+    def recognises(cls, src: Any) -> bool:
+        """Whether ``src``, an argument of :func:`penstock.pack`, is a source of this kind; reads few bytes."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, src: Any, options: SourceOptions) -> Self:
+        """Open a source.
+
+        Raises
+        ------
+        ArgumentError
+            If an option is invalid, or this kind does not have it.
+        PackError
+            If its records have no schema.
+        """
+
+    @property
+    @abstractmethod
+    def total(self) -> int | None:
+        """Number of items; None if it is not known before they are read."""
+
+    @abstractmethod
+    def items(self, start: int) -> Iterator[SourceItem]:
+        """The items from number ``start`` on, in order."""
+
+    @abstractmethod
+    def load(self, token: Any) -> Mapping[str, Any]:
+        """The fields of an item, as :attr:`schema` says; under :data:`KEY` its key, if the item has none. Thread-safe.
+
+        Raises
+        ------
+        PackError, DecodeError, StoreError
+            If the record cannot be packed; others are packed.
+        """
+
+    def load_records(self, tokens: Sequence[Any]) -> Sequence[Mapping[str, Any]] | None:
+        """What :meth:`load` gives for each of several items, read at once; thread-safe.
+
+        None where a source cannot do so; then :meth:`load` is called for each, as where this raises an error.
+        """
+        del tokens
+        return None
+
+    def load_batch(self, tokens: Sequence[Any]) -> Mapping[str, Any] | None:
+        """The fields of several items at once, by name: an array or a sequence with a value for each; thread-safe.
+
+        None where a source cannot do so; then :meth:`load` is called for each, as where this raises an error. It is
+        called only where records have no images to check.
+        """
+        del tokens
+        return None
+
+    @abstractmethod
+    def digest(self) -> str | None:
+        """A short text that tells this source from another one; None if it cannot be known, and nothing is resumed."""
+
+    @property
+    def keys(self) -> Sequence[str] | None:
+        """The keys of all items, if they are known without reading them; they are compared before anything is read."""
+        return None
+
+    @property
+    def problems(self) -> tuple[Skipped, ...]:
+        """Entries that are not items, with the reason."""
+        return ()
+
+    @property
+    def unreadable(self) -> tuple[Skipped, ...]:
+        """Those of :attr:`problems` that may be records; packing refuses them unless ``on_error="skip"``."""
+        return ()
+
+    def close(self) -> None:  # noqa: B027  # optional: most sources hold nothing open
+        """Release what the source holds."""

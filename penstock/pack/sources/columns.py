@@ -1,0 +1,322 @@
+"""Finds what the columns of a table hold: files, classes, numbers, lists, texts. Every row is looked at.
+
+::
+
+    file,mask_file,label,tags        columns
+    a.jpg,a.png,dog,[1; 2]           image: image, mask: mask, label: label of classes cat, dog, tags: int64[*]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.errors import ArgumentError, PackError
+from penstock.pack.sources.base import KEY
+from penstock.pack.sources.inference import GivenSchema
+from penstock.pack.sources.values import CLASS_NAMES, Guess, guess, is_mask_name, plain, unite
+from penstock.sample import Field, Schema
+from penstock.stores.listing import IMAGE_SUFFIXES
+from penstock.stores.tables import Table
+
+__all__ = ["ColumnPlan", "PlannedColumn", "plan_columns"]
+
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|nan|NaN|[+-]?inf")
+_SEPARATORS: Final = re.compile(r"[;|,\s]+")
+_PATH_NAMES: Final = frozenset(
+    {"path", "file", "filename", "file_name", "filepath", "file_path", "name", "img", "picture", "photo"}
+)
+_PATH_ENDINGS: Final = re.compile(r"(?i)[_ -]?(?:file_?path|file_?name|path|file|name)$")
+_SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a"})
+_MAX_CLASSES: Final = 100_000
+_EMPTY: Final = Guess("none")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedColumn:
+    """A column, and the field that is made of it; ``is_text`` if its values are to be parsed."""
+
+    column: str
+    field: Field
+    is_text: bool
+
+    def parse(self, value: Any) -> Any:  # noqa: PLR0911  # a return for each kind
+        """The value of a cell, as :class:`~penstock.pack.sources.conversion.RecordConverter` takes it.
+
+        Raises
+        ------
+        PackError
+            If it is no value of the field's kind.
+        """
+        if self.field.kind in {"image", "mask", "bytes"} and isinstance(value, str):
+            return Path(value) if value else None
+        if not self.is_text or self.field.kind == "text":
+            return self._split(value) if isinstance(value, str) and self.field.array is not None else value
+        if value == "":
+            return None
+        try:
+            if self.field.kind in {"label", "int"}:
+                return value if self.field.classes else int(value)
+            if self.field.kind == "float":
+                return float(value)
+            if self.field.kind == "json":
+                return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise PackError(f"column {self.column!r} must be {self.field.kind}, got {value!r:.80}") from error
+        return self._split(value)
+
+    def _split(self, text: str) -> Any:
+        """A list, written as JSON or as values with separators."""
+        if text.lstrip().startswith("["):
+            try:
+                return json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise PackError(f"column {self.column!r} must be a list, got {text!r:.80}") from error
+        parts = [part for part in _SEPARATORS.split(text.strip()) if part]
+        if all(_INTEGER.fullmatch(part) for part in parts):
+            return [int(part) for part in parts]
+        return [float(part) for part in parts] if all(_NUMBER.fullmatch(part) for part in parts) else parts
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """The fields of records of a table: by name, the column of each."""
+
+    columns: Mapping[str, PlannedColumn]
+    has_keys: bool
+    """Whether a column ``__key__`` names the records."""
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of the records."""
+        return Schema({name: column.field for name, column in self.columns.items()})
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Fields that are files, and the column of the path of each."""
+        kinds = {"image", "mask", "bytes"}
+        return {name: each.column for name, each in self.columns.items() if each.field.kind in kinds}
+
+    def parse(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of a row by field.
+
+        Raises
+        ------
+        PackError
+            If a cell is no value of its field's kind.
+        """
+        return {name: each.parse(row.get(each.column)) for name, each in self.columns.items()}
+
+
+class _ColumnSurvey:
+    """What is known of the values of one column."""
+
+    def __init__(self, name: str, *, is_text: bool) -> None:
+        self.name, self._is_text = name, is_text
+        self.failure = ""
+        self._found = _EMPTY
+        self._names: set[str] = set()
+        self._suffixes: set[str] | None = set()
+        self._texts: set[str] | None = set()
+        self._forms: set[str] | None = {"integer", "number", "json"} if is_text else None
+
+    def add(self, value: Any, where: str) -> None:
+        """Look at a value; what is wrong with it is kept in :attr:`failure`, with ``where``."""
+        value = plain(value)
+        if value is None or self.failure or (self._is_text and value == ""):
+            return
+        if isinstance(value, str):
+            self._add_text(value)
+            if self._is_text:
+                return
+        else:
+            self._suffixes = self._texts = None
+            if isinstance(value, list):
+                self._names.update(each for each in value if isinstance(each, str))
+        try:
+            found = guess(self.name, value, "png")
+        except PackError as error:
+            self.failure = f"{where}: {error.message}"
+            return
+        united = unite(self._found, found)
+        if united is None:
+            self.failure = f"{where}: column {self.name!r} is {found.kind}, and was {self._found.kind} before"
+        else:
+            self._found = united
+
+    def _add_text(self, text: str) -> None:
+        if self._suffixes is not None:
+            suffix = Path(text).suffix.lower() if len(text) < 4096 else ""
+            self._suffixes = self._suffixes | {suffix} if suffix in IMAGE_SUFFIXES | _SOUND_SUFFIXES else None
+        if self._texts is not None:
+            self._texts.add(text)
+            self._texts = self._texts if len(self._texts) <= _MAX_CLASSES else None
+        if not self._forms:
+            return
+        if "integer" in self._forms and not (_INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63):
+            self._forms = self._forms - {"integer"}
+        if "number" in self._forms and not _is_number(text):
+            self._forms = self._forms - {"number"}
+        if "json" in self._forms:
+            self._add_json(text)
+
+    def _add_json(self, text: str) -> None:
+        try:
+            parsed = json.loads(text) if text.lstrip()[:1] in {"[", "{"} else None
+            united = None if parsed is None else unite(self._found, guess(self.name, parsed, "png"))
+        except (ValueError, RecursionError, PackError):
+            united = None
+        if united is None:
+            self._forms = (self._forms or set()) - {"json"}
+        else:
+            self._found = united
+
+    @property
+    def is_file(self) -> bool:
+        """Whether all values are paths of images, or of sounds."""
+        return bool(self._suffixes)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The texts that occur, in plain string order."""
+        return tuple(sorted(self._texts or ()))
+
+    @property
+    def has_names(self) -> bool:
+        """Whether values are texts that are no integers."""
+        return bool(self._texts) and "integer" not in (self._forms or ())
+
+    def list_names(self) -> tuple[str, ...]:
+        """The names in lists, in plain string order; empty if the lists hold numbers."""
+        names = {name for text in self._texts or () for name in _split_names(text)}
+        return tuple(sorted(names | self._names))
+
+    def find_field(self) -> Field | None:
+        """The field for these values; None if there is no value."""
+        is_label = self.name.lower() in CLASS_NAMES
+        if self._suffixes:
+            if self._suffixes <= _SOUND_SUFFIXES:
+                return Field("bytes")
+            return Field("mask" if is_mask_name(self.name) else "image")
+        if self._is_text and self._texts != set():
+            return self._find_text_field(is_label=is_label)
+        if self._found.kind == "none":
+            return None
+        if self._found.kind == "text" and is_label and self._texts:
+            return Field("label", self.classes)
+        return Field("json" if self._found.kind == "empty" else self._found.kind)
+
+    def _find_text_field(self, *, is_label: bool) -> Field:
+        forms = self._forms or set()
+        if "integer" in forms:
+            return Field("label" if is_label else "int")
+        if "number" in forms:
+            return Field("float")
+        if "json" in forms:
+            return Field("json" if self._found.kind == "empty" else self._found.kind)
+        return Field("label", self.classes) if is_label and self._texts else Field("text")
+
+
+def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | None) -> ColumnPlan:
+    """Look at every row of a table, and plan the fields of its records.
+
+    Parameters
+    ----------
+    table : Table
+        The table.
+    given : GivenSchema
+        Kinds of fields that the caller gave; names of classes are found in the table if they are not given.
+    columns : mapping of str to str, optional
+        Names of fields, and the column of each.
+
+    Raises
+    ------
+    ArgumentError
+        If a column, or a field that is named, does not exist.
+    PackError
+        If the table has no rows, or a column no kind.
+    """
+    surveys: dict[str, _ColumnSurvey] = {}
+    wanted = dict(columns or {})
+    for row in table.rows():
+        for column, value in row.values.items():
+            if column not in surveys:
+                surveys[column] = _ColumnSurvey(column, is_text=table.is_text)
+            surveys[column].add(value, table.describe(row))
+    if not surveys:
+        raise PackError(f"the table {table.path.name} has no rows")
+    if unknown := [column for column in wanted.values() if column not in surveys]:
+        raise ArgumentError(
+            f"columns names {unknown[0]!r}, and the columns of {table.path.name} are: {', '.join(surveys)}"
+        )
+    names = _name_fields(surveys, wanted)
+    if missing := [name for name in (*given.fields, *given.dropped) if name not in names]:
+        raise ArgumentError(f"schema names {missing[0]!r}, and the fields of {table.path.name} are: {', '.join(names)}")
+    planned = {}
+    for name, column in names.items():
+        if name == KEY or name in given.dropped or (given.is_complete and name not in given.fields):
+            continue
+        field = _choose_field(name, surveys[column], given.fields.get(name), table)
+        planned[name] = PlannedColumn(column, field, table.is_text)
+    if not planned:
+        raise PackError(f"the table {table.path.name} has no column that is to be packed")
+    return ColumnPlan(planned, KEY in names)
+
+
+def _name_fields(surveys: Mapping[str, _ColumnSurvey], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Names of fields, and the column of each: as given, else that of the column, without "path" if it is a file."""
+    names = {column: name for name, column in wanted.items()}
+    taken = {*names.values(), *(column for column in surveys if column not in names)}
+    for column, survey in surveys.items():
+        if column in names:
+            continue
+        short = _shorten(column) if survey.is_file else column
+        names[column] = short if short not in taken else column
+        taken.add(names[column])
+    return {names[column]: column for column in surveys}
+
+
+def _shorten(column: str) -> str:
+    """The name of the field of a column of paths."""
+    if column.lower() in _PATH_NAMES:
+        return "image"
+    return _PATH_ENDINGS.sub("", column) or column
+
+
+def _choose_field(name: str, survey: _ColumnSurvey, given: Field | None, table: Table) -> Field:
+    if given is not None:
+        if given.array is not None and not given.classes and given.array.dtype.kind in "iu":
+            return Field(given.kind, survey.list_names())
+        return Field("label", survey.classes) if given == Field("label") and survey.has_names else given
+    if survey.failure:
+        raise PackError(
+            f"{table.path.name}, {survey.failure}; give schema={{{name!r}: kind}}, or None as the kind to leave it out"
+        )
+    field = survey.find_field()
+    if field is None:
+        raise PackError(
+            f"{table.path.name}: column {survey.name!r} has no value; give schema={{{name!r}: kind}}, or None as the "
+            "kind to leave it out"
+        )
+    return field
+
+
+def _split_names(text: str) -> Iterable[str]:
+    if text.lstrip().startswith("["):
+        try:
+            return [each for each in json.loads(text) if isinstance(each, str)]
+        except (ValueError, TypeError, RecursionError):
+            return []
+    return (part for part in _SEPARATORS.split(text.strip()) if part and not _NUMBER.fullmatch(part))
+
+
+def _is_number(text: str) -> bool:
+    if not _NUMBER.fullmatch(text):
+        return False
+    digits = text.lstrip("+-")
+    return not (len(digits) > 1 and digits[0] == "0" and digits[1].isdigit())  # 007 is a name

@@ -1,0 +1,230 @@
+"""Map-style datasets, sequences and columns of arrays as sources: read by index, in threads or processes.
+
+A dataset's samples are its code's: that two runs give the same ones can only be supposed. Its digest is made of its
+class, its length and a few samples, so that an interrupted pack is resumed. A finished one is used again only where the
+digest is exact: columns of arrays, which are hashed whole, or a ``source_id``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, Self
+
+import msgpack  # type: ignore[import-untyped]  # ships no types
+import numpy as np
+import xxhash
+
+from penstock.errors import PackError, PenstockError
+from penstock.frameworks import stream_types
+from penstock.pack.sources.base import KEY, Source, SourceItem, SourceOptions
+from penstock.pack.sources.conversion import PictureEncoding
+from penstock.pack.sources.inference import INFERRED_FROM, GivenSchema, find_schema
+from penstock.pack.sources.iterables import check_source_id
+from penstock.pack.sources.samples import SampleNames
+from penstock.pack.sources.values import plain
+from penstock.sample import Field
+
+__all__ = ["DatasetSource"]
+
+_OPTIONS: Final = ("schema", "classes", "names", "key", "images", "source_id", "root")
+_DIGEST_SAMPLES: Final = 8
+
+
+class DatasetSource(Source):
+    """Samples of a dataset with ``__getitem__`` and ``__len__``.
+
+    Parameters
+    ----------
+    dataset : dataset
+        Any map-style dataset, or a sequence of samples.
+    options : SourceOptions
+        Schema, names, key, images, root and ``source_id``.
+    what : str
+        Names it in messages.
+    identity : str, optional
+        A text that differs wherever a sample does.
+    known : mapping of str to Field, optional
+        Fields that the dataset says.
+    """
+
+    has_jobs: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dataset: Any,
+        options: SourceOptions,
+        what: str,
+        identity: str | None = None,
+        known: Mapping[str, Field] | None = None,
+    ) -> None:
+        self.url = f"({what})"
+        self._dataset, self._length = dataset, len(dataset)
+        source_id = check_source_id(options.source_id)
+        self._identity = identity if source_id is None else f"id {source_id}"
+        self.is_exact = self._identity is not None
+        if not self._length:
+            raise PackError(f"{what}: there are no samples to pack")
+        samples = self._get_some()
+        self._names = SampleNames(samples[0], options.names, options.key)
+        self._converter = find_schema(
+            map(self._names.read, samples),
+            GivenSchema(options.schema, options.classes, known, _find_classes(dataset)),
+            PictureEncoding.parse(options.images or "png"),
+            what,
+        ).below(options.root)
+        self.schema, self.numbers_records = self._converter.schema, self._names.are_numbered
+
+    @classmethod
+    def recognises(cls, src: Any) -> bool:
+        """A dataset, a list, an array, or a mapping of columns."""
+        if isinstance(src, Mapping):
+            return is_columns(src)
+        has_length = hasattr(src, "__len__") and hasattr(src, "__getitem__")
+        return has_length and not isinstance(src, (str, bytes, *stream_types())) and not hasattr(src, "iterrows")
+
+    @classmethod
+    def open(cls, src: Any, options: SourceOptions) -> Self:
+        """Read some samples, and find their schema."""
+        options.refuse_others(_OPTIONS, "a dataset")
+        if isinstance(src, Mapping):
+            columns = ColumnRows({str(name): _as_column(column) for name, column in src.items()})
+            return cls(columns, options, f"columns {', '.join(columns.columns)}", columns.hash())
+        if isinstance(src, np.ndarray) or hasattr(src, "detach"):
+            array = plain(src)
+            return cls(array, options, f"array of shape {array.shape}", _hash_array(array))
+        return cls(src, options, type(src).__name__)
+
+    @property
+    def total(self) -> int:
+        """Length of the dataset."""
+        return self._length
+
+    def items(self, start: int) -> Iterator[SourceItem]:
+        """The index of each sample; its key, if it has one, is known when it is loaded."""
+        return (SourceItem(str(index), index) for index in range(start, self._length))
+
+    def load(self, token: Any) -> Mapping[str, Any]:
+        """Build a sample, and convert it to the fields of a record."""
+        sample = self._get(token)
+        fields = self._converter.convert(self._names.read(sample))
+        return fields if self.numbers_records else {**fields, KEY: self._names.get_key(sample, token)}
+
+    def load_batch(self, tokens: Sequence[Any]) -> Mapping[str, Any] | None:
+        """Rows of columns that are arrays and need no conversion, without an object for each."""
+        if not isinstance(self._dataset, ColumnRows) or not self.numbers_records:
+            return None
+        columns = {name: self._dataset.columns.get(name) for name in self.schema.fields}
+        if not all(_is_stored_as_is(column, self.schema[name]) for name, column in columns.items()):
+            return None
+        begin, end = tokens[0], tokens[-1] + 1  # tokens are consecutive indices
+        return {name: column[begin:end] for name, column in columns.items() if column is not None}
+
+    def digest(self) -> str:
+        """Of its identity if there is one, else of its class, its length and some records."""
+        state = xxhash.xxh3_128(f"dataset\0{self._length}\0{self.schema.to_json()}\0".encode())
+        if self._identity is not None:
+            state.update(self._identity.encode())
+            return state.hexdigest()
+        state.update(f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}\0".encode())
+        for index in _spread(self._length, _DIGEST_SAMPLES):
+            try:
+                state.update(msgpack.packb(self.load(index), default=_to_bytes))
+            except PackError as error:
+                state.update(error.message.encode())
+        return state.hexdigest()
+
+    def _get_some(self) -> list[Any]:
+        """Samples from all over the dataset; those that cannot be built are left out here, and listed when packed."""
+        samples = []
+        failure: PackError | None = None
+        for index in _spread(self._length, INFERRED_FROM):
+            try:
+                samples.append(self._get(index))
+            except PackError as error:
+                failure = failure or error
+        if not samples and failure is not None:
+            raise failure
+        return samples
+
+    def _get(self, index: int) -> Any:
+        try:
+            return self._dataset[index]
+        except PenstockError as error:
+            raise PackError(f"sample {index}: {error}") from error
+        except Exception as error:
+            raise PackError(f"dataset[{index}] raised {type(error).__name__}: {error}") from error
+
+
+class ColumnRows:
+    """Columns of one length as a sequence of dicts.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence
+        Arrays, tensors or lists.
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self.columns = dict(columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {name: column[index] for name, column in self.columns.items()}
+
+    def hash(self) -> str | None:
+        """A hash of all values, if the columns are arrays of numbers; else None."""
+        hashes = [_hash_array(column) for column in self.columns.values()]
+        return None if None in hashes else " ".join(map(str, hashes))
+
+
+def is_columns(mapping: Mapping[Any, Any]) -> bool:
+    """Whether the values of a mapping are columns of one length."""
+    columns = list(mapping.values())
+    if not columns or any(isinstance(each, str | bytes) or not hasattr(each, "__len__") for each in columns):
+        return False
+    return len({len(each) for each in columns}) == 1 and all(hasattr(each, "__getitem__") for each in columns)
+
+
+def _is_stored_as_is(column: Any, field: Field) -> bool:
+    """Whether the rows of a column are values of a field, without conversion."""
+    if not isinstance(column, np.ndarray):
+        return False
+    kind = field.pixels or field.array
+    if kind is not None:
+        return column.dtype == kind.dtype and kind.allows(column.shape[1:])
+    is_number = column.ndim == 1 and column.dtype != np.uint64
+    return is_number and column.dtype.kind in {"float": "f", "int": "iu", "label": "iu"}.get(field.kind, "")
+
+
+def _as_column(column: Any) -> Any:
+    return column if isinstance(column, list | tuple) else plain(column)
+
+
+def _hash_array(array: Any) -> str | None:
+    if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+        return None
+    state = xxhash.xxh3_128(f"{array.dtype.str}{array.shape}".encode())
+    for row in np.array_split(array, max(1, array.nbytes >> 24)) if len(array) else []:
+        state.update(np.ascontiguousarray(row).tobytes())
+    return state.hexdigest()
+
+
+def _find_classes(dataset: Any) -> Sequence[str] | None:
+    """The names of the classes of a dataset that says them as torchvision's do."""
+    classes = getattr(dataset, "classes", None)
+    if isinstance(classes, list | tuple) and classes and all(isinstance(name, str) for name in classes):
+        return classes if len(set(classes)) == len(classes) else None
+    return None
+
+
+def _spread(length: int, count: int) -> list[int]:
+    """At most ``count`` indices from the first to the last, evenly spaced."""
+    spread: list[int] = np.unique(np.linspace(0, length - 1, min(length, count)).astype(np.int64)).tolist()
+    return spread
+
+
+def _to_bytes(value: Any) -> bytes:
+    array = np.ascontiguousarray(value)
+    return f"{array.dtype.str}{array.shape}".encode() + array.tobytes()

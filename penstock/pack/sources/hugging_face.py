@@ -1,0 +1,147 @@
+"""Datasets of Hugging Face as sources: encoded images and sounds as they are stored, kinds by their features.
+
+No picture is decoded: the bytes in the dataset are those in the pack. Formats and transforms of the dataset are not
+applied, since its columns are packed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from penstock.errors import ArgumentError
+from penstock.pack.sources.base import SourceOptions
+from penstock.pack.sources.datasets import DatasetSource
+from penstock.pack.sources.iterables import IterableSource
+from penstock.pack.sources.values import CLASS_NAMES, is_mask_name
+from penstock.sample import Field
+
+__all__ = ["HuggingFaceSource", "HuggingFaceStream"]
+
+_DTYPES = {"bool": "bool", "float16": "float16", "float32": "float32", "float64": "float64"} | {
+    f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
+
+
+class HuggingFaceSource(DatasetSource):
+    """The rows of a ``datasets.Dataset``."""
+
+    @classmethod
+    def recognises(cls, src: Any) -> bool:
+        """A ``datasets.Dataset``, or a mapping of splits."""
+        return _is_a(src, "Dataset") or _is_a(src, "DatasetDict") or _is_a(src, "IterableDatasetDict")
+
+    @classmethod
+    def open(cls, src: Any, options: SourceOptions) -> Self:
+        """Leave images and sounds encoded, and take kinds and classes from the features."""
+        if not _is_a(src, "Dataset"):
+            raise ArgumentError(
+                f"a source must be one split, got splits {', '.join(map(repr, src))}; give dataset[split]"
+            )
+        options.refuse_others(("schema", "classes", "key", "images", "source_id"), "a dataset of Hugging Face")
+        features = src.features
+        rows = UndecodedRows(_leave_encoded(src.with_format(None)), _list_files(features))
+        return cls(rows, options, type(src).__name__, f"datasets {src._fingerprint}", _find_fields(features))  # noqa: SLF001  # the library's own identity of a dataset
+
+
+class HuggingFaceStream(IterableSource):
+    """The rows of a ``datasets.IterableDataset``."""
+
+    @classmethod
+    def recognises(cls, src: Any) -> bool:
+        """A ``datasets.IterableDataset``."""
+        return _is_a(src, "IterableDataset")
+
+    @classmethod
+    def open(cls, src: Any, options: SourceOptions) -> Self:
+        """As :meth:`HuggingFaceSource.open`; without features, kinds are found from the first rows."""
+        options.refuse_others(("schema", "classes", "key", "images", "source_id"), "a dataset of Hugging Face")
+        features = src.features or {}
+        rows = UndecodedStream(_leave_encoded(src), _list_files(features))
+        return cls(rows, options, None, type(src).__name__, _find_fields(features))
+
+
+class UndecodedRows:
+    """Rows of a dataset, with encoded images and sounds as bytes, or as the path where only that is known."""
+
+    def __init__(self, dataset: Any, files: frozenset[str]) -> None:
+        self._dataset, self._files = dataset, files
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return _take_bytes(self._dataset[index], self._files)
+
+
+class UndecodedStream:
+    """The same for a dataset that is iterated."""
+
+    def __init__(self, dataset: Any, files: frozenset[str]) -> None:
+        self._dataset, self._files = dataset, files
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (_take_bytes(row, self._files) for row in self._dataset)
+
+
+def _take_bytes(row: Mapping[str, Any], files: frozenset[str]) -> dict[str, Any]:
+    values = dict(row)
+    for name in files:
+        stored = values[name]
+        if isinstance(stored, Mapping):
+            values[name] = stored["bytes"] if stored.get("bytes") is not None else Path(stored["path"])
+    return values
+
+
+def _is_a(src: Any, name: str) -> bool:
+    """Whether it is of a class of the library, if that is imported."""
+    kind = getattr(sys.modules.get("datasets"), name, None)
+    return isinstance(kind, type) and isinstance(src, kind)
+
+
+def _leave_encoded(dataset: Any) -> Any:
+    """The dataset with images and sounds that are not decoded."""
+    library = sys.modules["datasets"]
+    for name, feature in (dataset.features or {}).items():
+        if isinstance(feature, library.Image | library.Audio):
+            dataset = dataset.cast_column(name, type(feature)(decode=False))
+    return dataset
+
+
+def _list_files(features: Mapping[str, Any]) -> frozenset[str]:
+    library = sys.modules["datasets"]
+    return frozenset(name for name, each in features.items() if isinstance(each, library.Image | library.Audio))
+
+
+def _find_fields(features: Mapping[str, Any]) -> dict[str, Field]:
+    """The fields that features say; for others, kinds are found from the values."""
+    found = {name: _find_field(name, feature) for name, feature in features.items()}
+    return {name: field for name, field in found.items() if field is not None}
+
+
+def _find_field(name: str, feature: Any) -> Field | None:  # noqa: PLR0911  # a return for each feature
+    library = sys.modules["datasets"]
+    if isinstance(feature, library.ClassLabel):
+        return Field("label", tuple(feature.names))
+    if isinstance(feature, library.Image):
+        return Field("mask" if is_mask_name(name) else "image")
+    if isinstance(feature, library.Audio):
+        return Field("bytes")
+    inner = getattr(feature, "feature", None)
+    if inner is not None and getattr(feature, "length", -1) in {-1, None}:
+        if isinstance(inner, library.ClassLabel):
+            return Field("int64[*]", tuple(inner.names))
+        dtype = _DTYPES.get(getattr(inner, "dtype", ""), None) if isinstance(inner, library.Value) else None
+        return None if dtype is None else Field(f"{dtype}[*]")
+    if not isinstance(feature, library.Value):
+        return None
+    dtype = feature.dtype
+    if dtype in {"string", "large_string"}:
+        return Field("text")
+    if dtype.startswith("float"):
+        return Field("float")
+    if dtype in _DTYPES:
+        return Field("label" if name.lower() in CLASS_NAMES else "int")
+    return None

@@ -1,0 +1,214 @@
+"""Tables of paths of images and other columns as sources: streamed, checked before anything is written.
+
+::
+
+    1. every row: what the columns hold      2. every row: keys, sizes and times of the files      3. pack
+                                                missing files, equal keys: by name and line
+
+A path is below ``root``, by default the folder of the table. The files are the images: they are stored as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+import xxhash
+
+from penstock.errors import ArgumentError, PackError, StoreError
+from penstock.pack.sources.base import KEY, Source, SourceItem, SourceOptions
+from penstock.pack.sources.columns import ColumnPlan, plan_columns
+from penstock.pack.sources.conversion import PictureEncoding, RecordConverter
+from penstock.pack.sources.inference import GivenSchema
+from penstock.pack.sources.samples import NUMBERED
+from penstock.stores.key_list import KeyList
+from penstock.stores.listing import IMAGE_SUFFIXES, describe_file_type
+from penstock.stores.location import Location
+from penstock.stores.tables import TABLE_SUFFIXES, Table, TableRow
+from penstock.stores.writing import Skipped
+
+__all__ = ["ManifestSource", "PackedTable"]
+
+_OPTIONS: Final = ("schema", "classes", "key", "root", "columns")
+
+
+class PackedTable(Table):
+    """A table as a source: what is wrong with it is a :class:`PackError`."""
+
+    def rows(self) -> Iterator[TableRow]:
+        """The rows, in order."""
+        try:
+            yield from super().rows()
+        except StoreError as error:
+            raise PackError(error.message) from error
+
+
+class ManifestSource(Source):
+    """The rows of a table, with the files that they name.
+
+    Parameters
+    ----------
+    path : Path
+        The table.
+    options : SourceOptions
+        Schema, classes, key, root and columns.
+
+    Raises
+    ------
+    PackError
+        If the table cannot be parsed, or a column has no kind.
+    ArgumentError
+        If an option names what the table does not have.
+    """
+
+    has_jobs: ClassVar[bool] = True
+
+    def __init__(self, path: Path, options: SourceOptions) -> None:
+        self.location = Location.from_path("table", path)
+        self.url = str(path)
+        self._table = PackedTable(path)
+        self._root = path.absolute().parent if options.root is None else Path(options.root).absolute()
+        given = GivenSchema(options.schema, options.classes)
+        self._plan = plan_columns(self._table, given, options.columns)
+        self.schema = self._plan.schema
+        self._converter = RecordConverter(self.schema, PictureEncoding("png"), root=self._root)
+        self._key_column = _choose_key(self._plan, options.key)
+        self.numbers_records = self._key_column is None
+        self._left_out: dict[int, str] = {}
+        self._look_at_files()
+
+    @classmethod
+    def recognises(cls, src: Any) -> bool:
+        """A file with the ending of a table; a Parquet file only if it has paths of images and no images."""
+        if not isinstance(src, str | os.PathLike):
+            return False
+        path = Path(os.fsdecode(src))
+        if path.suffix.lower() not in TABLE_SUFFIXES or not path.is_file():
+            return False
+        return path.suffix.lower() != ".parquet" or _has_paths(path)
+
+    @classmethod
+    def open(cls, src: Any, options: SourceOptions) -> Self:
+        """Read the table, and look at its files."""
+        options.refuse_others(_OPTIONS, "a table")
+        return cls(Path(os.fsdecode(src)), options)
+
+    @property
+    def total(self) -> int:
+        """Number of rows that can be packed."""
+        return len(self._keys)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The key of each row that can be packed."""
+        return self._keys
+
+    def items(self, start: int) -> Iterator[SourceItem]:
+        """Key and row of each row that can be packed."""
+        position = 0
+        for number, row in enumerate(self._table.rows()):
+            if number in self._left_out:
+                continue
+            if position >= start:
+                yield SourceItem(self._keys[position], row)
+            position += 1
+        if position != len(self._keys):
+            raise PackError(f"the table {self.url} was changed while it was packed")
+
+    def load(self, token: TableRow) -> Mapping[str, Any]:
+        """Read the files of a row, and convert its values."""
+        try:
+            return self._converter.convert(self._plan.parse(token.values))
+        except PackError as error:
+            raise PackError(f"{self._table.describe(token)}: {error.message}") from error
+
+    def digest(self) -> str:
+        """Of the table's bytes, of its fields, and of the names, sizes and times of change of the files."""
+        return self._digest
+
+    @property
+    def problems(self) -> tuple[Skipped, ...]:
+        """Rows whose files are missing, or whose key is that of an earlier row."""
+        return self._problems
+
+    @property
+    def unreadable(self) -> tuple[Skipped, ...]:
+        """All of :attr:`problems`."""
+        return self._problems
+
+    def _look_at_files(self) -> None:
+        """Find the key of each row, and the rows that cannot be packed; compute the digest."""
+        state = xxhash.xxh3_128(f"{self.schema.to_json()}\0{self._key_column}\0{self._root}\0".encode())
+        keys: list[str] = []
+        problems: list[Skipped] = []
+        first_lines: dict[int, int] = {}
+        for number, row in enumerate(self._table.rows()):
+            key = str(number) if self._key_column is None else _make_key(row.values.get(self._key_column))
+            reason = "it has no key" if not key else self._find_problem(row, state)
+            earlier = first_lines.setdefault(hash(key), row.line) if self._key_column is not None else row.line
+            if reason is None and earlier != row.line:
+                reason = (
+                    f'{self._table.unit} {earlier} has the same {self._key_column}; key="index" (--key index) names '
+                    "records by their numbers"
+                )
+            if reason is None:
+                keys.append(key.replace("\0", ""))
+            else:
+                self._left_out[number] = reason
+                problems.append(Skipped(key or str(number), f"{self._table.describe(row)}: {reason}"))
+            state.update(repr(sorted(row.values.items())).encode(errors="surrogatepass"))
+        self._keys, self._problems = KeyList.from_names(keys), tuple(problems)
+        self._digest = state.hexdigest()
+
+    def _find_problem(self, row: TableRow, state: Any) -> str | None:
+        """Why the files of a row cannot be read; adds them to the digest."""
+        for name, column in self._plan.files.items():
+            value = row.values.get(column)
+            if isinstance(value, bytes):
+                continue
+            if not value or not isinstance(value, str):
+                return f"it has no path in column {column!r}"
+            if "://" in value:
+                return f"{value} is an address, and images must be files"
+            try:
+                seen = (self._root / value).stat()
+            except (OSError, ValueError):
+                return f"there is no file {self._root / value}"
+            if not stat.S_ISREG(seen.st_mode):
+                return f"{self._root / value} is {describe_file_type(seen.st_mode)}, not a file"
+            state.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())
+        return None
+
+
+def _choose_key(plan: ColumnPlan, key: str | None) -> str | None:
+    """The column that names records; None for their numbers."""
+    columns = {name: each.column for name, each in plan.columns.items()}
+    if key is not None:
+        if key in columns or key in columns.values():
+            return columns.get(key, key)
+        if key == NUMBERED:
+            return None
+        raise ArgumentError(f"key must be one of the columns ({', '.join(columns.values())}) or 'index', got {key!r}")
+    if plan.has_keys:
+        return KEY
+    images = [each.column for each in plan.columns.values() if each.field.kind == "image"]
+    return images[0] if images else None
+
+
+def _make_key(value: Any) -> str:
+    return Path(value).as_posix() if isinstance(value, str) and value else str(value) if isinstance(value, int) else ""
+
+
+def _has_paths(path: Path) -> bool:
+    """Whether a Parquet file has a column of paths of images, and no column of bytes."""
+    try:
+        row = next(PackedTable(path).rows(), None)
+    except (PackError, ImportError):
+        return False  # the store of Parquet files says what is wrong
+    if row is None or any(isinstance(value, bytes | dict) for value in row.values.values()):
+        return False
+    texts = [value for value in row.values.values() if isinstance(value, str)]
+    return any(Path(text).suffix.lower() in IMAGE_SUFFIXES for text in texts)

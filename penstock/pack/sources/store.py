@@ -1,0 +1,123 @@
+"""A store as a source of records: read by index, in threads or processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from penstock import stores
+from penstock.errors import ArgumentError
+from penstock.pack.sources.base import Source, SourceItem, SourceOptions
+from penstock.stores.base import Skipped, Store
+from penstock.stores.image_signatures import refuse_array
+from penstock.stores.location import Location
+from penstock.stores.record_names import check_classes, describe_class_difference
+
+__all__ = ["StoreSource"]
+
+
+class StoreSource(Source):
+    """The records of a store.
+
+    Parameters
+    ----------
+    store : Store
+        An open store.
+    is_owned : bool
+        Whether :meth:`close` closes it.
+    """
+
+    def __init__(self, store: Store, *, is_owned: bool) -> None:
+        self.store, self._is_owned = store, is_owned
+        self.url, self.schema, self.location = store.url, store.schema, store.location
+        self._encoded = [name for name in store.schema.blobs if store.schema[name].pixels is None]
+        self._keys = store.keys()  # once: a pack reads all of them at the first iteration
+
+    @classmethod
+    def recognises(cls, src: Any) -> bool:
+        """An open store, or anything that :func:`penstock.open` takes."""
+        return isinstance(src, Store | str | bytes | os.PathLike | Location) or (
+            isinstance(src, list) and bool(src) and all(isinstance(each, str | os.PathLike) for each in src)
+        )
+
+    @classmethod
+    def open(cls, src: Any, options: SourceOptions) -> Self:
+        """Open a store; see :func:`penstock.open`."""
+        options.refuse_others(["classes"], "a store, whose records have their fields")
+        classes = options.classes
+        if not isinstance(src, Store):
+            return cls(stores.open(src) if classes is None else stores.open(src, classes=classes), is_owned=True)
+        held = src.schema["label"].classes if "label" in src.schema else ()
+        if classes is not None and check_classes(classes) != held:
+            raise ArgumentError(
+                "classes must be those of the source, which is open already; its classes "
+                f"{describe_class_difference(held, tuple(classes))}; open the source with "
+                "classes=[...]",
+                store=src.url,
+            )
+        return cls(src, is_owned=False)
+
+    @property
+    def total(self) -> int:
+        """Number of records."""
+        return len(self.store)
+
+    def items(self, start: int) -> Iterator[SourceItem]:
+        """Key and index of each record."""
+        keys = self._keys
+        return (SourceItem(keys[index], index) for index in range(start, len(self.store)))
+
+    def load(self, token: Any) -> Mapping[str, Any]:
+        """Read a record."""
+        fields = self.store.read([token])[0].fields
+        self._refuse_arrays([fields])
+        return fields
+
+    def load_records(self, tokens: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        """Read some records at once: a server is asked once."""
+        found = [record.fields for record in self.store.read(tokens)]
+        self._refuse_arrays(found)
+        return found
+
+    def load_batch(self, tokens: Sequence[Any]) -> Mapping[str, Any]:
+        """Read some records at once, by field."""
+        records = self.load_records(tokens)
+        return {name: [fields[name] for fields in records] for name in self.schema.fields}
+
+    def _refuse_arrays(self, found: Iterable[Mapping[str, Any]]) -> None:
+        for name in self._encoded:
+            for fields in found:
+                refuse_array(name, fields[name])
+
+    def digest(self) -> str:
+        """That of the store."""
+        return self.store.digest()
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Those of the store."""
+        return self._keys
+
+    @property
+    def problems(self) -> tuple[Skipped, ...]:
+        """Those of the store."""
+        return self.store.problems
+
+    @property
+    def unreadable(self) -> tuple[Skipped, ...]:
+        """Those of the store."""
+        return self.store.unreadable
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _make_owned, (self.store,)
+
+    def close(self) -> None:
+        """Close the store, if it was opened for this source."""
+        if self._is_owned:
+            self.store.close()
+
+
+def _make_owned(store: Store) -> StoreSource:
+    """The source in a worker process, with a store of its own."""
+    return StoreSource(store, is_owned=True)

@@ -1,0 +1,66 @@
+"""Images of one shape at known places of one buffer: a batch of pixels without an object for each image.
+
+::
+
+    buffer  ... │ image │ ... │ image │ ...         a memory map, or an array
+                offsets[1]    offsets[0]
+
+A store returns it (:meth:`penstock.Store.pixels`); the native fill takes buffer and offsets. It is also a sequence of
+arrays, for code that works image by image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.sample import Array, DType
+
+__all__ = ["PixelRows"]
+
+
+@dataclass(frozen=True, slots=True)
+class PixelRows(Sequence[Array]):
+    """Images of one shape and dtype in one buffer.
+
+    Parameters
+    ----------
+    buffer : memoryview
+        One dimension of bytes, read-only; it stays valid as long as it is referenced.
+    offsets : ndarray, shape (n,), int64
+        The offset of each image, in bytes. All images lie inside the buffer.
+    shape : tuple of int
+        Height, width and channels of each image.
+    dtype : dtype
+        Of the values, in native byte order.
+    """
+
+    buffer: memoryview
+    offsets: NDArray[np.int64]
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> Array: ...
+    @overload
+    def __getitem__(self, index: slice) -> PixelRows: ...
+    def __getitem__(self, index: int | slice) -> Array | PixelRows:
+        """One image, read-only, a view where it is aligned; or some of the images."""
+        if isinstance(index, slice):
+            return PixelRows(self.buffer, self.offsets[index], self.shape, self.dtype)
+        image: Array = np.ndarray(self.shape, self.dtype, self.buffer, int(self.offsets[index]))
+        if not image.flags.aligned:  # libraries assume that arrays are
+            image = image.copy()
+            image.flags.writeable = False
+        return image
+
+    def take(self, places: NDArray[np.int64]) -> PixelRows:
+        """The images at some positions."""
+        return PixelRows(self.buffer, self.offsets[places], self.shape, self.dtype)

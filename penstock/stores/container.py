@@ -1,0 +1,296 @@
+"""What stores over files of other programs share: opened once a process, refused when the files change, checked reads.
+
+::
+
+    ContainerStore ──PerProcess──> the library's file, environment, table
+        read(indices) ──files unchanged?──> read_record(opened, index) ──> Record
+                                                 └ ValueError, KeyError ...──> CorruptRecordError: store, key, index
+
+A subclass says how its files are opened and how one record is read. Nothing here knows a format.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+import xxhash
+
+from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreNotFoundError
+from penstock.sample import Array, Field, Record
+from penstock.stores.base import Indices, PathLike, Store
+from penstock.stores.per_process import PerProcess
+from penstock.stores.regular_file import open_regular
+
+__all__ = ["DAMAGE", "ContainerStore", "FileIdentity", "fingerprint_files", "identify", "make_column"]
+
+T_opened = TypeVar("T_opened")
+T_read = TypeVar("T_read")
+_SAMPLED_NBYTES: Final = 1 << 16
+DAMAGE: Final = (ValueError, KeyError, IndexError, TypeError, EOFError, OverflowError, RecursionError, struct.error)
+"""What a parser raises for wrong bytes; RecursionError for JSON that is nested without end."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """A file as it was when it was opened: device, inode, size in bytes, and time of change."""
+
+    device: int
+    inode: int
+    nbytes: int
+    changed_ns: int
+
+
+def identify(path: str | Path) -> FileIdentity:
+    """The identity of the file at a path; raises OSError."""
+    seen = Path(path).stat()
+    return FileIdentity(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+
+
+class ContainerStore(Store, Generic[T_opened]):
+    """A store over files that another program wrote.
+
+    Parameters
+    ----------
+    path : str, path, Location or sequence of paths
+        The files.
+    files : sequence of Path, optional
+        The files whose changes are noticed; by default those of the location. For a folder, its data files.
+    **options
+        As for :class:`Store`.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If a file is missing.
+    """
+
+    def __init__(self, path: PathLike, *, files: Sequence[Path] | None = None, **options: object) -> None:
+        super().__init__(path, **options)
+        self._files = tuple(self.location.paths if files is None else files)
+        self._file_names = tuple(map(os.fspath, self._files))
+        self._identities = self._identify_all()
+        self._opened = PerProcess(self._open_again, self.close_files)
+        self._columns: dict[str, Array] = {}
+        self._fingerprint = ""
+
+    @abstractmethod
+    def open_files(self) -> T_opened:
+        """Open the files in this process.
+
+        Raises
+        ------
+        StoreError
+            If they cannot be opened.
+        """
+
+    def close_files(self, opened: T_opened) -> None:
+        """Close what :meth:`open_files` returned. Arrays and views that were read from it must stay readable."""
+
+    @abstractmethod
+    def read_record(self, opened: T_opened, index: int) -> Record:
+        """The record at ``index``, which is in the store.
+
+        An exception that a parser raises for wrong bytes (:class:`ValueError`, :class:`KeyError`, ...) becomes a
+        :class:`CorruptRecordError` that names store, key and index.
+        """
+
+    def read_blob(self, opened: T_opened, field: str, index: int) -> Any:
+        """One large field of the record at ``index``; by default the whole record is read. Errors as there."""
+        return self.read_record(opened, index).fields[field]
+
+    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
+        """The numbers of the files that hold some records: those whose changes are noticed when they are read."""
+        del indices
+        return range(len(self._files))
+
+    def read_column(self, opened: T_opened, field: str) -> Iterable[object]:
+        """The values of a small field of all records, in order, without images; by default read record by record.
+
+        A read-only array in the dtype of the column is used as it is.
+        """
+        return (self.read_record(opened, index).fields[field] for index in range(len(self)))
+
+    def read(self, indices: Indices) -> list[Record]:
+        """The records at ``indices``; see :meth:`Store.read`."""
+        return self._read_each(indices, self.read_record)
+
+    def blobs(self, field: str, indices: Indices) -> list[Any]:
+        """One large field of the records at ``indices``; see :meth:`Store.blobs`."""
+        self.schema.refuse_small(field)
+        return self._read_each(indices, lambda opened, index: self.read_blob(opened, field, index))
+
+    def _read_each(self, indices: Indices, read_one: Callable[[T_opened, int], T_read]) -> list[T_read]:
+        """What ``read_one`` reads of each record; its errors name the record."""
+        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        if numbers and not 0 <= min(numbers) <= max(numbers) < len(self):
+            for number in numbers:
+                self._refuse_outside(number)
+        opened = self.get_opened(self.files_of(numbers))
+        found = []
+        for number in numbers:
+            try:
+                found.append(read_one(opened, number))
+            except PenstockError as error:
+                error.locate(store=self.url, key=self.get_key(number), index=number)
+                raise
+            except DAMAGE as error:
+                raise self.make_damage_error(number, error) from error
+            except OSError as error:
+                raise StoreError(
+                    f"record {number} cannot be read: {error.strerror or error}",
+                    store=self.url,
+                    key=self.get_key(number),
+                    index=number,
+                ) from error
+        return found
+
+    def column(self, field: str) -> Array:
+        """A small field of all records, read at the first call; see :meth:`Store.column`."""
+        self._refuse_closed()
+        if field not in self._columns:
+            kind = self.schema[field]
+            if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
+                raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
+            try:
+                values = self.read_column(self.get_opened(), field)
+                if isinstance(values, np.ndarray):
+                    self._columns[field] = values
+                else:
+                    self._columns[field] = make_column(list(values), kind)
+            except PenstockError as error:
+                error.locate(store=self.url)
+                raise
+            except DAMAGE as error:
+                raise CorruptRecordError(
+                    f"the column of field {field!r} is damaged: {error}", store=self.url
+                ) from error
+        return self._columns[field]
+
+    def _iter_values(self, field: str) -> Iterator[Any]:
+        """As the kind reads a column."""
+        try:
+            yield from self.read_column(self.get_opened(), field)
+        except PenstockError as error:
+            error.locate(store=self.url)
+            raise
+        except DAMAGE as error:
+            raise CorruptRecordError(f"the column of field {field!r} is damaged: {error}", store=self.url) from error
+
+    def digest(self) -> str:
+        """Of names, sizes and times of change of the files, and of the options that say how they are read."""
+        state = xxhash.xxh3_128(repr(sorted(self._options.items(), key=lambda item: item[0])).encode())
+        for path, identity in zip(self._files, self._identities, strict=True):
+            state.update(os.fsencode(path.name) + f"\0{identity.nbytes}\0{identity.changed_ns}\0".encode())
+        return state.hexdigest()
+
+    def fingerprint(self) -> str:
+        """Of sizes, and of the first and last bytes, of the files; and of the options."""
+        if not self._fingerprint:
+            options = repr(sorted(self._options.items(), key=lambda item: item[0]))
+            self._fingerprint = fingerprint_files(self._files, options)
+        return self._fingerprint
+
+    def close(self) -> None:
+        """Close the files."""
+        super().close()
+        self._opened.close()
+
+    def get_opened(self, files: Iterable[int] | None = None) -> T_opened:
+        """What :meth:`open_files` opened in this process, after the files (by default all) were found unchanged.
+
+        Raises
+        ------
+        StoreError
+            If the store is closed, or a file was replaced or changed since the store was opened.
+        """
+        self._refuse_closed()
+        self._refuse_changed(files)
+        return self._opened.get()
+
+    def get_key(self, index: int) -> str | None:
+        """The key of a record that cannot be read, for the error."""
+        try:
+            return self.keys()[index]
+        except (*DAMAGE, OSError):
+            return None
+
+    def make_damage_error(self, index: int, error: Exception) -> CorruptRecordError:
+        """The error for a record whose bytes are wrong."""
+        return CorruptRecordError(
+            f"record {index} is damaged: {error}", store=self.url, key=self.get_key(index), index=index
+        )
+
+    def _open_again(self) -> T_opened:
+        self._refuse_changed()
+        return self.open_files()
+
+    def _identify_all(self) -> tuple[FileIdentity, ...]:
+        identities = []
+        for path in self._files:
+            try:
+                identities.append(identify(path))
+            except FileNotFoundError as error:
+                raise StoreNotFoundError("there is no store at this path", store=str(path)) from error
+            except OSError as error:
+                raise StoreError(f"{path} cannot be read: {error.strerror}", store=self.url) from error
+        return tuple(identities)
+
+    def _refuse_changed(self, files: Iterable[int] | None = None) -> None:
+        for number in range(len(self._files)) if files is None else files:
+            opened = self._identities[number]
+            try:
+                seen = os.stat(self._file_names[number])  # noqa: PTH116  # of a text: for each read, without a Path
+            except OSError:
+                seen = None
+            if (
+                seen is not None
+                and seen.st_mtime_ns == opened.changed_ns
+                and seen.st_size == opened.nbytes
+                and seen.st_ino == opened.inode
+                and seen.st_dev == opened.device
+            ):
+                continue
+            raise StoreError(
+                f"{self._files[number].name} was replaced or changed while this store was open; open it again",
+                store=self.url,
+            )
+
+
+def make_column(values: Sequence[object], field: Field) -> Array:
+    """A read-only column of some values. None becomes -1 in an integer column, and NaN in a column of floats.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a value is not of the kind of the field.
+    """
+    if field.array is not None:
+        column = np.array(values, field.array.dtype)
+    elif field.kind in {"label", "int"}:
+        column = np.array([-1 if value is None else value for value in values], np.int64)
+    elif field.kind == "float":
+        column = np.array([np.nan if value is None else value for value in values], np.float64)
+    else:
+        column = np.array(["" if value is None else value for value in values], np.str_)
+    column.flags.writeable = False
+    return column
+
+
+def fingerprint_files(paths: Iterable[Path], salt: str = "") -> str:
+    """A hash of the sizes, and of the first and last 64 KiB, of some files; the same for copies of them."""
+    state = xxhash.xxh3_128(salt.encode())
+    for path in paths:
+        with os.fdopen(open_regular(path), "rb") as file:
+            nbytes = file.seek(0, os.SEEK_END)
+            state.update(f"\0{nbytes}\0".encode())
+            for begin in sorted({0, max(0, nbytes - _SAMPLED_NBYTES)}):
+                file.seek(begin)
+                state.update(file.read(_SAMPLED_NBYTES))
+    return state.hexdigest()

@@ -1,0 +1,279 @@
+"""A converted store and its sidecar pack: the fields, keys and class names for which the container has no place.
+
+::
+
+    photos.rec                 image, label as float32; keys are numbers
+    photos.rec.fields          JSON: which container the sidecar belongs to (its fingerprint), in which order
+    photos.rec.fields.lmdb     the other fields, the class names and the keys, in the order of the source
+
+``ps.open`` joins them: it gives the records as they were in the source of the conversion. Other programs read the
+container alone. Written by :mod:`penstock.pack.convert_run`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.errors import StoreError
+from penstock.sample import Array, Record, Schema
+from penstock.stores.base import Indices, Skipped, Store
+from penstock.stores.lmdb import LmdbStore
+from penstock.stores.location import Location
+from penstock.stores.problems import Problem
+from penstock.stores.regular_file import open_regular
+
+__all__ = ["NUMBER", "JoinedStore", "Sidecar", "check_sidecar", "join", "sidecar_location"]
+
+NUMBER: Final = "number in the container"
+"""The field of the sidecar pack that holds the number of each record in the container."""
+
+_SIDECAR: Final = "fields"
+_PACK: Final = f"{_SIDECAR}.lmdb"
+_MAX_NBYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """What the file beside a container says about its sidecar pack.
+
+    Parameters
+    ----------
+    fingerprint : str
+        Of the container that was written.
+    fields : tuple of str
+        All fields, in the order of the source.
+    """
+
+    fingerprint: str
+    fields: tuple[str, ...]
+
+    def write(self, location: Location) -> None:
+        """Write the file beside the container."""
+        path = location.sidecar(_SIDECAR)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"fingerprint": self.fingerprint, "fields": list(self.fields)}, ensure_ascii=False)
+        path.write_text(text, encoding="utf-8")
+
+    @classmethod
+    def read(cls, location: Location) -> Sidecar | None:
+        """What the file says; None if there is none.
+
+        Raises
+        ------
+        StoreError
+            If it is damaged.
+        """
+        path = location.sidecar(_SIDECAR)
+        try:
+            with os.fdopen(open_regular(path), "rb") as file:
+                entry = json.loads(file.read(_MAX_NBYTES))
+            return cls(str(entry["fingerprint"]), tuple(map(str, entry["fields"])))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{path.name}, which names its other fields, is damaged: {error}", store=str(location)
+            ) from error
+
+    @staticmethod
+    def remove(location: Location) -> None:
+        """Remove the file, and the pack that it names."""
+        location.sidecar(_SIDECAR).unlink(missing_ok=True)
+        shutil.rmtree(location.sidecar(_PACK), ignore_errors=True)
+
+
+def sidecar_location(location: Location) -> Location:
+    """Where the sidecar pack of a container lies."""
+    return Location.from_path("lmdb", location.sidecar(_PACK))
+
+
+def join(store: Store) -> Store:
+    """The store itself, or joined with its sidecar pack if there is one.
+
+    Raises
+    ------
+    StoreError
+        If the sidecar is damaged, or belongs to another container than this one.
+    """
+    sidecar = Sidecar.read(store.location)
+    if sidecar is None:
+        return store
+    if sidecar.fingerprint != store.fingerprint():
+        store.close()
+        raise StoreError(
+            f"the container was changed since {store.location.sidecar(_SIDECAR).name} was written, which names its "
+            "other fields; convert again, or remove that file to read the container alone",
+            store=store.url,
+        )
+    return JoinedStore(store, LmdbStore(sidecar_location(store.location)), sidecar.fields)
+
+
+def check_sidecar(location: Location) -> Iterator[Problem]:
+    """Everything that is wrong with the sidecar pack of a container; nothing where it has none."""
+    try:
+        if Sidecar.read(location) is None:
+            return
+    except StoreError as error:
+        yield Problem(error.message)
+        return
+    for problem in LmdbStore.check(sidecar_location(location)):
+        yield replace(problem, reason=f"in its sidecar pack: {problem.reason}")
+
+
+class JoinedStore(Store):
+    """A container and its sidecar pack, as one store; made by :func:`join`.
+
+    Parameters
+    ----------
+    container : Store
+        The container; closed with this store.
+    extra : LmdbStore
+        The sidecar pack. Its fields replace those of the same name.
+    fields : sequence of str
+        The order of the fields.
+    """
+
+    def __init__(self, container: Store, extra: LmdbStore, fields: Sequence[str]) -> None:
+        super().__init__(container.location, **container.options)
+        self.kind = container.kind  # type: ignore[misc]  # a store of the kind of its container
+        self.container, self._extra = container, extra
+        self._fields = tuple(fields)
+        held = {**container.schema.fields, **extra.schema.fields}
+        names = [name for name in self._fields if name in held]
+        self._schema = Schema({name: held[name] for name in names})
+        self._numbers: Array = extra.column(NUMBER)
+        self._in_container = tuple(name for name in names if name not in extra.schema)
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of the source."""
+        return self._schema
+
+    @property
+    def description(self) -> str:
+        """That of the container."""
+        found = f"{self.container.description}; " if self.container.description else ""
+        others = [name for name in self._extra.schema.fields if name != NUMBER]
+        return f"{found}keys{' and ' if others else ''}{', '.join(others)} from its sidecar pack"
+
+    def __len__(self) -> int:
+        return len(self._extra)
+
+    def read(self, indices: Indices) -> list[Record]:
+        """The records; see :meth:`Store.read`."""
+        self._refuse_closed()
+        numbers = self._check(indices)
+        records = []
+        held = self.container.read(self._numbers[numbers].tolist())
+        for own, extra in zip(held, self._extra.read(numbers), strict=True):
+            values: dict[str, Any] = {**own.fields, **extra.fields}
+            records.append(Record(extra.index, extra.key, {name: values[name] for name in self._schema.fields}))
+        return records
+
+    def blobs(self, field: str, indices: Indices) -> list[Any]:
+        """One large field; see :meth:`Store.blobs`."""
+        self._refuse_closed()
+        self.schema.refuse_small(field)
+        numbers = self._check(indices)
+        if field in self._in_container:
+            return self.container.blobs(field, self._numbers[numbers])
+        return self._extra.blobs(field, numbers)
+
+    def prefetch(self, indices: Indices) -> None:
+        """See :meth:`Store.prefetch`."""
+        self.container.prefetch(self._numbers[self._check(indices)])
+
+    def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
+        """The images of a field of pixels; see :meth:`Store.pixels`."""
+        self._refuse_closed()
+        self.schema.refuse_encoded(field)
+        numbers = self._check(indices)
+        if field in self._in_container:
+            return self.container.pixels(field, self._numbers[numbers])
+        return self._extra.pixels(field, numbers)
+
+    def rows(self, field: str, indices: Indices) -> Array | None:
+        """Small arrays of fixed shape; see :meth:`Store.rows`."""
+        self._refuse_closed()
+        numbers = self._check(indices)
+        if field in self._in_container:
+            return self.container.rows(field, self._numbers[numbers])
+        return self._extra.rows(field, numbers)
+
+    def column(self, field: str) -> Array:
+        """A small field of all records; see :meth:`Store.column`."""
+        self._refuse_closed()
+        self.schema[field]
+        if field not in self._in_container:
+            return self._extra.column(field)
+        column: Array = self.container.column(field)[self._numbers]
+        column.flags.writeable = False
+        return column
+
+    def _iter_values(self, field: str) -> Iterator[Any]:
+        """Those of the container, in the order of the source, or of the pack beside it."""
+        if field not in self._in_container:
+            return iter(self._extra.ragged_column(field))
+        found = self.container.ragged_column(field)
+        return (found[number] for number in self._numbers.tolist())
+
+    def keys(self) -> Sequence[str]:
+        """The keys of the source."""
+        self._refuse_closed()
+        return self._extra.keys()
+
+    def digest(self) -> str:
+        """Of both."""
+        return f"{self.container.digest()}+{self._extra.digest()}"
+
+    def fingerprint(self) -> str:
+        """Of both."""
+        return f"{self.container.fingerprint()}+{self._extra.fingerprint()}"
+
+    @property
+    def problems(self) -> tuple[Skipped, ...]:
+        """Those of the container."""
+        return self.container.problems
+
+    @property
+    def unreadable(self) -> tuple[Skipped, ...]:
+        """Those of the container."""
+        return self.container.unreadable
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Those of the container."""
+        return self.container.skipped
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """Nothing: :func:`join` makes it."""
+        del path
+        return False
+
+    def close(self) -> None:
+        """Close both."""
+        super().close()
+        self.container.close()
+        self._extra.close()
+
+    def _check(self, indices: Indices) -> list[int]:
+        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        for number in numbers:
+            self._refuse_outside(number)
+        return numbers
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self._refuse_closed()
+        return _rejoin, (self.container, self._extra, self._fields)
+
+
+def _rejoin(container: Store, extra: LmdbStore, fields: Mapping[str, object] | Sequence[str]) -> JoinedStore:
+    return JoinedStore(container, extra, tuple(fields))

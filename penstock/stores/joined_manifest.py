@@ -1,0 +1,156 @@
+"""A table that names documents and gives them fields: joined with a database by one column.
+
+::
+
+    img_name,label,score        {"img_name": "a.jpg", "label": 3, ...}
+    a.jpg,3,0.5                 column "img_name": which document      "label", "score": fields of the records
+
+Numbers are recognised in CSV: a column is of integers or of floats if all its values are. Stores of databases read it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.errors import ArgumentError, StoreError, StoreFormatError
+from penstock.sample import Array, Field
+from penstock.stores.record_names import quote_names
+from penstock.stores.tables import TABLE_SUFFIXES, Table
+from penstock.stores.usual_names import LABEL_NAMES
+
+__all__ = ["JoinedManifest", "ManifestColumn", "read_manifest"]
+
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_FLOAT: Final = re.compile(r"(?i)[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,4})?|nan|inf)")
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestColumn:
+    """The values of one field, by row.
+
+    Parameters
+    ----------
+    field : Field
+        Its kind.
+    values : array or list
+        int64 or float64 for numbers, else objects.
+    missing : array or None
+        bool: rows without a value; None if all have one.
+    """
+
+    field: Field
+    values: Array | list[Any]
+    missing: Array | None = None
+
+    def get(self, row: int) -> Any:
+        """The value of a row; None if it has none."""
+        if self.missing is not None and self.missing[row]:
+            return None
+        value = self.values[row]
+        return value.item() if isinstance(value, np.generic) else value
+
+    def select(self, rows: Sequence[int]) -> ManifestColumn:
+        """Some rows."""
+        values = self.values[rows] if isinstance(self.values, np.ndarray) else [self.values[row] for row in rows]
+        return ManifestColumn(self.field, values, None if self.missing is None else self.missing[rows])
+
+    def to_bytes(self) -> bytes:
+        """All values, for a digest."""
+        values = self.values.tobytes() if isinstance(self.values, np.ndarray) else json.dumps(self.values).encode()
+        return values + (b"" if self.missing is None else self.missing.tobytes())
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedManifest:
+    """The rows of a manifest.
+
+    Parameters
+    ----------
+    names : list of str
+        The values of the column by which it is joined.
+    columns : mapping of str to ManifestColumn
+        The other columns.
+    """
+
+    names: list[str]
+    columns: Mapping[str, ManifestColumn]
+
+
+def read_manifest(path: str | Path, join: str) -> JoinedManifest:
+    """Read a manifest.
+
+    Parameters
+    ----------
+    path : str or Path
+        A table: see :class:`~penstock.stores.tables.Table`.
+    join : str
+        The column that names the documents.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no file.
+    ArgumentError
+        If it is no such file, or has no such column.
+    StoreFormatError
+        If a row is damaged; the message says which.
+    """
+    file = Path(path)
+    if file.suffix.lower() not in TABLE_SUFFIXES:
+        raise ArgumentError(f"manifest must be a file {', '.join(TABLE_SUFFIXES)}, got {file.name!r}")
+    table = Table(file)
+    try:
+        rows = [row.values for row in table.rows()]
+    except StoreError as error:
+        error.locate(store=str(path))
+        raise
+    columns = [*dict.fromkeys(name for row in rows for name in row)]
+    if join not in columns:
+        raise ArgumentError(f"join must be a column of the manifest, got {join!r}; it has: {quote_names(columns, 20)}")
+    names = [row.get(join) for row in rows]
+    if nameless := [number for number, name in enumerate(names) if name in {None, ""}]:
+        raise StoreFormatError(f"row {nameless[0]} of the manifest has no {join!r}", store=str(path))
+    return JoinedManifest(
+        [str(name) for name in names],
+        {name: _make_column(name, [row.get(name) for row in rows], table.is_text) for name in columns if name != join},
+    )
+
+
+def _make_column(name: str, values: list[Any], is_text: bool) -> ManifestColumn:
+    if is_text:
+        values = _parse_numbers(values)
+    present = [value for value in values if value is not None]
+    missing = None if len(present) == len(values) else np.array([value is None for value in values])
+    if present and all(type(value) is int and -(2**63) <= value < 2**63 for value in present):
+        kind = Field("label" if name.lower() in LABEL_NAMES else "int")
+        return ManifestColumn(kind, np.array([0 if v is None else v for v in values], np.int64), missing)
+    if present and all(type(value) in {int, float} for value in present):
+        numbers = np.array([0.0 if value is None else value for value in values], np.float64)
+        return ManifestColumn(Field("float"), numbers, missing)
+    if not all(isinstance(value, str) for value in present):
+        return ManifestColumn(Field("json"), values, missing)
+    if name.lower() == "label" and present:
+        classes = sorted(set(present))
+        order = {text: number for number, text in enumerate(classes)}
+        numbers = np.array([order.get(value, 0) for value in values], np.int64)
+        return ManifestColumn(Field("label", tuple(classes)), numbers, missing)
+    return ManifestColumn(Field("text"), values, missing)
+
+
+def _parse_numbers(values: Sequence[str]) -> list[Any]:
+    """The values of a column of CSV: integers or floats if all of them are; an empty value is None among numbers."""
+    present = [value for value in values if value.strip()]
+    if present and all(_INTEGER.fullmatch(value.strip()) for value in present):
+        return [int(value) if value.strip() else None for value in values]
+    if any(re.fullmatch(r"-?0[0-9]+", value.strip()) for value in present):  # "007" is a name
+        return list(values)
+    if present and all(_FLOAT.fullmatch(value.strip()) for value in present):
+        return [float(value) if value.strip() else None for value in values]
+    return list(values)

@@ -1,0 +1,144 @@
+"""What penstock notes beside the documents that it writes: one document in the collection ``<collection>.penstock``.
+
+::
+
+    photos             {"_id": 0, "key": "cats/1.jpg", "image": Binary, "label": 0, "xxh3": [...]}, ...
+    photos.penstock    {"_id": "store", "schema": ..., "paths": ..., "source": ..., "count": 2, "complete": true, ...}
+
+Writers replace it with each commit; a store reads from it fields, classes and the number of documents.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.errors import ArgumentError, IncompleteStoreError, StoreFormatError
+from penstock.plurals import counted
+from penstock.sample import Schema
+from penstock.stores.writing import CommittedRecords, Skipped
+
+__all__ = ["Descriptor", "name_descriptors", "read_descriptor"]
+
+_ID: Final = "store"
+_VERSION: Final = 1
+_MAX_LISTED: Final = 10_000
+"""Most entries left out that are listed by name: a document has at most 16 MiB."""
+
+_MAX_UNLISTED: Final = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """The description of a collection that penstock wrote.
+
+    Parameters
+    ----------
+    schema : Schema
+        Fields of the records.
+    paths : mapping of str to str
+        Where each field is in a document.
+    source : str
+        The origin of the records.
+    count, nbytes : int
+        Number of committed records, and bytes of their blobs.
+    content : str
+        A hash of all records, in order.
+    skipped : tuple of Skipped
+        Entries of the source that were left out.
+    complete : bool
+        Whether the last record is written.
+    """
+
+    schema: Schema
+    paths: Mapping[str, str]
+    source: str
+    count: int = 0
+    nbytes: int = 0
+    content: str = ""
+    skipped: tuple[Skipped, ...] = ()
+    complete: bool = False
+
+    @property
+    def committed(self) -> CommittedRecords:
+        """What is on the server."""
+        return CommittedRecords(self.count, self.nbytes, self.skipped)
+
+    def write(self, database: Any, collection: str) -> None:
+        """Replace the description in the database, in one step."""
+        document = {
+            "_id": _ID,
+            "version": _VERSION,
+            "schema": json.dumps(self.schema.to_json()),  # as text: names of fields may contain what MongoDB reserves
+            "paths": json.dumps(dict(self.paths)),
+            "source": self.source,
+            "count": self.count,
+            "nbytes": self.nbytes,
+            "content": self.content,
+            "skipped": json.dumps([list(entry) for entry in self.skipped[:_MAX_LISTED]]),
+            "skipped_count": len(self.skipped),
+            "complete": self.complete,
+        }
+        database[name_descriptors(collection)].replace_one({"_id": _ID}, document, upsert=True)
+
+    def refuse_incomplete(self, url: str) -> None:
+        """Raise :class:`IncompleteStoreError` unless the last record is written."""
+        if not self.complete:
+            raise IncompleteStoreError(
+                f"this collection is not finished: {counted(self.count, 'record')} of it are written; pack again to "
+                "resume it",
+                store=url,
+            )
+
+
+def name_descriptors(collection: str) -> str:
+    """The name of the collection that holds the description of another one."""
+    return f"{collection}.penstock"
+
+
+def read_descriptor(database: Any, collection: str, url: str) -> Descriptor | None:
+    """The description of a collection; None if penstock did not write it.
+
+    Raises
+    ------
+    StoreFormatError
+        If the description is damaged, or of a later version.
+    """
+    document = database[name_descriptors(collection)].find_one({"_id": _ID})
+    if document is None:
+        return None
+    try:
+        if document["version"] != _VERSION:
+            raise StoreFormatError(  # noqa: TRY301  # one handler
+                f"{name_descriptors(collection)} must be of version {_VERSION}, got {document['version']!r:.80}; "
+                "another version of penstock wrote it",
+                store=url,
+            )
+        paths = {str(name): str(path) for name, path in json.loads(document["paths"]).items()}
+        schema = Schema.from_json(json.loads(document["schema"]))
+        if paths.keys() != schema.fields.keys():
+            raise ValueError("paths and fields differ")  # noqa: TRY301  # one handler
+        return Descriptor(
+            schema,
+            paths,
+            str(document["source"]),
+            int(document["count"]),
+            int(document["nbytes"]),
+            str(document["content"]),
+            _read_skipped(document),
+            bool(document["complete"]),
+        )
+    except StoreFormatError:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError, ArgumentError) as error:
+        raise StoreFormatError(f"{name_descriptors(collection)} is damaged: {error}", store=url) from error
+
+
+def _read_skipped(document: Mapping[str, Any]) -> tuple[Skipped, ...]:
+    listed = tuple(Skipped(str(key), str(reason)) for key, reason in json.loads(document["skipped"]))
+    more = int(document["skipped_count"]) - len(listed)
+    if not 0 <= more <= _MAX_UNLISTED:
+        raise ValueError(f"skipped_count is {document['skipped_count']!r:.80}, and {len(listed)} are listed")
+    return listed + (Skipped("", "left out, not listed by name"),) * more

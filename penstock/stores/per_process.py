@@ -1,0 +1,64 @@
+"""Objects that a store opens once in each process: files, environments, clients.
+
+A forked child must not use what its parent opened: the library's locks, positions and sockets are shared. The child
+opens its own at its first use, and leaves the inherited object alone.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from penstock import forks
+
+__all__ = ["PerProcess"]
+
+T = TypeVar("T")
+
+
+class PerProcess(Generic[T]):
+    """Opens an object when it is first used in this process. Thread-safe.
+
+    Parameters
+    ----------
+    open : callable
+        Opens the object; what it raises is raised by :meth:`get`, which opens again when it is called again.
+    close : callable, optional
+        Called with the object by :meth:`close`, in the process that opened it.
+    """
+
+    def __init__(self, open: Callable[[], T], close: Callable[[T], object] | None = None) -> None:  # noqa: A002
+        self._open, self._close = open, close
+        self._lock = threading.Lock()
+        self._process = -1
+        self._held: list[T] = []  # the last one is that of this process; others are inherited, and never closed here
+        forks.watch(self)
+
+    def get(self) -> T:
+        """The object of this process."""
+        if self._process != os.getpid():
+            with self._lock:
+                if self._process != os.getpid():
+                    self._held.append(self._open())
+                    self._process = os.getpid()
+        return self._held[-1]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has opened the object."""
+        return self._process == os.getpid()
+
+    def close(self) -> None:
+        """Close the object if this process opened it; :meth:`get` opens it again."""
+        with self._lock:
+            if self._process == os.getpid():
+                held = self._held.pop()
+                self._process = -1
+                if self._close is not None:
+                    self._close(held)
+
+    def renew_in_child(self) -> None:
+        """In a forked child: replace the lock, which a thread of the parent may hold."""
+        self._lock = threading.Lock()

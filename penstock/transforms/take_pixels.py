@@ -1,0 +1,40 @@
+"""The first op of a pipeline over a store of pixels: in place of :class:`~penstock.transforms.decode.Decode`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from penstock.sample import Array
+from penstock.transforms.base import Fusion, ImageLike, Op, Params
+from penstock.transforms.decode import Decode
+
+__all__ = ["TakePixels"]
+
+
+class TakePixels(Op):
+    """In place of Decode, where images are stored as their pixels: these are kept, and encoded images are decoded.
+
+    Parameters
+    ----------
+    decode : Decode
+        The op that it replaces.
+    """
+
+    takes_pixels: ClassVar[bool] = False
+
+    def __init__(self, decode: Decode) -> None:
+        self.decode = decode
+
+    def image(self, image: ImageLike, params: Params) -> Array:
+        """The image itself, if it is an array of pixels."""
+        return image if isinstance(image, np.ndarray) and image.ndim == 3 else self.decode.image(image, params)
+
+    def mask(self, mask: ImageLike, params: Params) -> Array:
+        """As :meth:`Decode.mask`."""
+        return self.decode.mask(mask, params)
+
+    def fuse(self, fusion: Fusion) -> bool:
+        """Fuse where images are stored as their pixels: nothing happens to them."""
+        return fusion.stored

@@ -1,0 +1,40 @@
+"""The files of a source: what counts as an empty line, and paths below its root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.annotations import read
+from penstock.annotations.source import AnnotationSource
+from tests.annotations.sets import FULL_SETS, write_text
+
+
+@pytest.mark.parametrize("mark", ["\x1c", "\x1d", "\x1e", "\x1f", "\x00", "\ufeff", " \t", "\u2003"])
+def test_lines_without_words_are_empty(tmp_path: Path, mark: str) -> None:
+    """Separators by which words are split make no word: neither a name in a list of VOC, nor an error."""
+    path = write_text(tmp_path / "lines.txt", f"{mark}\na b\n{mark}{mark}\n\nc\n")
+
+    assert list(AnnotationSource.open(tmp_path, None).read_lines(path)) == [(2, "a b"), (5, "c")]
+    FULL_SETS["voc"](tmp_path / "voc")
+    write_text(tmp_path / "voc/ImageSets/Main/train.txt", f"{mark}\na\n")
+    assert len(read(tmp_path / "voc", "voc")) == 1
+
+
+def test_paths_are_shown_below_the_root(tmp_path: Path) -> None:
+    """With slashes; a folder whose name begins alike is beside the root."""
+    source = AnnotationSource.open(tmp_path, None)
+
+    assert source.relative(tmp_path / "a" / "b.xml") == "a/b.xml"
+    assert source.relative(tmp_path) == "."
+    assert source.relative(tmp_path.with_name(f"{tmp_path.name}2") / "b.xml") == f"../{tmp_path.name}2/b.xml"
+
+
+def test_starts_of_files_that_cannot_be_read_are_empty(tmp_path: Path) -> None:
+    """A folder, and a file that is missing, are recognised as nothing."""
+    source = AnnotationSource.open(tmp_path, None)
+
+    assert source.read_start(write_text(tmp_path / "a.txt", "abc"), 2) == b"ab"
+    assert source.read_start(tmp_path, 2) == b""
+    assert source.read_start(tmp_path / "b.txt", 2) == b""

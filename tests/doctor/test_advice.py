@@ -1,0 +1,280 @@
+"""Each candidate of advice applies where it helps, and is silent elsewhere; what is kept was worth it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.doctor.advice import CANDIDATES, Candidate
+from penstock.doctor.analysis import diagnose
+from penstock.doctor.diagnosis import Measured
+from penstock.doctor.recording import Recording
+from penstock.doctor.situation import examine
+from tests.doctor.simulator import Script, simulate
+
+READING = Script(2, cores=4, read_idle=6.0, read=0.5, step_idle=5)
+DECODING = Script(2, cores=2, decode=4.0, step_idle=5)
+
+
+def candidates(rule: str, recording: Recording, loader: Any = None) -> list[Candidate]:
+    """What one file of advice says."""
+    return list(CANDIDATES.get(rule)(examine(recording, loader)))
+
+
+def record(script: Script, nbytes: int = 0, **changes: Any) -> Recording:
+    """A recording of ``script`` with changed settings, and batches of ``nbytes``."""
+    recording = simulate(script, batches=100)
+    recording.settings = replace(recording.settings, **changes)
+    recording.events["nbytes"][recording.events["stage"] == 4] = nbytes or -1
+    return recording
+
+
+def test_every_candidate_can_be_asked() -> None:
+    """Each registered file answers for any script, and names itself or a variant of itself."""
+    for script in (READING, DECODING, Script(0), Script(1, copy=20)):
+        recording = record(script)
+        for rule in CANDIDATES:
+            for candidate in candidates(rule, recording):
+                assert candidate.change
+                assert candidate.reason.endswith(".")
+                assert candidate.predicted > 0
+
+
+def test_num_workers_for_a_slow_disk() -> None:
+    """Workers that wait for a disk: many of them, more than cores."""
+    (candidate,) = candidates("num_workers", record(READING))
+
+    assert candidate.trial is not None
+    assert candidate.trial.arguments["num_workers"] > 4
+    assert candidate.predicted > 2
+
+
+def test_num_workers_beyond_the_cores_is_not_advised() -> None:
+    """Workers that compute gain nothing where all cores are busy."""
+    found = candidates("num_workers", record(DECODING))
+
+    assert all(candidate.predicted < 1.05 for candidate in found)
+
+
+def test_fewer_workers_are_tried_in_a_crowd() -> None:
+    """Many more workers than cores: as many as cores are tried, whatever the model says."""
+    found = candidates("num_workers", record(replace(DECODING, workers=12)))
+
+    assert 2 in [candidate.trial.arguments["num_workers"] for candidate in found if candidate.trial]
+
+
+def test_prefetch_and_order_for_rare_slow_batches() -> None:
+    """A longer buffer, or delivery out of order, where rare batches are slow."""
+    recording = record(Script(4, prefetch=1, cores=8, decode=0.4, step_idle=4, slow_index=321, slow_ms=120))
+
+    assert candidates("prefetch_factor", recording)[0].predicted > 1.05
+    assert candidates("in_order", recording)[0].predicted > 1.05
+    assert candidates("slow-samples", recording)[0].change == "repair or leave out index 321"
+
+
+def test_slow_samples_are_named_by_their_keys() -> None:
+    """A sample that has a name is called by it."""
+    recording = record(Script(2, cores=8, decode=0.4, step_idle=4, slow_index=321, slow_ms=500))
+    recording.keys = {321: "cats/7.jpg"}
+
+    assert candidates("slow-samples", recording)[0].change == "repair or leave out cats/7.jpg"
+
+
+def test_threads_in_workers() -> None:
+    """Workers that compute with several threads each; not those with one."""
+    assert candidates("worker-threads", record(replace(DECODING, threads=4)))[0].trial is not None
+    assert candidates("worker-threads", record(DECODING)) == []
+
+
+def test_uint8_for_large_batches() -> None:
+    """Large batches whose sending limits; not small ones."""
+    script = Script(2, decode=0.2, send=8, receive=15, step_idle=3)
+
+    assert candidates("uint8", record(script, nbytes=100 << 20))[0].predicted > 1.3
+    assert candidates("uint8", record(script, nbytes=1 << 20)) == []
+    assert candidates("uint8", record(DECODING, nbytes=100 << 20)) == []
+
+
+def test_arrays_are_joined_where_collation_is_slow_for_its_bytes() -> None:
+    """Collation of small arrays; not that of much memory."""
+    script = Script(2, collate=4.0, step_idle=3)
+
+    assert candidates("join-arrays", record(script, nbytes=1 << 20))[0].trial is not None
+    assert candidates("join-arrays", record(script, nbytes=1 << 30)) == []
+
+
+def test_copies_that_overlap() -> None:
+    """A script that copies for most of its time; the change depends on what is set already."""
+    recording = record(Script(2, decode=0.2, copy=15, step_idle=10))
+    pinned = record(Script(2, decode=0.2, copy=15, step_idle=10), pin_memory=True)
+
+    assert candidates("pin_memory", recording)[0].change.startswith("pin_memory=True")
+    assert candidates("pin_memory", pinned)[0].change == "copy with non_blocking=True"
+    assert candidates("pin_memory", record(DECODING)) == []
+
+
+def test_packing_unless_it_is_a_store() -> None:
+    """Single files that are slow to read; a store of ours is packed already."""
+    assert candidates("packing", record(READING))[0].predicted > 1.3
+    assert candidates("packing", record(READING, dataset="StoreDataset")) == []
+    assert candidates("packing", record(DECODING)) == []
+
+
+@pytest.mark.parametrize(
+    ("disk", "words"),
+    [
+        ({"kind": "network", "file_system": "nfs4"}, "nfs4"),
+        ({"kind": "disk", "is_rotational": True}, "rotating"),
+        ({"kind": "disk", "is_rotational": False}, ""),
+    ],
+)
+def test_disks(disk: dict[str, Any], words: str) -> None:
+    """A network file system, a rotating disk, and another one."""
+    recording = record(READING)
+    recording.machine["disks"] = [disk]
+    found = candidates("readahead", recording)
+
+    assert bool(found) == bool(words)
+    assert all(words in candidate.reason for candidate in found)
+
+
+def test_page_cache_that_is_too_small() -> None:
+    """A dataset of which much comes from the disk, and that is larger than the memory."""
+    recording = record(READING)
+    recording.machine["memory"] = {"usable_bytes": 1 << 30}
+    assert candidates("page-cache", recording) == []
+    recording.usage[1].read_bytes = 100 << 20  # of some 800 samples of 100,000
+
+    assert "memory" in candidates("page-cache", recording)[0].change
+
+
+def test_small_shards(tmp_path: Path) -> None:
+    """Shards of some kilobytes are named; one that is large is not."""
+    paths = [tmp_path / f"{number}.tar" for number in range(3)]
+    for path in paths:
+        path.write_bytes(bytes(10_000))
+    loader = SimpleNamespace(dataset=SimpleNamespace(urls=[str(path) for path in paths]))
+
+    assert "0.0 MB" in candidates("shard-size", record(READING), loader)[0].reason
+    with paths[0].open("r+b") as file:
+        file.truncate(1 << 30)
+    assert candidates("shard-size", record(READING), loader) == []
+
+
+def test_large_images() -> None:
+    """Decoding of large files: store them smaller, or decode at a fraction of the size."""
+    recording = record(DECODING)
+    assert candidates("resize-when-packing", recording) == []
+    recording.usage[1].read_calls_bytes = 2_000_000 * 900
+
+    assert candidates("resize-when-packing", recording)[0].predicted > 1.3
+    assert candidates("scaled-decoding", recording)[0].predicted > 1.2
+
+
+def test_short_epochs() -> None:
+    """Workers that start anew for each short epoch."""
+    recording = record(Script(2, cores=4, decode=0.3, step_idle=3))
+    recording.steps.epoch = np.arange(len(recording.steps.wait_ns)) // 10
+    recording.steps.wait_ns[10::10] = 200_000_000
+
+    assert candidates("persistent_workers", recording)[0].predicted > 2
+    assert candidates("persistent_workers", record(DECODING)) == []
+
+
+def test_threads_instead_of_processes_only_for_our_loader() -> None:
+    """Our loader can use threads where sending limits."""
+    script = Script(2, decode=0.2, send=8, receive=15, step_idle=3)
+
+    assert candidates("threads-as-workers", record(script, library="penstock"))
+    assert candidates("threads-as-workers", record(script)) == []
+
+
+torch = pytest.importorskip("torch")
+
+from torch.utils import data as td  # noqa: E402  # it needs torch
+
+
+class Waiting(td.Dataset[Any]):
+    """Samples that wait: processors do not decide how long."""
+
+    def __init__(self, wait_s: float = 0.004) -> None:
+        self.wait_s = wait_s
+
+    def __len__(self) -> int:
+        return 5000
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.wait_s)
+        return torch.zeros(4)
+
+
+def test_advice_is_measured() -> None:
+    """A change that can be tried has a measured gain, near the predicted one."""
+    loader = td.DataLoader(Waiting(0.02), batch_size=4, num_workers=1)
+    recording = record(Script(1, batch_size=4, cores=8, read_idle=20.0, read=0.02, step_idle=20, spread=0.0))
+    diagnosis = diagnose(recording, loader, budget_s=20)
+    (advice,) = [advice for advice in diagnosis.advice if advice.rule == "num_workers"]
+
+    assert isinstance(advice.measured, Measured)
+    assert advice.measured.median == pytest.approx(advice.predicted, rel=0.35)
+    assert diagnosis.verdict.loader == pytest.approx(50, rel=0.3)
+    assert diagnosis.advice[0].code
+
+
+def test_what_does_not_help_is_not_advised() -> None:
+    """A change that is predicted to help, and measured not to, is left out."""
+
+    class OneAtATime(Waiting):
+        def __getitem__(self, index: int) -> Any:
+            count = getattr(td.get_worker_info(), "num_workers", 1)
+            time.sleep(0.004 * count * (1.2 if count > 1 else 1))  # a resource that workers share, and fight for
+            return torch.zeros(4)
+
+    loader = td.DataLoader(OneAtATime(), batch_size=8, num_workers=1, multiprocessing_context="fork")
+    diagnosis = diagnose(record(Script(1, cores=8, read_idle=4.0, read=0.02, step_idle=5)), loader, budget_s=15)
+
+    assert "num_workers" not in [advice.rule for advice in diagnosis.advice], diagnosis.advice
+
+
+def test_what_cannot_be_tried_says_why() -> None:
+    """A dataset that fails in a trial leaves the prediction, and the reason."""
+
+    class Gone(Waiting):
+        def __getitem__(self, index: int) -> Any:
+            raise FileNotFoundError("the folder is gone")
+
+    loader = td.DataLoader(Gone(), batch_size=8, num_workers=1, multiprocessing_context="fork")
+    diagnosis = diagnose(record(READING), loader, budget_s=10)
+
+    assert "the folder is gone" in diagnosis.notes[0]
+    assert any("Not tried: " in advice.reason for advice in diagnosis.advice)
+
+
+def test_collation_that_is_slow_for_other_reasons() -> None:
+    """Slow collation gets advice also where samples hold no small arrays."""
+    assert candidates("faster-collation", record(Script(2, collate=4.0, step_idle=3)))[0].predicted > 1.3
+    assert candidates("faster-collation", record(DECODING)) == []
+
+
+def test_images_in_memory_are_decoded_at_a_fraction() -> None:
+    """Where a dataset reads no files, the size of its images is not known: the advice says what it assumes."""
+    recording = record(DECODING)
+    assert candidates("scaled-decoding", recording)[0].predicted > 1.2
+    recording.usage[1].read_calls_bytes = 50_000 * 900
+
+    assert candidates("scaled-decoding", recording) == []
+
+
+def test_a_gain_is_at_most_that_of_a_loader_that_costs_nothing() -> None:
+    """Predictions cannot exceed what the trainer takes."""
+    recording = record(Script(2, cores=2, decode=2.0, step_idle=9.0))
+    most = examine(recording).most
+
+    for rule in ("num_workers", "native-augmentation", "scaled-decoding", "packing"):
+        assert all(candidate.predicted <= max(most, 1.0) + 1e-9 for candidate in candidates(rule, recording))

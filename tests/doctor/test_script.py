@@ -1,0 +1,495 @@
+"""A script under watch is the script: its arguments, output, exit code and signals are its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.doctor.import_hooks import when_imported
+from penstock.doctor.rerunning import parse_change
+from penstock.doctor.run import RunOptions
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TRAIN = """
+import argparse, os, random, signal, sys, time
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--end", default="")
+parser.add_argument("--context", default="fork")
+parser.add_argument("--count", type=int, default=800)
+parser.add_argument("--epochs", type=int, default=1)
+arguments = parser.parse_args()
+
+class Numbers(Dataset):
+    def __len__(self):
+        return arguments.count
+    def __getitem__(self, index):
+        return torch.randn(4), float(np.random.rand()), random.random(), index
+
+def main():
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    context = None if arguments.context == "none" else arguments.context
+    loader = DataLoader(Numbers(), 8, shuffle=True, num_workers=1 if context else 0, multiprocessing_context=context)
+    for epoch in range(arguments.epochs):
+        for number, (x, *others) in enumerate(loader):
+            loss = model(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            print(epoch, number, loss.item(), others[2].tolist(), others[0].tolist(), flush=True)
+            if number == 6:
+                if arguments.end == "crash":
+                    raise ValueError("no more")
+                if arguments.end == "exit":
+                    sys.exit(3)
+                if arguments.end == "message":
+                    sys.exit("bye")
+                if arguments.end == "interrupt":
+                    os.kill(os.getpid(), signal.SIGINT)
+                    time.sleep(10)
+                if arguments.end == "wait":
+                    print("waiting", flush=True)
+                    time.sleep(60)
+    print("the end", torch.rand(()).item(), random.random())
+
+if __name__ == "__main__":
+    main()
+"""
+SHOW = """import sys
+spec = __spec__ and __spec__.name
+print(sys.argv, sys.path[0], __file__, __name__, __package__, spec, sys.modules["__main__"].__file__)
+"""
+
+
+def plain(*target: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script as without the doctor."""
+    return subprocess.run(
+        [sys.executable, *target], cwd=cwd, capture_output=True, text=True, check=False, env=environment(), timeout=120
+    )
+
+
+def watched(*target: str, cwd: Path, steps: int = 16) -> tuple[subprocess.CompletedProcess[str], float | None]:
+    """Run it under watch; and the samples per second that were seen."""
+    speed = cwd / "speed.json"
+    speed.unlink(missing_ok=True)
+    options = RunOptions(steps=steps, trials=False, speed=str(speed))
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.doctor.run", options.to_text(), *target],
+        cwd=cwd, capture_output=True, text=True, check=False, env=environment(), timeout=120,
+    )  # fmt: skip
+    return done, float(json.loads(speed.read_text())) if speed.exists() else None
+
+
+def environment() -> dict[str, str]:
+    """Variables with which child processes find this package."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with spaces in its name, with a script and a package."""
+    folder = tmp_path / "my project"
+    (folder / "package").mkdir(parents=True)
+    (folder / "train it.py").write_text(TRAIN)
+    (folder / "show.py").write_text(SHOW)
+    (folder / "package" / "__init__.py").write_text("")
+    (folder / "package" / "beside.py").write_text("NAME = 'beside'\n")
+    (folder / "package" / "module.py").write_text("from .beside import NAME\n" + SHOW)
+    (folder / "package" / "__main__.py").write_text("from .beside import NAME\n" + SHOW)
+    (folder / "program").mkdir()
+    (folder / "program" / "__main__.py").write_text("import helper\n" + SHOW)
+    (folder / "program" / "helper.py").write_text("")
+    return folder
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "none"])
+def test_losses_are_the_same_up_to_the_last_step(folder: Path, context: str) -> None:
+    """Watching changes no batch and no random state; after the steps, the script ends with exit code 0."""
+    expected = plain("train it.py", "--context", context, cwd=folder)
+    done, speed = watched("train it.py", "--context", context, cwd=folder)
+
+    lines, others = done.stdout.splitlines(), expected.stdout.splitlines()
+    normal = 2 + 16 - 4  # warm-up; the last quarter of the steps is replayed
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(lines) == normal + 4
+    assert lines[:normal] == others[:normal]
+    assert "the end" not in done.stdout
+    assert speed is not None
+    assert speed > 0
+
+
+def test_a_script_that_ends_early_is_complete(folder: Path) -> None:
+    """Two short epochs are fewer steps than asked for: nothing is replayed, and all output is as without."""
+    expected = plain("train it.py", "--count", "48", "--epochs", "2", cwd=folder)
+    done, speed = watched("train it.py", "--count", "48", "--epochs", "2", cwd=folder, steps=100)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, "")
+    assert speed is not None
+
+
+@pytest.mark.parametrize(("end", "code"), [("crash", 1), ("exit", 3), ("message", 1), ("interrupt", -signal.SIGINT)])
+def test_ends_are_the_scripts_own(folder: Path, end: str, code: int) -> None:
+    """Exit codes, tracebacks and messages are those that Python gives, and what was seen until then is reported."""
+    expected = plain("train it.py", "--end", end, cwd=folder)
+    done, speed = watched("train it.py", "--end", end, cwd=folder, steps=100)
+
+    assert expected.returncode == code
+    assert (done.returncode, done.stdout) == (code, expected.stdout)
+    if end != "interrupt":  # workers may print, too
+        assert done.stderr == expected.stderr
+    assert done.stderr.count("KeyboardInterrupt") <= expected.stderr.count("KeyboardInterrupt")
+    assert speed is not None
+
+
+def test_ctrl_c_ends_the_script(folder: Path) -> None:
+    """The process is the script's own: a SIGINT from outside arrives there, and ends it as without."""
+    options = RunOptions(trials=False, speed=str(folder / "speed.json"))
+    with subprocess.Popen(
+        [sys.executable, "-m", "penstock.doctor.run", options.to_text(), "train it.py", "--end", "wait"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("waiting"):
+                break
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+    assert (folder / "speed.json").exists()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        ["show.py", "--lr", "0.1", "-m", "x"],
+        ["./show.py"],
+        ["-m", "package.module", "--steps", "3"],
+        ["-m", "package", "a b"],
+        ["program", "1"],
+    ],
+    ids=" ".join,
+)
+def test_arguments_and_paths_are_pythons(folder: Path, target: list[str]) -> None:
+    """`sys.argv`, `sys.path[0]`, `__file__`, `__package__`, `__spec__`: as `python` sets them."""
+    expected = plain(*target, cwd=folder)
+    done, _ = watched(*target, cwd=folder)
+
+    assert expected.returncode == 0, expected.stderr
+    assert done.stdout == expected.stdout
+    assert done.returncode == 0
+
+
+def test_a_script_without_a_loader_says_so(folder: Path) -> None:
+    """Nothing is reported, with one line on standard error."""
+    done, speed = watched("show.py", cwd=folder)
+
+    assert done.returncode == 0
+    assert done.stderr == ("penstock doctor: no DataLoader was imported in this process; there is nothing to report\n")
+    assert speed is None
+
+
+def test_the_script_finds_nothing_imported(folder: Path) -> None:
+    """NumPy and torch read variables when they are imported: the script's own import is the first."""
+    (folder / "fresh.py").write_text(
+        "import sys, threading\n"
+        "print(sorted({'numpy', 'torch', 'typer'} & set(sys.modules)), threading.active_count())\n"
+    )
+
+    done, _ = watched("fresh.py", cwd=folder)
+
+    assert done.stdout == "[] 1\n"
+
+
+def test_modules_look_as_without_a_hook(folder: Path) -> None:
+    """A module whose import is watched has its own loader and spec."""
+    (folder / "spec.py").write_text(
+        "import torch.utils.data.dataloader as d\n"
+        "print(type(d.__loader__).__name__, type(d.__spec__.loader).__name__, d.__spec__.name)\n"
+    )
+
+    expected = plain("spec.py", cwd=folder)
+    done, _ = watched("spec.py", cwd=folder)
+
+    assert done.stdout == expected.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "error"), [("x = (\n", "SyntaxError"), ("import nothing_of_this_name\n", "ModuleNotFoundError")]
+)
+def test_a_script_that_cannot_run_fails_as_without(folder: Path, source: str, error: str) -> None:
+    """The traceback begins in the script."""
+    (folder / "wrong.py").write_text(source)
+
+    expected = plain("wrong.py", cwd=folder)
+    done, _ = watched("wrong.py", cwd=folder)
+
+    assert error in expected.stderr
+    assert done.returncode == expected.returncode == 1
+    assert done.stderr.startswith(expected.stderr)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (["missing.py"], "can't open file 'missing.py'"),
+        (["-m", "missing"], "there is no module named missing"),
+        (["-m"], "-m needs the name of a module"),
+    ],
+)
+def test_a_script_that_is_missing_is_wrong_usage(folder: Path, target: list[str], message: str) -> None:
+    """Exit code 2, and no traceback."""
+    done, _ = watched(*target, cwd=folder)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_script_that_catches_its_end_still_ends(folder: Path) -> None:
+    """`except SystemExit` does not lead to a training that goes on unwatched."""
+    (folder / "stubborn.py").write_text(
+        textwrap.dedent(
+            """
+            import torch
+            from torch.utils.data import DataLoader
+            for attempt in range(1000):
+                try:
+                    for batch in DataLoader(torch.zeros(1000, 2), 4):
+                        pass
+                except SystemExit:
+                    if attempt > 2:
+                        raise
+            print("never")
+            """
+        )
+    )
+
+    done, speed = watched("stubborn.py", cwd=folder)
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert speed is not None
+
+
+def test_a_loop_in_another_thread_ends_the_script(folder: Path) -> None:
+    """The main thread, which waits for the thread that loads, does not wait for ever."""
+    (folder / "threaded.py").write_text(
+        textwrap.dedent(
+            """
+            import queue, threading
+            import torch
+            from torch.utils.data import DataLoader
+            batches = queue.Queue(2)
+            def load():
+                for batch in DataLoader(torch.zeros(1000, 2), 4):
+                    batches.put(batch)
+            threading.Thread(target=load, daemon=True).start()
+            while True:
+                batches.get()
+            """
+        )
+    )
+
+    done, speed = watched("threaded.py", cwd=folder)
+
+    assert done.returncode == 0
+    assert speed is not None
+
+
+def test_child_processes_of_the_script_are_left_alone(folder: Path) -> None:
+    """A process that the script forks iterates a loader of its own, to its end, and makes no report."""
+    (folder / "forking.py").write_text(
+        textwrap.dedent(
+            """
+            import multiprocessing, torch
+            from torch.utils.data import DataLoader
+            def count():
+                print("child", sum(1 for batch in DataLoader(torch.zeros(400, 2), 4)), flush=True)
+            loader = DataLoader(torch.zeros(1000, 2), 4)
+            next(iter(loader))
+            child = multiprocessing.get_context("fork").Process(target=count)
+            child.start()
+            child.join()
+            for batch in loader:
+                pass
+            """
+        )
+    )
+
+    done, speed = watched("forking.py", cwd=folder)
+
+    assert (done.returncode, done.stdout) == (0, "child 100\n")
+    assert speed is not None
+
+
+def test_no_file_is_left(folder: Path, tmp_path: Path) -> None:
+    """Files of events are removed, also after a crash."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    options = RunOptions(trials=False, steps=16, speed=str(folder / "speed.json"))
+    for end in ("", "crash"):
+        subprocess.run(
+            [sys.executable, "-m", "penstock.doctor.run", options.to_text(), "train it.py", "--end", end],
+            cwd=folder, capture_output=True, check=False, env={**environment(), "TMPDIR": str(place)}, timeout=120,
+        )  # fmt: skip
+
+    assert [path for path in place.iterdir() if path.name.startswith("penstock")] == []
+
+
+def test_the_command_reports(folder: Path) -> None:
+    """From end to end: files, the report on standard error, and the exit code of `--fail-if-waiting`."""
+    for module in ("analysis", "text_report", "json_report"):
+        pytest.importorskip(f"penstock.doctor.{module}")
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "penstock", "doctor", "--no-trials", "--steps", "16", "--json", "out.json",
+            "--fail-if-waiting", "0", "train it.py", "--count", "800",
+        ],
+        cwd=folder, capture_output=True, text=True, check=False, env=environment(), timeout=240,
+    )  # fmt: skip
+
+    result = json.loads((folder / "out.json").read_text())
+    assert done.returncode == 1
+    assert done.stdout == "".join(f"{line}\n" for line in done.stdout.splitlines() if line[0].isdigit())
+    assert result["verdict"]["text"][:30] in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "doctor needs a script"),
+        (["--compare", "a.json", "b.json", "train.py"], "--compare takes two files and no script"),
+        (["--steps", "2", "train.py"], "--steps"),
+    ],
+)
+def test_wrong_usage_of_the_command(tmp_path: Path, arguments: list[str], message: str) -> None:
+    """Exit code 2, and a message."""
+    done = plain("-m", "penstock", "doctor", *arguments, cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_options_survive_the_way_to_the_other_process() -> None:
+    """They are one argument."""
+    options = RunOptions(steps=7, json="/a b/c.json", fail_if_waiting=0.25, change={"num_workers": 3})
+
+    assert RunOptions.from_text(options.to_text()) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        ("num_workers=4", {"num_workers": 4}),
+        ("num_workers=4, prefetch_factor=8", {"num_workers": 4, "prefetch_factor": 8}),
+        ("persistent_workers=True", {"persistent_workers": True}),
+        ("prefetch_factor=None", {"prefetch_factor": None}),
+        ("pack the dataset", {}),
+        ("batch_size=4", {}),
+        ("num_workers=4 and more memory", {}),
+    ],
+)
+def test_changes_that_can_be_set_from_outside(text: str, change: dict[str, object]) -> None:
+    """Only arguments of the loader that change no batch."""
+    assert parse_change(text) == change
+
+
+def test_a_change_is_set_before_the_loader_is_iterated(folder: Path) -> None:
+    """`--rerun` runs the script with other arguments of its loader."""
+    (folder / "workers.py").write_text(
+        textwrap.dedent(
+            """
+            import torch
+            from torch.utils.data import DataLoader, Dataset, get_worker_info
+            class Workers(Dataset):
+                def __len__(self): return 400
+                def __getitem__(self, index):
+                    worker = get_worker_info()
+                    return -1 if worker is None else worker.num_workers
+            for batch in DataLoader(Workers(), 4):
+                print(batch.tolist())
+            """
+        )
+    )
+    options = RunOptions(steps=8, speed=str(folder / "speed.json"), change={"num_workers": 3, "prefetch_factor": 2})
+
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.doctor.run", options.to_text(), "workers.py"],
+        cwd=folder, capture_output=True, text=True, check=True, env=environment(), timeout=120,
+    )  # fmt: skip
+
+    assert set(done.stdout.splitlines()) == {"[3, 3, 3, 3]"}
+
+
+def test_a_hook_is_called_once_when_a_module_was_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once for a module that is there; else after its import; never after it was removed."""
+    (tmp_path / "module_to_hook.py").write_text("LATER = 1\n")
+    (tmp_path / "module_to_leave.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    calls: list[object] = []
+
+    when_imported("json", lambda: calls.append("json"))
+    when_imported("module_to_hook", lambda: calls.append(sys.modules["module_to_hook"].LATER))
+    when_imported("module_to_leave", lambda: calls.append("left"))()
+    import module_to_hook  # type: ignore[import-not-found]  # written above
+    import module_to_leave  # type: ignore[import-not-found]  # noqa: F401  # as above
+
+    assert calls == ["json", 1]
+    assert module_to_hook.__spec__.loader is module_to_hook.__loader__
+    for name in ("module_to_hook", "module_to_leave"):
+        sys.modules.pop(name)
+
+
+@pytest.mark.parametrize("module", ["torch.utils.data", "penstock.torch"])
+def test_a_loader_is_tried_while_its_files_are_there(folder: Path, module: str) -> None:
+    """The script is examined before it unwinds, so that a dataset in a temporary folder can be read again."""
+    (folder / "temporary.py").write_text(
+        f"from {module} import DataLoader\n"
+        """import pathlib, tempfile, time
+from torch.utils.data import Dataset
+class Files(Dataset):
+    def __init__(self, folder):
+        self.path = pathlib.Path(folder) / "one.bin"
+        self.path.write_bytes(bytes(64))
+    def __len__(self):
+        return 4000
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return len(self.path.read_bytes())
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for batch in DataLoader(Files(folder), 8, num_workers=1, persistent_workers=True):
+                pass
+        finally:
+            print("unwound", flush=True)
+"""
+    )
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "penstock", "doctor", "--steps", "16", "--budget", "12", "--json", "out.json",
+            "temporary.py",
+        ],
+        cwd=folder, capture_output=True, text=True, check=False, env=environment(), timeout=240,
+    )  # fmt: skip
+
+    result = json.loads((folder / "out.json").read_text())
+    assert (done.returncode, done.stdout) == (0, "unwound\n"), done.stderr
+    assert not [note for note in result["notes"] if "could not be read" in note]
+    assert not [advice for advice in result["advice"] if "No such file" in advice["reason"]]

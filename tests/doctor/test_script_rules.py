@@ -1,0 +1,87 @@
+"""Known mistakes in training scripts are found at their lines, and nothing else is."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.doctor import watch
+from penstock.doctor.findings import Finding
+from penstock.doctor.script_checking import SCRIPT_RULES
+from tests.doctor.stranger_scripts import COMMON, SCRIPTS
+
+MACHINE = {"loader-setting", "thread-crowd"}
+"""Rules whose findings depend on the machine."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of the user's with ``common.py``."""
+    (tmp_path / "common.py").write_text(COMMON)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    yield tmp_path
+    sys.modules.pop("common", None)
+
+
+def find_in(folder: Path, script: str) -> list[Finding]:
+    """Run a script, and return what was found."""
+    path = folder / "train.py"
+    path.write_text(script)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch: without a device nothing is page-locked
+        with watch(steps=6, budget_s=0) as report:
+            runpy.run_path(str(path), run_name="__main__")
+    assert report.diagnosis is not None
+    assert [note for note in report.diagnosis.notes if "could not be checked" in note] == []
+    return [each for each in report.diagnosis.findings if each.rule not in MACHINE]
+
+
+def lines_of(finding: Finding) -> set[tuple[str, int]]:
+    """Rule and line of all lines that a finding names."""
+    numbers = re.search(r"line ([\d, ]+)", finding.where)
+    assert numbers is not None, finding.where
+    assert finding.file.endswith(".py")
+    return {(finding.rule, int(number)) for number in numbers[1].split(", ")}
+
+
+def marked(script: str) -> set[tuple[str, int]]:
+    """Rule and line of the comments ``# trap: RULE``."""
+    lines = enumerate(script.splitlines(), 1)
+    return {(rule, number) for number, line in lines for rule in re.findall(r"# trap: ([\w-]+)", line)}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_marked_lines_are_found_and_no_others(folder: Path, name: str) -> None:
+    """Each marked line has a finding of its rule; no other line has one."""
+    found = find_in(folder, SCRIPTS[name])
+
+    assert {line for finding in found for line in lines_of(finding)} == marked(SCRIPTS[name])
+
+
+def read_page(rule: str) -> list[str]:
+    """The examples of a page: wrong code, right code."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "traps" / f"{rule}.md"
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("rule", SCRIPT_RULES)
+def test_the_wrong_code_of_a_page_is_found(folder: Path, rule: str) -> None:
+    """The doctor finds in the first example of a page what the page is about, and nothing else."""
+    wrong, _ = read_page(rule)
+
+    assert {finding.rule for finding in find_in(folder, wrong)} == {rule}
+
+
+@pytest.mark.parametrize("rule", SCRIPT_RULES)
+def test_in_the_right_code_of_a_page_nothing_is_found(folder: Path, rule: str) -> None:
+    """The second example is without any mistake."""
+    _, right = read_page(rule)
+
+    assert find_in(folder, right) == []

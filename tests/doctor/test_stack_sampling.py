@@ -1,0 +1,296 @@
+"""Which stage a stack is in, by the names of functions, of modules and of what they call."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from penstock.doctor.stack_sampling import Activity, Kind, SampledThread, StackSampler, classify
+from penstock.doctor.stage_names import (
+    Called,
+    is_copy_call,
+    stage_of_call,
+    stage_of_module,
+    stage_of_name,
+)
+
+_BOUNDARY = {"__name__": "penstock.workers.example"}
+exec("def call(function, *arguments):\n    return function(*arguments)", _BOUNDARY)  # a module of a worker
+
+
+def look_from(function: Callable[..., str], *arguments: object, kind: Kind = "sample", waits: bool = False) -> str:
+    """What a look finds while ``function`` runs in a worker; it gets a function that looks at its caller."""
+
+    def look(*_: object) -> str:
+        frame = sys._getframe(1)
+        return classify(frame, kind, waits=waits)
+
+    call: Callable[..., str] = _BOUNDARY["call"]  # type: ignore[assignment]  # defined above
+    return call(function, look, *arguments)
+
+
+def read_picture(look: Callable[[], str]) -> str:
+    """Named after reading."""
+    return look()
+
+
+def imdecode_fast(look: Callable[[], str]) -> str:
+    """Named after decoding."""
+    return look()
+
+
+def load_and_decode(look: Callable[[], str]) -> str:
+    """Named after both."""
+    return look()
+
+
+class SlowColorJitter:
+    """A transform."""
+
+    def __call__(self, look: Callable[[], str]) -> str:
+        """Named after its class."""
+        return look()
+
+
+def prepare(look: Callable[[], str]) -> str:
+    """Named after nothing."""
+    return look()
+
+
+def prepare_file(look: Callable[[], str], path: Path) -> str:
+    """Opens a file, and is named after nothing."""
+    with path.open("rb") as file:
+        file.seek(0)
+        return look()
+
+
+def to_device(look: Callable[[], str]) -> str:
+    """Named after a copy."""
+    return look()
+
+
+def replaced_method(look: Callable[..., str], argument: str) -> Any:
+    """Calls a function of any name as a method ``to``."""
+    batch, device, half = types.SimpleNamespace(to=look), "cuda", "half"
+    return batch.to(device) if argument == "device" else batch.to(half)
+
+
+@pytest.mark.parametrize(
+    ("function", "waits", "stage"),
+    [
+        (read_picture, False, "read"),
+        (read_picture, True, "read"),
+        (imdecode_fast, False, "decode"),
+        (imdecode_fast, True, "decode"),
+        (load_and_decode, True, "read"),
+        (load_and_decode, False, "decode"),
+        (SlowColorJitter(), True, "augment"),
+        (prepare, False, "augment"),
+        (prepare, True, "augment"),
+    ],
+)
+def test_the_name_of_a_function_tells_its_stage(function: Callable[..., str], *, waits: bool, stage: str) -> None:
+    """The innermost function whose name says something decides; without any, the sample is being augmented."""
+    assert look_from(function, waits=waits) == stage
+
+
+def test_a_function_that_opens_a_file_reads_while_it_waits(tmp_path: Path) -> None:
+    """A disk that is throttled by `time.sleep` beside `read` is reading; the same function may compute."""
+    path = tmp_path / "image.bin"
+    path.write_bytes(b"bytes")
+
+    assert look_from(prepare_file, path, waits=True) == "read"
+    assert look_from(prepare_file, path, waits=False) == "augment"
+
+
+@pytest.mark.parametrize(
+    ("name", "waits", "stage"),
+    [
+        ("numpy.load", False, "read"),
+        (".read", True, "read"),
+        ("open", False, "read"),
+        ("cv2.imread", True, "read"),
+        ("cv2.imread", False, "decode"),
+        ("cv2.imdecode", False, "decode"),
+        ("zlib.decompress", False, "decode"),
+        (".decode", False, "decode"),
+        ("time.sleep", True, None),
+        ("numpy.sort", False, None),
+    ],
+)
+def test_the_called_function_tells_its_stage(name: str, waits: bool, stage: str | None) -> None:
+    """Functions of known libraries are known by their full names; `imread` reads while it waits, and then decodes."""
+    assert stage_of_call(Called(name), waits=waits) == stage
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "stage"),
+    [
+        ("PIL.ImageFile", "load", "decode"),
+        ("PIL.Image", "resize", "augment"),
+        ("PIL.Image", "open", "decode"),
+        ("torchvision.transforms.v2._color", "forward", "augment"),
+        ("torchvision.io.image", "read_file", "read"),
+        ("torchvision.io.image", "decode_image", "decode"),
+        ("albumentations.core.composition", "__call__", "augment"),
+        ("h5py._hl.dataset", "__getitem__", "read"),
+        ("my_project.data", "prepare", None),
+        ("torchvisionary", "forward", None),
+    ],
+)
+def test_the_module_tells_the_stage(module: str, function: str, stage: str | None) -> None:
+    """The longest known prefix of a module decides, by whole parts of its name."""
+    assert stage_of_module(module, function) == stage
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    [
+        ("Dataset.load_image", ("read",)),
+        ("fetchSample", ("read",)),
+        ("spread_out", ()),
+        ("thread_main", ()),
+        ("already_done", ()),
+        ("Reader.__call__", ("read",)),
+        ("SlowReadDataset.__getitem__", ()),
+        ("<listcomp>", ()),
+        ("random_crop", ("augment",)),
+        ("TrainingPipeline.<locals>.normalise", ("augment",)),
+        ("jpeg_decode_and_resize", ("decode", "augment")),
+    ],
+)
+def test_words_of_a_name(name: str, stages: tuple[str, ...]) -> None:
+    """Whole words for reading, since `thread` contains `read`; a dataset's own class name says nothing."""
+    assert stage_of_name(name) == stages
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "copies"),
+    [
+        (".to", "device", True),
+        (".to", "'cuda:0', non_blocking=True", True),
+        (".to", "self.device", True),
+        (".to", "torch.float16", False),
+        (".to", "memory_format=torch.channels_last", False),
+        (".to", "torch.float32, device=device", True),
+        (".cuda", "", True),
+        (".pin_memory", "", True),
+        ("copy_to_device", "x", True),
+        ("move_batch_to_gpu", "x", True),
+        ("get_device_name", "", False),
+        ("to_numpy", "", False),
+        ("copy.copy", "x", False),
+        ("transfer", "x", True),
+        ("copy_batch", "x", True),
+        ("copy_weights", "x", False),
+    ],
+)
+def test_copies_to_a_device(name: str, arguments: str, copies: bool) -> None:
+    """A call copies by its name, and `to` by its arguments: a cast of the type is part of the step."""
+    assert is_copy_call(Called(name, arguments)) is copies
+
+
+def test_a_copy_is_found_on_the_stack_of_a_step() -> None:
+    """By the name of a function, and by the source of a call, whatever function stands behind it."""
+    assert look_from(to_device, kind="step") == "copy"
+    assert look_from(prepare, kind="step") == "step"
+    assert look_from(replaced_method, "device", kind="step") == "copy"
+    assert look_from(replaced_method, "half", kind="step") == "step"
+
+
+def test_a_copy_in_a_collation_is_no_collation() -> None:
+    """`collate_fn` that copies to the device is a trap of its own."""
+    assert look_from(to_device, kind="collate") == "copy"
+    assert look_from(prepare, kind="collate") == "collate"
+
+
+def test_real_libraries_are_recognised() -> None:
+    """The stack within Pillow, seen through a file object that looks at it."""
+    image = Image.fromarray(np.zeros((64, 64, 3), np.uint8))
+    stored = io.BytesIO()
+    image.save(stored, "JPEG")
+    seen: list[str] = []
+
+    class File(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            frame = sys._getframe().f_back
+            assert frame is not None
+            seen.append(classify(frame, "sample"))
+            return super().read(-1 if size is None else size)
+
+    Image.open(File(stored.getvalue())).load()
+
+    assert set(seen) == {"read"}  # Pillow calls `read`
+
+
+def test_a_thread_is_looked_at_while_it_works() -> None:
+    """Time goes to the stages of what the thread does; nothing is seen of a thread without an activity."""
+    sampler, thread = StackSampler(), SampledThread()
+    idle = SampledThread(threading.get_ident() + 1, thread.native_id)
+    activity = thread.activity = Activity("sample", time.perf_counter_ns())
+    sampler.watch_thread(thread)
+    sampler.watch_thread(idle)
+
+    def decode_slowly(until: float) -> None:
+        while time.perf_counter() < until:
+            sum(range(1000))
+
+    sampler.start()
+    decode_slowly(time.perf_counter() + 0.3)
+    sampler.stop()
+    thread.activity = None
+
+    assert activity.weights["decode"] > 0.8 * sum(activity.weights.values())
+    assert 0 < sum(activity.weights.values()) <= 400_000_000
+    assert activity.of_samples[0]["decode"] == activity.weights["decode"]
+    assert idle.activity is None
+    assert sampler.cpu_ns > 0
+
+
+def test_samples_are_told_apart() -> None:
+    """What is seen goes to the sample that is being built."""
+    activity = Activity("sample")
+
+    activity.add("read", 5)
+    activity.position = 1
+    activity.add("decode", 7)
+    activity.add("decode", 2)
+    activity.position = -1
+    activity.add("augment", 3, 100, 421)
+
+    assert activity.weights == {"read": 5, "decode": 9, "augment": 3}
+    assert activity.of_samples == {0: {"read": 5}, 1: {"decode": 9}, 421: {"augment": 3}}
+    assert activity.first_looks[421] == 100
+
+
+def test_a_function_of_c_is_seen_in_code_that_is_hot() -> None:
+    """Python replaces instructions of code that runs often; a call that only waits is found there too."""
+    seen: list[str] = []
+    is_over = threading.Event()
+
+    def sample() -> None:
+        while not is_over.is_set():
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    time.sleep(0.1)
+    while len(seen) < 50:
+        frame = sys._current_frames()[thread.ident or 0]
+        if frame.f_code is sample.__code__:
+            seen.append(classify(frame, "sample", waits=True))
+        time.sleep(0.001)
+    is_over.set()
+    thread.join()
+
+    assert seen.count("read") > len(seen) / 2

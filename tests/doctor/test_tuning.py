@@ -1,0 +1,106 @@
+"""tune chooses the fewest workers that are as good as any, within a budget of memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils import data as td  # noqa: E402  # it needs torch
+
+from penstock import doctor  # noqa: E402  # as above
+from penstock.doctor.tuning import TunedSetting, _Tuner  # noqa: E402  # as above
+from penstock.errors import ArgumentError  # noqa: E402  # as above
+
+
+class Waiting(td.Dataset[Any]):
+    """Samples that wait for 5 ms, and have 4 kB."""
+
+    def __len__(self) -> int:
+        return 5000
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.005)
+        return torch.zeros(1024)
+
+
+def test_enough_workers_and_no_more() -> None:
+    """Batches of 40 ms for steps of 25 ms: two workers are enough, one is not, and many bring nothing."""
+    loader = td.DataLoader(Waiting(), batch_size=8, num_workers=1)
+    tuning = doctor.tune(loader, step_s=0.025, budget_s=9)
+
+    assert 2 <= tuning.best.num_workers <= 4
+    assert f"num_workers={tuning.best.num_workers}" in tuning.code
+    assert tuning.batch_bytes == 8 * 4096
+    assert tuning.worker_bytes > 1 << 20
+    assert "rule of thumb: 4 x GPUs" in str(tuning)
+    assert loader.num_workers == 1
+
+
+def test_memory_bounds_the_workers() -> None:
+    """Where one worker fits in memory, no more are chosen."""
+    loader = td.DataLoader(Waiting(), batch_size=8, num_workers=1)
+    free = doctor.tune(loader, budget_s=5)
+    tight = doctor.tune(loader, memory_bytes=int(1.5 * free.worker_bytes), budget_s=5)
+
+    assert free.best.num_workers >= 2
+    assert tight.best.num_workers <= 2
+    assert tight.best.num_workers < free.best.num_workers
+    assert tight.best.memory_bytes <= 1.5 * free.worker_bytes
+
+
+@pytest.mark.parametrize(
+    ("speeds", "chosen"),
+    [({1: 10.0, 2: 19.9, 4: 20.0}, 2), ({1: 10.0, 2: 15.0, 4: 20.0}, 4), ({0: 20.0, 2: 20.1}, 0)],
+)
+def test_fewest_within_two_percent(speeds: dict[int, float], chosen: int) -> None:
+    """The fewest workers within 2 % of the best."""
+    settings = [TunedSetting(number, 2, 0.0, 0, measured=[speed]) for number, speed in speeds.items()]
+
+    assert _Tuner._choose_best(settings).num_workers == chosen
+
+
+def test_wrong_arguments() -> None:
+    """What is no loader, what gives no batch, and memory for nothing are refused."""
+
+    class Empty(Waiting):
+        def __len__(self) -> int:
+            return 0
+
+    with pytest.raises(ArgumentError, match="must be a DataLoader"):
+        doctor.tune([1, 2, 3])
+    with pytest.raises(ArgumentError, match="must give batches"):
+        doctor.tune(td.DataLoader(Empty()), budget_s=4)
+    with pytest.raises(ArgumentError, match="memory_bytes must have room"):
+        doctor.tune(td.DataLoader(Waiting(), batch_size=8), memory_bytes=10, budget_s=4)
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """``penstock tune``."""
+    command = [sys.executable, "-m", "penstock", "tune", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_command() -> None:
+    """The command runs a script for some steps, and prints the line of code to standard error."""
+    script = Path(__file__).parents[2] / "benches" / "planted" / "healthy.py"
+    result = run_command("--steps", "10", "--budget", "6", "--memory", "4GB", str(script))
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+    assert "DataLoader(..., num_workers=" in result.stderr
+    assert "rule of thumb: workers = cores" in result.stderr
+
+
+def test_wrong_size() -> None:
+    """A size that is none is refused before the script runs."""
+    result = run_command("--memory", "3XB", "train.py")
+
+    assert result.returncode == 2
+    assert "--memory must be a size such as 500MB or 4GB, got '3XB'" in result.stderr

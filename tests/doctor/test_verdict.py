@@ -1,0 +1,171 @@
+"""The verdict names the stage that limits a simulated script whose costs are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.doctor.analysis import diagnose
+from penstock.doctor.diagnosis import VERDICTS, Diagnosis
+from penstock.doctor.recording import BATCH, SAMPLE, STAGES
+from penstock.doctor.situation import examine, limiting_shares, rename_copies
+from penstock.doctor.stage_costs import cost_batches, summarize_steps
+from tests.doctor.recordings import make_recording, make_steps
+from tests.doctor.simulator import Script, simulate
+
+LIMITED = {
+    "read": Script(2, read_idle=8.0, read=0.2, decode=0.5, step_idle=10),
+    "decode": Script(2, read=0.2, decode=5.0, augment=0.5, step_idle=10),
+    "augment": Script(2, read=0.2, decode=0.5, augment=5.0, step_idle=10),
+    "collate": Script(2, decode=0.2, collate=4.0, step_idle=8),
+    "transport": Script(2, decode=0.3, send=12.0, receive=20.0, step_idle=8),
+    "copy": Script(2, decode=0.3, copy=15.0, step_idle=10),
+    "step": Script(2, decode=0.1, step_idle=60),
+    "none": Script(2, decode=2.0, step_idle=20),
+}
+
+
+def diagnose_simulated(script: Script) -> Diagnosis:
+    """Watch a simulated script for 120 steps, and try nothing."""
+    return diagnose(simulate(script, batches=120), trials=False)
+
+
+@pytest.mark.parametrize("stage", list(LIMITED))
+def test_stage_that_limits(stage: str) -> None:
+    """The stage that costs most where the script waits; the step or nothing where it does not."""
+    verdict = diagnose_simulated(LIMITED[stage]).verdict
+
+    assert verdict.stage == stage, verdict.text
+    assert verdict.stage in VERDICTS
+    assert verdict.text.endswith(".")
+
+
+def test_too_few_workers() -> None:
+    """One worker on eight cores, where four would keep pace."""
+    diagnosis = diagnose_simulated(Script(1, cores=8, read=0.5, decode=1.5, augment=1.0, step_idle=8))
+
+    assert diagnosis.verdict.stage == "workers", diagnosis.verdict.text
+    assert diagnosis.advice[0].rule == "num_workers"
+    assert 2.3 < diagnosis.advice[0].predicted < 3.2
+
+
+def test_no_workers() -> None:
+    """Without workers the trainer waits for each sample, though cores are idle."""
+    diagnosis = diagnose_simulated(Script(0, cores=4, decode=1.5, step_idle=10))
+
+    assert diagnosis.verdict.stage == "workers", diagnosis.verdict.text
+    assert "no worker" in diagnosis.verdict.text
+
+
+def test_too_many_threads() -> None:
+    """Workers that compute with four threads each on two cores."""
+    diagnosis = diagnose_simulated(Script(2, cores=2, decode=8.0, threads=4, step_idle=5))
+
+    assert diagnosis.verdict.stage == "threads", diagnosis.verdict.text
+
+
+def test_straggler() -> None:
+    """One sample in a thousand that takes half a second: it is named, and where it spends its time."""
+    script = Script(2, cores=8, decode=0.5, step_idle=5, slow_index=321, slow_ms=500)
+    diagnosis = diagnose_simulated(script)
+
+    assert diagnosis.verdict.stage == "read", diagnosis.verdict.text
+    assert "index 321" in diagnosis.verdict.text
+    assert diagnosis.samples[0].index == 321
+    assert diagnosis.samples[0].ms == pytest.approx(500, rel=0.1)
+    assert "slow-samples" in [advice.rule for advice in diagnosis.advice]
+
+
+def test_healthy_script_has_no_advice() -> None:
+    """Where the script hardly waits there is nothing to gain, and no advice."""
+    for stage in ("none", "step"):
+        diagnosis = diagnose_simulated(LIMITED[stage])
+
+        assert diagnosis.advice == []
+        assert "nothing to gain" in diagnosis.verdict.text
+
+
+def test_numbers_of_the_verdict() -> None:
+    """Waiting and speeds are those of the script."""
+    verdict = diagnose_simulated(Script(2, cores=8, decode=5.0, step_idle=10)).verdict
+
+    assert verdict.waiting == pytest.approx(0.5, abs=0.06)
+    assert verdict.delivered == pytest.approx(400, rel=0.05)
+    assert verdict.trainer == pytest.approx(800, rel=0.05)
+    assert verdict.loader == pytest.approx(400, rel=0.05)
+
+
+def test_stages_have_costs_and_shares() -> None:
+    """Stages have their cost per sample; shares of the work add up to one."""
+    stages = {cost.stage: cost for cost in diagnose_simulated(Script(2, cores=8, read=1.0, decode=3.0)).stages}
+
+    assert stages["read"].us_per_sample == pytest.approx(1000, rel=0.1)
+    assert stages["decode"].us_per_sample == pytest.approx(3000, rel=0.1)
+    assert stages["decode"].p99_us > 1.2 * stages["decode"].p50_us
+    assert sum(cost.share for cost in stages.values()) == pytest.approx(1)
+    assert stages["step"].us_per_sample == pytest.approx(10_000 / 8, rel=0.1)
+
+
+def test_recording_without_steps() -> None:
+    """A script that took no batch is nothing to judge."""
+    recording = simulate(Script(2), batches=1, replayed=0)
+    recording.steps = type(recording.steps)(*(getattr(recording.steps, name)[:0] for name in recording.steps.__slots__))
+    diagnosis = diagnose(recording)
+
+    assert diagnosis.verdict.stage == "none"
+    assert diagnosis.verdict.delivered == 0
+
+
+def test_waiting_that_is_little_is_explained() -> None:
+    """Where a script waits and nothing is to be gained, the sentence says why."""
+    recording = simulate(Script(2, decode=0.2, step_idle=9), batches=120)
+    recording.machine = {"watched": {"others_cores": 1.5}, "load": {"average_1_min": 4.0}}
+    recording.steps.wait_ns[~recording.steps.replayed] = 750_000
+    verdict = diagnose(recording, trials=False).verdict
+
+    assert verdict.stage in {"none", "step"}, verdict.text
+    assert verdict.waiting > 0.05
+    assert "usual where other programs compete" in verdict.text or verdict.stage == "step"
+
+
+def test_waiting_with_later_batches_ready_is_for_the_loader() -> None:
+    """A batch that is ready may be a later one: only what the main process waited for a core is taken off."""
+    recording = simulate(Script(2, decode=5.0, step_idle=10), batches=120)
+    recording.steps.ready[:] = 1
+    main = next(usage for usage in recording.usage if usage.role == "main")
+    main.cpu_ns, main.waiting_for_cpu_ns, main.wall_ns = 10_000_000, 40_000_000, 4_000_000_000
+    steps = summarize_steps(recording)
+
+    assert steps.waiting_for_loader == pytest.approx(steps.waiting - 0.01, abs=0.002)
+
+
+def test_what_is_sent_within_a_batch_counts_once() -> None:
+    """Copies into shared memory are part of the batch's time, and not of its samples'."""
+    ms = 1_000_000
+    events = []
+    for batch in range(30):
+        start = batch * 100 * ms
+        events += [
+            (SAMPLE, 0, batch, batch, start, start + 2 * ms, 2 * ms, -1, 1),
+            (STAGES.index("augment"), 0, batch, batch, start, start + 2 * ms, 2 * ms, -1, 1),
+            (STAGES.index("transport"), 0, batch, -1, start + 2 * ms, start + 42 * ms, 40 * ms, 50_000_000, 4),
+            (BATCH, 0, batch, -1, start, start + 42 * ms, 42 * ms, 50_000_000, 4),
+            (STAGES.index("transport"), 0, batch, -1, start + 43 * ms, start + 44 * ms, ms, 50_000_000, 4),
+        ]
+    costs = cost_batches(make_recording(events, make_steps(range(0, 3000 * ms, 100 * ms))))
+
+    assert costs.wall_ns["augment"].mean() == pytest.approx(2 * ms)
+    assert costs.wall_ns["transport"].mean() == pytest.approx(41 * ms)
+
+
+def test_copies_of_our_loader_are_transport() -> None:
+    """Collation that only copies large arrays into shared memory is transport; that of small arrays is not."""
+    recording = simulate(Script(2, cores=4, collate=4.0, step_idle=5), batches=60)
+    recording.settings = replace(recording.settings, library="penstock")
+    situation = examine(recording)
+    for nbytes, stage in ((1_000_000, "collate"), (60_000_000, "transport")):
+        situation.nbytes = nbytes
+        shares = limiting_shares(rename_copies(situation))
+
+        assert max(shares, key=lambda name: shares[name]) == stage

@@ -1,0 +1,533 @@
+"""Watching a loader changes nothing of it, and sees what it does, for each kind of loader and worker."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data
+import torch.utils.data.dataloader as torch_dataloader
+
+import penstock
+import penstock.torch
+from penstock import doctor
+from penstock.doctor import watching
+from penstock.doctor.batch_copies import ReplayedBatch
+from penstock.doctor.event_file import Control, EventFile, is_any_busy, make_row, read_events, read_state
+from penstock.doctor.recording import BATCH, EVENT, SAMPLE, STAGES, Recording
+from penstock.doctor.sample_names import name_sample
+from penstock.doctor.watcher import Limits, Watcher
+from penstock.errors import ArgumentError
+from penstock.loader.iteration import LoaderIterator
+from penstock.trace import Trace
+
+PATCHED = [
+    (torch_dataloader._BaseDataLoaderIter, "__next__"),
+    (torch_dataloader._BaseDataLoaderIter, "__init__"),
+    (torch_dataloader._MultiProcessingDataLoaderIter, "__init__"),
+    (LoaderIterator, "__next__"),
+    (Trace, "add"),
+]
+
+
+class Numbers(torch.utils.data.Dataset[Any]):
+    """Samples that draw from all global generators."""
+
+    def __init__(self, count: int = 48, slow: int = -1) -> None:
+        self.count, self.slow = count, slow
+        self.files = [f"folder/{number}.jpg" for number in range(count)]
+
+    def __len__(self) -> int:
+        """Samples."""
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        """The index, and random numbers."""
+        if index == self.slow:
+            read_slowly()
+        drawn = [torch.rand(()).item(), float(np.random.rand()), random.random()]  # noqa: NPY002  # as users do
+        return np.array([index, *drawn])
+
+
+def read_slowly() -> None:
+    """A read that waits for its disk."""
+    time.sleep(0.15)
+
+
+class Stream(torch.utils.data.IterableDataset[Any]):
+    """Numbers, each in one worker."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Every n-th number."""
+        worker = torch.utils.data.get_worker_info()
+        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        return iter([np.array([number, random.random()]) for number in range(first, 48, step)])  # as users do
+
+
+class OwnLoader(torch.utils.data.DataLoader[Any]):
+    """A subclass with an ``__iter__`` of its own."""
+
+    def __iter__(self) -> Any:
+        """Torch's batches."""
+        yield from super().__iter__()
+
+
+Make = Callable[[], Any]
+TORCH: dict[str, Make] = {
+    "serial": lambda: torch.utils.data.DataLoader(Numbers(), batch_size=4),
+    "workers": lambda: torch.utils.data.DataLoader(Numbers(), batch_size=4, shuffle=True, num_workers=2),
+    "persistent": lambda: torch.utils.data.DataLoader(
+        Numbers(), batch_size=4, shuffle=True, num_workers=2, persistent_workers=True
+    ),
+    "forkserver": lambda: torch.utils.data.DataLoader(
+        Numbers(), batch_size=4, num_workers=1, multiprocessing_context="forkserver"
+    ),
+    "stream": lambda: torch.utils.data.DataLoader(Stream(), batch_size=4, num_workers=2),
+    "stream without workers": lambda: torch.utils.data.DataLoader(Stream(), batch_size=4),
+    "batch sampler": lambda: torch.utils.data.DataLoader(
+        Numbers(), batch_sampler=[[0, 1, 2], [3], [4, 5], [6, 7, 8, 9]] * 3, num_workers=2
+    ),
+    "single samples": lambda: torch.utils.data.DataLoader(Numbers(12), batch_size=None, num_workers=2),
+    "subclass": lambda: OwnLoader(Numbers(), batch_size=4, num_workers=2),
+    "any order": lambda: torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=1, in_order=False),
+}
+OWN: dict[str, Make] = {
+    "numpy serial": lambda: penstock.DataLoader(Numbers(), batch_size=4, seed=1),
+    "numpy threads": lambda: penstock.DataLoader(Numbers(), batch_size=4, num_workers=2, workers="threads", seed=1),
+    "numpy processes": lambda: penstock.DataLoader(Numbers(), batch_size=4, num_workers=2, workers="processes", seed=1),
+    "torch serial": lambda: penstock.torch.DataLoader(Numbers(), batch_size=4),
+    "torch threads": lambda: penstock.torch.DataLoader(Numbers(), batch_size=4, num_workers=2, workers="threads"),
+    "torch processes": lambda: penstock.torch.DataLoader(Numbers(), batch_size=4, num_workers=2, shuffle=True),
+    "torch stream": lambda: penstock.torch.DataLoader(Stream(), batch_size=4, num_workers=2),
+    "filled": lambda: penstock.DataLoader(
+        penstock.ArrayDataset(np.arange(48 * 12, dtype=np.uint8).reshape(48, 2, 2, 3)),
+        batch_size=4,
+        num_workers=2,
+    ),
+}
+DRAWS_IN_THREADS = {"numpy threads", "torch threads"}
+"""Threads draw from shared generators in any order, watched or not: only the indices can be compared."""
+
+
+@pytest.fixture(autouse=True)
+def _no_diagnosis(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests are of the recording; what follows from it has its own."""
+    if "diagnosis" not in request.node.name:
+        monkeypatch.setattr(watching, "_diagnose", lambda *_: None)
+
+
+def seed() -> None:
+    """Set all global generators."""
+    random.seed(3)
+    np.random.seed(3)  # noqa: NPY002  # as users do
+    torch.manual_seed(3)
+
+
+def draw() -> list[float]:
+    """Where the global generators are."""
+    return [random.random(), float(np.random.rand()), torch.rand(()).item()]  # noqa: NPY002  # as users do
+
+
+def to_lists(batch: Any) -> Any:
+    """Numbers of a batch."""
+    return [to_lists(part) for part in batch] if isinstance(batch, (list, tuple)) else batch.tolist()
+
+
+def watch_epochs(make: Make, epochs: int = 2) -> tuple[list[Any], Recording]:
+    """All batches of a watched loader, and the recording."""
+    loader = make()
+    with doctor.watch(loader, steps=1000, budget_s=0) as report:
+        batches = [to_lists(batch) for _ in range(epochs) for batch in loader]
+    assert report.recording is not None
+    return batches, report.recording
+
+
+def events_of(recording: Recording, stage: str | int) -> Any:
+    """Events of one stage."""
+    number = STAGES.index(stage) if isinstance(stage, str) else stage
+    return recording.events[recording.events["stage"] == number]
+
+
+@pytest.mark.parametrize("name", [*TORCH, *OWN])
+def test_watching_changes_nothing(name: str) -> None:
+    """Batches, their order, and the global generators are as without it; what was replaced is put back."""
+    make = {**TORCH, **OWN}[name]
+    before = [vars(owner)[attribute] for owner, attribute in PATCHED]
+    seed()
+    loader = make()
+    expected = [to_lists(batch) for _ in range(2) for batch in loader]
+    state = draw()
+
+    seed()
+    batches, _ = watch_epochs(make)
+
+    if name in DRAWS_IN_THREADS:
+        batches, expected = ([[row[0] for row in batch] for batch in taken] for taken in (batches, expected))
+    assert batches == expected
+    assert draw() == state
+    assert [vars(owner)[attribute] for owner, attribute in PATCHED] == before
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_torch_loaders_are_seen(name: str) -> None:
+    """Steps, samples, stages and workers of each kind of torch loader."""
+    batches, recording = watch_epochs(TORCH[name])
+    steps, settings = recording.steps, recording.settings
+    workers = settings.num_workers
+
+    assert settings.library == "torch"
+    assert settings.workers == ("processes" if workers else "serial")
+    assert recording.dropped == 0
+    assert len(steps.wait_ns) == len(batches) - recording.warm_up
+    sizes = [1 if name == "single samples" else len(batch) for batch in batches]
+    if "stream" not in name:  # torch asks for full batches of a stream
+        assert steps.samples.tolist() == sizes[recording.warm_up :]
+    assert (steps.wait_ns > 0).all()
+    assert (steps.step_ns > 0).all()
+    assert set(steps.epoch.tolist()) <= {0, 1}
+    built = events_of(recording, BATCH)
+    assert set(built["worker"].tolist()) == (set(range(workers)) if workers else {-1})
+    samples = events_of(recording, SAMPLE)
+    assert samples["samples"].sum() > 0
+    if "stream" not in name:
+        indices = set(samples["index"].tolist())
+        assert indices <= set(range(48))
+    assert len(events_of(recording, "collate")) > 0
+    sent = events_of(recording, "transport")
+    assert ({-1, 0} <= set(sent["worker"].tolist())) if workers else not len(sent)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_loaders_are_seen(name: str) -> None:
+    """Steps, samples, stages and workers of each kind of penstock's loaders."""
+    batches, recording = watch_epochs(OWN[name])
+    settings = recording.settings
+
+    assert settings.library == "penstock"
+    assert recording.dropped == 0
+    assert len(recording.steps.wait_ns) == len(batches) - recording.warm_up
+    assert recording.steps.samples.tolist() == [4] * len(recording.steps.samples)
+    built = events_of(recording, BATCH)
+    assert built["samples"].tolist() == [4] * len(built)
+    expected = {-1} if settings.workers == "serial" else {0, 1}
+    assert set(built["worker"].tolist()) <= expected
+    assert set(events_of(recording, SAMPLE)["worker"].tolist()) <= expected
+    assert events_of(recording, SAMPLE)["samples"].sum() >= 4 * (len(batches) - recording.warm_up - 8)
+    if name != "filled":
+        assert len(events_of(recording, "collate")) > 0
+
+
+def test_parts_of_a_sample_lie_within_it() -> None:
+    """Reading, decoding and augmenting are divided so that they add to the sample's time, one after the other."""
+    _, recording = watch_epochs(TORCH["workers"])
+    parts = recording.events[recording.events["stage"] < 3]
+
+    assert len(parts) > 0
+    for sample in events_of(recording, SAMPLE):
+        own = parts[(parts["index"] == sample["index"]) & (parts["batch"] == sample["batch"])]
+        assert own["start"].min() == sample["start"]
+        assert own["end"].max() == sample["end"]
+        assert (own["end"] - own["start"]).sum() == sample["end"] - sample["start"]
+
+
+@pytest.mark.parametrize("library", ["torch", "penstock"])
+def test_a_slow_sample_is_found(library: str) -> None:
+    """Its index, its name and its stage, though only some batches of quick samples are timed."""
+    dataset = Numbers(240, slow=150)
+    kind: Any = torch.utils.data.DataLoader if library == "torch" else penstock.torch.DataLoader
+
+    _, recording = watch_epochs(lambda: kind(dataset, batch_size=4, num_workers=2), 1)
+
+    samples = events_of(recording, SAMPLE)
+    slowest = samples[np.argmax(samples["end"] - samples["start"])]
+    read = events_of(recording, "read")
+    assert slowest["index"] == 150
+    assert slowest["end"] - slowest["start"] > 100_000_000
+    assert (read["end"] - read["start"])[read["index"] == 150].sum() > 100_000_000
+    assert recording.keys[150] == "folder/150.jpg"
+
+
+def test_copies_are_found_in_steps() -> None:
+    """A function that says that it copies to the device is no part of the training."""
+
+    def copy_to_device() -> None:
+        time.sleep(0.03)
+
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+    with doctor.watch(loader, budget_s=0) as report:
+        for _ in loader:
+            copy_to_device()
+            time.sleep(0.01)
+
+    assert report.recording is not None
+    steps = report.recording.steps
+    assert 0.4 < steps.copy_ns.sum() / steps.step_ns.sum() < 0.95
+
+
+def test_without_a_loader_each_one_is_watched() -> None:
+    """The loader that is waited for longest is reported; the others are named."""
+    train = torch.utils.data.DataLoader(Numbers(slow=7), batch_size=4)
+    check = torch.utils.data.DataLoader(Numbers(12), batch_size=4)
+    with doctor.watch(budget_s=0) as report:
+        for _ in train:
+            pass
+        for _ in check:
+            pass
+
+    assert report.recording is not None
+    assert report.recording.settings.length == 48
+    assert [(other["dataset"], other["samples"]) for other in report.recording.others] == [("Numbers", 12)]
+
+
+def test_a_validation_within_a_step_is_no_part_of_it() -> None:
+    """Batches of another loader, and what is done with them, belong to that loader."""
+    train = torch.utils.data.DataLoader(Numbers(32), batch_size=4)
+    check = torch.utils.data.DataLoader(Numbers(12), batch_size=4)
+    with doctor.watch(budget_s=0) as report:
+        for number, _ in enumerate(train):
+            time.sleep(0.002)
+            if number == 5:
+                for _ in check:
+                    time.sleep(0.1)
+
+    recording = report.recording
+    assert recording is not None
+    assert recording.settings.length == 32
+    assert recording.steps.step_ns.max() < 150_000_000
+
+
+def test_a_loop_that_is_left_has_no_last_step() -> None:
+    """Where the step after a `break` ends is not known; it is left out."""
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+    with doctor.watch(loader, budget_s=0) as report:
+        for number, _ in enumerate(loader):
+            if number == 7:
+                break
+        time.sleep(0.2)
+        for _ in loader:
+            pass
+
+    assert report.recording is not None
+    assert report.recording.steps.step_ns.max() < 150_000_000
+    assert len(report.recording.steps.step_ns) == 8 + 12 - 1 - report.recording.warm_up
+
+
+def test_the_block_goes_on_after_enough_steps() -> None:
+    """All batches come; only the first ones are recorded, and workers stop to record."""
+    loader = torch.utils.data.DataLoader(Numbers(400), batch_size=4, num_workers=1)
+    with doctor.watch(loader, steps=20, budget_s=0) as report:
+        count = sum(1 for _ in loader)
+
+    assert count == 100
+    assert report.recording is not None
+    assert report.recording.ended == "steps"
+    assert len(report.recording.steps.wait_ns) <= 20
+    assert events_of(report.recording, BATCH)["batch"].max() < 60
+
+
+def test_the_same_batch_is_given_again() -> None:
+    """The fixed-data test: the last batch comes again, unchanged whatever the step did to it, and waits for nothing."""
+    ended: list[bool] = []
+
+    class Enough(Exception):  # noqa: N818  # it is no error
+        pass
+
+    def finish() -> None:
+        ended.append(True)
+        raise Enough
+
+    watcher = Watcher(Limits(20, replays=5), finish=finish)
+    loader = torch.utils.data.DataLoader(Numbers(400), batch_size=4, num_workers=1)
+    taken: list[Any] = []
+
+    def train() -> None:
+        for batch in loader:
+            taken.append(batch.tolist())
+            batch.zero_()
+
+    watching.install_all(watcher)
+    try:
+        with pytest.raises(Enough):
+            train()
+        recording = watcher.record(command=[], ended="steps")
+    finally:
+        watcher.close()
+
+    assert ended == [True]
+    assert recording is not None
+    assert recording.steps.replayed.tolist() == [False] * 15 + [True] * 5
+    assert taken[-6:] == [taken[-6]] * 6
+    assert taken[-7] != taken[-6]
+    assert recording.steps.wait_ns[-5:].tolist() == [0] * 5
+    assert recording.steps.samples.tolist() == [4] * 20
+
+
+def test_a_replayed_batch_keeps_its_structure() -> None:
+    """Containers are new each time; tensors and arrays are the same objects until they are written to."""
+    batch = {"image": torch.ones(2, 3), "sizes": (np.arange(2), [1, "a"])}
+    replayed = ReplayedBatch(batch)
+
+    first = replayed.take()
+    del first["sizes"]
+    second = replayed.take()
+    second["image"].mul_(5)
+    second["sizes"][0][0] = 9
+    third = replayed.take()
+
+    assert second["image"] is batch["image"]
+    assert third["image"].tolist() == [[1.0] * 3] * 2
+    assert third["sizes"][0].tolist() == [0, 1]
+    assert third["sizes"][1] == [1, "a"]
+
+
+def test_two_blocks_cannot_watch_at_once() -> None:
+    """An error says so, and the outer block goes on."""
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+    with doctor.watch(loader, budget_s=0) as report:
+        with pytest.raises(ArgumentError, match="cannot be nested"), doctor.watch(loader):
+            pass
+        assert len(list(loader)) == 12
+
+    assert report.recording is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loader": [1, 2]}, "loader must be a DataLoader, got list"),
+        ({"steps": 0}, "steps"),
+        ({"budget_s": -1.0}, "budget_s must be at least 0"),
+        ({"budget_s": float("nan")}, "budget_s must be at least 0"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    """Before anything is replaced."""
+    with pytest.raises(ArgumentError, match=message):
+        doctor.watch(**arguments)
+
+
+def test_a_block_without_batches_says_so() -> None:
+    """There is no recording, and `print` says why."""
+    with doctor.watch(budget_s=0) as report:
+        pass
+
+    assert report.recording is None
+    assert "took no batch" in str(report)
+    with pytest.raises(AttributeError, match="took no batch"):
+        _ = report.verdict
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = report.nothing
+
+
+def test_an_error_in_the_block_is_the_blocks_own() -> None:
+    """It is raised as it is, and the recording says how the block ended."""
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+    report = doctor.watch(loader, budget_s=0)
+
+    def train() -> None:
+        with report:
+            for number, _ in enumerate(loader):
+                if number == 9:
+                    raise ValueError("own")
+
+    with pytest.raises(ValueError, match="own"):
+        train()
+
+    assert report.recording is not None
+    assert report.recording.ended == "error: ValueError: own"
+
+
+def test_a_watched_block_has_a_diagnosis() -> None:
+    """The end to end of `watch`: the verdict's attributes are the report's."""
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+    with doctor.watch(loader, budget_s=0) as report:
+        for _ in loader:
+            pass
+
+    assert report.verdict.stage in {"read", "decode", "augment", "collate", "step", "none", "workers"}
+    assert report.verdict.text in " ".join(str(report).split())  # the lines are wrapped
+
+
+# Files of events.
+
+
+def test_events_are_read_back(tmp_path: Path) -> None:
+    """What is written is read, in order; what has no room is counted."""
+    file = EventFile(tmp_path / "0-1-7.events", 1, capacity=3)
+    file.busy = True
+    for number in range(4):
+        file.add([make_row("collate", 1, number, 10, 20, samples=4)])
+
+    events, dropped = read_events(tmp_path / "0-1-7.events")
+    state = read_state(tmp_path / "0-1-7.events")
+
+    assert events["batch"].tolist() == [0, 1, 2]
+    assert events.dtype == EVENT
+    assert dropped == 1
+    assert state is not None
+    assert (state.worker, state.count, state.is_busy) == (1, 3, True)
+    assert is_any_busy([tmp_path / "0-1-7.events"])
+    file.busy = False
+    assert not is_any_busy([tmp_path / "0-1-7.events", tmp_path / "none"])
+
+
+def test_a_killed_process_loses_no_event(tmp_path: Path) -> None:
+    """The file is mapped: what was written before SIGKILL is there."""
+    path = tmp_path / "0-0-1.events"
+    code = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from penstock.doctor.event_file import EventFile, make_row\n"
+        "file = EventFile(Path(sys.argv[1]), 0)\n"
+        "for number in range(500): file.add([make_row('read', 0, number, 1, 2)])\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+
+    assert done.returncode == -signal.SIGKILL
+    assert read_events(path)[0]["batch"].tolist() == list(range(500))
+
+
+@pytest.mark.parametrize("content", [b"", b"short", bytes(100), os.urandom(4000)])
+def test_files_that_are_no_events_are_empty(tmp_path: Path, content: bytes) -> None:
+    """A file of something else, or one that was just made, has no events."""
+    path = tmp_path / "x.events"
+    path.write_bytes(content)
+
+    assert len(read_events(path)[0]) == 0
+    assert not is_any_busy([path])
+
+
+def test_workers_are_told_by_a_file(tmp_path: Path) -> None:
+    """Two mappings of one control file see the same."""
+    here, there = Control(tmp_path / "control"), Control(tmp_path / "control")
+
+    here.first_batch = 12
+    here.stop()
+
+    assert there.first_batch == 12
+    assert there.is_stopped
+
+
+def test_names_of_samples() -> None:
+    """The file of a sample, through subsets and concatenations; nothing where there is none."""
+    numbers = Numbers(10)
+    subset = torch.utils.data.Subset(numbers, [5, 3])
+    joined: torch.utils.data.Dataset[Any] = torch.utils.data.ConcatDataset([subset, numbers])
+
+    assert name_sample(numbers, 4) == "folder/4.jpg"
+    assert name_sample(subset, 0) == "folder/5.jpg"
+    assert name_sample(joined, 1) == "folder/3.jpg"
+    assert name_sample(joined, 2) == "folder/0.jpg"
+    assert name_sample(numbers, 10) == ""
+    assert name_sample(Stream(), 0) == ""

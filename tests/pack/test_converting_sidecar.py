@@ -1,0 +1,117 @@
+"""The sidecar pack of a converted store: read with its container, checked with it, and bound to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import StoreError
+from penstock.pack.comparing import is_equal
+from penstock.sample import Field, Schema
+from penstock.stores import joined
+from penstock.stores.lmdb import LmdbStore
+from penstock.stores.location import Location
+from tests.pack.test_converting import KEYS, SCHEMA, write_pack
+
+
+def test_a_changed_container_does_not_take_its_sidecar(tmp_path: Path) -> None:
+    """A sidecar pack is used only for the container that it was written for."""
+    source = write_pack(tmp_path / "source.lmdb")
+    written = tmp_path / "written"
+    ps.convert(source, f"files://{written}")
+    next(written.rglob("*.jpg")).rename(written / "zebra" / "other.jpg")
+
+    with pytest.raises(StoreError, match="the container was changed"):
+        ps.open(written)
+    (written / ".fields").unlink()
+    assert len(ps.open(written)) == len(KEYS)
+
+
+def test_a_joined_store_gives_what_the_source_gave(tmp_path: Path) -> None:
+    """Columns, blobs and batches of a container with a sidecar equal those of the source, in any order."""
+    source = write_pack(tmp_path / "source.lmdb")
+    ps.convert(source, f"files://{tmp_path / 'written'}")
+    order = [3, 0, 6, 3]
+
+    with ps.open(tmp_path / "written") as written:
+        assert isinstance(written, joined.JoinedStore)
+        for name in ("label", "weight", "caption"):
+            assert written.column(name).tolist() == source.column(name).tolist()
+        assert [bytes(blob) for blob in written.blobs("image", order)] == [
+            bytes(blob) for blob in source.blobs("image", order)
+        ]
+        for one, other in zip(written.read(order), source.read(order), strict=True):
+            assert one.key == other.key
+            assert all(is_equal(one.fields[name], other.fields[name]) for name in SCHEMA.fields)
+
+
+def test_pixels_of_a_joined_store_are_those_of_its_container(tmp_path: Path) -> None:
+    """Pixels, and arrays of fixed shape, come from the side that holds them, in any order."""
+    schema = Schema({"image": Field("pixels:uint8[4,5,3]"), "offsets": Field("float32[2]"), "caption": Field("text")})
+    writer = LmdbStore.writer(Location.from_path("lmdb", tmp_path / "source.lmdb"), schema, "test")
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 4, 5, 3), np.uint8)
+    for number in range(6):
+        fields = {
+            "image": pixels[number],
+            "offsets": np.asarray([number, -number], np.float32),
+            "caption": f"é{number}",
+        }
+        writer.append(writer.prepare(f"key {number}", fields))
+    writer.finish()
+    ps.convert(tmp_path / "source.lmdb", tmp_path / "written", to_layout="pairs")
+    order = [4, 1, 4, 0]
+
+    with ps.open(tmp_path / "written") as written:
+        assert isinstance(written, joined.JoinedStore)
+        assert np.array_equal(np.stack(list(written.pixels("image", order))), pixels[order])
+        dataset = ps.StoreDataset(written)
+        assert all(np.array_equal(dataset[number]["image"], pixels[number]) for number in order)
+
+
+def test_damage_of_a_sidecar_pack_is_found(tmp_path: Path) -> None:
+    """verify checks the container and its sidecar pack, from a path and from the open store."""
+    target = tmp_path / "written.rec"
+    ps.convert(write_pack(tmp_path / "source.lmdb"), target)
+    with ps.open(target) as written:
+        assert ps.verify(written).ok
+        assert ps.verify(target).records == len(KEYS)
+    held = joined.sidecar_location(Location.from_path("recordio", target)).local_path / "data.mdb"
+    content = bytearray(held.read_bytes())
+    at = content.index(b"picture 3")
+    content[at] ^= 1
+    held.write_bytes(content)
+
+    report = ps.verify(target)
+
+    assert not report.ok
+    assert all("sidecar pack" in problem.reason for problem in report.problems)
+
+
+def test_the_sidecar_of_another_container_is_a_problem(tmp_path: Path) -> None:
+    """verify reports it; opening raises it."""
+    source = write_pack(tmp_path / "source.lmdb")
+    ps.convert(source, tmp_path / "a.rec")
+    ps.convert(write_pack(tmp_path / "other.lmdb", KEYS[:3]), tmp_path / "b.rec")
+    (tmp_path / "b.rec.fields").write_bytes((tmp_path / "a.rec.fields").read_bytes())
+
+    with pytest.raises(StoreError, match="the container was changed"):
+        ps.open(tmp_path / "b.rec")
+    assert ["the container was changed" in problem.reason for problem in ps.verify(tmp_path / "b.rec").problems] == [
+        True
+    ]
+
+
+def test_an_older_sidecar_is_removed_where_none_is_needed(tmp_path: Path) -> None:
+    """What is written anew without a sidecar leaves neither its file nor its pack."""
+    target = tmp_path / "written.tar"
+    ps.convert(write_pack(tmp_path / "source.lmdb"), target)
+    assert (tmp_path / "written.tar.fields").exists()
+    plain = write_pack(tmp_path / "plain.lmdb", ["a", "b"], Schema({"image": SCHEMA["image"]}))
+
+    ps.convert(plain, target, overwrite=True)
+
+    assert [path.name for path in tmp_path.glob("written.tar.fields*")] == []
+    assert len(ps.open(target)) == 2

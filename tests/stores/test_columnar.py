@@ -1,0 +1,179 @@
+"""What the stores over columns have in common: their packages are optional, keys and pixels are read alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import ArgumentError, OptionalPackageError, StoreFormatError
+from penstock.stores.arrow_fields import ColumnOptions
+from tests.stores.columns import make_contents, make_table
+
+pa = pytest.importorskip("pyarrow")
+
+
+def write_parquet(folder: Path, table: Any) -> Path:
+    """Write a table as a Parquet file."""
+    from pyarrow import parquet as pq
+
+    pq.write_table(table, folder / "x.parquet", row_group_size=5)
+    return folder / "x.parquet"
+
+
+def write_arrow(folder: Path, table: Any) -> Path:
+    """Write a table as an Arrow file."""
+    with pa.ipc.new_file(str(folder / "x.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=5)
+    return folder / "x.arrow"
+
+
+def write_lance(folder: Path, table: Any) -> Path:
+    """Write a table as a Lance dataset."""
+    pytest.importorskip("lance").write_dataset(table, str(folder / "x.lance"))
+    return folder / "x.lance"
+
+
+@pytest.fixture(params=[write_parquet, write_arrow, write_lance])
+def write(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Any], Path]:
+    """Writes a table as a container of each kind."""
+    return lambda table: request.param(tmp_path, table)
+
+
+def test_a_missing_package_is_named(write: Callable[[Any], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its package, a container is recognised, and opening it says which command installs what is missing."""
+    path = write(make_table([*make_contents(3)]))
+    for name in ("pyarrow", "pyarrow.parquet", "lance"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+    with pytest.raises(OptionalPackageError, match=r"pip install 'penstock-data\[(parquet|lance)\]'"):
+        ps.open(path)
+
+
+def test_options_of_columns_are_in_every_signature(write: Callable[[Any], Path]) -> None:
+    """Each kind has the same options of columns, by keyword; an unknown option is refused with the names of all."""
+    path = write(make_table([*make_contents(3)]))
+    names = [each.name for each in dataclasses.fields(ColumnOptions)]
+
+    with ps.open(path) as store:
+        parameters = inspect.signature(type(store)).parameters.values()
+        assert [each.name for each in parameters if each.default is None and each.name in names] == names
+        assert all(each.kind is each.KEYWORD_ONLY for each in parameters if each.name != "path")
+    with pytest.raises(ArgumentError, match=rf"no option 'colour'; it has: .*{', '.join(names)}"):
+        ps.open(path, colour="BGR")
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_containers_of_few_records_are_described(write: Callable[[Any], Path], count: int) -> None:
+    """A container without records is recognised, and one record is 1 row."""
+    path = write(make_table([*make_contents(count)]).slice(0, count))
+
+    with ps.open(path) as store:
+        assert len(store) == count
+        assert ("1 row " if count else "0 rows ") in store.description
+        assert [record.index for record in store.read(range(count))] == list(range(count))
+
+
+def test_metadata_nested_without_end_are_damage(write: Callable[[Any], Path]) -> None:
+    """JSON that is nested deeper than Python's limit is ignored where types are known without it, and else refused."""
+    nested = b"[" * 100_000 + b"]" * 100_000
+    table = make_table([*make_contents(3)])
+
+    with ps.open(write(table.replace_schema_metadata({"huggingface": nested}))) as store:
+        assert len(store.read([0, 2])) == 2
+
+
+def test_own_metadata_nested_without_end_are_refused(write: Callable[[Any], Path]) -> None:
+    """The same in the metadata that penstock writes is an error of the file."""
+    nested = b"[" * 100_000 + b"]" * 100_000
+    path = write(make_table([*make_contents(3)]).replace_schema_metadata({"penstock": nested}))
+
+    with pytest.raises(StoreFormatError, match="'penstock' of the schema are damaged"):
+        ps.open(path)
+
+
+def test_names_with_points_are_columns_or_children(tmp_path: Path) -> None:
+    """A column whose name has a point can be stated; a child in ``fields`` is refused, not left out."""
+    contents = make_contents(2)
+    objects = [{"bbox": [[1.0, 2.0, 3.0, 4.0]], "category": [1]}] * 2
+    path = write_parquet(tmp_path, pa.table({"a.jpg": contents, "b.cls": [4, 5], "objects": objects}))
+
+    with ps.open(path, image="a.jpg", label="b.cls", fields=["a.jpg"]) as store:
+        assert [bytes(record.fields["image"]) for record in store.read([0, 1])] == contents
+        assert store.column("label").tolist() == [4, 5]
+    with ps.open(path, fields=["a.jpg"], label="objects.category", boxes_format="xyxy") as store:
+        assert store[0].fields["label"].tolist() == [1]
+    with pytest.raises(ArgumentError, match=r"fields must name a column .*got 'objects\.bbox'"):
+        ps.open(path, fields=["a.jpg", "objects.bbox"])
+
+
+def test_usual_names_are_found_in_any_case(write: Callable[[Any], Path]) -> None:
+    """Columns of keys and boxes are found by their names in lower case, as those of images and labels are."""
+    boxes = pa.array([[[1.0, 2.0, 3.0, 4.0]]] * 2, pa.list_(pa.list_(pa.float32(), 4)))
+    path = write(pa.table({"Image": make_contents(2), "FileName": ["b", "a"], "BBox": boxes}))
+
+    with ps.open(path, boxes_format="xyxy") as store:
+        assert list(store.keys()) == ["b", "a"]
+        assert store[1].fields["boxes"].tolist() == [[1, 2, 3, 4]]
+
+
+def test_raw_pixels_are_read_as_rgb(write: Callable[[Any], Path]) -> None:
+    """Pixels in a column of bytes are arrays in the stated shape, RGB whatever their order."""
+    pixels = np.random.default_rng(1).integers(0, 256, (12, 3, 4, 3), np.uint8)
+    path = write(pa.table({"data": [each.tobytes() for each in pixels], "y": list(range(12))}))
+
+    with ps.open(path, image="data", shape=[3, 4, 3], channels="BGR") as store:
+        records = store.read([11, 0, 5])
+
+        assert store.schema["image"].kind == "pixels:uint8[3,4,3]"
+    for record, row in zip(records, (11, 0, 5), strict=True):
+        np.testing.assert_array_equal(record.fields["image"], pixels[row][..., ::-1])
+        assert record.fields["label"] == row
+
+
+def test_keys_are_a_sequence(write: Callable[[Any], Path]) -> None:
+    """Keys are found from both ends, by slices, and are the number of the record where a row has none."""
+    images = pa.array(make_contents(7))
+    path = write(pa.table({"image": images, "name": ["a", None, "c", "d", "e", "f", "g"]}))
+
+    with ps.open(path) as store:
+        keys = store.keys()
+        assert list(keys) == ["a", "1", "c", "d", "e", "f", "g"]
+        assert (keys[-1], keys[1:3], keys.index("e"), len(keys)) == ("g", ["1", "c"], 4, 7)
+        assert store[1].fields["name"] is None
+        assert store.column("name").tolist() == ["a", "", "c", "d", "e", "f", "g"]
+        with pytest.raises(IndexError):
+            keys[7]
+    with ps.open(path, fields=["image"], key="name") as store:
+        assert store.keys()[2] == "c"
+        assert set(store.schema.fields) == {"image"}
+
+
+def test_packs_keep_everything(write: Callable[[Any], Path], tmp_path: Path) -> None:
+    """A container that is packed gives records with the same bytes, labels, keys and arrays."""
+    from PIL import Image
+
+    contents = []
+    for number in range(6):
+        Image.new("RGB", (9 + number, 8), (number, 0, 0)).save(tmp_path / "one.png")
+        contents.append((tmp_path / "one.png").read_bytes())
+    boxes = pa.array([[[0.0, 1.0, 2.0, 3.0]] * (number % 3) for number in range(6)], pa.list_(pa.list_(pa.float32())))
+    path = write(make_table([*contents], bbox=boxes, caption=["text"] * 6))
+
+    with ps.open(path, boxes_format="xywh") as source:
+        ps.pack(source, tmp_path / "packed.lmdb")
+        with ps.open(tmp_path / "packed.lmdb") as packed:
+            assert list(packed.keys()) == list(source.keys())
+            for one, other in zip(source, packed, strict=True):
+                assert bytes(one.fields["image"]) == bytes(other.fields["image"])
+                assert one.fields["label"] == other.fields["label"]
+                assert one.fields["caption"] == other.fields["caption"]
+                np.testing.assert_array_equal(one.fields["boxes"], other.fields["boxes"])
+                assert one.fields["boxes"].tolist() == [[0, 1, 2, 4]] * (one.index % 3)

@@ -1,0 +1,58 @@
+"""Writers of files on a disk that is full: an error of ours, and the same call resumes once there is space."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import penstock as ps
+
+
+@contextmanager
+def limited_files(nbytes: int) -> Iterator[None]:
+    """No file of this process may become larger, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Twelve images of 100 kB."""
+    rng = np.random.default_rng(5)
+    (tmp_path / "photos").mkdir()
+    for number in range(12):
+        pixels = rng.integers(0, 256, (180, 190, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number:02}.png")
+    return tmp_path / "photos"
+
+
+@pytest.mark.parametrize(("ending", "needs"), [("tar", ""), ("rec", ""), ("h5", "h5py"), ("parquet", "pyarrow")])
+def test_a_full_disk_is_an_error_and_the_same_call_resumes(
+    photos: Path, tmp_path: Path, ending: str, needs: str
+) -> None:
+    """The error says that the store cannot be written and what to do; later, the store equals an undisturbed one."""
+    if needs:
+        pytest.importorskip(needs)
+    with limited_files(300_000), pytest.raises(ps.StoreError, match=r"cannot be written: .*free some space.*to resume"):
+        ps.pack(photos, tmp_path / f"a.{ending}")
+
+    ps.pack(photos, tmp_path / f"a.{ending}")
+    ps.pack(photos, tmp_path / f"b.{ending}")
+
+    with ps.open(tmp_path / f"a.{ending}") as resumed, ps.open(tmp_path / f"b.{ending}") as whole:
+        assert len(resumed) == 12
+        assert [bytes(record.fields["image"]) for record in resumed] == [
+            bytes(record.fields["image"]) for record in whole
+        ]
+        assert list(resumed.keys()) == list(whole.keys())
+    assert [path.name for path in tmp_path.iterdir() if ".partial" in path.name] == []
