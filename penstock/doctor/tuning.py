@@ -5,9 +5,11 @@
     one run without workers   cost of a batch, processor time and other     ─┐
     one run with workers      cost of sending it; memory of a worker        ─┴─> queueing model ─> a few settings
     runs in turns             these settings and the rules of thumb         ───> the fewest workers near the best
+                              and more workers, or fewer, while the best is the last one on that side
 
-A full grid measures every setting; the model says which of them are worth it. Runs are trials
-(:mod:`penstock.doctor.trials`): nothing is trained, and the loader is not changed.
+A full grid measures every setting; the model says which of them are worth it. It knows nothing of other programs, so
+what was measured decides where to look further. Runs are trials (:mod:`penstock.doctor.trials`): nothing is trained,
+and the loader is not changed.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class TunedSetting:
     why : str
         Why it was measured.
     measured : list of float
-        Batches per second, turn by turn; empty if it was only predicted.
+        Batches per second, run by run; empty if it was only predicted.
+    turns : list of int
+        The turn of each run. Settings are compared within turns, since a machine is not always equally fast.
     """
 
     num_workers: int
@@ -64,6 +68,18 @@ class TunedSetting:
     memory_bytes: int
     why: str = ""
     measured: list[float] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+
+    def record(self, turn: int, batches_per_s: float) -> None:
+        """Add a run."""
+        self.measured.append(batches_per_s)
+        self.turns.append(turn)
+
+    def ratio_to(self, other: TunedSetting) -> float:
+        """Its speed divided by that of ``other``: the median over their common turns."""
+        speeds = dict(zip(other.turns, other.measured, strict=True))
+        ratios = [speed / speeds[turn] for turn, speed in zip(self.turns, self.measured, strict=True) if turn in speeds]
+        return statistics.median(ratios) if ratios else self.batches_per_s / other.batches_per_s
 
     @property
     def batches_per_s(self) -> float:
@@ -184,7 +200,7 @@ class _Tuner:
                 f"memory_bytes must have room for a batch of {self.batch_bytes} bytes, got {self.memory_bytes}"
             )
         chosen = self._choose_settings(predicted)
-        self._measure(chosen)
+        self._measure(chosen, predicted)
         chosen.sort(key=lambda setting: (setting.num_workers, setting.prefetch_factor))
         best = self._choose_best(chosen)
         seconds = time.perf_counter() - self._begun
@@ -272,31 +288,52 @@ class _Tuner:
                 chosen.append(setting)
         return chosen
 
-    def _measure(self, settings: list[TunedSetting]) -> None:
-        """Measure ``settings`` in turns, as long as time allows."""
-        slowest_s = 0.0
-        for turn in range(_TURNS):
+    def _measure(self, settings: list[TunedSetting], predicted: dict[tuple[int, int], TunedSetting]) -> None:
+        """Measure ``settings`` in turns, as long as time allows, and add those that the results call for."""
+        slowest_s, turn = 0.0, 0
+        while turn < _TURNS:
             left = self._left_s
-            rest = max(1, 2 - turn) * len(settings)
             if turn and left < len(settings) * slowest_s:
                 return
-            run_s = min(max(left / rest - 1.0, 0.4), 2.0)
-            for setting in settings if turn % 2 == 0 else reversed(settings):
+            run_s = min(max(left / (max(1, 2 - turn) * len(settings)) - 1.0, 0.4), 2.0)
+            for setting in settings if turn % 2 == 0 else settings[::-1]:
                 if self._left_s < run_s and setting.measured:
                     return
                 begun = time.perf_counter()
                 trial = self._run(setting.num_workers, setting.prefetch_factor, run_s, self.step, setting.why)
                 slowest_s = max(slowest_s, time.perf_counter() - begun)
                 if trial.batches_per_s and not trial.error:
-                    setting.measured.append(trial.batches_per_s)
+                    setting.record(turn, trial.batches_per_s)
+            further = self._find_further(settings, predicted)
+            settings += [further] if further is not None else []
+            turn += 1
+
+    @staticmethod
+    def _find_further(
+        settings: list[TunedSetting], predicted: dict[tuple[int, int], TunedSetting]
+    ) -> TunedSetting | None:
+        """The next number of workers beyond the best one, where no setting on that side was measured."""
+        measured = [setting for setting in settings if setting.measured]
+        if not measured:
+            return None
+        best = max(measured, key=lambda setting: setting.ratio_to(measured[0]))
+        tried, numbers = {setting.num_workers for setting in settings}, sorted({number for number, _ in predicted})
+        wanted = []
+        if best.num_workers == max(tried):
+            wanted = [number for number in numbers if number >= 1.5 * best.num_workers][:1] or numbers[-1:]
+        elif best.num_workers == min(tried):
+            wanted = [number for number in numbers if number < best.num_workers][-1:]
+        further = [predicted[key] for key in predicted if key[0] in wanted and key[0] not in tried]
+        if further:
+            further[0].why = "beyond the best that was measured"
+        return further[0] if further else None
 
     @staticmethod
     def _choose_best(settings: list[TunedSetting]) -> TunedSetting:
-        """The fewest workers whose speed is within 2 % of the best measured, or within what the turns differ by."""
+        """The fewest workers whose speed is within 2 % of the best."""
         measured = [setting for setting in settings if setting.measured] or settings
-        best = max(measured, key=lambda setting: setting.batches_per_s)
-        least = (1 - _TOLERANCE) * best.batches_per_s
-        return next(setting for setting in measured if setting.batches_per_s >= least)
+        best = max(measured, key=lambda setting: setting.ratio_to(measured[0]))
+        return next(setting for setting in measured if setting.ratio_to(best) >= 1 - _TOLERANCE)
 
 
 def _count_devices() -> int:

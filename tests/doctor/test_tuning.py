@@ -61,9 +61,44 @@ def test_memory_bounds_the_workers() -> None:
 )
 def test_fewest_within_two_percent(speeds: dict[int, float], chosen: int) -> None:
     """The fewest workers within 2 % of the best."""
-    settings = [TunedSetting(number, 2, 0.0, 0, measured=[speed]) for number, speed in speeds.items()]
+    settings = [TunedSetting(number, 2, 0.0, 0, measured=[speed], turns=[0]) for number, speed in speeds.items()]
 
     assert _Tuner._choose_best(settings).num_workers == chosen
+
+
+def make_setting(number: int, speeds: dict[int, float]) -> TunedSetting:
+    """A setting that was measured in these turns."""
+    return TunedSetting(number, 2, 0.0, 0, measured=list(speeds.values()), turns=list(speeds))
+
+
+def test_settings_are_compared_within_turns() -> None:
+    """Another program slows the second turn down, in which one worker was not measured."""
+    one, two = make_setting(1, {0: 16.0, 2: 16.0}), make_setting(2, {0: 20.0, 1: 10.0, 2: 20.0})
+
+    assert one.ratio_to(two) == 0.8
+    assert make_setting(4, {3: 5.0}).ratio_to(two) == 0.25
+    assert _Tuner._choose_best([one, two]) is two
+
+
+@pytest.mark.parametrize(
+    ("speeds", "further"),
+    [
+        ({1: 5.0, 2: 10.0}, 3),
+        ({2: 10.0, 4: 20.0}, 6),
+        ({2: 10.0, 4: 20.0, 8: 15.0}, None),
+        ({2: 20.0, 4: 15.0}, 1),
+        ({0: 20.0, 1: 10.0}, None),
+        ({4: 10.0, 8: 20.0}, None),
+    ],
+)
+def test_the_search_goes_on_where_the_best_is_the_last(speeds: dict[int, float], further: int | None) -> None:
+    """Beyond the best number of workers, if no other was measured on that side and the number may be chosen."""
+    predicted = {(number, 2): TunedSetting(number, 2, 1.0, 0) for number in (0, 1, 2, 3, 4, 5, 6, 7, 8)}
+    settings = [make_setting(number, {0: speed}) for number, speed in speeds.items()]
+
+    found = _Tuner._find_further(settings, predicted)
+
+    assert (None if found is None else found.num_workers) == further
 
 
 def test_wrong_arguments() -> None:
