@@ -6,7 +6,6 @@ user's dataset.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import logging
@@ -20,6 +19,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
+from penstock.doctor.process_group import kill_group
 from penstock.forks import libraries_without_fork
 
 __all__ = ["collect_from_child", "run_in_child"]
@@ -63,9 +63,7 @@ def collect_from_child(
         return _receive(receiver, time.monotonic() + limit_s, is_whole)
     finally:
         os.close(receiver)
-        for kill in (os.killpg, os.kill):  # its group first, with what it may have started
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(child, signal.SIGKILL)
+        kill_group(child)  # with what it may have started
         os.waitpid(child, 0)
 
 

@@ -18,7 +18,6 @@ import multiprocessing
 import os
 import re
 import select
-import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.doctor.process_group import find_members, kill_group
 from penstock.doctor.trial_child import BATCH_TAKEN, EPOCH_BEGUN, FAILED, FINISHED, NBYTES, ROW, TrialOrder, run_child
 
 __all__ = ["Trial", "run_trial"]
@@ -95,7 +95,8 @@ def run_trial(loader: Any, order: TrialOrder, *, measure_memory: bool = False) -
             memory = _measure_worker_pss(process.pid)
     finally:
         os.close(receiver)
-        _kill_group(process.pid)
+        if process.pid is not None:
+            kill_group(process.pid)
         process.join()
         process.close()
     workers = max(order.change.arguments.get("num_workers", getattr(loader, "num_workers", 0)), 1)
@@ -118,27 +119,14 @@ def _read_all(receiver: int, deadline: float) -> bytes:
     return bytes(content)
 
 
-def _kill_group(pid: int | None) -> None:
-    if pid is None:
-        return
-    for kill in (os.killpg, os.kill):  # the group may not have begun yet
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
-
-
 def _measure_worker_pss(group: int, proc: Path = Path("/proc")) -> int:
     """Mean memory of the processes of ``group`` without its leader, in bytes; 0 if there are none."""
     sizes = []
-    for folder in proc.glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[2]) != group or int(folder.name) == group:
-                continue
-            rollup = (folder / "smaps_rollup").read_text()
-        except (OSError, IndexError, ValueError):  # it has ended, or belongs to another user
-            continue
-        if match := re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE):
-            sizes.append(1024 * int(match[1]))
+    for member in find_members(group, proc):
+        with contextlib.suppress(OSError):  # it has ended
+            rollup = "" if member == group else (proc / str(member) / "smaps_rollup").read_text()
+            if match := re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE):
+                sizes.append(1024 * int(match[1]))
     return sum(sizes) // len(sizes) if sizes else 0
 
 
