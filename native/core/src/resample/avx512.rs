@@ -2,7 +2,7 @@
 //! [`super::avx2`], but products are added to sums in one instruction.
 
 use super::arranged_taps::{self, Aligned, WINDOW};
-use super::avx2;
+use super::avx2::{self, LinePointers};
 use crate::simd::avx512::{alternate_quarters, load_words, store_words};
 use core::arch::x86_64::*;
 
@@ -68,29 +68,56 @@ pub fn horizontal_convex(
     out_stride: usize,
     planes: usize,
 ) {
-    let Some(windows) = &horizontal.windows else {
-        return avx2::horizontal_convex(line, line_stride, horizontal, drop, out, out_stride, planes);
-    };
+    match &horizontal.windows {
+        None => avx2::horizontal_convex(line, line_stride, horizontal, drop, out, out_stride, planes),
+        Some(windows) => {
+            let lines = LinePointers::new(line, line_stride, out, out_stride, planes);
+            narrow_lines::<1>(horizontal, windows, drop, lines);
+        }
+    }
+}
+
+/// See [`super::scalar::horizontal_convex_words`].
+#[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
+pub fn horizontal_convex_words(
+    line: &[i16],
+    line_stride: usize,
+    horizontal: &arranged_taps::ConvexTaps,
+    drop: u32,
+    out: &mut [i16],
+    out_stride: usize,
+    planes: usize,
+) {
+    match &horizontal.windows {
+        None => avx2::horizontal_convex_words(line, line_stride, horizontal, drop, out, out_stride, planes),
+        Some(windows) => {
+            let lines = LinePointers::new(line, line_stride, out, out_stride, planes);
+            narrow_lines::<2>(horizontal, windows, drop, lines);
+        }
+    }
+}
+
+/// Outputs have `BYTES` bytes, 1 or 2.
+#[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
+fn narrow_lines<const BYTES: usize>(
+    horizontal: &arranged_taps::ConvexTaps,
+    windows: &arranged_taps::Windows,
+    drop: u32,
+    lines: LinePointers<'_>,
+) {
     let (starts, n) = (windows.bases.len(), windows.bases.len() * windows.outputs);
-    assert!(planes > 0 && horizontal.taps.reach() + WINDOW <= line_stride && planes * line_stride <= line.len());
-    assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len());
+    assert!(horizontal.taps.reach() + WINDOW <= lines.line_stride && n <= lines.outputs);
+    assert!(BYTES == lines.out_bytes);
     assert!(windows.places.len() == starts && windows.weights.len() == starts * windows.steps);
-    let lines = avx2::LinePointers {
-        line: line.as_ptr(),
-        line_stride,
-        out: out.as_mut_ptr(),
-        out_stride,
-        planes,
-    };
-    // SAFETY: the assertions above hold: a plane's line holds a window from every tap on, and `out` has `n` bytes per
+    // SAFETY: the assertions above hold: a plane's line holds a window from every tap on, and the output has `n` values per
     // plane.
     unsafe {
         match (windows.outputs, windows.steps) {
-            (16, 2) => window_lines::<16, 2>(lines, windows, drop),
-            (16, 3) => window_lines::<16, 3>(lines, windows, drop),
-            (16, _) => window_lines::<16, 0>(lines, windows, drop),
-            (_, 2) => window_lines::<8, 2>(lines, windows, drop),
-            _ => window_lines::<8, 0>(lines, windows, drop),
+            (16, 2) => window_lines::<16, 2, BYTES>(lines, windows, drop),
+            (16, 3) => window_lines::<16, 3, BYTES>(lines, windows, drop),
+            (16, _) => window_lines::<16, 0, BYTES>(lines, windows, drop),
+            (_, 2) => window_lines::<8, 2, BYTES>(lines, windows, drop),
+            _ => window_lines::<8, 0, BYTES>(lines, windows, drop),
         }
     }
 }
@@ -100,8 +127,8 @@ pub fn horizontal_convex(
 /// # Safety
 /// A window can be read in every line from each base on, and again after every step, and all outputs can be written.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-unsafe fn window_lines<const OUTPUTS: usize, const STEPS: usize>(
-    lines: avx2::LinePointers,
+unsafe fn window_lines<const OUTPUTS: usize, const STEPS: usize, const BYTES: usize>(
+    lines: LinePointers<'_>,
     windows: &arranged_taps::Windows,
     drop: u32,
 ) {
@@ -132,14 +159,21 @@ unsafe fn window_lines<const OUTPUTS: usize, const STEPS: usize>(
                     let values = _mm512_permutexvar_epi16(places, values);
                     sums = _mm512_dpwssd_epi32(sums, values, load_words(weights));
                 }
-                let out = out.add(window * OUTPUTS);
-                if OUTPUTS == 16 {
+                let out = out.add(window * OUTPUTS * BYTES);
+                if OUTPUTS == 16 && BYTES == 2 {
+                    let words = _mm512_cvtepi32_epi16(_mm512_sra_epi32(sums, drop));
+                    _mm256_storeu_si256(out.cast(), words);
+                } else if OUTPUTS == 16 {
                     let levels = _mm512_sra_epi32(sums, drop);
                     let levels = _mm512_permutexvar_epi8(_mm512_castsi128_si512(lowest), levels);
                     _mm_storeu_si128(out.cast(), _mm512_castsi512_si128(levels));
                 } else {
                     let sums = _mm256_add_epi32(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64::<1>(sums));
                     let levels = _mm256_sra_epi32(sums, drop);
+                    if BYTES == 2 {
+                        _mm_storeu_si128(out.cast(), _mm256_cvtepi32_epi16(levels));
+                        continue;
+                    }
                     let levels = _mm256_permutexvar_epi8(_mm256_castsi128_si256(lowest), levels);
                     _mm_storel_epi64(out.cast(), _mm256_castsi256_si128(levels));
                 }
