@@ -2,12 +2,12 @@
 
 use super::arranged_taps::{self, Aligned, GROUP_SPARE, LOW_BITS, LobedGroup};
 use super::taps::Taps;
-use crate::simd::avx2::{load_words, load32, store_words, store16};
+use crate::simd::avx2::{load_words, load16, load32, store_words, store16};
 use core::arch::x86_64::*;
 use core::marker::PhantomData;
 
-/// Panics unless `n` bytes can be read from each offset in `rows`. Callers pad rows accordingly.
-pub(super) fn check_rows(rows: &[u8], offsets: &[usize], n: usize) {
+/// Panics unless `n` values can be read from each offset in `rows`. Callers pad rows accordingly.
+pub(super) fn check_rows<T>(rows: &[T], offsets: &[usize], n: usize) {
     assert!(offsets.iter().all(|o| o + n <= rows.len()));
 }
 
@@ -58,7 +58,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
 /// See [`super::scalar::vertical_convex_words`]. `out.len()` is a multiple of 16, the number of taps is even.
 #[target_feature(enable = "avx2")]
 pub fn vertical_convex_words(rows: &[i16], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [u8]) {
-    assert!(offsets.iter().all(|o| o + out.len() <= rows.len()));
+    check_rows(rows, offsets, out.len());
     let pairs = weights.as_chunks::<2>().0;
     assert!(out.len().is_multiple_of(16) && offsets.len() == 2 * pairs.len());
     let half = _mm256_set1_epi32(1 << (drop - 1));
@@ -66,7 +66,7 @@ pub fn vertical_convex_words(rows: &[i16], offsets: &[usize], weights: &[i16], d
     for (block, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
         let mut sums = [half; 2];
         for (taps, w) in offsets.as_chunks::<2>().0.iter().zip(pairs) {
-            // SAFETY: the assertion covers 16 values from `block * 16` on at each offset.
+            // SAFETY: `check_rows` covers 16 values from `block * 16` on at each offset.
             let (a, b) = unsafe {
                 let at = rows.as_ptr().add(block * 16);
                 (
@@ -88,6 +88,17 @@ pub fn vertical_convex_words(rows: &[i16], offsets: &[usize], weights: &[i16], d
         let (first, second) = (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
         store16(out, _mm_packus_epi16(first, second));
     }
+}
+
+/// See [`super::scalar::widen`].
+#[target_feature(enable = "avx2")]
+pub fn widen(row: &[u8], out: &mut [i16]) {
+    let (blocks, rest) = row.as_chunks::<16>();
+    let (wide, tail) = out[..row.len()].as_chunks_mut::<16>();
+    for (block, out) in blocks.iter().zip(wide) {
+        store_words(out, _mm256_cvtepu8_epi16(load16(block)));
+    }
+    super::scalar::widen(rest, tail);
 }
 
 /// See [`super::scalar::horizontal_convex`].

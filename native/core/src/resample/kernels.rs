@@ -36,6 +36,11 @@ pub fn horizontal_convex(
     );
 }
 
+/// Writes bytes as 16-bit values.
+pub fn widen(level: Available, row: &[u8], out: &mut [i16]) {
+    dispatch!(level, [Avx2], widen(row, out));
+}
+
 /// Computes a narrower row of 16-bit values of each plane: see [`scalar::horizontal_convex_words`].
 #[allow(clippy::too_many_arguments)] // as above
 pub fn horizontal_convex_words(
@@ -64,7 +69,11 @@ pub fn vertical_convex_words(
     drop: u32,
     out: &mut [u8],
 ) {
-    dispatch!(level, [Avx2], vertical_convex_words(rows, offsets, weights, drop, out));
+    dispatch!(
+        level,
+        [Avx512, Avx2],
+        vertical_convex_words(rows, offsets, weights, drop, out)
+    );
 }
 
 /// Computes a row from rows: see [`scalar::vertical_lobed`].

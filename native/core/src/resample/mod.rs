@@ -314,9 +314,7 @@ impl Resampler {
         let fraction = 7.min(23 - v.shift);
         let source = self.source.values[self.source.offset(y)..].chunks_exact(self.source.stride);
         for (line, row) in self.line.chunks_exact_mut(self.line_stride).zip(source).take(planes) {
-            for (value, level) in line.iter_mut().zip(row) {
-                *value = i16::from(*level);
-            }
+            kernels::widen(self.level, row, line);
         }
         let offset = self.narrowed_words.offset(y);
         let out = &mut self.narrowed_words.values[offset..];

@@ -30,6 +30,11 @@ pub fn horizontal_convex(
     });
 }
 
+/// `out[i] = row[i]`.
+pub fn widen(row: &[u8], out: &mut [i16]) {
+    out.iter_mut().zip(row).for_each(|(out, x)| *out = i16::from(*x));
+}
+
 /// [`horizontal_convex`] to values of 16 bits: `drop` leaves some fractional ones.
 pub fn horizontal_convex_words(
     line: &[i16],
