@@ -337,6 +337,7 @@ def fill(
     offset: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
     max_pixels: SupportsIndex = 134217728,
     max_nbytes: SupportsIndex = 1073741824,
+    orientations: NDArray[uint8] | None = None,
     beside: SupportsLenAndGetItem[SupportsIndex] | None = None,
     quality: SupportsFloat | SupportsIndex | None = None,
     indices: Sequence[Buffer | None] | None = None,
@@ -369,6 +370,10 @@ def fill(
         that is the type. None for uint8 batches.
     max_pixels, max_nbytes : int
         As for `decode`, for each image.
+    orientations : ndarray, shape (n,), uint8, optional
+        The Exif orientation of each image, 1 to 8, to apply. The region remains one of the stored image; size, window
+        and flips are those of the oriented one. Rows equal those of the oriented image, decoded first. None: all
+        are 1.
     beside : sequence of three int, optional
         Colour, 0 to 255, of the window outside the resized region. The window must show a part of the region.
     quality : float, optional
@@ -488,6 +493,7 @@ def fill_pixels(
     filter: str,
     scale: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
     offset: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
+    orientation: SupportsIndex = 1,
     beside: SupportsLenAndGetItem[SupportsIndex] | None = None,
 ) -> None:
     """
@@ -503,6 +509,8 @@ def fill_pixels(
         As for `fill`.
     row : int
         The row of `out` to fill.
+    orientation : int
+        As one of `fill`'s.
 
     Raises
     ------
@@ -661,6 +669,22 @@ def mix(
     ------
     TypeError, ValueError
         Invalid arguments. Nothing was written.
+    """
+
+def orientations(images: Sequence[Buffer]) -> NDArray[uint8]:
+    """
+    Returns the Exif orientation of JPEGs.
+
+    Parameters
+    ----------
+    images : sequence of buffer
+        Encoded images.
+
+    Returns
+    -------
+    ndarray, shape (n,), uint8
+        The value of the tag, 1 to 8; 1 for a JPEG without it. 0 for images that Pillow must look at: not a JPEG, an
+        Exif segment that is damaged or unusual, or none but XMP.
     """
 
 def resize(

@@ -27,7 +27,7 @@ from penstock.sample import Array
 from penstock.transforms import fallback, jpeg_markers
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Op, Params
 from penstock.transforms.inputs import is_pil, is_tensor
-from penstock.transforms.orientation import Region, orient_pixels, raw_region
+from penstock.transforms.orientation import FIRST_TRANSPOSED, Region, orient_pixels, raw_region
 
 __all__ = [
     "MAX_NBYTES",
@@ -37,6 +37,7 @@ __all__ = [
     "decode",
     "decode_with_pillow",
     "fill_missing_sizes",
+    "read_orientations",
     "refuse_broken",
     "sizes",
 ]
@@ -137,7 +138,7 @@ def decode(
     check_on_truncated(on_truncated)
     encoded = as_bytes(data)
     try:
-        orientation = fallback.read_orientation(encoded, max_pixels) if orient else 1
+        orientation = int(read_orientations([encoded], max_pixels)[0]) if orient else 1
         if region is not None:
             region = _check_region(region, encoded, max_pixels, orientation)
     except DecodeError as error:
@@ -188,8 +189,8 @@ class Decode(Op):
     scale : {"full", "auto"}
         "auto": where a crop and a resize follow, decode a JPEG at a half, a quarter or an eighth, as far as ``quality``
         allows; see ``docs/scaled-decoding.md`` for what that changes. Sizes, random numbers and coordinates stay those
-        of the full-size picture. What Pillow decodes, what is turned by its Exif orientation, and samples with boxes,
-        keypoints, masks or several images are decoded in full.
+        of the full-size picture. What Pillow decodes, and samples with boxes, keypoints, masks or several images are
+        decoded in full.
     quality : float
         With "auto": how many decoded samples, across and down, each pixel of the result keeps at least; 1 or more.
     max_nbytes : int
@@ -349,12 +350,20 @@ def fill_missing_sizes(images: Sequence[ImageLike], sizes: NDArray[np.int32], ma
     return sizes
 
 
+def read_orientations(images: Sequence[ImageLike], max_pixels: int) -> NDArray[np.uint8]:
+    """Exif orientation of each image, 1 to 8; 1 where it is missing or damaged, and for TIFF, which Pillow turns."""
+    orientations: NDArray[np.uint8] = _native.orientations(images)
+    for position in np.flatnonzero(orientations == 0).tolist():
+        orientations[position] = fallback.read_orientation(as_bytes(images[position]), max_pixels)
+    return orientations
+
+
 def _check_region(region: Region, encoded: bytes, max_pixels: int, orientation: int) -> Region:
     """Check a region of the oriented image, and return it in rows of the file."""
     width, height = (int(side) for side in _native.sizes([encoded])[0])
     if width == 0:
         width, height = fallback.image_size(encoded, max_pixels)
-    shown = (height, width) if orientation >= 5 else (width, height)
+    shown = (height, width) if orientation >= FIRST_TRANSPOSED else (width, height)
     if len(corners := [int(side) for side in region]) != 4:
         raise ArgumentError(f"region must be four ints x0, y0, x1, y1, got {region!r}")
     x0, y0, x1, y1 = corners

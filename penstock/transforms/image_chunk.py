@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.sample import SampleKeys
-from penstock.transforms import fallback, jpeg_markers
+from penstock.transforms import jpeg_markers
 from penstock.transforms.base import ImageLike
-from penstock.transforms.decode import as_bytes, fill_missing_sizes
+from penstock.transforms.decode import as_bytes, fill_missing_sizes, read_orientations
 from penstock.transforms.moved_targets import Step
+from penstock.transforms.orientation import FIRST_TRANSPOSED
 
 __all__ = ["Chunk", "ChunkSeekTables", "seek_table_arguments"]
 
@@ -62,13 +63,16 @@ class Chunk:
     keys : SampleKeys
         The samples', in the same order.
     sizes : ndarray, shape (n, 2), int32, optional
-        Widths and heights; (0, 0) where one is unknown.
+        Widths and heights as stored; (0, 0) where one is unknown. After :meth:`read_orientations`, those of the
+        oriented images.
     seek_tables : ChunkSeekTables, optional
         The seek tables of the images.
     steps : sequence of list of Step, optional
         For each image, a list to which the ops that move it are appended.
     boxes : sequence of array_like, optional
         Boxes of each image, if an op reads them.
+    orientations : ndarray, shape (n,), uint8, optional
+        Set by :meth:`read_orientations`; None: no image has one.
     """
 
     images: Sequence[ImageLike]
@@ -77,6 +81,7 @@ class Chunk:
     seek_tables: ChunkSeekTables | None = None
     steps: Sequence[list[Step]] | None = None
     boxes: Sequence[object] | None = None
+    orientations: NDArray[np.uint8] | None = None
 
     def one(self, i: int) -> Chunk:
         """Image ``i`` alone, without its seek table."""
@@ -86,6 +91,7 @@ class Chunk:
             None if self.sizes is None else self.sizes[i : i + 1],
             steps=None if self.steps is None else self.steps[i : i + 1],
             boxes=None if self.boxes is None else self.boxes[i : i + 1],
+            orientations=None if self.orientations is None else self.orientations[i : i + 1],
         )
 
     def steps_of(self, i: int) -> list[Step] | None:
@@ -109,15 +115,27 @@ class Chunk:
         if np.count_nonzero(self.sizes) < 2 * len(self.images):
             self.sizes = fill_missing_sizes(self.images, self.sizes.copy(), max_pixels)
 
-    def orient_sizes(self, max_pixels: int) -> NDArray[np.bool_] | None:
-        """Swap the sizes of images that Exif transposes; returns which images have an orientation, or None."""
-        orientations = [fallback.read_orientation(as_bytes(image), max_pixels) for image in self.images]
-        oriented: NDArray[np.bool_] = np.array(orientations) != 1
-        if not oriented.any():
-            return None
-        turned = np.array(orientations) >= 5
-        self.sizes = np.where(turned[:, None], self.known_sizes[:, ::-1], self.known_sizes)
-        return oriented
+    def read_orientations(self, max_pixels: int) -> None:
+        """Read Exif orientations, after :meth:`read_sizes`, and swap the sizes of images that are transposed."""
+        if self.orientations is not None:
+            return
+        orientations = read_orientations(self.images, max_pixels)
+        if (orientations != 1).any():
+            self.orientations = orientations
+            self.sizes = self._swap_transposed(self.known_sizes)
+
+    @property
+    def stored_sizes(self) -> NDArray[np.int32]:
+        """The sizes before orientation, after :meth:`read_sizes`."""
+        return self.known_sizes if self.orientations is None else self._swap_transposed(self.known_sizes)
+
+    def _swap_transposed(self, sizes: NDArray[np.int32]) -> NDArray[np.int32]:
+        assert self.orientations is not None
+        return np.where(self.orientations[:, None] >= FIRST_TRANSPOSED, sizes[:, ::-1], sizes)
+
+    def orientation_of(self, i: int) -> int:
+        """The orientation of image ``i``; 1 if none was read."""
+        return 1 if self.orientations is None else int(self.orientations[i])
 
     def find_truncated(self) -> NDArray[np.bool_] | None:
         """Which images are truncated JPEGs, for the general path; None if none is."""

@@ -4,7 +4,7 @@
 
     images ──sizes──> draw, compose ──plan──> _native.fill ──> rows of the batch      fused ops, no Python per image
                                      │              └ unsupported, corrupt ──> Pillow ──> _native.fill_pixels
-                                     └ padded or oriented rows ──> the general path, row by row
+                                     └ padded rows ──> the general path, row by row
                                                                    then, if any, the ops that did not fuse,
                                                                    the last of them again in one native call
 
@@ -34,6 +34,7 @@ from penstock.transforms.geometry import Geometry
 from penstock.transforms.image_chunk import Chunk, ChunkSeekTables, seek_table_arguments
 from penstock.transforms.moved_targets import FOLLOWERS, ChunkSteps, Step, append_steps
 from penstock.transforms.objects import Objects
+from penstock.transforms.orientation import raw_regions
 from penstock.transforms.target_forms import as_collatable
 
 __all__ = ["Failure", "Plan", "Program"]
@@ -266,15 +267,20 @@ class Program:
             self._fill_by_plan(chunk, plan, out, rows, failed)
 
     def _make_plan(self, chunk: Chunk) -> Plan:
-        """The plan of the chunk, after missing sizes and, if asked for, Exif orientations are read."""
+        """The plan of the chunk, for which missing sizes and, if asked for, orientations are read."""
         decode = self._decode
         try:
             chunk.read_sizes(decode.max_pixels)
-            oriented = chunk.orient_sizes(decode.max_pixels) if decode.orient else None
+            if decode.orient:
+                chunk.read_orientations(decode.max_pixels)
         except DecodeError as error:
             raise refuse_broken(error, decode.on_truncated)  # noqa: B904  # the same object, or one that is chained
         plan = self.plan(chunk.keys, chunk.known_sizes, chunk.boxes)
-        general = [mask for mask in (plan.general, oriented, chunk.find_truncated()) if mask is not None]
+        if chunk.orientations is not None:
+            geometry = plan.geometry.copy()
+            geometry[:, :4] = raw_regions(geometry[:, :4], chunk.orientations, chunk.stored_sizes)
+            plan = replace(plan, geometry=geometry)
+        general = [mask for mask in (plan.general, chunk.find_truncated()) if mask is not None]
         return replace(plan, general=np.any(general, axis=0)) if general else plan
 
     def _fill_by_plan(
@@ -287,6 +293,7 @@ class Program:
         elif chunk.steps is not None:
             append_steps(chunk.steps, decode, plan.drawn)
         fused = None if plan.general is None else np.flatnonzero(~plan.general)
+        orientations = chunk.orientations
         found: list[tuple[int, bool, bytes | None]] = []
         refused, decode_ns, resize_ns = _native.fill(
             images if fused is None else [images[i] for i in fused.tolist()],
@@ -300,6 +307,7 @@ class Program:
             beside=fusion.beside,
             max_pixels=decode.max_pixels,
             max_nbytes=decode.max_nbytes,
+            orientations=orientations if orientations is None or fused is None else orientations[fused],
             quality=decode.quality if decode.scale == "auto" else None,
             threads=chunk.count_threads(),
             **seek_table_arguments(chunk.seek_tables, fused, found),
@@ -329,7 +337,7 @@ class Program:
         if kind != _GENERAL:
             with trace.stage("decode"):
                 pixels = decode.image_refused(as_bytes(image), message)
-            if (pixels.shape[1], pixels.shape[0]) == tuple(one.known_sizes[0]):
+            if (pixels.shape[1], pixels.shape[0]) == tuple(one.stored_sizes[0]):
                 with trace.stage("augment"):
                     _native.fill_pixels(
                         pixels,
@@ -340,6 +348,7 @@ class Program:
                         filter=fusion.filter,
                         scale=fusion.scale,
                         offset=fusion.offset,
+                        orientation=one.orientation_of(0),
                         beside=fusion.beside,
                     )
                 return

@@ -42,6 +42,7 @@ FUNCTIONS = [
     "blur",
     "blur_floats",
     "mix",
+    "orientations",
     "sharpen",
     "shift_hsv",
     "warp",

@@ -17,6 +17,7 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.errors import ArgumentError, DecodeError
 from penstock.sample import SampleKeys
+from penstock.transforms.orientation import orient_pixels
 from tests.transforms.test_program import encoded
 
 LARGE = encoded(400, 300, subsampling="4:2:0", quality=90)
@@ -114,16 +115,22 @@ def test_samples_with_boxes_are_decoded_in_full() -> None:
     np.testing.assert_array_equal(scaled["boxes"], full["boxes"])
 
 
-def test_oriented_pictures_are_decoded_in_full() -> None:
-    """A picture that its Exif orientation turns goes the general way, at full size."""
+@pytest.mark.parametrize("orientation", range(2, 9))
+def test_oriented_pictures_are_decoded_at_a_scale(orientation: int) -> None:
+    """The pixels are those of the oriented picture with every pixel replaced by the sample that covers it."""
     exif = Image.Exif()
-    exif[0x0112] = 6
+    exif[0x0112] = orientation
     turned = encoded(160, 120, exif=exif)
-    keys = keys_of(1)
+    resize = T.Resize((20, 14))
 
-    scaled = filled(pipeline(T.Resize((10, 10)), orient=True, scale="auto", quality=1.0), [turned], keys)
+    scaled = filled(pipeline(resize, orient=True, scale="auto", quality=1.0), [turned], keys_of(1))[0]
 
-    np.testing.assert_array_equal(scaled, filled(pipeline(T.Resize((10, 10)), orient=True), [turned], keys))
+    scale = 4 if orientation < 5 else 8  # 120 rows for 20, or 160
+    samples = orient_pixels(ps.decode(turned, scale=scale).repeat(scale, 0).repeat(scale, 1), orientation)
+    expected = T.Pipeline([resize])(samples)
+    full = filled(pipeline(resize, orient=True), [turned], keys_of(1))[0]
+    assert np.abs(scaled.astype(int) - expected).max() <= 1
+    assert np.abs(scaled.astype(int) - full).max() > 1
 
 
 def test_a_decode_without_a_resize_is_in_full() -> None:

@@ -1,6 +1,6 @@
 //! Levels, strips and windows do not change a pixel.
 
-use penstock_core::resample::{Axis, Filter, Resampler};
+use penstock_core::resample::{Axis, AxisOrder, Filter, Resampler};
 use penstock_core::simd::Available;
 
 const FILTERS: [Filter; 7] = [
@@ -52,8 +52,19 @@ impl Noise {
 
 /// All rows of all planes, one after another; source rows arrive in strips of up to `strip` rows.
 fn resize(level: Available, image: &[u8], filter: Filter, x: Axis, y: Axis, strip: usize) -> Vec<u8> {
+    resize_in_order(level, image, filter, [x, y], AxisOrder::Stored, strip)
+}
+
+fn resize_in_order(
+    level: Available,
+    image: &[u8],
+    filter: Filter,
+    [x, y]: [Axis; 2],
+    order: AxisOrder,
+    strip: usize,
+) -> Vec<u8> {
     let mut resampler = Resampler::with_level(level);
-    let needed = resampler.begin(filter, x, y, 3, strip).expect("memory");
+    let needed = resampler.begin(filter, [x, y], order, 3, strip).expect("memory");
     let mut arrived = 0;
     while arrived < needed.height {
         let end = needed.height.min(arrived + strip);
@@ -113,6 +124,81 @@ fn strips_agree() {
                 single == strips,
                 "round {round}: {filter:?}, {x:?}, {y:?}, strips of {strip}"
             );
+        }
+    }
+}
+
+/// Three planes, mirrored and then transposed.
+fn turn(planes: &[u8], [width, height]: [usize; 2], [mirrors_x, mirrors_y, transposes]: [bool; 3]) -> Vec<u8> {
+    let [out_width, out_height] = if transposes { [height, width] } else { [width, height] };
+    let mut turned = Vec::with_capacity(planes.len());
+    for plane in planes.chunks_exact(width * height) {
+        for y in 0..out_height {
+            for x in 0..out_width {
+                let (x, y) = if transposes { (y, x) } else { (x, y) };
+                let x = if mirrors_x { width - 1 - x } else { x };
+                let y = if mirrors_y { height - 1 - y } else { y };
+                turned.push(plane[y * width + x]);
+            }
+        }
+    }
+    turned
+}
+
+#[test]
+fn turned_sources_give_turned_pictures() {
+    let mut noise = Noise(5);
+    let window = |axis: Axis, noise: &mut Noise| {
+        let start = noise.below(axis.target);
+        let len = 1 + noise.below(axis.target - start);
+        Axis { start, len, ..axis }
+    };
+    for round in 0..200 {
+        let turns = [noise.below(2) == 1, noise.below(2) == 1, noise.below(2) == 1];
+        let [mirrors_x, mirrors_y, transposes] = turns;
+        let (x, y) = (
+            Axis::whole(noise.side(), noise.side()),
+            Axis::whole(noise.side(), noise.side()),
+        );
+        let [x, y] = [window(x, &mut noise), window(y, &mut noise)];
+        let stored = noise.image(x.source * y.source);
+        let picture = turn(&stored, [x.source, y.source], turns);
+        let mirror = |axis: Axis, is_mirrored: bool| Axis {
+            start: if is_mirrored {
+                axis.target - axis.start - axis.len
+            } else {
+                axis.start
+            },
+            ..axis
+        };
+        let [across, down] = [mirror(x, mirrors_x), mirror(y, mirrors_y)];
+        let [across, down] = if transposes { [down, across] } else { [across, down] };
+        let order = if transposes {
+            AxisOrder::Transposed
+        } else {
+            AxisOrder::Stored
+        };
+        let axes = [
+            Axis {
+                is_mirrored: mirrors_x,
+                ..x
+            },
+            Axis {
+                is_mirrored: mirrors_y,
+                ..y
+            },
+        ];
+        for filter in FILTERS {
+            let expected = resize(Available::best(), &picture, filter, across, down, 4);
+            for &level in Available::all() {
+                let found = resize_in_order(level, &stored, filter, axes, order, 1 + round % 7);
+                let found = turn(&found, [x.len, y.len], turns);
+
+                assert!(
+                    found == expected,
+                    "{level:?}, round {round}: {filter:?}, {axes:?}, {turns:?}"
+                );
+            }
         }
     }
 }

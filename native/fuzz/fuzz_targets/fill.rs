@@ -7,7 +7,7 @@ use std::mem::discriminant;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use penstock_core::fill::{Affine, FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Row};
+use penstock_core::fill::{Affine, FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Orientation, Row};
 use penstock_core::jpeg::{DecodeHints, Header, Limits, Region, SeekTableKind};
 use penstock_core::resample::Filter;
 use penstock_core::simd::Available;
@@ -129,7 +129,9 @@ impl Case {
         ];
         Some(Case {
             columns,
-            geometry: Geometry::new(columns, [across, down], framed).ok()?,
+            geometry: Geometry::new(columns, [across, down], framed)
+                .ok()?
+                .oriented(Orientation::from_exif(1 + flip as u8 / 4 % 8)?),
             recipe: FillOptions {
                 filter: choices.one_of(&[
                     Filter::Box,

@@ -44,6 +44,30 @@ pub fn sizes(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, i32
     Ok(sizes)
 }
 
+/// Returns the Exif orientation of JPEGs.
+///
+/// Parameters
+/// ----------
+/// images : sequence of buffer
+///     Encoded images.
+///
+/// Returns
+/// -------
+/// ndarray, shape (n,), uint8
+///     The value of the tag, 1 to 8; 1 for a JPEG without it. 0 for images that Pillow must look at: not a JPEG, an
+///     Exif segment that is damaged or unusual, or none but XMP.
+#[pyfunction]
+pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, u8>> {
+    let mut orientations = NewArray::empty(py, &[images.0.len()])?;
+    let values = orientations.values_mut();
+    py.detach(|| {
+        for (value, image) in values.iter_mut().zip(&images.0) {
+            *value = jpeg::orientation(image.bytes()).unwrap_or(0);
+        }
+    });
+    Ok(orientations)
+}
+
 /// Decodes a JPEG or a region of it.
 ///
 /// Parameters

@@ -40,7 +40,9 @@ mod _native {
     #[pymodule_export]
     use crate::example::example_features;
     #[pymodule_export]
-    use crate::jpeg::{build_index, decode, decode_damaged, inspect, inspect_index, sizes, transcode_baseline};
+    use crate::jpeg::{
+        build_index, decode, decode_damaged, inspect, inspect_index, orientations, sizes, transcode_baseline,
+    };
     #[pymodule_export]
     use crate::level::{features, level_override};
     #[pymodule_export]

@@ -1,6 +1,6 @@
 //! Rows of batches, from encoded images or from one that is decoded.
 
-use penstock_core::fill::{self as core, FillError, FillTimes, Geometry};
+use penstock_core::fill::{self as core, FillError, FillTimes, Geometry, Orientation};
 use penstock_core::jpeg::Limits;
 use pyo3::prelude::*;
 
@@ -39,6 +39,10 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 ///     that is the type. None for uint8 batches.
 /// max_pixels, max_nbytes : int
 ///     As for `decode`, for each image.
+/// orientations : ndarray, shape (n,), uint8, optional
+///     The Exif orientation of each image, 1 to 8, to apply. The region remains one of the stored image; size, window
+///     and flips are those of the oriented one. Rows equal those of the oriented image, decoded first. None: all
+///     are 1.
 /// beside : sequence of three int, optional
 ///     Colour, 0 to 255, of the window outside the resized region. The window must show a part of the region.
 /// quality : float, optional
@@ -71,7 +75,7 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 ///     Invalid arguments. Nothing was written, except if a region does not lie inside its image (the message names
 ///     ``i``): then other rows may have been written.
 #[pyfunction]
-#[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, max_nbytes=1_073_741_824, beside=None, quality=None, indices=None, learn=None, found=None, threads=1))]
+#[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, max_nbytes=1_073_741_824, orientations=None, beside=None, quality=None, indices=None, learn=None, found=None, threads=1))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn fill<'py>(
     py: Python<'py>,
@@ -85,6 +89,7 @@ pub fn fill<'py>(
     offset: Option<[f32; 3]>,
     max_pixels: u64,
     max_nbytes: u64,
+    orientations: Option<Array<u8>>,
     beside: Option<[u8; 3]>,
     quality: Option<f64>,
     indices: Option<SeekTables>,
@@ -108,11 +113,20 @@ pub fn fill<'py>(
         target.check_apart(image, || format!("image {i}"))?;
     }
     hints.check_apart(&target)?;
+    let orientations = orientations.as_ref().map(|values| values.values());
+    if orientations.is_some_and(|values| values.len() != n) {
+        return Err(invalid_argument(format!(
+            "orientations of {n} images must have shape [{n}]"
+        )));
+    }
     let columns = geometry.values().as_chunks::<{ Geometry::COLUMNS }>().0;
     let geometries: Vec<_> = columns
         .iter()
         .enumerate()
-        .map(|(i, c)| target.geometry(c, i))
+        .map(|(i, c)| {
+            let orientation = as_orientation(orientations.map_or(1, |values| values[i]))?;
+            Ok(target.geometry(c, i)?.oriented(orientation))
+        })
         .collect::<PyResult<_>>()?;
     let rows: Vec<_> = rows
         .values()
@@ -167,13 +181,15 @@ pub fn fill<'py>(
 ///     As for `fill`.
 /// row : int
 ///     The row of `out` to fill.
+/// orientation : int
+///     As one of `fill`'s.
 ///
 /// Raises
 /// ------
 /// TypeError, ValueError
 ///     Invalid arguments. Nothing was written.
 #[pyfunction]
-#[pyo3(signature = (image, geometry, out, row, *, layout, filter, scale=None, offset=None, beside=None))]
+#[pyo3(signature = (image, geometry, out, row, *, layout, filter, scale=None, offset=None, orientation=1, beside=None))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn fill_pixels(
     py: Python<'_>,
@@ -185,6 +201,7 @@ pub fn fill_pixels(
     filter: &str,
     scale: Option<[f32; 3]>,
     offset: Option<[f32; 3]>,
+    orientation: u8,
     beside: Option<[u8; 3]>,
 ) -> PyResult<()> {
     let target = Target::new(&out, layout, filter, [scale, offset], Limits::NONE, None, beside)?;
@@ -198,7 +215,9 @@ pub fn fill_pixels(
         )));
     };
     let (geometry, row) = (
-        Geometry::new(columns, target.options.window, target.framed).map_err(invalid_argument)?,
+        Geometry::new(columns, target.options.window, target.framed)
+            .map_err(invalid_argument)?
+            .oriented(as_orientation(orientation)?),
         target.row_index(row)?,
     );
     let level = level();
@@ -210,4 +229,9 @@ pub fn fill_pixels(
         })
     });
     filled.map_err(to_exception)
+}
+
+fn as_orientation(value: u8) -> PyResult<Orientation> {
+    Orientation::from_exif(value)
+        .ok_or_else(|| invalid_argument(format!("an orientation must be in [1, 8], got {value}")))
 }

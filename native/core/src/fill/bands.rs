@@ -27,7 +27,7 @@ impl Filler {
         region: Region,
     ) -> Option<(Vec<Picture>, Duration, SeekReport)> {
         let (table, report) = self.seek_table_for(header, hints, region)?;
-        let bands = split_rows(geometry.visible()[1], hints.threads, |rows| rows);
+        let bands = split_rows(geometry.stored_rows(), hints.threads, |rows| rows);
         let (made, threads) = self.run_on_threads(hints.threads, bands, |filler, rows| {
             let geometry = geometry.band(&rows);
             let open_rows = most_rows_at_once(header, region.scale);

@@ -1,14 +1,17 @@
-//! The geometry of an output row: region, size, window and flip.
+//! The geometry of an output row: region, orientation, size, window and flip.
 
 use std::ops::Range;
 
+use super::Orientation;
 use crate::jpeg::{Region, Scale};
 use crate::resample::Axis;
 
-/// Region, size, window and flip of one image, checked for consistency.
+/// Region, size, window and flip of one image, checked for consistency. The region is one of the stored image; size,
+/// window and flip are those of the picture, after its orientation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     region: [usize; 4],
+    orientation: Orientation,
     size: [usize; 2],
     origin: [usize; 2],
     visible: [usize; 2],
@@ -52,6 +55,7 @@ impl Geometry {
         }
         Ok(Self {
             region: [x0, y0, x1, y1].map(|v| v as usize),
+            orientation: Orientation::default(),
             size: [width as usize, height as usize],
             origin: [x.origin, y.origin],
             visible: [x.len, y.len],
@@ -66,6 +70,7 @@ impl Geometry {
     pub fn resize(region: [usize; 4], width: usize, height: usize) -> Self {
         Self {
             region,
+            orientation: Orientation::default(),
             size: [width, height],
             origin: [0, 0],
             visible: [width, height],
@@ -76,14 +81,36 @@ impl Geometry {
         }
     }
 
-    /// The geometry of these rows of the visible part.
+    /// The same for an image whose stored rows have this orientation.
+    pub fn oriented(self, orientation: Orientation) -> Self {
+        Self { orientation, ..self }
+    }
+
+    /// How the stored image becomes the picture.
+    pub fn orientation(&self) -> Orientation {
+        self.orientation
+    }
+
+    /// The axis of the picture along which the rows of the stored image lie one after another.
+    fn axis_of_rows(&self) -> usize {
+        usize::from(!self.orientation.transposes)
+    }
+
+    /// Rows of the stored image, after resizing, that the window shows.
+    pub(super) fn stored_rows(&self) -> usize {
+        self.visible[self.axis_of_rows()]
+    }
+
+    /// The geometry of these rows of [`Self::stored_rows`].
     pub(super) fn band(&self, rows: &Range<usize>) -> Self {
-        let ([left, top], [width, _]) = (self.origin, self.visible);
-        Self {
-            origin: [left, top + rows.start],
-            visible: [width, rows.len()],
-            ..*self
-        }
+        let (mut band, axis) = (*self, self.axis_of_rows());
+        band.origin[axis] += if self.orientation.mirrors_y {
+            self.visible[axis] - rows.end
+        } else {
+            rows.start
+        };
+        band.visible[axis] = rows.len();
+        band
     }
 
     /// Columns and rows of the window that show the picture.
@@ -99,7 +126,7 @@ impl Geometry {
     /// Origin in the image, and width and height, of the window, if nothing is resized and no background is visible.
     pub(super) fn unscaled_window(&self) -> Option<([usize; 2], [usize; 2])> {
         let [x0, y0, x1, y1] = self.region;
-        let is_unscaled = self.size == [x1 - x0, y1 - y0] && !self.is_framed;
+        let is_unscaled = self.size == [x1 - x0, y1 - y0] && !self.is_framed && self.orientation.is_identity();
         is_unscaled.then_some(([x0 + self.origin[0], y0 + self.origin[1]], self.visible))
     }
 
@@ -131,31 +158,35 @@ impl Geometry {
     /// The smallest scale that leaves at least `quality` samples for each pixel of the size, in both directions.
     pub fn scale(&self, quality: f64) -> Scale {
         let [x0, y0, x1, y1] = self.region;
-        Scale::smallest_sufficient([x1 - x0, y1 - y0], self.size, quality)
+        let [width, height] = self.size;
+        let stored = if self.orientation.transposes {
+            [height, width]
+        } else {
+            self.size
+        };
+        Scale::smallest_sufficient([x1 - x0, y1 - y0], stored, quality)
     }
 
-    /// Both axes of the visible part, for a source at `scale`.
+    /// Both axes of the visible part of the stored image, for a source at `scale`.
     pub fn axes(&self, scale: Scale) -> [Axis; 2] {
-        let ([x0, y0, x1, y1], [width, height]) = (self.region, self.visible);
         let step = scale.denominator();
+        let rows = self.axis_of_rows();
         [
-            Axis {
-                source: x1 - x0,
-                target: self.size[0],
-                start: self.origin[0],
-                len: width,
-                step,
-                phase: x0 % step,
-            },
-            Axis {
-                source: y1 - y0,
-                target: self.size[1],
-                start: self.origin[1],
-                len: height,
-                step,
-                phase: y0 % step,
-            },
+            (0, 1 - rows, self.orientation.mirrors_x),
+            (1, rows, self.orientation.mirrors_y),
         ]
+        .map(|(stored, axis, is_mirrored)| {
+            let (target, origin, len) = (self.size[axis], self.origin[axis], self.visible[axis]);
+            Axis {
+                source: self.region[stored + 2] - self.region[stored],
+                target,
+                start: if is_mirrored { target - origin - len } else { origin },
+                len,
+                step,
+                phase: self.region[stored] % step,
+                is_mirrored,
+            }
+        })
     }
 }
 

@@ -13,6 +13,7 @@ mod bands;
 mod convert;
 mod geometry;
 pub mod lines;
+mod orientation;
 mod row;
 mod stored;
 
@@ -21,11 +22,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTable, SeekTableKind};
-use crate::resample::{Filter, Resampler};
+use crate::resample::{AxisOrder, Filter, Resampler};
 use crate::rows::RowSink;
 use crate::simd::Available;
 pub use geometry::Geometry;
 pub use lines::Affine;
+pub use orientation::Orientation;
 use row::RowWriter;
 pub use row::{Layout, Row};
 pub use stored::{Conversion, StoredFiller, StoredImage, StoredRow, StoredWindow, ValueType};
@@ -146,7 +148,7 @@ impl Filler {
             times.resize += resized;
             times.decode += begun.elapsed().saturating_sub(resized);
             let begun = Instant::now();
-            self.writer.write(&pictures, geometry, options, row);
+            self.writer.write(&pictures, geometry, options, row)?;
             times.resize += begun.elapsed();
             return Ok(report);
         }
@@ -163,7 +165,7 @@ impl Filler {
         times.decode += begun.elapsed().saturating_sub(resized);
         let report = decoded?;
         let begun = Instant::now();
-        self.finish(geometry, options, row);
+        self.finish(geometry, options, row)?;
         times.resize += begun.elapsed();
         Ok(report)
     }
@@ -206,8 +208,7 @@ impl Filler {
             }
             self.resampler.done(y + 1);
         }
-        self.finish(geometry, options, row);
-        Ok(())
+        Ok(self.finish(geometry, options, row)?)
     }
 
     /// Decodes a region as interleaved RGB.
@@ -253,9 +254,9 @@ impl Filler {
         self.decoder.build_seek_table(header, kind)
     }
 
-    fn finish(&mut self, geometry: &Geometry, options: &FillOptions, row: Row<'_>) {
+    fn finish(&mut self, geometry: &Geometry, options: &FillOptions, row: Row<'_>) -> Result<(), Error> {
         let picture = std::slice::from_ref(self.resampler.picture());
-        self.writer.write(picture, geometry, options, row);
+        self.writer.write(picture, geometry, options, row)
     }
 }
 
@@ -275,7 +276,12 @@ fn begin_resize(
 ) -> Result<Region, Error> {
     let [x, y] = geometry.axes(scale);
     let around = geometry.scaled_region(scale);
-    let needed = resampler.begin(options.filter, x, y, planes, open_rows)?;
+    let order = if geometry.orientation().transposes {
+        AxisOrder::Transposed
+    } else {
+        AxisOrder::Stored
+    };
+    let needed = resampler.begin(options.filter, [x, y], order, planes, open_rows)?;
     Ok(Region {
         x: around.x + needed.x,
         y: around.y + needed.y,

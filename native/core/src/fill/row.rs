@@ -1,12 +1,14 @@
-//! Writes a picture as a row of a batch: background, flips, layout, normalisation.
+//! Writes a picture as a row of a batch: orientation, background, flips, layout, normalisation.
 //!
 //! ```text
-//!  bands of planes ──frame──> line of the window ──mirror──> ──interleave──> ──write──> row (HWC | CHW; u8 | f16 | f32)
+//!  bands of planes ──orient──> picture ──frame──> line of the window ──mirror──> ──interleave──> ──write──> row
+//!                                                                                     (HWC | CHW; u8 | f16 | f32)
 //! ```
 //!
-//! The picture is complete and has its final size. These functions do not fail.
+//! The picture is complete and has its final size. Nothing is written if memory for the oriented picture is missing.
 
 use super::{Affine, FillOptions, Geometry, lines};
+use crate::error::Error;
 use crate::resample::Picture;
 use crate::simd::Available;
 
@@ -51,6 +53,7 @@ impl Row<'_> {
 /// Writes pictures as rows of a batch.
 pub(super) struct RowWriter {
     level: Available,
+    oriented: Picture,
     framed: [Vec<u8>; 3],
     mirrored: [Vec<u8>; 3],
     interleaved: Vec<u8>,
@@ -61,14 +64,38 @@ impl RowWriter {
     pub(super) fn new(level: Available) -> Self {
         Self {
             level,
+            oriented: Picture::default(),
             framed: [const { Vec::new() }; 3],
             mirrored: [const { Vec::new() }; 3],
             interleaved: Vec::new(),
         }
     }
 
-    /// Writes a picture that is given as bands, from top to bottom.
-    pub(super) fn write(&mut self, bands: &[Picture], geometry: &Geometry, options: &FillOptions, mut row: Row<'_>) {
+    /// Writes a stored image that is given as bands, from top to bottom.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]. The row is unchanged.
+    pub(super) fn write(
+        &mut self,
+        bands: &[Picture],
+        geometry: &Geometry,
+        options: &FillOptions,
+        row: Row<'_>,
+    ) -> Result<(), Error> {
+        if geometry.orientation().is_identity() {
+            self.write_picture(bands, geometry, options, row);
+            return Ok(());
+        }
+        let mut picture = std::mem::take(&mut self.oriented);
+        let oriented = geometry.orientation().apply(self.level, bands, &mut picture);
+        if oriented.is_ok() {
+            self.write_picture(std::slice::from_ref(&picture), geometry, options, row);
+        }
+        self.oriented = picture;
+        oriented
+    }
+
+    fn write_picture(&mut self, bands: &[Picture], geometry: &Geometry, options: &FillOptions, mut row: Row<'_>) {
         let [first, ..] = bands else { return };
         let (planes, [width, height]) = (first.planes, options.window);
         let visible = [first.width, bands.iter().map(|band| band.height).sum()];

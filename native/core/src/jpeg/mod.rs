@@ -40,6 +40,7 @@ mod strips;
 mod transcode;
 
 pub use decoder::{Decoder, Region};
+pub use format::exif::orientation;
 pub use format::header::{Header, Limits};
 pub use format::markers::{Color, Process};
 pub use format::summary::{Summary, inspect};

@@ -2,11 +2,12 @@
 
 use super::arranged_taps::{self, Aligned, GROUP_SPARE, LOW_BITS, LobedGroup};
 use super::taps::Taps;
-use crate::simd::avx2::{load_words, load32, store_words};
+use crate::simd::avx2::{load_words, load16, load32, store_words, store16};
 use core::arch::x86_64::*;
+use core::marker::PhantomData;
 
-/// Panics unless `n` bytes can be read from each offset in `rows`. Callers pad rows accordingly.
-pub(super) fn check_rows(rows: &[u8], offsets: &[usize], n: usize) {
+/// Panics unless `n` values can be read from each offset in `rows`. Callers pad rows accordingly.
+pub(super) fn check_rows<T>(rows: &[T], offsets: &[usize], n: usize) {
     assert!(offsets.iter().all(|o| o + n <= rows.len()));
 }
 
@@ -54,6 +55,52 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
     }
 }
 
+/// See [`super::scalar::vertical_convex_words`]. `out.len()` is a multiple of 16, the number of taps is even.
+#[target_feature(enable = "avx2")]
+pub fn vertical_convex_words(rows: &[i16], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [u8]) {
+    check_rows(rows, offsets, out.len());
+    let pairs = weights.as_chunks::<2>().0;
+    assert!(out.len().is_multiple_of(16) && offsets.len() == 2 * pairs.len());
+    let half = _mm256_set1_epi32(1 << (drop - 1));
+    let drop = _mm_cvtsi32_si128(drop as i32);
+    for (block, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+        let mut sums = [half; 2];
+        for (taps, w) in offsets.as_chunks::<2>().0.iter().zip(pairs) {
+            // SAFETY: `check_rows` covers 16 values from `block * 16` on at each offset.
+            let (a, b) = unsafe {
+                let at = rows.as_ptr().add(block * 16);
+                (
+                    _mm256_loadu_si256(at.add(taps[0]).cast()),
+                    _mm256_loadu_si256(at.add(taps[1]).cast()),
+                )
+            };
+            let w = _mm256_set1_epi32(i32::from(w[0] as u16) | i32::from(w[1]) << 16);
+            for (sum, pair) in sums
+                .iter_mut()
+                .zip([_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)])
+            {
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pair, w));
+            }
+        }
+        let [lo, hi] = sums.map(|sum| _mm256_sra_epi32(sum, drop));
+        // Each half has its eight pixels in order.
+        let words = _mm256_packs_epi32(lo, hi);
+        let (first, second) = (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+        store16(out, _mm_packus_epi16(first, second));
+    }
+}
+
+/// See [`super::scalar::widen`].
+#[target_feature(enable = "avx2")]
+pub fn widen(row: &[u8], out: &mut [i16]) {
+    let (blocks, rest) = row.as_chunks::<16>();
+    let (wide, tail) = out[..row.len()].as_chunks_mut::<16>();
+    for (block, out) in blocks.iter().zip(wide) {
+        store_words(out, _mm256_cvtepu8_epi16(load16(block)));
+    }
+    super::scalar::widen(rest, tail);
+}
+
 /// See [`super::scalar::horizontal_convex`].
 #[target_feature(enable = "avx2")]
 pub fn horizontal_convex(
@@ -65,49 +112,92 @@ pub fn horizontal_convex(
     out_stride: usize,
     planes: usize,
 ) {
+    narrow_lines::<1>(
+        horizontal,
+        drop,
+        LinePointers::new(line, line_stride, out, out_stride, planes),
+    );
+}
+
+/// See [`super::scalar::horizontal_convex_words`].
+#[target_feature(enable = "avx2")]
+pub fn horizontal_convex_words(
+    line: &[i16],
+    line_stride: usize,
+    horizontal: &arranged_taps::ConvexTaps,
+    drop: u32,
+    out: &mut [i16],
+    out_stride: usize,
+    planes: usize,
+) {
+    narrow_lines::<2>(
+        horizontal,
+        drop,
+        LinePointers::new(line, line_stride, out, out_stride, planes),
+    );
+}
+
+/// Outputs have `BYTES` bytes, 1 or 2.
+#[target_feature(enable = "avx2")]
+fn narrow_lines<const BYTES: usize>(horizontal: &arranged_taps::ConvexTaps, drop: u32, lines: LinePointers<'_>) {
     let taps = &horizontal.taps;
     let n = taps.starts.len();
-    assert!(planes > 0 && taps.reach() + GROUP_SPARE <= line_stride && planes * line_stride <= line.len());
-    assert!(n <= out_stride && (planes - 1) * out_stride + n <= out.len() && n * taps.stride == taps.weights.len());
-    let lines = LinePointers {
-        line: line.as_ptr(),
-        line_stride,
-        out: out.as_mut_ptr(),
-        out_stride,
-        planes,
-    };
+    assert!(taps.reach() + GROUP_SPARE <= lines.line_stride && n <= lines.outputs);
+    assert!(BYTES == lines.out_bytes && n * taps.stride == taps.weights.len());
     // SAFETY: the assertions above hold: a plane's line holds all values that its taps read, including those with
-    // weight zero; groups or pairs cover the `n` pixels; `out` has `n` bytes per plane.
+    // weight zero; groups or pairs cover the `n` pixels; the output has `n` values per plane.
     unsafe {
         match taps.stride {
-            4 => near_lines(lines, horizontal, drop),
-            8 => far_lines::<1>(lines, horizontal, drop),
-            16 => far_lines::<2>(lines, horizontal, drop),
-            _ => far_lines::<0>(lines, horizontal, drop),
+            4 => near_lines::<BYTES>(lines, horizontal, drop),
+            8 => far_lines::<1, BYTES>(lines, horizontal, drop),
+            16 => far_lines::<2, BYTES>(lines, horizontal, drop),
+            _ => far_lines::<0, BYTES>(lines, horizontal, drop),
         }
     }
 }
 
-/// Pointers to a line of each plane and to its output.
+/// A line of each plane and its output, as pointers.
 #[derive(Clone, Copy)]
-pub(super) struct LinePointers {
-    pub line: *const i16,
+pub(super) struct LinePointers<'a> {
+    line: *const i16,
     pub line_stride: usize,
-    pub out: *mut u8,
+    out: *mut u8,
+    /// In values.
     pub out_stride: usize,
+    pub out_bytes: usize,
+    /// Values of a plane that may be written.
+    pub outputs: usize,
     pub planes: usize,
+    memory: PhantomData<&'a mut [u8]>,
 }
 
-impl LinePointers {
+impl<'a> LinePointers<'a> {
+    /// Panics unless `line` holds all planes, and `out` has a value.
+    pub fn new<T>(line: &'a [i16], line_stride: usize, out: &'a mut [T], out_stride: usize, planes: usize) -> Self {
+        assert!(planes > 0 && planes * line_stride <= line.len() && (planes - 1) * out_stride < out.len());
+        Self {
+            line: line.as_ptr(),
+            line_stride,
+            out: out.as_mut_ptr().cast(),
+            out_stride,
+            out_bytes: size_of::<T>(),
+            outputs: out_stride.min(out.len() - (planes - 1) * out_stride),
+            planes,
+            memory: PhantomData,
+        }
+    }
+
+    /// The line of a plane, `line_stride` values, and its output, `outputs` values.
+    ///
     /// # Safety
-    /// The strides are valid, and there are more than `plane` planes.
+    /// There are more than `plane` planes.
     #[inline]
     pub unsafe fn plane(self, plane: usize) -> (*const i16, *mut u8) {
-        // SAFETY: the caller guarantees this.
+        // SAFETY: the caller guarantees this; `new` has checked the lengths.
         unsafe {
             (
                 self.line.add(plane * self.line_stride),
-                self.out.add(plane * self.out_stride),
+                self.out.add(plane * self.out_stride * self.out_bytes),
             )
         }
     }
@@ -118,7 +208,7 @@ impl LinePointers {
 /// # Safety
 /// 10 values can be read in every line from each group's base on, and all outputs can be written.
 #[target_feature(enable = "avx2")]
-unsafe fn near_lines(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps, drop: u32) {
+unsafe fn near_lines<const BYTES: usize>(lines: LinePointers<'_>, horizontal: &arranged_taps::ConvexTaps, drop: u32) {
     let half = _mm256_set1_epi32(1 << (drop - 1));
     let drop = _mm_cvtsi32_si128(drop as i32);
     for (block, group) in horizontal.groups.iter().enumerate() {
@@ -134,7 +224,7 @@ unsafe fn near_lines(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps
                     _mm256_madd_epi16(values, weights[pair])
                 };
                 let sums = _mm256_add_epi32(_mm256_add_epi32(products(0), products(1)), half);
-                store_levels(_mm256_sra_epi32(sums, drop), out.add(block * 8));
+                store_values::<BYTES>(_mm256_sra_epi32(sums, drop), out.add(block * 8 * BYTES));
             }
         }
     }
@@ -145,7 +235,11 @@ unsafe fn near_lines(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps
 /// # Safety
 /// That many values can be read in every line from each start on, and all outputs can be written.
 #[target_feature(enable = "avx2")]
-unsafe fn far_lines<const EIGHTS: usize>(lines: LinePointers, horizontal: &arranged_taps::ConvexTaps, drop: u32) {
+unsafe fn far_lines<const EIGHTS: usize, const BYTES: usize>(
+    lines: LinePointers<'_>,
+    horizontal: &arranged_taps::ConvexTaps,
+    drop: u32,
+) {
     let eights = if EIGHTS == 0 {
         horizontal.taps.stride / 8
     } else {
@@ -172,7 +266,10 @@ unsafe fn far_lines<const EIGHTS: usize>(lines: LinePointers, horizontal: &arran
             let [a, b, c, d] = sums;
             let sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
             // SAFETY: the caller guarantees this.
-            unsafe { store_levels(_mm256_sra_epi32(_mm256_add_epi32(sums, half), drop), out.add(block * 8)) }
+            unsafe {
+                let sums = _mm256_sra_epi32(_mm256_add_epi32(sums, half), drop);
+                store_values::<BYTES>(sums, out.add(block * 8 * BYTES));
+            }
         }
     }
 }
@@ -187,6 +284,22 @@ unsafe fn store_levels(levels: __m256i, out: *mut u8) {
     let words = _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256::<1>(levels));
     // SAFETY: the caller guarantees this.
     unsafe { _mm_storel_epi64(out.cast(), _mm_packus_epi16(words, words)) }
+}
+
+/// Stores eight 32-bit values of a convex filter with `BYTES` bytes each, 1 or 2.
+///
+/// # Safety
+/// They can be written at `out`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn store_values<const BYTES: usize>(values: __m256i, out: *mut u8) {
+    if BYTES == 1 {
+        // SAFETY: the caller guarantees this.
+        return unsafe { store_levels(values, out) };
+    }
+    let words = _mm_packs_epi32(_mm256_castsi256_si128(values), _mm256_extracti128_si256::<1>(values));
+    // SAFETY: the caller guarantees this.
+    unsafe { _mm_storeu_si128(out.cast(), words) }
 }
 
 /// See [`super::scalar::vertical_lobed`]. `out.len()` is a multiple of 8.

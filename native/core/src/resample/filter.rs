@@ -134,6 +134,8 @@ pub struct Axis {
     pub step: usize,
     /// Pixels of the first average that lie before the source; less than `step`.
     pub phase: usize,
+    /// Whether the result is that of the mirrored source, mirrored: weights are rounded as for that.
+    pub is_mirrored: bool,
 }
 
 impl Axis {
@@ -146,6 +148,7 @@ impl Axis {
             len: target,
             step: 1,
             phase: 0,
+            is_mirrored: false,
         }
     }
 

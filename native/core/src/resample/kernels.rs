@@ -36,6 +36,46 @@ pub fn horizontal_convex(
     );
 }
 
+/// Writes bytes as 16-bit values.
+pub fn widen(level: Available, row: &[u8], out: &mut [i16]) {
+    dispatch!(level, [Avx2], widen(row, out));
+}
+
+/// Computes a narrower row of 16-bit values of each plane: see [`scalar::horizontal_convex_words`].
+#[allow(clippy::too_many_arguments)] // as above
+pub fn horizontal_convex_words(
+    level: Available,
+    line: &[i16],
+    line_stride: usize,
+    horizontal: &arranged_taps::ConvexTaps,
+    drop: u32,
+    out: &mut [i16],
+    out_stride: usize,
+    planes: usize,
+) {
+    dispatch!(
+        level,
+        [Avx512, Avx2],
+        horizontal_convex_words(line, line_stride, horizontal, drop, out, out_stride, planes)
+    );
+}
+
+/// Computes a row from rows of 16-bit values: see [`scalar::vertical_convex_words`].
+pub fn vertical_convex_words(
+    level: Available,
+    rows: &[i16],
+    offsets: &[usize],
+    weights: &[i16],
+    drop: u32,
+    out: &mut [u8],
+) {
+    dispatch!(
+        level,
+        [Avx512, Avx2],
+        vertical_convex_words(rows, offsets, weights, drop, out)
+    );
+}
+
 /// Computes a row from rows: see [`scalar::vertical_lobed`].
 pub fn vertical_lobed(level: Available, rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut [u8]) {
     dispatch!(level, [Avx2], vertical_lobed(rows, offsets, weights, out));

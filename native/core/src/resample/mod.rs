@@ -16,7 +16,8 @@
 //!
 //! Where no weight is negative, the order of the passes is free, and this one touches fewer pixels. The line between
 //! the passes keeps up to 7 fractional bits, so the result differs from Pillow's only by Pillow's own rounding between
-//! the passes. Where weights are negative, Pillow clips between the passes. Then the arithmetic (22-bit weights) and
+//! the passes. Of an image that its orientation transposes, stored rows are columns of the picture: convex filters then go
+//! horizontally first, with the same arithmetic, so that the result is that of the picture. Where weights are negative, Pillow clips between the passes. Then the arithmetic (22-bit weights) and
 //! the order of the passes (drawn above, or vertical first) are those of Pillow 13, and the result is equal, bit for
 //! bit. Only rows and columns that the window needs are requested.
 
@@ -32,7 +33,7 @@ mod scalar;
 mod taps;
 
 use crate::error::Error;
-use crate::memory::{grow, reserve};
+use crate::memory::{Zero, grow, reserve};
 use crate::rows::{ROW_SPARE, planar_row_len};
 use crate::simd::Available;
 pub use filter::{Axis, Filter};
@@ -64,29 +65,42 @@ impl Needed {
     }
 }
 
+/// Which axes of the picture the rows and columns of the source are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AxisOrder {
+    /// Its rows and columns.
+    Stored,
+    /// Its columns and rows. The passes are those of the transposed source.
+    Transposed,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Mode {
     /// No axis changes its size: rows are written to the picture directly.
     #[default]
     Copy,
     Convex,
+    ConvexHorizontalFirst,
     Lobed,
     LobedVerticalFirst,
 }
 
 impl Mode {
-    fn choose(filter: Filter, x: Axis, y: Axis) -> Self {
+    fn choose(filter: Filter, [x, y]: [Axis; 2], order: AxisOrder) -> Self {
+        let is_transposed = order == AxisOrder::Transposed;
         // Pillow 13 begins with the vertical pass where the height shrinks more than twice as much as the width;
         // earlier versions always begin with the horizontal pass. The order matters where lobes are clipped.
         let shrinks = |axis: Axis| axis.source as i64 - axis.target as i64;
+        let (across, down) = if is_transposed { (y, x) } else { (x, y) };
         if x.is_identity() && y.is_identity() {
-            Self::Copy
-        } else if filter.is_convex() {
-            Self::Convex
-        } else if shrinks(y) > 0 && shrinks(y) > 2 * shrinks(x) {
-            Self::LobedVerticalFirst
-        } else {
-            Self::Lobed
+            return Self::Copy;
+        }
+        let begins_down = filter.is_convex() || shrinks(down) > 0 && shrinks(down) > 2 * shrinks(across);
+        match (filter.is_convex(), begins_down != is_transposed) {
+            (true, true) => Self::Convex,
+            (true, false) => Self::ConvexHorizontalFirst,
+            (false, true) => Self::LobedVerticalFirst,
+            (false, false) => Self::Lobed,
         }
     }
 }
@@ -103,8 +117,10 @@ pub struct Resampler {
     convex: (arranged_taps::ConvexTaps, Taps<i16>),
     lobed: (arranged_taps::LobedTaps, Taps<i32>),
     /// Source rows, and rows after a horizontal pass that comes first.
-    source: RowRing,
-    narrowed: RowRing,
+    source: RowRing<u8>,
+    narrowed: RowRing<u8>,
+    /// Rows of 16-bit values after a horizontal pass of a convex filter that comes first.
+    narrowed_words: RowRing<i16>,
     /// The result of a vertical pass that comes first: a line per plane, `line_stride` apart.
     line: Vec<i16>,
     clipped_line: Vec<u8>,
@@ -128,6 +144,7 @@ impl Resampler {
             lobed: Default::default(),
             source: RowRing::default(),
             narrowed: RowRing::default(),
+            narrowed_words: RowRing::default(),
             line: Vec::new(),
             clipped_line: Vec::new(),
             line_stride: 0,
@@ -141,15 +158,16 @@ impl Resampler {
 
     /// Starts an image of `planes` (1 to 3) colour planes. Returns the part of it that is needed.
     ///
-    /// `open_rows`: the largest number of rows written between two calls of [`done`](Self::done).
+    /// `axes`: across and down the rows of the source. `open_rows`: the largest number of rows written between two calls of
+    /// [`done`](Self::done).
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]. Rows of the source are kept, all of them where a picture becomes very low.
     pub fn begin(
         &mut self,
         filter: Filter,
-        x: Axis,
-        y: Axis,
+        [x, y]: [Axis; 2],
+        order: AxisOrder,
         planes: usize,
         open_rows: usize,
     ) -> Result<Needed, Error> {
@@ -158,7 +176,7 @@ impl Resampler {
         self.offsets.clear();
         self.picture.resize(planes, x.len, y.len)?;
         let filter = filter.of_axes(x, y);
-        self.mode = Mode::choose(filter, x, y);
+        self.mode = Mode::choose(filter, [x, y], order);
         Ok(match self.mode {
             Mode::Copy => Needed {
                 x: x.start,
@@ -166,13 +184,18 @@ impl Resampler {
                 width: x.len,
                 height: y.len,
             },
-            Mode::Convex => {
+            Mode::Convex | Mode::ConvexHorizontalFirst => {
                 let (h, v) = &mut self.convex;
                 h.prepare(filter, x, self.level)?;
                 v.prepare(filter, y)?;
                 reserve(&mut self.offsets, v.stride)?;
                 let h = &h.taps;
-                self.source.resize(planes, h.len, v.held_rows + open_rows)?;
+                if self.mode == Mode::Convex {
+                    self.source.resize(planes, h.len, v.held_rows + open_rows)?;
+                } else {
+                    self.source.resize(planes, h.reach(), open_rows)?;
+                    self.narrowed_words.resize(planes, x.len, v.held_rows)?;
+                }
                 self.line_stride = planar_row_len(h.reach());
                 grow(&mut self.line, planes * self.line_stride)?;
                 Needed::by(h, v)
@@ -223,6 +246,7 @@ impl Resampler {
             match self.mode {
                 Mode::Copy => {}
                 Mode::Convex => self.push_convex(y),
+                Mode::ConvexHorizontalFirst => self.push_convex_horizontal_first(y),
                 Mode::Lobed => self.push_lobed(y),
                 Mode::LobedVerticalFirst => self.push_lobed_vertical_first(y),
             }
@@ -244,12 +268,15 @@ impl Resampler {
     pub fn shrink(&mut self, keep: usize) {
         for bytes in [
             &mut self.picture.pixels,
-            &mut self.source.bytes,
-            &mut self.narrowed.bytes,
+            &mut self.source.values,
+            &mut self.narrowed.values,
         ] {
             if bytes.len() > keep {
                 *bytes = Vec::new();
             }
+        }
+        if self.narrowed_words.values.len() > keep / size_of::<i16>() {
+            self.narrowed_words.values = Vec::new();
         }
     }
 
@@ -260,7 +287,7 @@ impl Resampler {
         while let Some(weights) = v.complete(self.made, y) {
             collect_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for plane in 0..self.picture.planes {
-                let rows = &self.source.bytes[plane * self.source.stride..];
+                let rows = &self.source.values[plane * self.source.stride..];
                 let line = &mut self.line[plane * self.line_stride..][..self.source.stride - ROW_SPARE];
                 kernels::vertical_convex(self.level, rows, &self.offsets, weights, v.shift - fraction, line);
             }
@@ -281,16 +308,54 @@ impl Resampler {
         }
     }
 
+    fn push_convex_horizontal_first(&mut self, y: usize) {
+        let (h, v) = &self.convex;
+        let planes = self.picture.planes;
+        let fraction = 7.min(23 - v.shift);
+        let source = self.source.values[self.source.offset(y)..].chunks_exact(self.source.stride);
+        for (line, row) in self.line.chunks_exact_mut(self.line_stride).zip(source).take(planes) {
+            kernels::widen(self.level, row, line);
+        }
+        let offset = self.narrowed_words.offset(y);
+        let out = &mut self.narrowed_words.values[offset..];
+        kernels::horizontal_convex_words(
+            self.level,
+            &self.line,
+            self.line_stride,
+            h,
+            h.taps.shift - fraction,
+            out,
+            self.narrowed_words.stride,
+            planes,
+        );
+        while let Some(weights) = v.complete(self.made, y) {
+            collect_offsets(
+                &self.narrowed_words,
+                v.starts[self.made],
+                y,
+                weights.len(),
+                &mut self.offsets,
+            );
+            for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
+                let rows = &self.narrowed_words.values[plane * self.narrowed_words.stride..];
+                let blocks = out.len() - ROW_SPARE;
+                let drop = v.shift + fraction;
+                kernels::vertical_convex_words(self.level, rows, &self.offsets, weights, drop, &mut out[..blocks]);
+            }
+            self.made += 1;
+        }
+    }
+
     fn push_lobed(&mut self, y: usize) {
         let ((h, v), planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
         for (plane, out) in self.narrowed.rows_mut(y).into_iter().take(planes).enumerate() {
-            let line = &self.source.bytes[self.source.offset(y) + plane * stride..][..stride];
+            let line = &self.source.values[self.source.offset(y) + plane * stride..][..stride];
             kernels::horizontal_lobed(self.level, line, h, out);
         }
         while let Some(weights) = v.complete(self.made, y) {
             collect_offsets(&self.narrowed, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
-                let rows = &self.narrowed.bytes[plane * self.narrowed.stride..];
+                let rows = &self.narrowed.values[plane * self.narrowed.stride..];
                 let blocks = out.len() - ROW_SPARE;
                 kernels::vertical_lobed(self.level, rows, &self.offsets, weights, &mut out[..blocks]);
             }
@@ -304,7 +369,7 @@ impl Resampler {
             collect_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
             for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
                 let line = &mut self.clipped_line[..stride];
-                let rows = &self.source.bytes[plane * stride..];
+                let rows = &self.source.values[plane * stride..];
                 kernels::vertical_lobed(
                     self.level,
                     rows,
@@ -320,7 +385,7 @@ impl Resampler {
 }
 
 /// Collects the offsets of rows `start..start + count`. Rows after `last` have weight zero; `last` is read instead.
-fn collect_offsets(ring: &RowRing, start: u32, last: usize, count: usize, offsets: &mut Vec<usize>) {
+fn collect_offsets<T: Zero>(ring: &RowRing<T>, start: u32, last: usize, count: usize, offsets: &mut Vec<usize>) {
     let start = start as usize;
     offsets.clear();
     offsets.extend((start..start + count).map(|y| ring.offset(y.min(last))));

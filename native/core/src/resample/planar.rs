@@ -1,7 +1,7 @@
 //! Planar memory: pictures, and rings of rows. Rows are padded so that kernels and decoders can work in whole blocks.
 
 use crate::error::Error;
-use crate::memory::grow;
+use crate::memory::{Zero, grow};
 use crate::rows::planar_row_len;
 
 /// A planar image. Rows are `stride` bytes apart, planes `stride * height`.
@@ -18,7 +18,7 @@ pub struct Picture {
 }
 
 impl Picture {
-    pub(super) fn resize(&mut self, planes: usize, width: usize, height: usize) -> Result<(), Error> {
+    pub(crate) fn resize(&mut self, planes: usize, width: usize, height: usize) -> Result<(), Error> {
         *self = Self {
             planes,
             width,
@@ -32,6 +32,23 @@ impl Picture {
     /// One row of one plane.
     pub fn row(&self, plane: usize, y: usize) -> &[u8] {
         &self.pixels[(plane * self.height + y) * self.stride..][..self.width]
+    }
+
+    /// One row of one plane, with its padding.
+    pub(crate) fn row_mut(&mut self, plane: usize, y: usize) -> &mut [u8] {
+        let start = (plane * self.height + y) * self.stride;
+        &mut self.pixels[start..][..self.stride]
+    }
+
+    /// All rows of one plane, [`stride`](Self::stride) bytes apart.
+    pub(crate) fn plane_mut(&mut self, plane: usize) -> &mut [u8] {
+        let nbytes = self.height * self.stride;
+        &mut self.pixels[plane * nbytes..][..nbytes]
+    }
+
+    /// Bytes from a row to the next.
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
     }
 
     /// Row `y` of every plane, with its padding. Slices of planes that do not exist are empty.
@@ -49,23 +66,23 @@ impl Picture {
 
 /// The most recent rows of a planar image.
 #[derive(Debug, Default)]
-pub(super) struct RowRing {
+pub(super) struct RowRing<T> {
     planes: usize,
-    /// Bytes per row of one plane.
+    /// Values per row of one plane.
     pub(super) stride: usize,
     capacity: usize,
-    pub(super) bytes: Vec<u8>,
+    pub(super) values: Vec<T>,
 }
 
-impl RowRing {
+impl<T: Zero> RowRing<T> {
     pub(super) fn resize(&mut self, planes: usize, width: usize, capacity: usize) -> Result<(), Error> {
         *self = Self {
             planes,
             stride: planar_row_len(width),
             capacity,
-            bytes: std::mem::take(&mut self.bytes),
+            values: std::mem::take(&mut self.values),
         };
-        grow(&mut self.bytes, planes * self.stride * capacity)
+        grow(&mut self.values, planes * self.stride * capacity)
     }
 
     /// Offset of row `y` of plane 0. The other planes follow, `stride` apart.
@@ -73,9 +90,9 @@ impl RowRing {
         y % self.capacity * self.planes * self.stride
     }
 
-    pub(super) fn rows_mut(&mut self, y: usize) -> [&mut [u8]; 3] {
+    pub(super) fn rows_mut(&mut self, y: usize) -> [&mut [T]; 3] {
         let offset = self.offset(y);
-        let mut planes = self.bytes[offset..][..self.planes * self.stride].chunks_exact_mut(self.stride);
+        let mut planes = self.values[offset..][..self.planes * self.stride].chunks_exact_mut(self.stride);
         std::array::from_fn(|_| planes.next().unwrap_or_default())
     }
 }

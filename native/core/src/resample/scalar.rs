@@ -25,6 +25,42 @@ pub fn horizontal_convex(
     out_stride: usize,
     planes: usize,
 ) {
+    narrow_lines(line, line_stride, horizontal, drop, out, out_stride, planes, |sum| {
+        sum as u8
+    });
+}
+
+/// `out[i] = row[i]`.
+pub fn widen(row: &[u8], out: &mut [i16]) {
+    out.iter_mut().zip(row).for_each(|(out, x)| *out = i16::from(*x));
+}
+
+/// [`horizontal_convex`] to values of 16 bits: `drop` leaves some fractional ones.
+pub fn horizontal_convex_words(
+    line: &[i16],
+    line_stride: usize,
+    horizontal: &arranged_taps::ConvexTaps,
+    drop: u32,
+    out: &mut [i16],
+    out_stride: usize,
+    planes: usize,
+) {
+    narrow_lines(line, line_stride, horizontal, drop, out, out_stride, planes, |sum| {
+        sum as i16
+    });
+}
+
+#[allow(clippy::too_many_arguments)] // those of both functions above
+fn narrow_lines<T>(
+    line: &[i16],
+    line_stride: usize,
+    horizontal: &arranged_taps::ConvexTaps,
+    drop: u32,
+    out: &mut [T],
+    out_stride: usize,
+    planes: usize,
+    convert: impl Fn(i32) -> T,
+) {
     let taps = &horizontal.taps;
     for plane in 0..planes {
         let line = &line[plane * line_stride..];
@@ -33,8 +69,20 @@ pub fn horizontal_convex(
         for ((out, &start), weights) in out.iter_mut().zip(&taps.starts).zip(weights) {
             let values = line[start as usize..].iter().zip(weights);
             let sum: i32 = values.map(|(x, w)| i32::from(*x) * i32::from(*w)).sum();
-            *out = ((sum + (1 << (drop - 1))) >> drop) as u8;
+            *out = convert((sum + (1 << (drop - 1))) >> drop);
         }
+    }
+}
+
+/// `out[i] = (Σ weights[t] · rows[offsets[t] + i]) >> drop`, rounded half up. Weights are non-negative.
+pub fn vertical_convex_words(rows: &[i16], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [u8]) {
+    for (i, out) in out.iter_mut().enumerate() {
+        let sum: i32 = offsets
+            .iter()
+            .zip(weights)
+            .map(|(o, w)| i32::from(rows[o + i]) * i32::from(*w))
+            .sum();
+        *out = ((sum + (1 << (drop - 1))) >> drop) as u8;
     }
 }
 

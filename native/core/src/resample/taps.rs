@@ -116,6 +116,12 @@ impl<W: Weight> Taps<W> {
         reserve(&mut exact, most)?;
         reserve(&mut packed, most * axis.len)?;
         for output in axis.start..axis.start + axis.len {
+            // The taps of a mirrored axis are those of the mirrored source, from its end to its start.
+            let output = if axis.is_mirrored {
+                axis.target - 1 - output
+            } else {
+                output
+            };
             let start = match filter {
                 Filter::Cv2Linear | Filter::Cv2AreaLinear | Filter::Cv2Nearest => {
                     weigh_two(filter, axis, scale, output, &mut exact)
@@ -125,6 +131,12 @@ impl<W: Weight> Taps<W> {
             };
             let from = packed.len();
             W::quantise(&exact, exact.iter().sum(), self.shift, &mut packed);
+            let start = if axis.is_mirrored {
+                packed[from..].reverse();
+                axis.source - start - exact.len()
+            } else {
+                start
+            };
             let start = sum_averages(&mut packed, from, start, axis);
             let skipped = trim_zeros(&mut packed, from);
             self.starts.push((start + skipped) as u32);

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{Affine, scalar};
+use super::{Affine, TRANSPOSED_ROWS, scalar};
 use crate::simd::avx2::{load8, load16, store_8_words, store_floats, store16};
 use crate::simd::interleave::{DEINTERLEAVE, INTERLEAVE};
 
@@ -23,6 +23,31 @@ pub fn reverse(line: &[u8], out: &mut [u8]) {
         store16(out, _mm_shuffle_epi8(load16(block), order));
     }
     scalar::reverse(head, tail);
+}
+
+#[target_feature(enable = "avx2")]
+pub fn transpose(rows: &[&[u8]; TRANSPOSED_ROWS], is_mirrored: bool, out: &mut [u8], stride: usize) {
+    let columns = rows[0].len();
+    let blocks = rows.map(|row| row[..columns].as_chunks::<16>().0);
+    for block in 0..columns / 16 {
+        let mut lanes = blocks.map(|row| load16(&row[block]));
+        // Each pass interleaves the first eight with the last eight. Four of them transpose.
+        for _ in 0..4 {
+            let before = lanes;
+            for (pair, half) in lanes.as_chunks_mut::<2>().0.iter_mut().zip(0..8) {
+                *pair = [
+                    _mm_unpacklo_epi8(before[half], before[half + 8]),
+                    _mm_unpackhi_epi8(before[half], before[half + 8]),
+                ];
+            }
+        }
+        for (lane, c) in lanes.into_iter().zip(16 * block..) {
+            let at = stride * if is_mirrored { columns - 1 - c } else { c };
+            let out = out[at..].first_chunk_mut::<16>();
+            store16(out.expect("a row of the output holds a block"), lane);
+        }
+    }
+    scalar::transpose_columns(rows, columns / 16 * 16, is_mirrored, out, stride);
 }
 
 #[target_feature(enable = "avx2")]

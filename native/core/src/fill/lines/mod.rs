@@ -27,6 +27,14 @@ impl Affine {
 
 pub use scalar::half_bits;
 
+/// The number of rows that [`transpose`] takes.
+pub const TRANSPOSED_ROWS: usize = 16;
+
+/// Writes `rows` as columns: `out[c * stride + r] = rows[r][c]`, or with the last column of `rows` first.
+pub fn transpose(level: Available, rows: &[&[u8]; TRANSPOSED_ROWS], is_mirrored: bool, out: &mut [u8], stride: usize) {
+    dispatch!(level, [Avx2], transpose(rows, is_mirrored, out, stride));
+}
+
 /// Writes `line` to `out` from its end to its start.
 pub fn reverse(level: Available, line: &[u8], out: &mut [u8]) {
     dispatch!(level, [Avx2], reverse(line, out));

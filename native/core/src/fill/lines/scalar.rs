@@ -1,9 +1,30 @@
 //! One byte or number at a time: the specification.
 
-use super::Affine;
+use super::{Affine, TRANSPOSED_ROWS};
 
 pub fn reverse(line: &[u8], out: &mut [u8]) {
     out.iter_mut().zip(line.iter().rev()).for_each(|(out, x)| *out = *x);
+}
+
+pub fn transpose(rows: &[&[u8]; TRANSPOSED_ROWS], is_mirrored: bool, out: &mut [u8], stride: usize) {
+    transpose_columns(rows, 0, is_mirrored, out, stride);
+}
+
+/// The columns from `first` on.
+pub fn transpose_columns(
+    rows: &[&[u8]; TRANSPOSED_ROWS],
+    first: usize,
+    is_mirrored: bool,
+    out: &mut [u8],
+    stride: usize,
+) {
+    let columns = rows[0].len();
+    for c in first..columns {
+        let at = stride * if is_mirrored { columns - 1 - c } else { c };
+        for (out, row) in out[at..][..TRANSPOSED_ROWS].iter_mut().zip(rows) {
+            *out = row[c];
+        }
+    }
 }
 
 pub fn interleave(planes: [&[u8]; 3], out: &mut [u8]) {
