@@ -7,7 +7,8 @@ from typing import Final
 
 import torch
 
-from penstock.doctor.batch_places import KnownObject, Place, describe_object
+from penstock.doctor.batch_places import Place
+from penstock.doctor.known_objects import KnownObject, describe_object
 from penstock.doctor.script_reader import StepReader
 from penstock.doctor.script_scope import Scope, find_method, find_tensor_names
 from penstock.doctor.script_source import read_source

@@ -19,7 +19,7 @@ import types
 from typing import Final
 
 from penstock.doctor.batch_layout import BatchParts
-from penstock.doctor.batch_places import KnownObject, describe_object
+from penstock.doctor.known_objects import KnownObject, describe_object
 from penstock.doctor.script_calls import CallArguments, CallReader
 from penstock.doctor.script_scope import Scope, find_tensor_names
 from penstock.doctor.script_source import Function, read_source
