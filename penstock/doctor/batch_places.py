@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import sys
 import types
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +23,7 @@ from typing import Any, Final
 from penstock.datasets.user_code import is_user_file
 from penstock.doctor.batch_layout import BatchParts, describe_batch
 from penstock.doctor.known_objects import MOST_NAMES, KnownObject, describe_object
+from penstock.doctor.step_calls import StepCalls, find_tensors
 
 __all__ = ["BatchPlaces", "Place"]
 
@@ -30,6 +32,7 @@ _MOST_STACKS: Final = 8
 _MOST_FRAMES: Final = 200
 _MOST_PLACES: Final = 8
 _PASSING: Final = ("penstock.", "torch.utils.data.", "tqdm.", "rich.progress", "alive_progress.", "fastprogress.")
+_SEEN_STEPS: Final = (2, 3)
 _COPYING: Final = ("penstock.torch.device",)
 
 
@@ -69,12 +72,18 @@ class BatchPlaces:
         Of the first batch.
     epoch_starts_ns : list of int
         How long the start of each epoch took, workers included.
+    calls : StepCalls
+        The user's functions that are called within a step.
+    is_moved : bool
+        Whether a library between the loader and the script was seen with tensors on a device.
     """
 
     def __init__(self) -> None:
         self.stacks: list[tuple[Place, ...]] = []
         self.layout: BatchParts | None = None
         self.epoch_starts_ns: list[int] = []
+        self.calls = StepCalls()
+        self.is_moved = False
         self._seen: set[tuple[types.CodeType, int]] = set()
 
     def note(self, loader: Any, started_ns: int) -> None:
@@ -101,15 +110,25 @@ class BatchPlaces:
             _logger.debug("a batch could not be described", exc_info=True)
             self.layout = BatchParts("other")
 
+    def begin_step(self, batch: Any, number: int) -> None:
+        """The script gets ``batch``, the loader's ``number``th, from 1."""
+        if number > _SEEN_STEPS[-1]:
+            return
+        try:
+            self.calls.note_batch(batch)
+            if number not in _SEEN_STEPS:
+                return
+            self.is_moved = self.is_moved or any(map(_holds_device_tensors, _list_passing(_list_frames())))
+            self.calls.begin()
+        except Exception:  # as above
+            _logger.debug("a step could not be seen", exc_info=True)
+
+    def end_step(self, *, is_whole: bool = True) -> None:
+        """The next batch is asked for; ``is_whole``: by the loop that took the one before."""
+        self.calls.end(is_whole=is_whole)
+
     def _look(self, loader: Any) -> None:
-        frames = []
-        own = inspect.currentframe()
-        frame = None if own is None else own.f_back  # with its own frame, the list would be a cycle
-        for _ in range(_MOST_FRAMES):
-            if frame is None:
-                break
-            frames.append(frame)
-            frame = frame.f_back
+        frames = _list_frames()
         at = next((number for number, each in enumerate(frames) if is_user_file(each.f_code.co_filename)), None)
         if at is None or len(self.stacks) >= _MOST_STACKS:
             return
@@ -117,6 +136,34 @@ class BatchPlaces:
         if key not in self._seen:
             self._seen.add(key)
             self.stacks.append(tuple(_list_places(frames, loader)))
+
+
+def _list_frames() -> list[types.FrameType]:
+    """The functions that run, from the innermost outwards."""
+    frames: list[types.FrameType] = []
+    own = inspect.currentframe()
+    frame = None if own is None else own.f_back  # with its own frame, the list would be a cycle
+    while frame is not None and len(frames) < _MOST_FRAMES:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def _list_passing(frames: list[types.FrameType]) -> list[types.FrameType]:
+    """Functions of libraries between the loader and the innermost function of the user, that may change batches."""
+    inner = itertools.takewhile(lambda frame: not is_user_file(frame.f_code.co_filename), frames)
+    return [frame for frame in inner if not _passes_batches(frame)]
+
+
+def _holds_device_tensors(frame: types.FrameType) -> bool:
+    """Whether a local variable of a library's function, or an attribute of its object, is on a device."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.accelerator.is_available():
+        return False
+    values = dict(frame.f_locals)
+    attributes = getattr(values.get("self"), "__dict__", None)
+    tensors = find_tensors([values, attributes if isinstance(attributes, dict) else {}])
+    return any(each.device.type != "cpu" for each in itertools.islice(tensors, MOST_NAMES))
 
 
 def _list_places(frames: list[types.FrameType], loader: Any) -> list[Place]:

@@ -181,6 +181,7 @@ class LoaderWatch:
                 self.watcher.finish()
                 return batch
         self._begin_step(step, epoch)
+        self.places.begin_step(batch, len(self.steps))
         return batch
 
     def _begin_step(self, step: ScriptStep, epoch: EpochWatch) -> None:
@@ -195,6 +196,7 @@ class LoaderWatch:
 
     def _end_step(self, now: int, epoch: EpochWatch) -> None:
         step, self._open = self._open, None
+        self.places.end_step(is_whole=self._opened_by is epoch)
         if step is None:
             return
         thread = self.watcher.current_thread()

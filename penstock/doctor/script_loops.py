@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import torch
+
 from penstock.doctor.batch_places import BatchPlaces, Place
-from penstock.doctor.script_hooks import read_hooks
+from penstock.doctor.script_hooks import read_calls
 from penstock.doctor.script_reader import StepReader
 from penstock.doctor.script_scope import Scope, find_tensor_names
 from penstock.doctor.script_source import COMPREHENSIONS, Function, SourceFile, read_source
@@ -79,25 +81,48 @@ def read_loops(places: BatchPlaces) -> list[TrainingLoop]:
 
 
 def _read_stack(stack: Sequence[Place], places: BatchPlaces) -> TrainingLoop | None:
+    """Read one loop. Without a device, a library that batches pass is taken to move them, if the script does not."""
     opened = list(_open_places(stack))
-    reader = StepReader(places.layout)
-    if stack and not stack[0].is_direct:
-        line = read_hooks(stack, reader)
-        return None if line is None else TrainingLoop(Taking("other", line, ""), reader.all_events(), True, [])
-    if not opened:
+    if not stack or not (opened or not stack[0].is_direct):
         return None
-    taking = _describe_taking(opened[0])
+    has_device = torch.accelerator.is_available()
+    passes_library = not stack[0].is_direct
+    loop = _read_loop(opened, places, passes_library=passes_library, is_moved=places.is_moved)
+    is_copied = loop is not None and any(event.kind == "copy" for event in loop.events)
+    if has_device or is_copied or not passes_library:
+        return loop
+    return _read_loop(opened, places, passes_library=True, is_moved=True)
+
+
+def _read_loop(
+    opened: Sequence[_OpenPlace], places: BatchPlaces, *, passes_library: bool, is_moved: bool
+) -> TrainingLoop | None:
+    """Read what takes batches, and the functions that were called in a step."""
+    reader = StepReader(places.layout, is_moved=is_moved and passes_library)
+    taking = _describe_taking(opened[0]) if opened else None
+    loaders: list[tuple[SourceLine, str]] = []
+    if taking is not None and (taking.kind != "other" or not passes_library):
+        _read_places(reader, opened, taking)
+        loaders = list(_find_loaders(opened))
+    else:
+        taking = None
+    line = read_calls(places, reader, is_moved=is_moved)
+    if taking is None:
+        taking = None if line is None else Taking("other", line, "")
+    return None if taking is None else TrainingLoop(taking, reader.all_events(), reader.is_training, loaders)
+
+
+def _read_places(reader: StepReader, opened: Sequence[_OpenPlace], taking: Taking) -> None:
+    """Read the functions on the way to a batch, from the innermost outwards, as far as batches pass them."""
     if taking.kind in {"next", "all"}:
         reader.sources.add((opened[0].source.name, opened[0].place.position))
     result: Value | None = None
     for number, each in enumerate(opened):
-        scope = each.scope()
         if number and not each.place.is_direct:
             break
-        result = _read_place(reader, each, scope, result, is_innermost=number == 0)
+        result = _read_place(reader, each, each.scope(), result, is_innermost=number == 0)
         if result is None:
             break
-    return TrainingLoop(taking, reader.all_events(), reader.is_training, list(_find_loaders(opened)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,6 +249,7 @@ class Watcher:
         self.sampler.stop()
         for watch in self.watches:
             watch.control.stop()
+            watch.places.end_step(is_whole=False)
         self.device.stop()
         if self.usage is not None:
             self.usage.stop()
