@@ -49,7 +49,7 @@ class Place:
     position : tuple of int
         First line, last line, first column, last column of the expression that is evaluated; -1 where unknown.
     names : dict of str to KnownObject
-        Local variables.
+        Local variables, and global ones that are the loader.
     is_direct : bool
         Whether no function of a library was between this function and the next inner one of the user, or the loader.
     """
@@ -171,7 +171,9 @@ def _list_places(frames: list[types.FrameType], loader: Any) -> list[Place]:
     for frame in frames:
         code = frame.f_code
         if is_user_file(code.co_filename):
-            names = {} if code.co_name == "<module>" else _describe_locals(frame, loader)
+            names = {name: describe_object(value, loader) for name, value in frame.f_globals.items() if value is loader}
+            if code.co_name != "<module>":
+                names |= _describe_locals(frame, loader)
             places.append(Place(code, frame.f_globals, _find_position(frame), names, is_direct))
             is_direct = True
             if len(places) == _MOST_PLACES:

@@ -26,6 +26,7 @@ from penstock.doctor.device_watch import DeviceWatch
 from penstock.doctor.event_file import read_events
 from penstock.doctor.loader_settings import describe_loader
 from penstock.doctor.loader_watch import LoaderWatch, ScriptStep
+from penstock.doctor.made_loaders import MadeLoaders
 from penstock.doctor.recorded_events import fill_sizes, find_slowest, main_events
 from penstock.doctor.recording import Recording
 from penstock.doctor.sample_events import unpack_samples
@@ -93,6 +94,7 @@ class Watcher:
         self.sampler = StackSampler()
         self.usage: Any = None
         self.device = DeviceWatch()
+        self.made = MadeLoaders()
         self.started_ns = self.ended_ns = 0
         self._is_sampling = False
         self._finish, self._change = finish, dict(change or {})
@@ -146,11 +148,15 @@ class Watcher:
     # loaders
 
     def watch_of(self, loader: Any) -> LoaderWatch | None:
-        """What is seen of a loader; begun here. None if it is not watched."""
+        """What is seen of a loader, or of those that it takes the place of; begun here. None if it is not watched."""
         if not self.is_here() or (self.only is not None and loader is not self.only):
             return None
         for watch in self.watches:
             if watch.loader is loader:
+                return watch
+        for watch in self.watches:
+            if self.made.is_successor(loader, watch.loader, watch.first_asked):
+                watch.loader = loader
                 return watch
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="penstock-doctor-"))
