@@ -55,7 +55,12 @@ def _read_call(call: StepCall, reader: StepReader, *, is_moved: bool, uses_devic
     scope.tensors = find_tensor_names(tree)
     for key, seen in call.values.items():
         is_given = seen.is_batch or "." not in key
-        scope.set(key, _value_of(seen, is_moved=is_moved and is_given, uses_device=uses_device))
+        value = _value_of(seen, is_moved=is_moved and is_given, uses_device=uses_device)
+        scope.set(key, value)
+        if value is not None and value.where == "device":
+            for name, part in zip(seen.layout.names, seen.layout.parts, strict=True):
+                if part.kind == "tensor" and isinstance(name, (str, int)):
+                    scope.set(f"{key}[{name!r}]", Value("device", is_tensor=True))
     reader.read_block(tree.body, scope)
     return SourceLine(source.name, tree.lineno, scope.function)
 

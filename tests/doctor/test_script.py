@@ -456,6 +456,20 @@ def test_a_hook_is_called_once_when_a_module_was_imported(tmp_path: Path, monkey
         sys.modules.pop(name)
 
 
+def test_two_hooks_for_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that watches its own loaders may be watched: each hook is called, once."""
+    (tmp_path / "module_with_two_hooks.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    calls: list[int] = []
+
+    when_imported("module_with_two_hooks", lambda: calls.append(1))
+    when_imported("module_with_two_hooks", lambda: calls.append(2))
+    import module_with_two_hooks  # type: ignore[import-not-found]  # noqa: F401  # written above
+
+    assert sorted(calls) == [1, 2]
+    sys.modules.pop("module_with_two_hooks")
+
+
 @pytest.mark.parametrize("module", ["torch.utils.data", "penstock.torch"])
 def test_a_loader_is_tried_while_its_files_are_there(folder: Path, module: str) -> None:
     """The script is examined before it unwinds, so that a dataset in a temporary folder can be read again."""

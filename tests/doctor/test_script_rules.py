@@ -14,7 +14,7 @@ import pytest
 from penstock.doctor import watch
 from penstock.doctor.findings import Finding
 from penstock.doctor.script_checking import SCRIPT_RULES
-from tests.doctor.stranger_scripts import COMMON, SCRIPTS
+from tests.doctor.stranger_scripts import COMMON, LIBRARY, SCRIPTS
 
 MACHINE = {"loader-setting", "thread-crowd"}
 """Rules whose findings depend on the machine."""
@@ -22,12 +22,16 @@ MACHINE = {"loader-setting", "thread-crowd"}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of the user's with ``common.py``."""
+    """A folder of the user's with ``common.py``, and an installed package ``library``."""
     (tmp_path / "common.py").write_text(COMMON)
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "library.py").write_text(LIBRARY)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
     monkeypatch.setattr(sys, "argv", ["train.py"])
     yield tmp_path
-    sys.modules.pop("common", None)
+    for name in ("common", "library"):
+        sys.modules.pop(name, None)
 
 
 def find_in(folder: Path, script: str) -> list[Finding]:

@@ -322,6 +322,67 @@ def test_a_loop_that_is_left_has_no_last_step() -> None:
     assert len(report.recording.steps.step_ns) == 8 + 12 - 1 - report.recording.warm_up
 
 
+@pytest.mark.parametrize("kind", [torch.utils.data.DataLoader, penstock.torch.DataLoader, penstock.DataLoader])
+def test_a_loader_that_is_made_for_each_epoch(kind: Callable[..., Any]) -> None:
+    """Loaders that one call makes, one after another, are watched as one: their steps are enough together."""
+    with doctor.watch(steps=20, budget_s=0) as report:
+        for _ in range(12):
+            for _ in kind(Numbers(12), batch_size=4):
+                pass
+
+    assert report.recording is not None
+    assert report.recording.ended == "steps"
+    assert report.recording.others == []
+    assert len(set(report.recording.steps.epoch.tolist())) > 2
+
+
+def test_loaders_that_one_call_makes_for_several_uses() -> None:
+    """Loaders of training and validation are two, also if one call makes both and they look alike."""
+    with doctor.watch(steps=1000, budget_s=0) as report:
+        loaders = [torch.utils.data.DataLoader(Numbers(count), batch_size=4) for count in (48, 48)]
+        for _ in range(2):
+            for loader in loaders:
+                for _ in loader:
+                    pass
+
+    assert report.recording is not None
+    assert [other["samples"] for other in report.recording.others] == [96]
+
+
+def test_an_iterator_for_each_batch() -> None:
+    """``next(iter(loader))`` in each step: a step ends when the next iterator is asked for."""
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+    with doctor.watch(loader, steps=20, budget_s=0) as report:
+        for _ in range(12):
+            next(iter(loader))
+            time.sleep(0.002)
+
+    assert report.recording is not None
+    assert len(report.recording.steps.step_ns) == 12 - 1 - report.recording.warm_up
+    assert (report.recording.steps.step_ns >= 2_000_000).all()
+
+
+def test_a_profile_function_of_the_script_stays() -> None:
+    """Steps are looked at by a profile function only where the script has none, and it does not stay set."""
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+
+    def note(*_: object) -> None:
+        """A profiler of the script's."""
+
+    with doctor.watch(loader, steps=20, budget_s=0):
+        seen = [sys.getprofile() for _ in loader]
+        after = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            kept = [sys.getprofile() for _ in loader]
+        finally:
+            sys.setprofile(None)
+
+    assert [each is not None for each in seen] == [False, True, True, *[False] * 9]
+    assert after is None
+    assert set(kept) == {note}
+
+
 def test_the_block_goes_on_after_enough_steps() -> None:
     """All batches come; only the first ones are recorded, and workers stop to record."""
     loader = torch.utils.data.DataLoader(Numbers(400), batch_size=4, num_workers=1)
