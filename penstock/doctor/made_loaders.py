@@ -79,10 +79,10 @@ def _find_places() -> tuple[tuple[types.CodeType, int], ...]:
 def _describe(loader: Any) -> tuple[Any, ...]:
     """What two loaders have in common that load the same."""
     attributes = vars(loader)
-    dataset = attributes.get("dataset")
+    dataset: Any = attributes.get("dataset")
     kinds = tuple(type(attributes.get(name)) for name in ("sampler", "batch_sampler"))
     try:
-        length = len(dataset)  # type: ignore[arg-type]  # a stream may have none
+        length = len(dataset)  # a stream may have none
     except Exception:  # noqa: BLE001  # as above, or a length of the user's that fails
         length = -1
     return (type(loader), type(dataset), length, kinds, *(attributes.get(name) for name in _SAME))

@@ -34,9 +34,11 @@ from penstock.doctor.sample_names import name_samples
 from penstock.doctor.stack_sampling import SampledThread, StackSampler
 from penstock.doctor.thread_times import read_thread_cpu_ns
 
-__all__ = ["Limits", "Watcher"]
+__all__ = ["Limits", "Watcher", "blocks"]
 
 _MIN_STEPS: Final = 5
+blocks: Final[list[Watcher]] = []
+"""The watcher of a running block of ``penstock.doctor.watch``. That of a whole script sees nothing meanwhile."""
 
 
 class Limits:
@@ -142,8 +144,9 @@ class Watcher:
             self._finish()
 
     def is_here(self) -> bool:
-        """Whether this is the process that watches, and it does."""
-        return self.is_active and os.getpid() == self.pid
+        """Whether this is the process that watches, and it does, and no block of the script watches itself."""
+        is_hidden = bool(blocks) and blocks[-1] is not self
+        return self.is_active and os.getpid() == self.pid and not is_hidden
 
     # loaders
 

@@ -470,6 +470,27 @@ def test_two_hooks_for_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     sys.modules.pop("module_with_two_hooks")
 
 
+def test_a_script_that_watches_itself(folder: Path) -> None:
+    """A block of ``penstock.doctor.watch`` in a script sees what it sees without the doctor, which sees the rest."""
+    (folder / "own.py").write_text(
+        """from torch.utils.data import DataLoader
+from penstock.doctor import watch
+loader = DataLoader(list(range(64)), 4)
+with watch(loader, steps=100, budget_s=0) as report:
+    print(sum(len(batch) for batch in loader))
+print(len(report.recording.steps.wait_ns), report.recording.ended)
+for batch in DataLoader(list(range(48)), 4):
+    print(batch.tolist())
+"""
+    )
+    expected = plain("own.py", cwd=folder)
+    done, speed = watched("own.py", cwd=folder, steps=100)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, "")
+    assert "13 finished" in expected.stdout
+    assert speed is not None
+
+
 @pytest.mark.parametrize("module", ["torch.utils.data", "penstock.torch"])
 def test_a_loader_is_tried_while_its_files_are_there(folder: Path, module: str) -> None:
     """The script is examined before it unwinds, so that a dataset in a temporary folder can be read again."""
