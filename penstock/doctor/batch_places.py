@@ -32,6 +32,7 @@ _MOST_STACKS: Final = 8
 _MOST_FRAMES: Final = 200
 _MOST_PLACES: Final = 8
 _PASSING: Final = ("penstock.", "torch.utils.data.", "tqdm.", "rich.progress", "alive_progress.", "fastprogress.")
+_DEPTH: Final = 3
 _SEEN_STEPS: Final = (2, 3)
 _COPYING: Final = ("penstock.torch.device",)
 
@@ -74,8 +75,8 @@ class BatchPlaces:
         How long the start of each epoch took, workers included.
     calls : StepCalls
         The user's functions that are called within a step.
-    is_moved : bool
-        Whether a library between the loader and the script was seen with tensors on a device.
+    uses_device : bool
+        Whether the function that takes the batches, or a library's that passes them, was seen with tensors on a device.
     """
 
     def __init__(self) -> None:
@@ -83,7 +84,7 @@ class BatchPlaces:
         self.layout: BatchParts | None = None
         self.epoch_starts_ns: list[int] = []
         self.calls = StepCalls()
-        self.is_moved = False
+        self.uses_device = False
         self._seen: set[tuple[types.CodeType, int]] = set()
 
     def note(self, loader: Any, started_ns: int) -> None:
@@ -118,7 +119,7 @@ class BatchPlaces:
             self.calls.note_batch(batch)
             if number not in _SEEN_STEPS:
                 return
-            self.is_moved = self.is_moved or any(map(_holds_device_tensors, _list_passing(_list_frames())))
+            self.uses_device = self.uses_device or any(map(_holds_device_tensors, _list_passing(_list_frames())))
             self.calls.begin()
         except Exception:  # as above
             _logger.debug("a step could not be seen", exc_info=True)
@@ -150,19 +151,20 @@ def _list_frames() -> list[types.FrameType]:
 
 
 def _list_passing(frames: list[types.FrameType]) -> list[types.FrameType]:
-    """Functions of libraries between the loader and the innermost function of the user, that may change batches."""
-    inner = itertools.takewhile(lambda frame: not is_user_file(frame.f_code.co_filename), frames)
+    """The innermost function of the user, and functions between it and the loader that may move batches."""
+    at = next((number for number, each in enumerate(frames) if is_user_file(each.f_code.co_filename)), None)
+    inner = [] if at is None else frames[: at + 1]
     return [frame for frame in inner if not _passes_batches(frame)]
 
 
 def _holds_device_tensors(frame: types.FrameType) -> bool:
-    """Whether a local variable of a library's function, or an attribute of its object, is on a device."""
+    """Whether a variable of a function, or an attribute of its object, is on a device."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.accelerator.is_available():
         return False
-    values = dict(frame.f_locals)
+    values = _read_locals(frame)
     attributes = getattr(values.get("self"), "__dict__", None)
-    tensors = find_tensors([values, attributes if isinstance(attributes, dict) else {}])
+    tensors = find_tensors([values, attributes if isinstance(attributes, dict) else {}], _DEPTH)
     return any(each.device.type != "cpu" for each in itertools.islice(tensors, MOST_NAMES))
 
 
@@ -196,8 +198,14 @@ def _find_position(frame: types.FrameType) -> tuple[int, int, int, int]:
 
 
 def _describe_locals(frame: types.FrameType, loader: Any) -> dict[str, KnownObject]:
+    values = itertools.islice(_read_locals(frame).items(), MOST_NAMES)
+    return {name: describe_object(value, loader) for name, value in values}
+
+
+def _read_locals(frame: types.FrameType) -> dict[str, Any]:
     values = frame.f_locals
-    known = {name: describe_object(value, loader) for name, value in itertools.islice(values.items(), MOST_NAMES)}
-    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and type(values) is dict:
-        values.clear()  # before Python 3.13 this copy would keep the values alive until the function ends
-    return known
+    if not (frame.f_code.co_flags & inspect.CO_OPTIMIZED and type(values) is dict):
+        return dict(values)
+    copied = dict(values)
+    values.clear()  # before Python 3.13 this copy would keep the values alive until the function ends
+    return copied

@@ -168,10 +168,12 @@ class StepCalls:
             if not is_of_user(type(value)):
                 yield from self._describe_value(name, value)
                 continue
-            attributes = getattr(value, "__dict__", None)
-            if isinstance(attributes, dict):
-                for attribute, inner in itertools.islice(attributes.items(), _MOST_ATTRIBUTES):
-                    yield from self._describe_value(f"{name}.{attribute}", inner)
+            try:
+                attributes = object.__getattribute__(value, "__dict__")  # no code of the user runs
+            except AttributeError:
+                continue
+            for attribute, inner in itertools.islice(attributes.items(), _MOST_ATTRIBUTES):
+                yield from self._describe_value(f"{name}.{attribute}", inner)
 
     def _describe_value(self, name: str, value: Any) -> Iterator[tuple[str, SeenValue]]:
         tensors = list(itertools.islice(find_tensors(value), _MOST_ATTRIBUTES))
@@ -192,7 +194,7 @@ def find_tensors(value: Any, depth: int = _DEEPEST) -> Iterator[Any]:
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         yield value
-    elif depth and isinstance(value, Mapping):
+    elif depth and isinstance(value, Mapping) and not is_of_user(type(value)):  # no code of the user runs
         for each in list(value.values()):
             yield from find_tensors(each, depth - 1)
     elif depth and isinstance(value, (list, tuple)):

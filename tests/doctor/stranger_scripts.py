@@ -794,6 +794,35 @@ for seed in range(2):
         for images, labels in loader:
             torch.nn.functional.cross_entropy(model(images), labels).backward()
 """,
+    "an endless loader": """
+import itertools
+
+import torch
+from common import Photos, make_model
+
+
+def main():
+    model = make_model()
+    loader = torch.utils.data.DataLoader(Photos(dtype=torch.float32), batch_size=32, shuffle=True)
+    batches = itertools.cycle(loader)
+    for step in range(20):
+        images, labels = next(batches)  # trap: held-batches
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+
+
+main()
+""",
+    "an endless loader that is small and in order": """
+import itertools
+
+import torch
+from common import Photos, make_model
+
+model = make_model()
+loader = torch.utils.data.DataLoader(Photos(64, dtype=torch.float32), batch_size=32)
+for images, labels in itertools.islice(itertools.cycle(loader), 20):
+    torch.nn.functional.cross_entropy(model(images), labels).backward()
+""",
     "two loaders side by side": """
 import torch
 from common import Photos, make_model
