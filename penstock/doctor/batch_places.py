@@ -16,6 +16,7 @@ import inspect
 import itertools
 import logging
 import sys
+import threading
 import types
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +25,7 @@ from penstock.datasets.user_code import is_user_file
 from penstock.doctor.batch_layout import BatchParts, describe_batch
 from penstock.doctor.known_objects import MOST_NAMES, KnownObject, describe_object
 from penstock.doctor.step_calls import StepCalls, find_tensors
+from penstock.workers.stack_frames import current_frames
 
 __all__ = ["BatchPlaces", "Place"]
 
@@ -31,9 +33,14 @@ _logger = logging.getLogger(__name__)
 _MOST_STACKS: Final = 8
 _MOST_FRAMES: Final = 200
 _MOST_PLACES: Final = 8
-_PASSING: Final = ("penstock.", "torch.utils.data.", "tqdm.", "rich.progress", "alive_progress.", "fastprogress.")
+_PASSING: Final = (
+    "penstock.", "torch.utils.data.", "queue", "threading", "tqdm.", "rich.progress", "alive_progress.",
+    "fastprogress.",
+)  # fmt: skip
 _DEPTH: Final = 3
 _SEEN_STEPS: Final = (2, 3)
+_MOST_LOOKS: Final = 20
+_WAITING: Final = ("queue", "threading")
 _COPYING: Final = ("penstock.torch.device",)
 
 
@@ -85,6 +92,7 @@ class BatchPlaces:
         self.epoch_starts_ns: list[int] = []
         self.calls = StepCalls()
         self.uses_device = False
+        self._has_waiting = False
         self._seen: set[tuple[types.CodeType, int]] = set()
 
     def note(self, loader: Any, started_ns: int) -> None:
@@ -99,7 +107,7 @@ class BatchPlaces:
         """
         self.epoch_starts_ns.append(started_ns)
         try:
-            self._look(loader)
+            self._look(loader, _list_frames(inspect.currentframe()))
         except Exception:  # an object of the user may not like to be looked at: the script goes on
             _logger.debug("the place of a batch could not be seen", exc_info=True)
 
@@ -111,16 +119,19 @@ class BatchPlaces:
             _logger.debug("a batch could not be described", exc_info=True)
             self.layout = BatchParts("other")
 
-    def begin_step(self, batch: Any, number: int) -> None:
-        """The script gets ``batch``, the loader's ``number``th, from 1."""
-        if number > _SEEN_STEPS[-1]:
+    def begin_step(self, loader: Any, batch: Any, number: int) -> None:
+        """The script gets ``batch``, the ``number``th of ``loader``, from 1."""
+        if number > _MOST_LOOKS:
             return
         try:
-            self.calls.note_batch(batch)
-            if number not in _SEEN_STEPS:
-                return
-            self.uses_device = self.uses_device or any(map(_holds_device_tensors, _list_passing(_list_frames())))
-            self.calls.begin()
+            self._look_at_waiting_thread(loader)
+            if number <= _SEEN_STEPS[-1]:
+                self.calls.note_batch(batch)
+            if number in _SEEN_STEPS:
+                passing = _list_passing(_list_frames(inspect.currentframe()))
+                self.uses_device = self.uses_device or any(map(_holds_device_tensors, passing))
+                del passing  # it has this frame: a cycle
+                self.calls.begin()
         except Exception:  # as above
             _logger.debug("a step could not be seen", exc_info=True)
 
@@ -128,8 +139,17 @@ class BatchPlaces:
         """The next batch is asked for; ``is_whole``: by the loop that took the one before."""
         self.calls.end(is_whole=is_whole)
 
-    def _look(self, loader: Any) -> None:
-        frames = _list_frames()
+    def _look_at_waiting_thread(self, loader: Any) -> None:
+        """Where a thread takes batches for the main one, look at the place where that one waits for them."""
+        main = threading.main_thread().ident
+        if self._has_waiting or main is None or main == threading.get_ident():
+            return
+        frames = _list_frames(current_frames().get(main))
+        if frames and str(frames[0].f_globals.get("__name__", "")) in _WAITING:
+            self._has_waiting = True
+            self._look(loader, frames)
+
+    def _look(self, loader: Any, frames: list[types.FrameType]) -> None:
         at = next((number for number, each in enumerate(frames) if is_user_file(each.f_code.co_filename)), None)
         if at is None or len(self.stacks) >= _MOST_STACKS:
             return
@@ -139,11 +159,9 @@ class BatchPlaces:
             self.stacks.append(tuple(_list_places(frames, loader)))
 
 
-def _list_frames() -> list[types.FrameType]:
+def _list_frames(frame: types.FrameType | None) -> list[types.FrameType]:
     """The functions that run, from the innermost outwards."""
     frames: list[types.FrameType] = []
-    own = inspect.currentframe()
-    frame = None if own is None else own.f_back  # with its own frame, the list would be a cycle
     while frame is not None and len(frames) < _MOST_FRAMES:
         frames.append(frame)
         frame = frame.f_back
@@ -186,7 +204,7 @@ def _list_places(frames: list[types.FrameType], loader: Any) -> list[Place]:
 
 
 def _passes_batches(frame: types.FrameType) -> bool:
-    """Whether a function between the script and a batch changes nothing: the doctor, the loader, a progress bar."""
+    """Whether a function between the script and a batch changes nothing: of the doctor, the loader, a progress bar."""
     module = str(frame.f_globals.get("__name__", ""))
     return module.startswith(_PASSING) and not module.startswith(_COPYING)
 

@@ -184,7 +184,7 @@ class LoaderWatch:
                 self.watcher.finish()
                 return batch
         self._begin_step(step, epoch)
-        self.places.begin_step(batch, len(self.steps))
+        self.places.begin_step(self.loader, batch, len(self.steps))
         return batch
 
     def _begin_step(self, step: ScriptStep, epoch: EpochWatch) -> None:

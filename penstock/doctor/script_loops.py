@@ -174,7 +174,7 @@ def _describe_taking(opened: _OpenPlace) -> Taking:
         name = scope.resolve(node.func)[0]
         if name in {"list", "tuple"}:
             return Taking("all", line, text)
-        if name in {"next", ".__next__"}:
+        if name in {"next", ".__next__", ".get"}:  # get: of a queue that another thread fills
             inner = node.args[0] if node.args else None
             starts = isinstance(inner, ast.Call) and scope.resolve(inner.func)[0] == "iter"
             return Taking("next", line, text, starts, source.enclosing_loop(node) is not None, is_cycled)

@@ -823,6 +823,42 @@ loader = torch.utils.data.DataLoader(Photos(64, dtype=torch.float32), batch_size
 for images, labels in itertools.islice(itertools.cycle(loader), 20):
     torch.nn.functional.cross_entropy(model(images), labels).backward()
 """,
+    "a thread that fills a queue": """
+import queue
+import threading
+import time
+
+import torch
+from common import Photos, make_model
+
+
+class Slow(Photos):
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return super().__getitem__(index)
+
+
+def feed(loader, batches):
+    for batch in loader:
+        batches.put(batch)
+    batches.put(None)
+
+
+def main():
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = make_model().to(device)
+    loader = torch.utils.data.DataLoader(Slow(640, dtype=torch.float32), batch_size=32)
+    batches = queue.Queue(1)
+    threading.Thread(target=feed, args=(loader, batches)).start()
+    while (batch := batches.get()) is not None:
+        images, labels = batch
+        loss = torch.nn.functional.cross_entropy(model(images.to(device)), labels.to(device))
+        loss.backward()
+        print(loss.item())  # trap: wait-each-step
+
+
+main()
+""",
     "two loaders side by side": """
 import torch
 from common import Photos, make_model

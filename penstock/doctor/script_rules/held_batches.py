@@ -35,8 +35,8 @@ def find(subject: ScriptSubject) -> Iterator[Finding]:
             advice = "Iterate the loader itself: for batch in loader."
         elif loop.taking.is_cycled and (nbytes >= _LEAST_NBYTES or _shuffles(subject.loader)):
             what = (
-                f"{text}: itertools.cycle keeps the {batches} of the first epoch, and gives the same ones again. They are "
-                "shuffled and augmented once."
+                f"{text}: itertools.cycle keeps the {batches} of the first epoch, and gives the same ones again: "
+                "they are shuffled and augmented once."
             )
             advice = "Begin each epoch anew: while True: yield from loader, in a generator function."
         else:
