@@ -9,8 +9,8 @@
 
 A loop in a library calls the user's step and hooks, and a user's own trainer may find them by name: the source of the
 loop does not say which. So a profile function (``sys.setprofile``) looks at one or two steps of the warm-up. It is not
-set where the script has a profile function of its own. Nothing of the script is kept but code, global variables,
-classes and layouts.
+set where the script has a profile function of its own, or uses ``torch.compile``. Nothing of the script is kept but
+code, global variables, classes and layouts.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class StepCalls:
         present = sys.getprofile()
         if isinstance(owner := getattr(present, "__self__", None), StepCalls):
             owner.end(is_whole=False)  # of another loader, whose step was left, or has this one inside
-        elif present is not None:
+        elif present is not None or _compiles():
             return
         self._current, self._is_training, self._skipped = {}, False, None
         self._is_noting = True
@@ -181,6 +181,12 @@ class StepCalls:
             is_batch = any(id(each) in self._tensor_ids for each in tensors)
             is_computed = any(each.grad_fn is not None for each in tensors)
             yield name, SeenValue(describe_batch(value), is_batch, id(value) in self._batch_ids, is_computed)
+
+
+def _compiles() -> bool:
+    """Whether the script uses ``torch.compile``, which would compile a profile function too."""
+    counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return bool(counters) and bool(counters.get("frames"))
 
 
 def _is_plain_function(code: types.CodeType) -> bool:

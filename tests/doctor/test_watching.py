@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -291,7 +292,7 @@ def test_without_a_loader_each_one_is_watched() -> None:
 
 def test_a_validation_within_a_step_is_no_part_of_it() -> None:
     """Batches of another loader, and what is done with them, belong to that loader."""
-    train = torch.utils.data.DataLoader(Numbers(32), batch_size=4)
+    train = torch.utils.data.DataLoader(Numbers(32, slow=1), batch_size=4)
     check = torch.utils.data.DataLoader(Numbers(12), batch_size=4)
     with doctor.watch(budget_s=0) as report:
         for number, _ in enumerate(train):
@@ -304,6 +305,18 @@ def test_a_validation_within_a_step_is_no_part_of_it() -> None:
     assert recording is not None
     assert recording.settings.length == 32
     assert recording.steps.step_ns.max() < 150_000_000
+
+
+def test_nothing_is_profiled_beside_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``torch.compile`` would compile a profile function: where it is used, no step is looked at."""
+    compiler = types.SimpleNamespace(counters={"frames": {"total": 1}})
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", compiler)
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+
+    with doctor.watch(loader, steps=20, budget_s=0):
+        seen = [sys.getprofile() for _ in loader]
+
+    assert seen == [None] * 12
 
 
 def test_a_loop_that_is_left_has_no_last_step() -> None:
