@@ -21,6 +21,8 @@ __all__ = ["MadeLoaders"]
 
 _MOST_FRAMES: Final = 200
 _MOST_PLACES: Final = 8
+_MOST_MAKINGS: Final = 256
+"""Beyond this, those of loaders that are gone are forgotten."""
 _SAME: Final = ("batch_size", "num_workers", "drop_last", "pin_memory", "persistent_workers")
 
 
@@ -42,6 +44,8 @@ class MadeLoaders:
 
         @functools.wraps(original)
         def init(loader: Any, *args: Any, **kwargs: Any) -> None:
+            if len(self._makings) > _MOST_MAKINGS:
+                self._makings = {key: each for key, each in self._makings.items() if each.loader() is not None}
             self._makings[id(loader)] = _Making(weakref.ref(loader), _find_places(), time.perf_counter_ns())
             original(loader, *args, **kwargs)
 

@@ -70,7 +70,7 @@ def _print_nothing(*_: object) -> None:
     """The traceback is printed already."""
 
 
-def run_script(target: Sequence[str], is_over: Callable[[], bool] = bool) -> Ending:
+def run_script(target: Sequence[str], is_over: Callable[[], bool]) -> Ending:
     """Run a script to its end, whatever that is; tracebacks and messages are printed as Python prints them.
 
     Parameters
