@@ -16,60 +16,32 @@ import inspect
 import itertools
 import logging
 import sys
+import threading
 import types
-import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
-from penstock.datasets.user_code import is_user_code, is_user_file
+from penstock.datasets.user_code import is_user_file
 from penstock.doctor.batch_layout import BatchParts, describe_batch
+from penstock.doctor.known_objects import MOST_NAMES, KnownObject, describe_object
+from penstock.doctor.step_calls import StepCalls, find_tensors
+from penstock.workers.stack_frames import current_frames
 
-__all__ = ["WRAPPED", "BatchPlaces", "KnownObject", "Place", "describe_object"]
+__all__ = ["BatchPlaces", "Place"]
 
 _logger = logging.getLogger(__name__)
 _MOST_STACKS: Final = 8
 _MOST_FRAMES: Final = 200
 _MOST_PLACES: Final = 8
-_MOST_NAMES: Final = 400
+_PASSING: Final = (
+    "penstock.", "torch.utils.data.", "queue", "threading", "tqdm.", "rich.progress", "alive_progress.",
+    "fastprogress.",
+)  # fmt: skip
 _DEPTH: Final = 3
-_PLAIN: Final = (type, types.ModuleType, int, float, bytes, list, tuple, dict, set, np.ndarray)
-_of_user: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionary()
-WRAPPED: Final = ("_orig_mod", "module")
-"""Attributes under which modules of torch have the module that they wrap."""
-_PASSING: Final = ("penstock.", "torch.utils.data.", "tqdm.", "rich.progress", "alive_progress.", "fastprogress.")
+_SEEN_STEPS: Final = (2, 3)
+_MOST_LOOKS: Final = 20
+_WAITING: Final = ("queue", "threading")
 _COPYING: Final = ("penstock.torch.device",)
-
-
-@dataclass(frozen=True, slots=True)
-class KnownObject:
-    """What is known of a variable's value without the value.
-
-    Parameters
-    ----------
-    kind : type
-        Its class.
-    function : function, optional
-        The function that it is, or whose bound method it is.
-    owner : KnownObject, optional
-        What a method is bound to.
-    device, dtype : str
-        The type of the device that it names (``torch.device``, text) or is on (a module of the user); the type of
-        elements that it is.
-    is_loader : bool
-        Whether it is the loader that is watched.
-    attributes : dict of str to KnownObject
-        Of an object of the user's class, of a module, or of a namespace of options.
-    """
-
-    kind: type
-    function: Any = None  # typed as a function, it would be a method of this class
-    owner: KnownObject | None = None
-    device: str = ""
-    dtype: str = ""
-    is_loader: bool = False
-    attributes: dict[str, KnownObject] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +57,7 @@ class Place:
     position : tuple of int
         First line, last line, first column, last column of the expression that is evaluated; -1 where unknown.
     names : dict of str to KnownObject
-        Local variables.
+        Local variables, and global ones that are the loader.
     is_direct : bool
         Whether no function of a library was between this function and the next inner one of the user, or the loader.
     """
@@ -108,12 +80,19 @@ class BatchPlaces:
         Of the first batch.
     epoch_starts_ns : list of int
         How long the start of each epoch took, workers included.
+    calls : StepCalls
+        The user's functions that are called within a step.
+    uses_device : bool
+        Whether the function that takes the batches, or a library's that passes them, was seen with tensors on a device.
     """
 
     def __init__(self) -> None:
         self.stacks: list[tuple[Place, ...]] = []
         self.layout: BatchParts | None = None
         self.epoch_starts_ns: list[int] = []
+        self.calls = StepCalls()
+        self.uses_device = False
+        self._has_waiting = False
         self._seen: set[tuple[types.CodeType, int]] = set()
 
     def note(self, loader: Any, started_ns: int) -> None:
@@ -128,7 +107,7 @@ class BatchPlaces:
         """
         self.epoch_starts_ns.append(started_ns)
         try:
-            self._look(loader)
+            self._look(loader, _list_frames(inspect.currentframe()))
         except Exception:  # an object of the user may not like to be looked at: the script goes on
             _logger.debug("the place of a batch could not be seen", exc_info=True)
 
@@ -140,15 +119,37 @@ class BatchPlaces:
             _logger.debug("a batch could not be described", exc_info=True)
             self.layout = BatchParts("other")
 
-    def _look(self, loader: Any) -> None:
-        frames = []
-        own = inspect.currentframe()
-        frame = None if own is None else own.f_back  # with its own frame, the list would be a cycle
-        for _ in range(_MOST_FRAMES):
-            if frame is None:
-                break
-            frames.append(frame)
-            frame = frame.f_back
+    def begin_step(self, loader: Any, batch: Any, number: int) -> None:
+        """The script gets ``batch``, the ``number``th of ``loader``, from 1."""
+        if number > _MOST_LOOKS:
+            return
+        try:
+            self._look_at_waiting_thread(loader)
+            if number <= _SEEN_STEPS[-1]:
+                self.calls.note_batch(batch)
+            if number in _SEEN_STEPS:
+                passing = _list_passing(_list_frames(inspect.currentframe()))
+                self.uses_device = self.uses_device or any(map(_holds_device_tensors, passing))
+                del passing  # it has this frame: a cycle
+                self.calls.begin()
+        except Exception:  # as above
+            _logger.debug("a step could not be seen", exc_info=True)
+
+    def end_step(self, *, is_whole: bool = True) -> None:
+        """The next batch is asked for; ``is_whole``: by the loop that took the one before."""
+        self.calls.end(is_whole=is_whole)
+
+    def _look_at_waiting_thread(self, loader: Any) -> None:
+        """Where a thread takes batches for the main one, look at the place where that one waits for them."""
+        main = threading.main_thread().ident
+        if self._has_waiting or main is None or main == threading.get_ident():
+            return
+        frames = _list_frames(current_frames().get(main))
+        if frames and str(frames[0].f_globals.get("__name__", "")) in _WAITING:
+            self._has_waiting = True
+            self._look(loader, frames)
+
+    def _look(self, loader: Any, frames: list[types.FrameType]) -> None:
         at = next((number for number, each in enumerate(frames) if is_user_file(each.f_code.co_filename)), None)
         if at is None or len(self.stacks) >= _MOST_STACKS:
             return
@@ -158,12 +159,41 @@ class BatchPlaces:
             self.stacks.append(tuple(_list_places(frames, loader)))
 
 
+def _list_frames(frame: types.FrameType | None) -> list[types.FrameType]:
+    """The functions that run, from the innermost outwards."""
+    frames: list[types.FrameType] = []
+    while frame is not None and len(frames) < _MOST_FRAMES:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def _list_passing(frames: list[types.FrameType]) -> list[types.FrameType]:
+    """The innermost function of the user, and functions between it and the loader that may move batches."""
+    at = next((number for number, each in enumerate(frames) if is_user_file(each.f_code.co_filename)), None)
+    inner = [] if at is None else frames[: at + 1]
+    return [frame for frame in inner if not _passes_batches(frame)]
+
+
+def _holds_device_tensors(frame: types.FrameType) -> bool:
+    """Whether a variable of a function, or an attribute of its object, is on a device."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.accelerator.is_available():
+        return False
+    values = _read_locals(frame)
+    attributes = getattr(values.get("self"), "__dict__", None)
+    tensors = find_tensors([values, attributes if isinstance(attributes, dict) else {}], _DEPTH)
+    return any(each.device.type != "cpu" for each in itertools.islice(tensors, MOST_NAMES))
+
+
 def _list_places(frames: list[types.FrameType], loader: Any) -> list[Place]:
     places, is_direct = [], True
     for frame in frames:
         code = frame.f_code
         if is_user_file(code.co_filename):
-            names = {} if code.co_name == "<module>" else _describe_locals(frame, loader)
+            names = {name: describe_object(value, loader) for name, value in frame.f_globals.items() if value is loader}
+            if code.co_name != "<module>":
+                names |= _describe_locals(frame, loader)
             places.append(Place(code, frame.f_globals, _find_position(frame), names, is_direct))
             is_direct = True
             if len(places) == _MOST_PLACES:
@@ -174,7 +204,7 @@ def _list_places(frames: list[types.FrameType], loader: Any) -> list[Place]:
 
 
 def _passes_batches(frame: types.FrameType) -> bool:
-    """Whether a function between the script and a batch changes nothing: the doctor, the loader, a progress bar."""
+    """Whether a function between the script and a batch changes nothing: of the doctor, the loader, a progress bar."""
     module = str(frame.f_globals.get("__name__", ""))
     return module.startswith(_PASSING) and not module.startswith(_COPYING)
 
@@ -186,87 +216,14 @@ def _find_position(frame: types.FrameType) -> tuple[int, int, int, int]:
 
 
 def _describe_locals(frame: types.FrameType, loader: Any) -> dict[str, KnownObject]:
+    values = itertools.islice(_read_locals(frame).items(), MOST_NAMES)
+    return {name: describe_object(value, loader) for name, value in values}
+
+
+def _read_locals(frame: types.FrameType) -> dict[str, Any]:
     values = frame.f_locals
-    known = {name: describe_object(value, loader) for name, value in itertools.islice(values.items(), _MOST_NAMES)}
-    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and type(values) is dict:
-        values.clear()  # before Python 3.13 this copy would keep the values alive until the function ends
-    return known
-
-
-def describe_object(value: Any, loader: Any = None, depth: int = _DEPTH) -> KnownObject:
-    """What is known of an object; no code of its class runs.
-
-    Parameters
-    ----------
-    value : object
-        Anything.
-    loader : DataLoader, optional
-        The loader that is watched.
-    depth : int
-        How many levels of attributes are looked at.
-    """
-    kind = type(value)
-    if issubclass(kind, types.FunctionType):
-        return KnownObject(kind, function=_unwrap(value))
-    if issubclass(kind, types.MethodType):
-        owner = describe_object(value.__self__, loader, depth - 1) if depth else None
-        return KnownObject(kind, function=_unwrap(value.__func__), owner=owner)
-    if kind is str:
-        device = value.partition(":")[0]
-        return KnownObject(kind, device=device if device in {"cpu", "cuda", "mps", "xpu", "npu", "hpu"} else "")
-    torch: Any = sys.modules.get("torch")
-    if torch is not None:
-        if kind is torch.device:
-            return KnownObject(kind, device=value.type)
-        if kind is torch.dtype:
-            return KnownObject(kind, dtype=str(value).removeprefix("torch."))
-    is_loader = loader is not None and value is loader
-    device = _find_device(value) if _is_module(kind) and _is_of_user(kind) else ""
-    return KnownObject(kind, device=device, is_loader=is_loader, attributes=_describe_attributes(value, loader, depth))
-
-
-def _unwrap(function: Any) -> types.FunctionType | None:
-    inner = inspect.unwrap(function) if isinstance(function, types.FunctionType) else function
-    return inner if isinstance(inner, types.FunctionType) else None
-
-
-def _describe_attributes(value: Any, loader: Any, depth: int) -> dict[str, KnownObject]:
-    """Attributes of the user's objects; of a library's module only what it wraps (torch.compile, a parallel model)."""
-    kind = type(value)
-    if depth <= 0 or issubclass(kind, _PLAIN):
-        return {}
-    try:
-        attributes = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    named = {**attributes, **attributes.get("_modules", {})} if _is_module(kind) else attributes
-    if not _is_namespace(kind) and not _is_of_user(kind):
-        named = {name: named[name] for name in WRAPPED if name in named} if _is_module(kind) else {}
-    return {
-        name: describe_object(each, loader, depth - 1)
-        for name, each in itertools.islice(named.items(), _MOST_NAMES)
-        if isinstance(name, str)
-    }
-
-
-def _is_of_user(kind: type) -> bool:
-    known = _of_user.get(kind)
-    if known is None:
-        known = _of_user[kind] = is_user_code(kind)
-    return known
-
-
-def _find_device(module: Any) -> str:
-    """The type of the device that a module's first parameter is on; empty without parameters."""
-    torch: Any = sys.modules["torch"]
-    parameter = next(torch.nn.Module.parameters(module), None)
-    return "" if parameter is None else str(parameter.device.type)
-
-
-def _is_module(kind: type) -> bool:
-    torch: Any = sys.modules.get("torch")
-    return torch is not None and issubclass(kind, torch.nn.Module)
-
-
-def _is_namespace(kind: type) -> bool:
-    return kind.__name__ in {"Namespace", "SimpleNamespace"}
+    if not (frame.f_code.co_flags & inspect.CO_OPTIMIZED and type(values) is dict):
+        return dict(values)
+    copied = dict(values)
+    values.clear()  # before Python 3.13 this copy would keep the values alive until the function ends
+    return copied

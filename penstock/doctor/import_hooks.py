@@ -43,6 +43,7 @@ def _nothing() -> None:
 class _WatchedFinder(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, call: Callable[[], None]) -> None:
         self._name, self._call = name, call
+        self._is_searching = False
 
     def remove(self) -> None:
         if self in sys.meta_path:
@@ -54,14 +55,18 @@ class _WatchedFinder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self._name or self._is_searching:  # a second hook for this module asks the other finders too
             return None
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
-            spec = None if finder is self or find is None else find(fullname, path, target)
-            if spec is not None and spec.loader is not None:
-                spec.loader = _WatchedLoader(spec.loader, self)
-                return spec  # type: ignore[no-any-return]  # finders are untyped here
+        self._is_searching = True
+        try:
+            for finder in list(sys.meta_path):
+                find = getattr(finder, "find_spec", None)
+                spec = None if find is None else find(fullname, path, target)
+                if spec is not None and spec.loader is not None:
+                    spec.loader = _WatchedLoader(spec.loader, self)
+                    return spec  # type: ignore[no-any-return]  # finders are untyped here
+        finally:
+            self._is_searching = False
         return None
 
     def call(self) -> None:

@@ -67,11 +67,14 @@ class EpochWatch:
         Of the epoch.
     started_ns : int
         Time that ``iter(loader)`` took: it starts the workers.
+    began_ns : int
+        When it was called.
     """
 
     watch: LoaderWatch
     number: int
     started_ns: int = 0
+    began_ns: int = 0
     delivered: int = 0
 
 
@@ -124,7 +127,7 @@ class LoaderWatch:
 
     def begin_epoch(self, started_ns: int = 0) -> EpochWatch:
         """``iter(loader)`` was called."""
-        epoch = EpochWatch(self, self.epochs, started_ns)
+        epoch = EpochWatch(self, self.epochs, started_ns, time.perf_counter_ns() - started_ns)
         self.epochs += 1
         return epoch
 
@@ -181,6 +184,7 @@ class LoaderWatch:
                 self.watcher.finish()
                 return batch
         self._begin_step(step, epoch)
+        self.places.begin_step(self.loader, batch, len(self.steps))
         return batch
 
     def _begin_step(self, step: ScriptStep, epoch: EpochWatch) -> None:
@@ -195,12 +199,15 @@ class LoaderWatch:
 
     def _end_step(self, now: int, epoch: EpochWatch) -> None:
         step, self._open = self._open, None
-        if step is None:
+        self.places.end_step(is_whole=self._opened_by is epoch)
+        if step is None or self._opened_by is None:
             return
         thread = self.watcher.current_thread()
         activity, thread.activity = thread.activity, None
         if self._opened_by is not epoch:
-            return  # the loop was left before its end: where the step ended is not known
+            if self._opened_by.delivered > 1:
+                return  # the loop was left before its end: where the step ended is not known
+            now = epoch.began_ns  # next(iter(loader)) for each batch
         step.cpu = self.watcher.used_cpu_ns() - self._cpu_before
         if self.watcher.device.is_used:
             self._device_events.end()

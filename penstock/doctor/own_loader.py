@@ -37,6 +37,7 @@ __all__ = ["install", "install_torch"]
 
 def install(watcher: Watcher) -> None:
     """Replace methods of penstock's loaders until ``watcher.uninstall()``."""
+    watcher.replace(DataLoader, "__init__", watcher.made.watch_init(DataLoader.__init__))
     watcher.replace(DataLoader, "__iter__", _watch_iter(watcher, DataLoader.__iter__))
     watcher.replace(LoaderIterator, "__next__", watch_next(watcher, LoaderIterator.__next__, _count_ready))
     watcher.replace(LoaderIterator, "_count", _watch_count(watcher, LoaderIterator._count))  # noqa: SLF001  # ours

@@ -104,8 +104,9 @@ class _Session:
     def _end_script(self) -> None:
         """End the script, from within its loop; before that, examine it, while its files are there."""
         if threading.current_thread() is not threading.main_thread():
-            os.kill(os.getpid(), signal.SIGINT)  # the loop's own thread ends; the main one may wait for it
-        elif not self._is_examined:
+            os.kill(os.getpid(), signal.SIGINT)  # the main thread may wait for this one
+            raise SystemExit(0)  # of this class alone, a thread ends without a message
+        if not self._is_examined:
             self._examine(Ending("steps", 0, "steps"))
         raise EnoughStepsError
 
@@ -135,7 +136,7 @@ def main() -> None:
     session = _Session(options, target)
     session.hook()
     try:
-        ending = run_script(target)
+        ending = run_script(target, session.is_done)
     except ScriptNotFoundError as error:
         sys.stderr.write(f"penstock doctor: {error}\n")
         sys.exit(_USAGE)

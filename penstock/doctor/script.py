@@ -18,7 +18,7 @@ import sys
 import traceback
 import types
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -70,13 +70,15 @@ def _print_nothing(*_: object) -> None:
     """The traceback is printed already."""
 
 
-def run_script(target: Sequence[str]) -> Ending:
+def run_script(target: Sequence[str], is_over: Callable[[], bool]) -> Ending:
     """Run a script to its end, whatever that is; tracebacks and messages are printed as Python prints them.
 
     Parameters
     ----------
     target : sequence of str
         A path and its arguments, or "-m", a module and its arguments.
+    is_over : callable
+        Whether enough steps were seen: then an interrupt is how another thread ends the script.
 
     Raises
     ------
@@ -90,6 +92,8 @@ def run_script(target: Sequence[str]) -> Ending:
     except SystemExit as ended:
         return _end_by_exit(ended)
     except KeyboardInterrupt as error:
+        if is_over():
+            return Ending("steps", 0, "steps")
         _print_error(error)
         return Ending("interrupted", _INTERRUPTED, "interrupted")
     except ScriptNotFoundError:

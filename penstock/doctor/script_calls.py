@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from penstock.datasets.user_code import is_user_code
-from penstock.doctor.batch_places import WRAPPED, KnownObject
+from penstock.doctor.known_objects import WRAPPED, KnownObject
 from penstock.doctor.script_expressions import ExpressionReader
 from penstock.doctor.script_scope import Scope, find_method
 from penstock.doctor.script_source import Function

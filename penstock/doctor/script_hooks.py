@@ -1,61 +1,78 @@
-"""Steps that a framework calls: ``training_step`` of a ``LightningModule``, whose batches are on the device."""
+"""What is done in the user's functions that a step calls: hooks, callbacks, the step of a framework's module.
+
+The loop of a trainer in a library is not read. The user's functions that it calls were seen with their arguments
+(:mod:`penstock.doctor.step_calls`), and are read with these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
-
 import torch
 
-from penstock.doctor.batch_places import KnownObject, Place, describe_object
+from penstock.doctor.batch_places import BatchPlaces
 from penstock.doctor.script_reader import StepReader
-from penstock.doctor.script_scope import Scope, find_method, find_tensor_names
+from penstock.doctor.script_scope import Scope, find_tensor_names
 from penstock.doctor.script_source import read_source
 from penstock.doctor.script_values import SourceLine, Value
+from penstock.doctor.step_calls import SeenValue, StepCall
 
-__all__ = ["read_hooks"]
-
-_MODULES: Final = frozenset({"LightningModule"})
-_STEP: Final = "training_step"
+__all__ = ["read_calls"]
 
 
-def read_hooks(stack: Sequence[Place], reader: StepReader) -> SourceLine | None:
-    """Read the training step of a framework's module that a function of the user has.
+def read_calls(places: BatchPlaces, reader: StepReader, *, is_moved: bool) -> SourceLine | None:
+    """Read the functions that were called in each step that was seen.
+
+    Parameters
+    ----------
+    places : BatchPlaces
+        Where batches were taken.
+    reader : StepReader
+        Collects what is found.
+    is_moved : bool
+        Whether, on a machine without a device, the batches are taken to be where a device would have them.
 
     Returns
     -------
     SourceLine, optional
-        The step; None if there is none, or if the module is on the CPU of a machine with a device.
+        The first of the functions; None if there is none.
     """
-    for known in _find_modules(stack):
-        function = find_method(known.kind, _STEP)
-        source = None if function is None else read_source(function.__code__.co_filename)
-        if function is None or source is None:
-            continue
-        if known.device == "cpu" and torch.accelerator.is_available():
-            continue
-        tree = source.find_function(function.__code__)
-        names = [] if tree is None else [each.arg for each in tree.args.args]
-        if tree is None or len(names) < 2 or isinstance(tree.body, list) is False:  # self and the batch
-            continue
-        scope = Scope(source, function.__globals__, function.__qualname__, {names[0]: known})
-        # Lightning calls backward on what the step returns; names that it returns are not looked for.
-        scope.tensors = find_tensor_names(tree)
-        scope.set(names[1], Value("device"))
-        body = tree.body
-        if isinstance(body, list):
-            reader.read_block(body, scope)
-        return SourceLine(source.name, tree.lineno, scope.function)
+    calls = places.calls.calls()
+    uses_device = is_moved or reader.copies
+    lines = [_read_call(call, reader, is_moved=is_moved, uses_device=uses_device) for call in calls]
+    if reader.copies and not uses_device:  # one of them copies: what is computed afterwards is on the device
+        for call in calls:
+            _read_call(call, reader, is_moved=is_moved, uses_device=True)
+    reader.is_training = reader.is_training or places.calls.trains
+    return next((line for line in lines if line is not None), None)
+
+
+def _read_call(call: StepCall, reader: StepReader, *, is_moved: bool, uses_device: bool) -> SourceLine | None:
+    source = read_source(call.code.co_filename)
+    tree = None if source is None else source.find_function(call.code)
+    if source is None or tree is None or not isinstance(tree.body, list):
+        return None
+    name = call.code.co_qualname.replace("<locals>.", "")
+    scope = Scope(source, call.namespace, name, dict(call.names))
+    scope.tensors = find_tensor_names(tree)
+    for key, seen in call.values.items():
+        is_given = seen.is_batch or "." not in key
+        value = _value_of(seen, is_moved=is_moved and is_given, uses_device=uses_device)
+        scope.set(key, value)
+        if value is not None and value.where == "device":
+            for name, part in zip(seen.layout.names, seen.layout.parts, strict=True):
+                if part.kind == "tensor" and isinstance(name, (str, int)):
+                    scope.set(f"{key}[{name!r}]", Value("device", is_tensor=True))
+    reader.read_block(tree.body, scope)
+    return SourceLine(source.name, tree.lineno, scope.function)
+
+
+def _value_of(seen: SeenValue, *, is_moved: bool, uses_device: bool) -> Value | None:
+    """What is known of an argument; where there is no device, of what would be on it."""
+    is_tensor = seen.layout.kind == "tensor"
+    if seen.is_on_device:
+        return Value("device", is_tensor=is_tensor)
+    would_be = is_moved or (uses_device and seen.is_computed)
+    if would_be and not torch.accelerator.is_available():
+        return Value("device", is_tensor=is_tensor)
+    if seen.is_batch:
+        return Value("host", seen.layout, is_loaded=seen.is_same, is_tensor=is_tensor)
     return None
-
-
-def _find_modules(stack: Sequence[Place]) -> Iterator[KnownObject]:
-    for place in stack:
-        yield from (known for known in place.names.values() if _is_module(known.kind))
-        for value in list(place.namespace.values()):
-            if _is_module(type(value)):
-                yield describe_object(value)
-
-
-def _is_module(kind: type) -> bool:
-    return any(base.__name__ in _MODULES for base in kind.__mro__)

@@ -10,12 +10,15 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import torch
+
 from penstock.doctor.batch_places import BatchPlaces, Place
-from penstock.doctor.script_hooks import read_hooks
+from penstock.doctor.script_hooks import read_calls
 from penstock.doctor.script_reader import StepReader
 from penstock.doctor.script_scope import Scope, find_tensor_names
 from penstock.doctor.script_source import COMPREHENSIONS, Function, SourceFile, read_source
@@ -42,6 +45,8 @@ class Taking:
         Whether a ``next`` is of a new iterator: ``next(iter(loader))``.
     is_repeated : bool
         Whether a ``next`` is within a loop.
+    is_cycled : bool
+        Whether batches come through ``itertools.cycle``.
     """
 
     kind: str
@@ -49,6 +54,7 @@ class Taking:
     text: str
     starts_workers: bool = False
     is_repeated: bool = False
+    is_cycled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +85,50 @@ def read_loops(places: BatchPlaces) -> list[TrainingLoop]:
 
 
 def _read_stack(stack: Sequence[Place], places: BatchPlaces) -> TrainingLoop | None:
+    """Read one loop; a library that batches pass is taken to move them to the device if the script does not copy them.
+
+    On a machine with a device, it must be in use: the script may train on the CPU.
+    """
     opened = list(_open_places(stack))
-    reader = StepReader(places.layout)
-    if stack and not stack[0].is_direct:
-        line = read_hooks(stack, reader)
-        return None if line is None else TrainingLoop(Taking("other", line, ""), reader.all_events(), True, [])
-    if not opened:
+    if not stack or not (opened or not stack[0].is_direct):
         return None
-    taking = _describe_taking(opened[0])
+    passes_library = not stack[0].is_direct
+    loop = _read_loop(opened, places, passes_library=passes_library, is_moved=False)
+    is_copied = loop is not None and any(event.kind == "copy" for event in loop.events)
+    if is_copied or not passes_library or (torch.accelerator.is_available() and not places.uses_device):
+        return loop
+    return _read_loop(opened, places, passes_library=True, is_moved=True)
+
+
+def _read_loop(
+    opened: Sequence[_OpenPlace], places: BatchPlaces, *, passes_library: bool, is_moved: bool
+) -> TrainingLoop | None:
+    """Read what takes batches, and the functions that were called in a step."""
+    reader = StepReader(places.layout, is_moved=is_moved)
+    taking = _describe_taking(opened[0]) if opened else None
+    loaders: list[tuple[SourceLine, str]] = []
+    if taking is not None and (taking.kind != "other" or not passes_library):
+        _read_places(reader, opened, taking)
+        loaders = list(_find_loaders(opened))
+    else:
+        taking = None
+    line = read_calls(places, reader, is_moved=is_moved)
+    if taking is None:
+        taking = None if line is None else Taking("other", line, "")
+    return None if taking is None else TrainingLoop(taking, reader.all_events(), reader.is_training, loaders)
+
+
+def _read_places(reader: StepReader, opened: Sequence[_OpenPlace], taking: Taking) -> None:
+    """Read the functions on the way to a batch, from the innermost outwards, as far as batches pass them."""
     if taking.kind in {"next", "all"}:
         reader.sources.add((opened[0].source.name, opened[0].place.position))
     result: Value | None = None
     for number, each in enumerate(opened):
-        scope = each.scope()
         if number and not each.place.is_direct:
             break
-        result = _read_place(reader, each, scope, result, is_innermost=number == 0)
+        result = _read_place(reader, each, each.scope(), result, is_innermost=number == 0)
         if result is None:
             break
-    return TrainingLoop(taking, reader.all_events(), reader.is_training, list(_find_loaders(opened)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +167,32 @@ def _open_places(stack: Sequence[Place]) -> Iterator[_OpenPlace]:
 def _describe_taking(opened: _OpenPlace) -> Taking:
     node, source, scope = opened.node, opened.source, opened.scope()
     line = SourceLine(source.name, node.lineno, scope.function)
-    text = ast.unparse(node)
+    text, is_cycled = ast.unparse(node), _is_cycled(node, scope)
     if _iterated_by(node, source) is not None or isinstance(node, COMPREHENSIONS):
-        return Taking("for", line, text)
+        return Taking("for", line, text, is_cycled=is_cycled)
     if isinstance(node, ast.Call):
         name = scope.resolve(node.func)[0]
         if name in {"list", "tuple"}:
             return Taking("all", line, text)
-        if name in {"next", ".__next__"}:
+        if name in {"next", ".__next__", ".get"}:  # get: of a queue that another thread fills
             inner = node.args[0] if node.args else None
             starts = isinstance(inner, ast.Call) and scope.resolve(inner.func)[0] == "iter"
-            return Taking("next", line, text, starts, source.enclosing_loop(node) is not None)
+            return Taking("next", line, text, starts, source.enclosing_loop(node) is not None, is_cycled)
     return Taking("other", line, text)
+
+
+def _is_cycled(node: ast.expr, scope: Scope) -> bool:
+    """Whether an expression has the loader in ``itertools.cycle``, or takes from such an object."""
+    for each in ast.walk(node):
+        if not isinstance(each, (ast.Name, ast.Attribute, ast.Call)):
+            continue
+        name, known = scope.resolve(each.func if isinstance(each, ast.Call) else each)
+        if isinstance(each, ast.Call) and name == "itertools.cycle" and len(each.args) == 1:
+            inner = scope.resolve(each.args[0])[1]
+            return inner is None or inner.is_loader or not _is_zip(node)
+        if not isinstance(each, ast.Call) and known is not None and known.kind is itertools.cycle:
+            return not _is_zip(node)
+    return False
 
 
 def _iterated_by(node: ast.expr, source: SourceFile) -> ast.For | ast.AsyncFor | ast.comprehension | None:

@@ -19,7 +19,7 @@ import types
 from typing import Final
 
 from penstock.doctor.batch_layout import BatchParts
-from penstock.doctor.batch_places import KnownObject, describe_object
+from penstock.doctor.known_objects import KnownObject, describe_object
 from penstock.doctor.script_calls import CallArguments, CallReader
 from penstock.doctor.script_scope import Scope, find_tensor_names
 from penstock.doctor.script_source import Function, read_source
@@ -38,6 +38,8 @@ class StepReader(CallReader):
     ----------
     layout : BatchParts, optional
         Of the batches.
+    is_moved : bool
+        Whether a library moves them to the device before the script gets them.
 
     Attributes
     ----------
@@ -45,9 +47,9 @@ class StepReader(CallReader):
         Calls that take a batch from the loader: file and position.
     """
 
-    def __init__(self, layout: BatchParts | None) -> None:
+    def __init__(self, layout: BatchParts | None, *, is_moved: bool = False) -> None:
         super().__init__()
-        self.layout = layout
+        self.layout, self._is_moved = layout, is_moved
         self.sources: set[tuple[str, tuple[int, int, int, int]]] = set()
         self._depth = self._calls = 0
         self._results: dict[object, Value | None] = {}
@@ -55,14 +57,19 @@ class StepReader(CallReader):
     def loaded(self) -> Value:
         """A batch of the loader."""
         layout = self.layout
-        if layout is not None and any(leaf.device not in {"", "cpu"} for leaf in layout.leaves()):
-            return Value("device", is_tensor=layout.kind == "tensor")
+        if self._is_moved or (layout is not None and any(leaf.device not in {"", "cpu"} for leaf in layout.leaves())):
+            return Value("device", is_tensor=layout is not None and layout.kind == "tensor")
         return Value("host", layout, is_loaded=True, is_tensor=layout is not None and layout.kind == "tensor")
 
     def is_source(self, node: ast.Call, scope: Scope) -> bool:
         """Whether the call takes a batch from the loader."""
         position = (node.lineno, node.end_lineno or -1, node.col_offset, node.end_col_offset or -1)
         return (scope.source.name, position) in self.sources
+
+    @property
+    def copies(self) -> bool:
+        """Whether something was copied to the device."""
+        return any(event.kind == "copy" for event in self.events.values())
 
     def all_events(self) -> list[ScriptEvent]:
         """What was found, in the order of reading."""

@@ -68,6 +68,8 @@ def examine_script(
     recording = None if watcher is None else watcher.record(command=list(target), ended=ending.text)
     if watcher is None or recording is None:
         return None
+    for watch in watcher.watches:
+        _end_workers(watch)
     examination = Examination(recording)
     if options.speed is not None:
         return examination
@@ -76,8 +78,6 @@ def examine_script(
         return examination
     chosen = watcher.chosen()
     assert chosen is not None, "what was recorded was chosen"
-    for watch in watcher.watches:
-        _end_workers(watch)
     gc.collect()  # iterators that the script's last traceback held
     if options.tune:
         _tune(examination, chosen.loader, options)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.datasets.user_code import is_user_code, unwrap_function
-from penstock.doctor.batch_places import KnownObject, describe_object
+from penstock.doctor.known_objects import KnownObject, describe_object
 from penstock.doctor.script_source import Function, SourceFile
 from penstock.doctor.script_values import Value, join_values
 

@@ -2,6 +2,7 @@
 
 ::
 
+    DataLoader.__init__               where a loader is made
     DataLoader.__iter__               arguments that a run is to try (--rerun) are set
     _BaseDataLoaderIter.__init__      a run over the loader begins; iter(loader) starts the workers
     _BaseDataLoaderIter.__next__      wait, step
@@ -40,6 +41,7 @@ def install(watcher: Watcher) -> None:
     multi = torch_dataloader._MultiProcessingDataLoaderIter  # noqa: SLF001  # as above
     single = torch_dataloader._SingleProcessDataLoaderIter  # noqa: SLF001  # as above
     loader = torch_dataloader.DataLoader
+    watcher.replace(loader, "__init__", watcher.made.watch_init(loader.__init__))
     watcher.replace(loader, "__iter__", _change_before(watcher, loader.__iter__))
     watcher.replace(base, "__init__", _watch_start(watcher, base.__init__))
     watcher.replace(base, "__next__", watch_next(watcher, base.__next__, _count_ready))

@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import re
 import select
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,10 +78,17 @@ def run_trial(loader: Any, order: TrialOrder, *, measure_memory: bool = False) -
     """
     if "fork" not in multiprocessing.get_all_start_methods():
         return Trial(0.0, 0, "this system cannot fork a process")
+    with tempfile.TemporaryDirectory(prefix="pymp-", ignore_cleanup_errors=True) as folder:
+        return _run(loader, order, folder, measure_memory=measure_memory)
+
+
+def _run(loader: Any, order: TrialOrder, folder: str, *, measure_memory: bool) -> Trial:
     receiver, sender = os.pipe()
     process = multiprocessing.get_context("fork").Process(
         target=run_child, args=(loader, order, receiver, sender), daemon=False
     )
+    # Workers make sockets in such a folder, and are killed before they remove it: the child's and theirs is this one.
+    process._config["tempdir"] = folder  # type: ignore[attr-defined]  # noqa: SLF001  # of BaseProcess
     try:
         process.start()
     except (OSError, AssertionError) as error:

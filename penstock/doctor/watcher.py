@@ -26,6 +26,7 @@ from penstock.doctor.device_watch import DeviceWatch
 from penstock.doctor.event_file import read_events
 from penstock.doctor.loader_settings import describe_loader
 from penstock.doctor.loader_watch import LoaderWatch, ScriptStep
+from penstock.doctor.made_loaders import MadeLoaders
 from penstock.doctor.recorded_events import fill_sizes, find_slowest, main_events
 from penstock.doctor.recording import Recording
 from penstock.doctor.sample_events import unpack_samples
@@ -33,9 +34,11 @@ from penstock.doctor.sample_names import name_samples
 from penstock.doctor.stack_sampling import SampledThread, StackSampler
 from penstock.doctor.thread_times import read_thread_cpu_ns
 
-__all__ = ["Limits", "Watcher"]
+__all__ = ["Limits", "Watcher", "blocks"]
 
 _MIN_STEPS: Final = 5
+blocks: Final[list[Watcher]] = []
+"""The watcher of a running block of ``penstock.doctor.watch``. That of a whole script sees nothing meanwhile."""
 
 
 class Limits:
@@ -93,6 +96,7 @@ class Watcher:
         self.sampler = StackSampler()
         self.usage: Any = None
         self.device = DeviceWatch()
+        self.made = MadeLoaders()
         self.started_ns = self.ended_ns = 0
         self._is_sampling = False
         self._finish, self._change = finish, dict(change or {})
@@ -140,17 +144,22 @@ class Watcher:
             self._finish()
 
     def is_here(self) -> bool:
-        """Whether this is the process that watches, and it does."""
-        return self.is_active and os.getpid() == self.pid
+        """Whether this is the process that watches, and it does, and no block of the script watches itself."""
+        is_hidden = bool(blocks) and blocks[-1] is not self
+        return self.is_active and os.getpid() == self.pid and not is_hidden
 
     # loaders
 
     def watch_of(self, loader: Any) -> LoaderWatch | None:
-        """What is seen of a loader; begun here. None if it is not watched."""
+        """What is seen of a loader, or of those that it takes the place of; begun here. None if it is not watched."""
         if not self.is_here() or (self.only is not None and loader is not self.only):
             return None
         for watch in self.watches:
             if watch.loader is loader:
+                return watch
+        for watch in self.watches:
+            if self.made.is_successor(loader, watch.loader, watch.first_asked):
+                watch.loader = loader
                 return watch
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="penstock-doctor-"))
@@ -249,6 +258,7 @@ class Watcher:
         self.sampler.stop()
         for watch in self.watches:
             watch.control.stop()
+            watch.places.end_step(is_whole=False)
         self.device.stop()
         if self.usage is not None:
             self.usage.stop()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from penstock.doctor.import_hooks import INSTALLERS, when_imported
 from penstock.doctor.loader_watch import LoaderWatch
 from penstock.doctor.recording import Recording
-from penstock.doctor.watcher import Limits, Watcher
+from penstock.doctor.watcher import Limits, Watcher, blocks
 from penstock.errors import ArgumentError
 from penstock.samplers.base import check_count
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["WatchReport", "install_all", "watch"]
 
 _ATTRIBUTES: Final = frozenset({"verdict", "stages", "advice", "samples", "findings", "notes", "ranks"})
-_active: list[Watcher] = []
 
 
 def watch(loader: Any = None, *, steps: int = 100, budget_s: float = 30.0) -> WatchReport:
@@ -94,8 +93,8 @@ class WatchReport:
     ) -> None:
         watcher = self._watcher
         watcher.uninstall()
-        if watcher in _active:
-            _active.remove(watcher)
+        if watcher in blocks:
+            blocks.remove(watcher)
         try:
             ended = "finished" if error is None else _describe(error)
             self.recording = watcher.record(command=[], ended="steps" if watcher.is_finished else ended)
@@ -128,9 +127,9 @@ def install_all(watcher: Watcher) -> None:
     ArgumentError
         If another watcher is installed.
     """
-    if any(other.is_active for other in _active):
+    if any(other.is_active for other in blocks):
         raise ArgumentError("loaders are watched already: blocks of penstock.doctor.watch cannot be nested")
-    _active[:] = [watcher]
+    blocks[:] = [watcher]
     watcher.is_active = True
     for module, (home, function) in INSTALLERS.items():
         watcher.undo(when_imported(module, partial(_install, watcher, home, function)))

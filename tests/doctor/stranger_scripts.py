@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["COMMON", "SCRIPTS"]
+__all__ = ["COMMON", "LIBRARY", "SCRIPTS"]
 
 COMMON: Final = '''
 import torch
@@ -30,6 +30,61 @@ class Photos(torch.utils.data.Dataset):
 def make_model(side=64):
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * side * side, 10))
 '''
+
+LIBRARY: Final = '''
+import torch
+
+
+class Wrapped:
+    """A loader that moves batches to a device, and fetches one ahead."""
+
+    def __init__(self, loader, device):
+        self.loader, self.device = loader, device
+
+    def __len__(self):
+        return len(self.loader)
+
+    def __iter__(self):
+        batches = iter(self.loader)
+        current = next(batches)
+        for following in batches:
+            yield self.move(current)
+            current = following
+        yield self.move(current)
+
+    def move(self, batch):
+        return tuple(each.to(self.device) for each in batch)
+
+
+class Engine:
+    """A loop that calls what it was given."""
+
+    def __init__(self, update):
+        self.update, self.handlers = update, []
+
+    def run(self, loader):
+        for number, batch in enumerate(loader):
+            self.output = self.update(self, batch)
+            for handler in self.handlers:
+                handler(self, number)
+
+
+class Trainer:
+    """A loop that moves batches, and calls a model that computes its loss."""
+
+    def __init__(self, model, callbacks=()):
+        self.model, self.callbacks = model, callbacks
+
+    def fit(self, loader):
+        device = next(self.model.parameters()).device
+        for number, batch in enumerate(loader):
+            images, labels = (each.to(device) for each in batch)
+            output = self.model(images=images, labels=labels)
+            output["loss"].backward()
+            for callback in self.callbacks:
+                callback.on_batch_end(self, {"loss": output["loss"].detach()}, number)
+'''
+"""A package that is installed: its loops are not the user's."""
 
 SCRIPTS: Final = {
     "imagenet": """
@@ -738,6 +793,226 @@ for seed in range(2):
     for epoch in range(2):
         for images, labels in loader:
             torch.nn.functional.cross_entropy(model(images), labels).backward()
+""",
+    "an endless loader": """
+import itertools
+
+import torch
+from common import Photos, make_model
+
+
+def main():
+    model = make_model()
+    loader = torch.utils.data.DataLoader(Photos(dtype=torch.float32), batch_size=32, shuffle=True)
+    batches = itertools.cycle(loader)
+    for step in range(20):
+        images, labels = next(batches)  # trap: held-batches
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+
+
+main()
+""",
+    "an endless loader that is small and in order": """
+import itertools
+
+import torch
+from common import Photos, make_model
+
+model = make_model()
+loader = torch.utils.data.DataLoader(Photos(64, dtype=torch.float32), batch_size=32)
+for images, labels in itertools.islice(itertools.cycle(loader), 20):
+    torch.nn.functional.cross_entropy(model(images), labels).backward()
+""",
+    "a thread that fills a queue": """
+import queue
+import threading
+import time
+
+import torch
+from common import Photos, make_model
+
+
+class Slow(Photos):
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return super().__getitem__(index)
+
+
+def feed(loader, batches):
+    for batch in loader:
+        batches.put(batch)
+    batches.put(None)
+
+
+def main():
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = make_model().to(device)
+    loader = torch.utils.data.DataLoader(Slow(640, dtype=torch.float32), batch_size=32)
+    batches = queue.Queue(1)
+    threading.Thread(target=feed, args=(loader, batches)).start()
+    while (batch := batches.get()) is not None:
+        images, labels = batch
+        loss = torch.nn.functional.cross_entropy(model(images.to(device)), labels.to(device))
+        loss.backward()
+        print(loss.item())  # trap: wait-each-step
+
+
+main()
+""",
+    "two loaders side by side": """
+import torch
+from common import Photos, make_model
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = make_model().to(device)
+labelled = torch.utils.data.DataLoader(Photos(dtype=torch.float32), batch_size=32, pin_memory=True)
+others = torch.utils.data.DataLoader(Photos(dtype=torch.float32), batch_size=32, pin_memory=True)
+for (images, labels), (more, _) in zip(labelled, others):
+    images, more = images.to(device, non_blocking=True), more.to(device, non_blocking=True)
+    loss = torch.nn.functional.cross_entropy(model(images), labels.to(device, non_blocking=True)) + model(more).mean()
+    loss.backward()
+    print(loss.item())  # trap: wait-each-step
+""",
+    "callbacks that are called by name": """
+import torch
+from common import Photos, make_model
+
+
+class Callback:
+    def before_batch(self, learn):
+        pass
+
+    def after_batch(self, learn):
+        pass
+
+
+class ToDevice(Callback):
+    def before_batch(self, learn):
+        learn.xb, learn.yb = (each.to(device, non_blocking=True) for each in (learn.xb, learn.yb))
+
+
+class Log(Callback):
+    def after_batch(self, learn):
+        print(learn.loss.item())  # trap: wait-each-step
+        if learn.num % 100 == 0:
+            print(learn.loss.cpu())
+
+
+class Learner:
+    def __init__(self, loader, model, callbacks):
+        self.loader, self.model, self.callbacks = loader, model, callbacks
+
+    def call(self, name):
+        for callback in self.callbacks:
+            getattr(callback, name)(self)
+
+    def fit(self):
+        for self.num, batch in enumerate(self.loader):
+            self.xb, self.yb = batch
+            self.call("before_batch")
+            self.loss = torch.nn.functional.cross_entropy(self.model(self.xb), self.yb)
+            self.loss.backward()
+            self.call("after_batch")
+
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+loader = torch.utils.data.DataLoader(Photos(dtype=torch.float32), batch_size=32, pin_memory=True)
+Learner(loader, make_model().to(device), [ToDevice(), Log()]).fit()
+""",
+    "a loader in a library's wrapper": """
+import torch
+from common import Photos, make_model
+from library import Wrapped
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = make_model().to(device)
+loader = Wrapped(torch.utils.data.DataLoader(Photos(dtype=torch.float32), batch_size=32), device)
+for epoch in range(2):
+    for step, (images, labels) in enumerate(loader):
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        print(loss.item())  # trap: wait-each-step
+        if step % 100 == 0:
+            print(loss.cpu())
+""",
+    "a function that a library's engine calls": """
+import torch
+from common import Photos, make_model
+from library import Engine
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = make_model().to(device)
+
+
+def update(engine, batch):
+    images, labels = batch
+    images = images.float().to(device, non_blocking=True)  # trap: cast-before-copy
+    loss = torch.nn.functional.cross_entropy(model(images), labels.to(device, non_blocking=True))
+    loss.backward()
+    return loss.detach()
+
+
+def report(engine, number):
+    if number % 100 == 0:
+        print(engine.output.item())
+
+
+engine = Engine(update)
+engine.handlers.append(report)
+engine.run(torch.utils.data.DataLoader(Photos(), batch_size=32, pin_memory=True))
+""",
+    "a model and callbacks of a library's trainer": """
+import torch
+from common import Photos, make_model
+from library import Trainer
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = make_model()
+
+    def forward(self, images, labels):
+        loss = torch.nn.functional.cross_entropy(self.net(images), labels)
+        self.last = loss.item()  # trap: wait-each-step
+        return {"loss": loss}
+
+
+class Log:
+    def on_batch_end(self, trainer, outputs, number):
+        print(float(outputs["loss"]))  # trap: wait-each-step
+
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+loader = torch.utils.data.DataLoader(Photos(dtype=torch.float32), batch_size=32)
+Trainer(Model().to(device), [Log()]).fit(loader)
+""",
+    "a library's engine on the CPU, and what is right there": """
+import torch
+from common import Photos, make_model
+from library import Trainer
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = make_model()
+
+    def forward(self, images, labels):
+        return {"loss": torch.nn.functional.cross_entropy(self.net(images), labels)}
+
+
+class Log:
+    def __init__(self):
+        self.losses = []
+
+    def on_batch_end(self, trainer, outputs, number):
+        self.losses.append(outputs["loss"])
+        if number % 50 == 49:
+            print(torch.stack(self.losses).mean().item())
+
+
+Trainer(Model(), [Log()]).fit(torch.utils.data.DataLoader(Photos(dtype=torch.float32), batch_size=32))
 """,
     "a model that takes lists": """
 import torch

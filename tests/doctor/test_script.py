@@ -288,7 +288,7 @@ def test_a_script_that_catches_its_end_still_ends(folder: Path) -> None:
 
 
 def test_a_loop_in_another_thread_ends_the_script(folder: Path) -> None:
-    """The main thread, which waits for the thread that loads, does not wait for ever."""
+    """The main thread, which waits for the thread that loads, does not wait for ever; neither prints a traceback."""
     (folder / "threaded.py").write_text(
         textwrap.dedent(
             """
@@ -308,7 +308,7 @@ def test_a_loop_in_another_thread_ends_the_script(folder: Path) -> None:
 
     done, speed = watched("threaded.py", cwd=folder)
 
-    assert done.returncode == 0
+    assert (done.returncode, done.stderr) == (0, "")
     assert speed is not None
 
 
@@ -454,6 +454,41 @@ def test_a_hook_is_called_once_when_a_module_was_imported(tmp_path: Path, monkey
     assert module_to_hook.__spec__.loader is module_to_hook.__loader__
     for name in ("module_to_hook", "module_to_leave"):
         sys.modules.pop(name)
+
+
+def test_two_hooks_for_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that watches its own loaders may be watched: each hook is called, once."""
+    (tmp_path / "module_with_two_hooks.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    calls: list[int] = []
+
+    when_imported("module_with_two_hooks", lambda: calls.append(1))
+    when_imported("module_with_two_hooks", lambda: calls.append(2))
+    import module_with_two_hooks  # type: ignore[import-not-found]  # noqa: F401  # written above
+
+    assert sorted(calls) == [1, 2]
+    sys.modules.pop("module_with_two_hooks")
+
+
+def test_a_script_that_watches_itself(folder: Path) -> None:
+    """A block of ``penstock.doctor.watch`` in a script sees what it sees without the doctor, which sees the rest."""
+    (folder / "own.py").write_text(
+        """from torch.utils.data import DataLoader
+from penstock.doctor import watch
+loader = DataLoader(list(range(64)), 4)
+with watch(loader, steps=100, budget_s=0) as report:
+    print(sum(len(batch) for batch in loader))
+print(len(report.recording.steps.wait_ns), report.recording.ended)
+for batch in DataLoader(list(range(48)), 4):
+    print(batch.tolist())
+"""
+    )
+    expected = plain("own.py", cwd=folder)
+    done, speed = watched("own.py", cwd=folder, steps=100)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected.stdout, "")
+    assert "13 finished" in expected.stdout
+    assert speed is not None
 
 
 @pytest.mark.parametrize("module", ["torch.utils.data", "penstock.torch"])

@@ -14,7 +14,9 @@ import pytest
 from penstock.doctor import watch
 from penstock.doctor.findings import Finding
 from penstock.doctor.script_checking import SCRIPT_RULES
-from tests.doctor.stranger_scripts import COMMON, SCRIPTS
+from penstock.doctor.watcher import Limits, Watcher, blocks
+from penstock.doctor.watching import install_all
+from tests.doctor.stranger_scripts import COMMON, LIBRARY, SCRIPTS
 
 MACHINE = {"loader-setting", "thread-crowd"}
 """Rules whose findings depend on the machine."""
@@ -22,12 +24,16 @@ MACHINE = {"loader-setting", "thread-crowd"}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of the user's with ``common.py``."""
+    """A folder of the user's with ``common.py``, and an installed package ``library``."""
     (tmp_path / "common.py").write_text(COMMON)
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "library.py").write_text(LIBRARY)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
     monkeypatch.setattr(sys, "argv", ["train.py"])
     yield tmp_path
-    sys.modules.pop("common", None)
+    for name in ("common", "library"):
+        sys.modules.pop(name, None)
 
 
 def find_in(folder: Path, script: str) -> list[Finding]:
@@ -63,6 +69,36 @@ def test_marked_lines_are_found_and_no_others(folder: Path, name: str) -> None:
     found = find_in(folder, SCRIPTS[name])
 
     assert {line for finding in found for line in lines_of(finding)} == marked(SCRIPTS[name])
+
+
+MOVED = """
+import torch
+from common import Photos
+from library import Wrapped
+
+for images, labels in Wrapped(torch.utils.data.DataLoader(Photos(), batch_size=32), "DEVICE"):
+    images.float()
+"""
+
+
+@pytest.mark.parametrize(("device", "uses_device"), [("meta", True), ("cpu", False)])
+def test_where_a_wrapper_moves_batches_is_seen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, device: str, *, uses_device: bool
+) -> None:
+    """On a machine with a device, whether a library moves batches to it is seen in its variables."""
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+    script = folder / "train.py"
+    script.write_text(MOVED.replace("DEVICE", device))
+
+    watcher = Watcher(Limits(20))
+    install_all(watcher)
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    finally:
+        watcher.close()
+        blocks.clear()
+
+    assert [watch.places.uses_device for watch in watcher.watches] == [uses_device]
 
 
 def read_page(rule: str) -> list[str]:

@@ -161,6 +161,18 @@ def test_no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert group_members(groups[0]) == []
 
 
+def test_no_folder_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are killed before they remove the folder of their sockets: it is removed for them."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    trial = run_trial(
+        td.DataLoader(Waiting(), batch_size=2, num_workers=2), TrialOrder(Change(), StepShape(0, 0), 0.2, 20)
+    )
+
+    assert trial.batches > 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_output_and_random_states_stay(capfd: pytest.CaptureFixture[str]) -> None:
     """A dataset that prints does so nowhere, and the script's random states are as before."""
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -291,7 +292,7 @@ def test_without_a_loader_each_one_is_watched() -> None:
 
 def test_a_validation_within_a_step_is_no_part_of_it() -> None:
     """Batches of another loader, and what is done with them, belong to that loader."""
-    train = torch.utils.data.DataLoader(Numbers(32), batch_size=4)
+    train = torch.utils.data.DataLoader(Numbers(32, slow=1), batch_size=4)
     check = torch.utils.data.DataLoader(Numbers(12), batch_size=4)
     with doctor.watch(budget_s=0) as report:
         for number, _ in enumerate(train):
@@ -304,6 +305,18 @@ def test_a_validation_within_a_step_is_no_part_of_it() -> None:
     assert recording is not None
     assert recording.settings.length == 32
     assert recording.steps.step_ns.max() < 150_000_000
+
+
+def test_nothing_is_profiled_beside_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``torch.compile`` would compile a profile function: where it is used, no step is looked at."""
+    compiler = types.SimpleNamespace(counters={"frames": {"total": 1}})
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", compiler)
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+
+    with doctor.watch(loader, steps=20, budget_s=0):
+        seen = [sys.getprofile() for _ in loader]
+
+    assert seen == [None] * 12
 
 
 def test_a_loop_that_is_left_has_no_last_step() -> None:
@@ -320,6 +333,67 @@ def test_a_loop_that_is_left_has_no_last_step() -> None:
     assert report.recording is not None
     assert report.recording.steps.step_ns.max() < 150_000_000
     assert len(report.recording.steps.step_ns) == 8 + 12 - 1 - report.recording.warm_up
+
+
+@pytest.mark.parametrize("kind", [torch.utils.data.DataLoader, penstock.torch.DataLoader, penstock.DataLoader])
+def test_a_loader_that_is_made_for_each_epoch(kind: Callable[..., Any]) -> None:
+    """Loaders that one call makes, one after another, are watched as one: their steps are enough together."""
+    with doctor.watch(steps=20, budget_s=0) as report:
+        for _ in range(12):
+            for _ in kind(Numbers(12), batch_size=4):
+                pass
+
+    assert report.recording is not None
+    assert report.recording.ended == "steps"
+    assert report.recording.others == []
+    assert len(set(report.recording.steps.epoch.tolist())) > 2
+
+
+def test_loaders_that_one_call_makes_for_several_uses() -> None:
+    """Loaders of training and validation are two, also if one call makes both and they look alike."""
+    with doctor.watch(steps=1000, budget_s=0) as report:
+        loaders = [torch.utils.data.DataLoader(Numbers(count), batch_size=4) for count in (48, 48)]
+        for _ in range(2):
+            for loader in loaders:
+                for _ in loader:
+                    pass
+
+    assert report.recording is not None
+    assert [other["samples"] for other in report.recording.others] == [96]
+
+
+def test_an_iterator_for_each_batch() -> None:
+    """``next(iter(loader))`` in each step: a step ends when the next iterator is asked for."""
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+    with doctor.watch(loader, steps=20, budget_s=0) as report:
+        for _ in range(12):
+            next(iter(loader))
+            time.sleep(0.002)
+
+    assert report.recording is not None
+    assert len(report.recording.steps.step_ns) == 12 - 1 - report.recording.warm_up
+    assert (report.recording.steps.step_ns >= 2_000_000).all()
+
+
+def test_a_profile_function_of_the_script_stays() -> None:
+    """Steps are looked at by a profile function only where the script has none, and it does not stay set."""
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+
+    def note(*_: object) -> None:
+        """A profiler of the script's."""
+
+    with doctor.watch(loader, steps=20, budget_s=0):
+        seen = [sys.getprofile() for _ in loader]
+        after = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            kept = [sys.getprofile() for _ in loader]
+        finally:
+            sys.setprofile(None)
+
+    assert [each is not None for each in seen] == [False, True, True, *[False] * 9]
+    assert after is None
+    assert set(kept) == {note}
 
 
 def test_the_block_goes_on_after_enough_steps() -> None:
