@@ -14,7 +14,7 @@ from penstock.doctor.trap_trials import measure_collection
 
 __all__ = ["find"]
 
-_MOST_S: Final = 2.0
+_MOST_S: Final = 6.0
 
 
 def find(subject: ScriptSubject) -> Iterator[Finding]:
