@@ -55,6 +55,8 @@ _HEADER: Final = np.dtype(
 _CONTROL: Final = np.dtype([("stopped", np.int64), ("first_batch", np.int64)])
 _COUNT, _DROPPED, _BUSY = 1, 2, 3
 """Positions in the header."""
+_STOPPED, _FIRST_BATCH = 0, 1
+"""Positions in the control file."""
 _ROW: Final = struct.Struct("=Bhiqqqqqi")
 """An EVENT."""
 _NUMBERS: Final = {stage: number for number, stage in enumerate(STAGES)}
@@ -240,22 +242,22 @@ class Control:
             mapped = mmap.mmap(descriptor, _CONTROL.itemsize)
         finally:
             os.close(descriptor)
-        self._values = np.frombuffer(mapped, _CONTROL, 1)
+        self._values = memoryview(mapped)[: _CONTROL.itemsize].cast("q")  # read for each batch
 
     @property
     def is_stopped(self) -> bool:
         """Whether nothing more is to be recorded."""
-        return bool(self._values["stopped"][0])
+        return bool(self._values[_STOPPED])
 
     def stop(self) -> None:
         """Have all workers stop recording."""
-        self._values["stopped"] = 1
+        self._values[_STOPPED] = 1
 
     @property
     def first_batch(self) -> int:
         """Batches of the loader before this epoch."""
-        return int(self._values["first_batch"][0])
+        return self._values[_FIRST_BATCH]
 
     @first_batch.setter
     def first_batch(self, value: int) -> None:
-        self._values["first_batch"] = value
+        self._values[_FIRST_BATCH] = value

@@ -3,6 +3,7 @@
 ::
 
     next(iterator)        asked ── wait ── arrived ── step: copies, the training ── asked ── wait ── ...
+    most short steps      asked ── wait ── arrived                                            (brief_steps.py)
     the last k steps      asked ── the batch before, copied ── step ── ...          the fixed-data test
 
 Other loaders that are used within a step (a validation inside the training loop, ``zip(a, b)``) are no part of it.
@@ -19,6 +20,8 @@ import numpy as np
 
 from penstock.doctor.batch_copies import ReplayedBatch, synchronize_device
 from penstock.doctor.batch_places import BatchPlaces
+from penstock.doctor.brief_steps import BriefRun, BriefSteps, ForeignTime, ScriptStep, fill_cpu_of_steps
+from penstock.doctor.detail_choice import DetailChoice
 from penstock.doctor.event_file import Control, EventList, is_any_busy
 from penstock.doctor.recording import StepTimes
 from penstock.doctor.stack_sampling import Activity
@@ -29,30 +32,17 @@ if TYPE_CHECKING:
 
     from penstock.doctor.watcher import Watcher
 
-__all__ = ["EpochWatch", "LoaderWatch", "ScriptStep"]
+__all__ = ["EpochWatch", "LoaderWatch"]
+
+_clock: Final = time.perf_counter_ns
 
 _IDLE_LOOKS: Final = 4
 _LOOK_S: Final = 0.01
 _MOST_IDLE_WAIT_S: Final = 5.0
-_OWN_LOOKS: Final = 4
-
-
-@dataclass(slots=True)
-class ScriptStep:
-    """One batch that the script took; times in nanoseconds."""
-
-    number: int
-    epoch: int
-    wait: int
-    start: int
-    ready: int
-    samples: int
-    replayed: bool = False
-    length: int = -1
-    cpu: int = 0
-    seen: int = 0
-    seen_copying: int = 0
-    device: int = -1
+_OWN_LOOKS_NS: Final = 200_000_000
+"""A step that was looked at for so long is divided by its own looks; a shorter one by those of all."""
+_STEP_NS: Final = 60_000
+"""What it costs to observe one step in detail, where that is rare: the code is then not in the processor's caches."""
 
 
 @dataclass(slots=True)
@@ -69,6 +59,10 @@ class EpochWatch:
         Time that ``iter(loader)`` took: it starts the workers.
     began_ns : int
         When it was called.
+    delivered : int
+        Batches that it gave.
+    brief : int
+        Of how many of the next steps only the times are kept.
     """
 
     watch: LoaderWatch
@@ -76,6 +70,7 @@ class EpochWatch:
     started_ns: int = 0
     began_ns: int = 0
     delivered: int = 0
+    brief: int = 0
 
 
 class LoaderWatch:
@@ -102,6 +97,8 @@ class LoaderWatch:
         Where in the script batches are taken.
     iterator : callable
         Gives torch's iterator that runs, None if there is none.
+    is_brief : bool
+        Whether little is to be recorded at the moment: the present step is not observed in detail.
     """
 
     def __init__(self, watcher: Watcher, loader: Any, number: int, folder: Path) -> None:
@@ -119,7 +116,13 @@ class LoaderWatch:
         self._opened_by: EpochWatch | None = None
         self._cpu_before = 0
         self._device_events = StepEvents()
-        self._foreign_ns = self._foreign_calls = self._foreign_start = self._foreign_end = 0
+        self._foreign = ForeignTime()
+        self.is_brief = False
+        self._detail, self._briefs = DetailChoice(), BriefSteps()
+        self._runs: list[tuple[int, BriefRun]] = []  # with how many steps in detail there were before
+        self._run_steps = 0
+        self._brief_thread = watcher.current_thread()
+        self._last_asked = self._asked_steps = 0  # of the last step in detail; and how many steps there were before
         self._replayed: ReplayedBatch | None = None
         self._is_replaying, self._replays = False, 0
 
@@ -133,6 +136,7 @@ class LoaderWatch:
 
     def next_number(self) -> int:
         """A number greater than those of all batches that were asked for."""
+        self.end_briefs()
         return max([self.first_batch, *(number + 1 for number in self.lengths), self._last_number + 1])
 
     def files(self) -> list[Path]:
@@ -155,6 +159,10 @@ class LoaderWatch:
         """
         asked = time.perf_counter_ns()
         self.first_asked = self.first_asked or asked
+        self.is_brief = False
+        if self._briefs.times:
+            self.end_briefs(asked, epoch)
+            asked = time.perf_counter_ns()
         self._end_step(asked, epoch)
         if self._is_replaying:
             return self._replay(epoch)
@@ -185,15 +193,80 @@ class LoaderWatch:
                 return batch
         self._begin_step(step, epoch)
         self.places.begin_step(self.loader, batch, len(self.steps))
+        if not self._is_replaying:
+            self._choose_briefs(asked, epoch)
         return batch
+
+    def next_briefly(self, epoch: EpochWatch, next_batch: Callable[[Any], Any], iterator: Any) -> Any:
+        """What the script gets for ``next(iterator)``, where only the times of the step are kept."""
+        if self._open is not None:
+            self._end_step(time.perf_counter_ns(), epoch)
+            self._opened_by = epoch
+        thread, activity, times, clock = self._brief_thread, self._briefs.activity, self._briefs.times, _clock
+        thread.activity = None
+        asked = clock()
+        try:
+            batch = next_batch(iterator)
+        except BaseException as error:
+            self.end_briefs(asked, epoch)
+            if isinstance(error, StopIteration):
+                self.watcher.note_wait(self, asked, clock())
+            raise
+        arrived = activity.since = clock()
+        times += (asked, arrived)
+        epoch.brief -= 1
+        epoch.delivered += 1
+        if len(self.watcher.watches) > 1:
+            self.watcher.note_wait(self, asked, arrived)
+        thread.activity = activity
+        return batch
+
+    def _choose_briefs(self, asked: int, epoch: EpochWatch) -> None:
+        """Choose the next step that is observed in detail; with a device each one is."""
+        count, watcher = self.count_steps(), self.watcher
+        spent, self._last_asked = asked - self._last_asked, asked
+        passed, self._asked_steps = count - self._asked_steps, count
+        self._detail.choose(spent / max(passed, 1), _STEP_NS)
+        if self._detail.left and not watcher.device.is_used:
+            epoch.brief = max(0, min(self._detail.left, watcher.limits.normal - 1 - count))
+            self.is_brief = epoch.brief > 0
+            self._brief_thread = watcher.current_thread()
+
+    def end_briefs(self, asked: int = -1, epoch: EpochWatch | None = None) -> None:
+        """Keep the brief steps so far. The last one ended when ``epoch`` was asked for the next batch, at ``asked``."""
+        count = len(self._briefs.times) // 2
+        if not count:
+            return
+        first = self.steps[-1].number + 1
+        samples = [self.lengths.pop(first + at, 0) for at in range(count)]
+        ended = asked if epoch is self._opened_by else -1
+        if self._brief_thread.activity is self._briefs.activity:
+            self._brief_thread.activity = None
+        self._runs.append((len(self.steps), self._briefs.end(ended, self.steps[-1], samples)))
+        self._run_steps += count
+        self._last_number = first + count - 1
+
+    def count_steps(self) -> int:
+        """Steps so far, without those of a run of brief steps that is not over."""
+        return len(self.steps) + self._run_steps
+
+    def complete_steps(self) -> None:
+        """Put the brief steps into :attr:`steps`. Idempotent; called when watching has ended."""
+        self.end_briefs()
+        steps, at = [], 0
+        for position, run in self._runs:
+            steps += [*self.steps[at:position], *run.make_steps()]
+            at = position
+        self.steps = [*steps, *self.steps[at:]]
+        self._runs, self._run_steps = [], 0
 
     def _begin_step(self, step: ScriptStep, epoch: EpochWatch) -> None:
         self.steps.append(step)
         self._open, self._opened_by = step, epoch
-        self._foreign_ns = self._foreign_calls = 0
+        self._foreign = ForeignTime()
         step.start = time.perf_counter_ns()
         if self.watcher.device.is_used:
-            self._device_events.begin(len(self.steps) - 1)
+            self._device_events.begin(self.count_steps() - 1)
         self._cpu_before = self.watcher.used_cpu_ns()
         self.watcher.current_thread().activity = Activity("step", step.start)
 
@@ -211,23 +284,17 @@ class LoaderWatch:
         step.cpu = self.watcher.used_cpu_ns() - self._cpu_before
         if self.watcher.device.is_used:
             self._device_events.end()
-        foreign = self._foreign_ns
-        if self._foreign_calls > 1:
-            foreign = self._foreign_end - self._foreign_start
-        step.length = max(0, now - step.start - foreign)
+        step.length = max(0, now - step.start - self._foreign.spent)
         if activity is not None and activity.kind == "step":
             step.seen = sum(activity.weights.values())
             step.seen_copying = activity.weights.get("copy", 0)
 
     def note_foreign(self, asked: int, arrived: int) -> None:
         """Another loader was asked, within a step."""
-        if self._open is None:
-            return
-        if not self._foreign_calls:
-            self._foreign_start = asked
-        self._foreign_ns += arrived - asked
-        self._foreign_calls += 1
-        self._foreign_end = arrived
+        if self._open is not None:
+            self._foreign.note(asked, arrived)
+        else:
+            self._briefs.note_foreign(asked, arrived)
 
     # the fixed-data test
 
@@ -276,6 +343,7 @@ class LoaderWatch:
 
     def step_times(self, steps: list[ScriptStep]) -> StepTimes:
         """Arrays of ``steps``."""
+        fill_cpu_of_steps(steps)
         seen = sum(step.seen for step in steps)
         share = sum(step.seen_copying for step in steps) / seen if seen else 0.0
         copies = [round(step.length * _copy_share(step, share)) for step in steps]
@@ -303,7 +371,7 @@ def _get_none() -> None:
 
 def _copy_share(step: ScriptStep, mean: float) -> float:
     """Part of a step that copies: by its own looks if there are several, else by those of all steps."""
-    return step.seen_copying / step.seen if step.seen and step.seen >= _OWN_LOOKS * 10_000_000 else mean
+    return step.seen_copying / step.seen if step.seen and step.seen >= _OWN_LOOKS_NS else mean
 
 
 def _guess_samples(batch: Any) -> int:

@@ -7,10 +7,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.doctor.loader_watch import LoaderWatch, ScriptStep
-from penstock.doctor.recording import EVENT, SAMPLE, STAGES
+from penstock.doctor.brief_steps import ScriptStep
+from penstock.doctor.loader_watch import LoaderWatch
+from penstock.doctor.recording import BATCH, EVENT, SAMPLE, STAGES
 
-__all__ = ["fill_sizes", "find_slowest", "main_events"]
+__all__ = ["fill_cpu", "fill_sizes", "find_slowest", "main_events"]
 
 _SLOWEST: Final = 50
 
@@ -25,6 +26,26 @@ def fill_sizes(events: npt.NDArray[Any]) -> npt.NDArray[Any]:
         at = np.searchsorted(sent["batch"], events["batch"][received]).clip(0, len(sent) - 1)
         found = sent["batch"][at] == events["batch"][received]
         events["nbytes"][received[found]] = sent["nbytes"][at[found]]
+    return events
+
+
+def fill_cpu(events: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give the batches of a worker that were not observed in detail the processor time that those in detail have had.
+
+    Parameters
+    ----------
+    events : array of EVENT
+        Of one process; changed in place.
+    """
+    whole = events["stage"] == BATCH
+    lengths = events["end"] - events["start"]
+    for worker in np.unique(events["worker"][whole]):
+        own = whole & (events["worker"] == worker)
+        known = own & (events["cpu"] >= 0) & (events["nbytes"] >= 0)  # in detail
+        missing = own & (events["cpu"] < 0)
+        if known.any() and missing.any():
+            share = float(events["cpu"][known].sum()) / max(float(lengths[known].sum()), 1.0)
+            events["cpu"][missing] = np.rint(min(share, 1.0) * lengths[missing])
     return events
 
 

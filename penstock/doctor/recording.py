@@ -52,19 +52,20 @@ EVENT: Final = np.dtype(
 """One event.
 
 ====================  ==================================================================================================
-``SAMPLE``            A sample (or a chunk of samples that are built by one call; ``index`` is then -1). Where samples
-                      take microseconds, only those of some batches are timed; a slow one of another batch then has
+``SAMPLE``            A sample (or a chunk of samples that are built by one call; ``index`` is then -1). Where batches
+                      are short, only those of some batches are timed; a slow one of another batch then has
                       ``samples`` 0, so that it does not count in means.
 read, decode,         A part of a ``SAMPLE`` event of the same worker, within its time. The ``SAMPLE``'s time is
 augment               measured; its parts are sampled. Cost of a sample: time of the stage's events, divided by the
                       ``samples`` of all ``SAMPLE`` events.
-collate               The call of ``collate_fn``, less the next row's part. Each batch has one; ``cpu`` is not measured
-                      where batches take less than 2 ms.
+collate               The call of ``collate_fn``, less the next row's part. Each batch that was observed in detail has
+                      one; ``cpu`` is not measured where batches take less than 2 ms.
 transport             Of a worker: encoding the batch, and writing large arrays to shared memory. Of the main process:
                       receiving and decoding it. ``nbytes`` of the batch. Cost of a sample: all of them, divided by the
                       samples of the batches.
 ``BATCH``             A worker's time from a task to its batch, without ``room``; ``samples`` of the batch. Each batch
-                      has one. torch's workers encode batches beside it, in another thread; penstock's within it.
+                      has one, also where it is the only event of its batch; ``cpu`` is then an estimate. torch's
+                      workers encode batches beside it, in another thread; penstock's within it.
 ``room``              A worker's wait for a task.
 wait, copy, step      Of the main process, as in :class:`StepTimes`.
 ====================  ==================================================================================================

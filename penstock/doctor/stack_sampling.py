@@ -2,7 +2,7 @@
 
 ::
 
-    thread that works                                 sampling thread, every 5 to 25 ms
+    thread that works                                 sampling thread, every 5 to 50 ms
        activity = "sample" ── dataset[index] ──┐         frame = current_frames()[thread]
        activity = "collate" ── collate_fn ─────┼──────>  classify(frame): read, decode, augment, copy ...
        activity = "step" ── the script ────────┘         activity.weights[stage] += time since the last look
@@ -45,11 +45,12 @@ Kind = Literal["sample", "collate", "step"]
 
 _FAST_S: Final = 0.005
 _SLOW_S: Final = 0.0125
-_SLOWEST_S: Final = 0.025
+_SLOWEST_S: Final = 0.05
 _FAST_LOOKS: Final = 24
-_MOST_SHARE: Final = 0.004
+_MANY_LOOKS: Final = 200
+_MOST_SHARE: Final = 0.002
 """Most processor time of the looks after the first ones, as a part of a core; but they are never further apart than
-:data:`_SLOWEST_S`."""
+:data:`_SLOWEST_S`, after many of them than twice as much. The thread that is interrupted loses about as much again."""
 _MAX_FRAMES: Final = 64
 _WAITING_SHARE: Final = 0.7
 """Of the time since the last look in which a thread was not kept from running: from here on, it waits."""
@@ -79,9 +80,10 @@ class Activity:
     position : int
         Number of the present sample in the batch; -1 if samples are not timed.
     weights : dict of str to int
-        Nanoseconds by stage.
+        Nanoseconds by stage: each look stands for the time since the one before, whatever the thread did then. So
+        the beginning of a call that is shorter than this time counts as much as its end.
     of_samples : dict of int to dict
-        The same of single samples, by position; by index, if they are not timed.
+        Nanoseconds that single samples were seen for, by position; by index, if they are not timed.
     first_looks : dict of int to int
         When each of these samples was first seen.
     """
@@ -95,9 +97,9 @@ class Activity:
         self.of_samples: dict[int, dict[str, int]] = {}
         self.first_looks: dict[int, int] = {}
 
-    def add(self, stage: str, time_ns: int, start: int = 0, index: int = -1) -> None:
+    def add(self, stage: str, weight_ns: int, time_ns: int, start: int = 0, index: int = -1) -> None:
         """Add what was seen since ``start``, of the sample ``index`` if they are not timed."""
-        self.weights[stage] = self.weights.get(stage, 0) + time_ns
+        self.weights[stage] = self.weights.get(stage, 0) + weight_ns
         if self.kind == "sample":
             sample = self.position if self.position >= 0 else index
             own = self.of_samples.setdefault(sample, {})
@@ -114,19 +116,23 @@ class SampledThread:
         By default the current thread's.
     """
 
-    __slots__ = ("__weakref__", "_before", "_schedstat", "_seen", "activity", "ident", "native_id")
+    __slots__ = ("__weakref__", "_before", "_looked", "_schedstat", "_seen", "activity", "ident", "native_id")
 
     def __init__(self, ident: int | None = None, native_id: int | None = None) -> None:
         self.ident = threading.get_ident() if ident is None else ident
         self.native_id = threading.get_native_id() if native_id is None else native_id
         self.activity: Activity | None = None
-        self._seen = 0
+        self._seen = self._looked = 0
         self._schedstat: int | None = None  # a descriptor: the file is read at each look
         self._before: tuple[int, int, int] | None = None
 
+    def rest(self, now: int) -> None:
+        """The thread does nothing that is looked at."""
+        self._looked = now
+
     def look(self, frame: types.FrameType, now: int) -> None:
         """Add the time since the last look to a stage of the thread's activity."""
-        activity = self.activity
+        activity, looked, self._looked = self.activity, self._looked, now
         if activity is None:
             return
         start = max(activity.since, self._seen)
@@ -134,8 +140,9 @@ class SampledThread:
         self._seen = now
         if now > start:
             index = _find_index(frame) if activity.position < 0 else -1
-            spent = round((now - start) * (1 - delayed))  # other programs had the processor for the rest
-            activity.add(classify(frame, activity.kind, waits=waited > _WAITING_SHARE), spent, start, index)
+            running = 1 - delayed  # other programs had the processor for the rest
+            stage, weight = classify(frame, activity.kind, waits=waited > _WAITING_SHARE), now - (looked or start)
+            activity.add(stage, round(weight * running), round((now - start) * running), start, index)
 
     def _look_at_clocks(self, now: int) -> tuple[float, float]:
         """Which part of the time since the last look the thread waited for something; for a processor."""
@@ -216,12 +223,18 @@ class StackSampler:
             cost_ns += (now - used - cost_ns) / min(self._looks, 16)
             used, self.cpu_ns = now, before + now
             if self._looks >= _FAST_LOOKS:
-                period_s = min(max(_SLOW_S, cost_ns / 1e9 / _MOST_SHARE), _SLOWEST_S)
+                slowest_s = _SLOWEST_S if self._looks < _MANY_LOOKS else 2 * _SLOWEST_S
+                period_s = min(max(_SLOW_S, cost_ns / 1e9 / _MOST_SHARE), slowest_s)
 
     def _look(self) -> None:
+        threads = list(self._threads.values())
+        if all(thread.activity is None for thread in threads):  # nobody works
+            for thread in threads:
+                thread.rest(time.perf_counter_ns())
+            return
         frames = current_frames()
         now = time.perf_counter_ns()
-        for thread in list(self._threads.values()):
+        for thread in threads:
             frame = frames.get(thread.ident)
             if frame is not None:
                 thread.look(frame, now)

@@ -46,6 +46,8 @@ class BatchCosts:
         Of the batches, over all epochs.
     receive_ns : float64[m]
         Time of the main process to receive single batches.
+    is_detailed : bool[k]
+        Whether the stages of a batch were observed; of the others only the time was, and it is divided as theirs.
     """
 
     wall_ns: dict[str, npt.NDArray[np.float64]]
@@ -53,6 +55,7 @@ class BatchCosts:
     samples: npt.NDArray[np.float64]
     numbers: npt.NDArray[np.int64]
     receive_ns: npt.NDArray[np.float64]
+    is_detailed: npt.NDArray[np.bool_]
 
     @property
     def mean_receive_ns(self) -> float:
@@ -190,7 +193,13 @@ def cost_batches(recording: Recording) -> BatchCosts:
     batch, sample = kept & (events["stage"] == BATCH), kept & (events["stage"] == SAMPLE)
     whole = batch if batch.any() else sample
     samples = np.full(len(batches), summarize_steps(recording).samples)
+    is_detailed = _find_detailed(events, kept, at, len(batches))
     if whole.any():
+        counted = sums(whole, events["samples"].astype(float))
+        samples = np.where(counted > 0, counted, samples)
+        for stage in ("collate", "transport"):
+            for times in (wall_ns, cpu_ns):
+                times[stage] = _fill_missing(times[stage], samples, is_detailed)
         knows_parts = bool(known_cpu[kept & (events["stage"] < len(_IN_SAMPLE))].any())
         whole_ns = sums(whole, durations)
         whole_cpu = sums(whole, np.minimum(cpu, durations)) if known_cpu[whole].any() else None
@@ -198,14 +207,35 @@ def cost_batches(recording: Recording) -> BatchCosts:
             ends = np.zeros(len(batches))
             ends[at[batch]] = events["end"][batch]
             sent = kept & (events["stage"] == _CODES["transport"]) & (events["end"] <= ends[at])
-            whole_ns = (whole_ns - wall_ns["collate"] - sums(sent, durations)).clip(0)
+            sent_ns, sent_cpu = (
+                _fill_missing(sums(sent, values), samples, is_detailed)
+                for values in (durations, np.minimum(cpu, durations))
+            )
+            whole_ns = (whole_ns - wall_ns["collate"] - sent_ns).clip(0)
             if whole_cpu is not None:
-                other_cpu = cpu_ns["collate"] + sums(sent, np.minimum(cpu, durations))
-                whole_cpu = np.clip(whole_cpu - other_cpu, 0, whole_ns)
+                whole_cpu = np.clip(whole_cpu - cpu_ns["collate"] - sent_cpu, 0, whole_ns)
         _fit_parts(wall_ns, cpu_ns, whole_ns, whole_cpu, knows_parts=knows_parts)
-        counted = sums(whole, events["samples"].astype(float))
-        samples = np.where(counted > 0, counted, samples)
-    return BatchCosts(wall_ns, cpu_ns, samples, batches.astype(np.int64), durations[received])
+    return BatchCosts(wall_ns, cpu_ns, samples, batches.astype(np.int64), durations[received], is_detailed)
+
+
+def _find_detailed(
+    events: npt.NDArray[Any], kept: npt.NDArray[np.bool_], at: npt.NDArray[np.int64], count: int
+) -> npt.NDArray[np.bool_]:
+    """Which of ``count`` batches have more events than the one of their time; all, if none has."""
+    stage = events["stage"]
+    is_detail = kept & ((stage == _CODES["collate"]) | (stage == _CODES["transport"]))
+    is_detail |= kept & (stage == SAMPLE) & (events["samples"] > 0)
+    found = np.zeros(count, bool)
+    found[at[is_detail]] = True
+    return found if found.any() else ~found
+
+
+def _fill_missing(
+    times: npt.NDArray[np.float64], samples: npt.NDArray[np.float64], is_detailed: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float64]:
+    """Times of batches; those that were not observed in detail get the mean cost of a sample."""
+    per_sample = float(times[is_detailed].sum()) / max(float(samples[is_detailed].sum()), 1.0)
+    return np.where(is_detailed, times, per_sample * samples)
 
 
 def _fit_parts(
@@ -275,7 +305,7 @@ def _single_costs(events: npt.NDArray[Any], stage: str, costs: BatchCosts, per_b
         share = float(costs.wall_ns[stage].sum()) / max(sum(float(costs.wall_ns[s].sum()) for s in _IN_SAMPLE), 1.0)
         if len(whole):
             return np.asarray((whole["end"] - whole["start"]) * share / whole["samples"], np.float64)
-    single = costs.wall_ns[stage] / costs.samples.clip(1)
+    single = (costs.wall_ns[stage] / costs.samples.clip(1))[costs.is_detailed]
     if stage == "transport":
         single = single + costs.mean_receive_ns / per_batch
     return np.asarray(single, np.float64)

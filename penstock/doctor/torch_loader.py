@@ -75,9 +75,10 @@ def _watch_indices(watcher: Watcher, original: Callable[[Any], Any]) -> Callable
     @functools.wraps(original)
     def next_index(self: Any) -> Any:
         index = original(self)
-        epoch = find_epoch(watcher, self)
-        if epoch is not None:
-            number = getattr(self, "_send_idx", None)
+        attributes = self.__dict__
+        epoch = attributes.get(EPOCH)
+        if epoch is not None and watcher.is_active:
+            number = attributes.get("_send_idx")
             if number is None:
                 number = self._num_yielded  # without workers
             count = len(index) if isinstance(index, (list, tuple)) else 1
@@ -198,6 +199,8 @@ def _time_receiving(watcher: Watcher, watch: LoaderWatch, iterator: Any) -> None
 
     def timed_get(*args: Any, **kwargs: Any) -> Any:
         message = get(*args, **kwargs)
+        if watch.is_brief:
+            return message
         if watcher.is_here() and is_batch_message(message):
             end, number = time.perf_counter_ns(), message[0] + watch.first_batch
             row = make_row("transport", -1, number, began, end, samples=watch.lengths.get(number, 0))

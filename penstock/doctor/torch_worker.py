@@ -135,6 +135,7 @@ class _FetcherWatch:
         self._fetcher, self._work, self._number, self._is_over = fetcher, work, number, is_over
         self._fetch, self._collate = fetcher.fetch, fetcher.collate_fn
         self._is_stream = hasattr(fetcher, "dataset_iter")
+        self._is_batched = bool(fetcher.auto_collation)
         self._takes_singly = fetcher.auto_collation and not getattr(fetcher.dataset, "__getitems__", None)
         self._asked: Any = None
 
@@ -144,18 +145,17 @@ class _FetcherWatch:
 
     def fetch(self, index: Any) -> Any:
         """Fetch a batch, or a sample."""
+        work = self._work
+        if work.detail.left > 0:
+            return work.build_briefly(self._fetch, index, self._number, _count_indices(index))
         if self._is_over():
             self._fetcher.fetch, self._fetcher.collate_fn = self._fetch, self._collate
             return self._fetch(index)
-        work = self._work
         work.begin_batch(self._number())
         activity = work.thread.activity
         assert activity is not None, "a batch begins with its samples"
         if self._takes_singly and isinstance(index, (list, tuple)):
-            if work.times_samples():
-                index = _TimedIndices(index, activity, measures_cpu=work.measures_cpu())
-            else:
-                activity.position = -1
+            index = _TimedIndices(index, activity, measures_cpu=work.measures_cpu())
         self._asked = index
         work.built = _count_indices(index), -1
         try:
@@ -173,7 +173,9 @@ class _FetcherWatch:
     def collate(self, samples: Any) -> Any:
         """Join samples."""
         work = self._work
-        count = len(samples) if self._fetcher.auto_collation and isinstance(samples, (list, tuple)) else 1
+        count = len(samples) if self._is_batched and isinstance(samples, (list, tuple)) else 1
+        if work.is_brief:
+            return work.collate_briefly(self._collate, samples, count)
         start = self._end_samples(count)
         measures_cpu = work.measures_collation()
         cpu = time.thread_time_ns() if measures_cpu else 0
@@ -254,10 +256,13 @@ class _CurrentBatch:
 class _TimedPickler(ForkingPickler):
     """What queues of a worker pickle with."""
 
+    is_timed: Callable[[Any], bool]
     dumped: Callable[[Any, int, int, int, int], None]
 
     @classmethod
     def dumps(cls, obj: Any, protocol: int | None = None) -> memoryview:
+        if not cls.is_timed(obj):
+            return ForkingPickler.dumps(obj, protocol)
         cpu, start = time.thread_time_ns(), time.perf_counter_ns()
         content: memoryview = ForkingPickler.dumps(obj, protocol)
         cls.dumped(obj, len(content), start, time.perf_counter_ns(), time.thread_time_ns() - cpu)
@@ -273,15 +278,18 @@ def _time_sending(work: WorkRecorder, is_over: Callable[[], bool]) -> None:
     """Time what the queue's feeder thread does to send a batch."""
     unsent = work.unsent = {}
 
+    def is_timed(message: Any) -> bool:
+        """Whether it is a batch that was observed in detail."""
+        return bool(unsent) and is_batch_message(message) and message[0] + work.first_batch in unsent and not is_over()
+
     def dumped(message: Any, length: int, start: int, end: int, cpu: int) -> None:
-        if is_over() or not is_batch_message(message):
-            return
         batch = message[0] + work.first_batch
-        count, nbytes = unsent.pop(batch, (0, -1))
+        count, nbytes = unsent.pop(batch)
         if nbytes < 0:
             nbytes, _ = count_bytes(message[1])
         size = max(nbytes, length)
         work.sink.add([make_row("transport", work.worker, batch, start, end, cpu=cpu, nbytes=size, samples=count)])
 
+    _TimedPickler.is_timed = staticmethod(is_timed)
     _TimedPickler.dumped = staticmethod(dumped)
     multiprocessing.queues._ForkingPickler = _TimedPickler  # type: ignore[attr-defined]  # noqa: SLF001  # as above

@@ -22,12 +22,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from penstock.doctor.brief_steps import ScriptStep
 from penstock.doctor.device_watch import DeviceWatch
 from penstock.doctor.event_file import read_events
 from penstock.doctor.loader_settings import describe_loader
-from penstock.doctor.loader_watch import LoaderWatch, ScriptStep
+from penstock.doctor.loader_watch import LoaderWatch
 from penstock.doctor.made_loaders import MadeLoaders
-from penstock.doctor.recorded_events import fill_sizes, find_slowest, main_events
+from penstock.doctor.recorded_events import fill_cpu, fill_sizes, find_slowest, main_events
 from penstock.doctor.recording import Recording
 from penstock.doctor.sample_events import unpack_samples
 from penstock.doctor.sample_names import name_samples
@@ -238,7 +239,7 @@ class Watcher:
 
     def is_enough(self, watch: LoaderWatch, now: int) -> bool:
         """Whether the batch that has arrived is the last of the loader's normal ones."""
-        count = len(watch.steps) + 1
+        count = watch.count_steps() + 1
         late = now - watch.first_asked > self.limits.most_s * 1e9
         return count >= self.limits.normal or (late and count >= self.limits.warm_up + _MIN_STEPS)
 
@@ -259,6 +260,7 @@ class Watcher:
         for watch in self.watches:
             watch.control.stop()
             watch.places.end_step(is_whole=False)
+            watch.complete_steps()
         self.device.stop()
         if self.usage is not None:
             self.usage.stop()
@@ -330,10 +332,10 @@ class Watcher:
         return [step for step in watch.steps[warm_up:] if step.length >= 0], warm_up
 
     def _read_events(self, watch: LoaderWatch) -> tuple[npt.NDArray[Any], int]:
-        parts, dropped = [unpack_samples(watch.sink.read())], 0
+        parts, dropped = [fill_cpu(unpack_samples(watch.sink.read()))], 0
         for path in watch.files():
             events, lost = read_events(path)
-            parts.append(unpack_samples(events))
+            parts.append(fill_cpu(unpack_samples(events)))
             dropped += lost
         return fill_sizes(np.concatenate(parts)), dropped
 

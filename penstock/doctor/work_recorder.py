@@ -4,18 +4,21 @@
 
     begin_batch ── sample ── sample ── ... ── collate ── end_batch          times: measured
                    [read | decode | augment]                                parts: sampled, or what a trace adds
+    build_briefly                                                           a batch of which only the time is kept
 
-Events of a batch are written at its end, all at once.
+Events of a batch are written at its end, all at once. Where batches are short, few of them are observed in detail
+(:mod:`penstock.doctor.detail_choice`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from penstock.doctor.detail_choice import DetailChoice
 from penstock.doctor.event_file import EventRow, EventSink, make_row
 from penstock.doctor.recording import BATCH, SAMPLE, WORK_STAGES
 from penstock.doctor.sample_events import SampleTime, divide_sample, pack_samples
@@ -31,13 +34,11 @@ _TIMER_NS: Final = 300
 _CPU_TIMER_NS: Final = 1_500
 _ROW_NS: Final = 10_000
 _ARRAY_NS: Final = 60_000
-"""What it costs to time one sample, with its processor time; to write its events, or those of a batch at once."""
+_BATCH_NS: Final = 100_000
+"""What it costs to time one sample, with its processor time; to write its events, or those of all of a batch at once;
+and the other details of a batch, by code that is not in the processor's caches where that is rare."""
 _MOST_COST: Final = 0.005
 _SHORT_BATCH_NS: Final = 2_000_000
-_MOST_LEFT_OUT: Final = 16
-"""One batch of so many is timed at least, whatever it costs: else nothing would be known of a short run."""
-_TIMED_FIRST: Final = 12
-"""Samples of the first batches are all timed: a short script has no others, and some are left out as warm-up."""
 _LARGE_ARRAY: Final = 256 * 1024
 """From here on, collating a batch into shared memory is mostly the transport of its bytes."""
 _FORGET: Final = 0.98
@@ -71,7 +72,12 @@ class WorkRecorder:
     built : tuple of int
         Samples and bytes of the present batch, as far as they are known.
     unsent : dict of int to tuple of int, optional
-        Samples and bytes of batches that are built and not sent yet, by number; None where batches are not sent.
+        Samples and bytes of batches that are built and not sent yet, by number; None where batches are not sent. Of
+        those in detail only.
+    detail : DetailChoice
+        Which batches are observed in detail.
+    is_brief : bool
+        Whether the present batch is none of them.
     """
 
     def __init__(self, sink: EventSink, worker: int, thread: SampledThread) -> None:
@@ -84,9 +90,14 @@ class WorkRecorder:
         self.began_ns = self.began_cpu_ns = self._last_end = 0
         self._parts = dict.fromkeys(_PARTS, 0.0)
         self._collations = {"collate": 0.0, "transport": 0.0, "copy": 0.0}
-        self._seen_batches = 0
+        self.detail, self.is_brief = DetailChoice(), False
+        self._brief, self._brief_collation = Activity("sample"), Activity("collate")
+        self._brief.position = -1
+        self._brief_ns = self._brief_batches = self._brief_samples = 0
+        self._cpu_mark, self._cpu_share = 0, 1.0  # of the last batch in detail: processor time at its end, and part
+        self._is_large = False
         self._sample_ns = self._batch_ns = 0.0
-        self._next_timed = self._drawn = 0
+        self._timed = 0  # samples of the present batch
         self._rows: list[EventRow] = []  # of the present batch
         self._chunk_start = self._chunk_cpu = self.chunk_samples = 0
         self._chunk_parts: list[EventRow] = []
@@ -94,20 +105,6 @@ class WorkRecorder:
         self._indices: Sequence[Any] = ()
 
     # samples
-
-    def times_samples(self) -> bool:
-        """Whether the samples of the next batch are to be timed: of some batches only, where that costs too much."""
-        if self._seen_batches < _TIMED_FIRST or not self._batch_ns:
-            return True
-        if self._seen_batches < self._next_timed:
-            return False
-        count = max(1, round(self._batch_ns / max(self._sample_ns, 1.0)))
-        cost = count * (_CPU_TIMER_NS if self.measures_cpu() else _TIMER_NS) + min(count * _ROW_NS, _ARRAY_NS)
-        every = min(int(cost / (_MOST_COST * self._batch_ns)) + 1, _MOST_LEFT_OUT)
-        # Not each of a fixed number: that could miss slow samples that come as regularly.
-        self._drawn = (self._drawn * 1_103_515_245 + 12_345) & 0x7FFFFFFF
-        self._next_timed = self._seen_batches + 1 + (self._drawn >> 8) % (2 * every - 1)
-        return True
 
     def measures_cpu(self) -> bool:
         """Whether samples are so long that the processor time of each is measured."""
@@ -203,7 +200,6 @@ class WorkRecorder:
         """End the part of a batch that this thread has built."""
         self.end_samples()
         self._last_end = time.perf_counter_ns()
-        self._seen_batches += 1
         self._write_rows()
         self.sink.busy = self.is_busy = False
 
@@ -214,7 +210,7 @@ class WorkRecorder:
         self._batch = batch + self.first_batch
         if self._last_end and self.began_ns - self._last_end > _ROOM_NS:
             self._rows.append(make_row("room", self.worker, self._batch, self._last_end, self.began_ns))
-        self.samples, self.chunk_samples = [], 0
+        self.samples, self.chunk_samples, self._timed = [], 0, 0
         self.is_busy = True
         self.thread.activity = Activity("sample", self.began_ns)
 
@@ -224,11 +220,9 @@ class WorkRecorder:
         ``arrays`` is the number of arrays of the batch, ``nbytes`` their size.
         """
         activity, self.thread.activity = self.thread.activity, None
+        self._is_large = self.worker >= 0 and arrays > 0 and nbytes / arrays >= _LARGE_ARRAY
         if activity is not None:
-            is_large = self.worker >= 0 and arrays > 0 and nbytes / arrays >= _LARGE_ARRAY
-            for stage, weight in activity.weights.items():
-                name = ("transport" if is_large else "collate") if stage == "shared" else stage
-                self._collations[name] += weight
+            self._note_collation(activity)
         shares = _shares(self._collations)
         if not any(shares.values()):
             shares = {"collate": 1.0}
@@ -242,18 +236,76 @@ class WorkRecorder:
                 self._rows.append(row)
                 at = until
 
+    def _note_collation(self, activity: Activity) -> None:
+        for stage, weight in activity.weights.items():
+            name = ("transport" if self._is_large else "collate") if stage == "shared" else stage
+            self._collations[name] += weight
+
     def end_batch(self, samples: int, nbytes: int = -1) -> None:
         """The batch is built, or has failed."""
-        end, cpu = time.perf_counter_ns(), time.thread_time_ns() - self.began_cpu_ns
+        end, self._cpu_mark = time.perf_counter_ns(), time.thread_time_ns()
+        cpu = self._cpu_mark - self.began_cpu_ns
+        self._cpu_share = cpu / max(end - self.began_ns, 1)
         self.end_samples()
         row = make_row(BATCH, self.worker, self._batch, self.began_ns, end, cpu=cpu, nbytes=nbytes, samples=samples)
         self._rows.append(row)
         if self.unsent is not None:
             self.unsent[self._batch] = samples, nbytes
-        self._batch_ns = end - self.began_ns
-        self._last_end, self._seen_batches = end, self._seen_batches + 1
+        self._batch_ns = (self._brief_ns + end - self.began_ns) / (self._brief_batches + 1)
+        self._brief_ns = self._brief_batches = 0
+        self._last_end = end
         self._write_rows()
         self.sink.busy = self.is_busy = False
+        timer_ns = _CPU_TIMER_NS if self.measures_cpu() else _TIMER_NS
+        cost_ns = _BATCH_NS + self._timed * timer_ns + min(self._timed * _ROW_NS, _ARRAY_NS)
+        self.detail.choose(self._batch_ns, cost_ns)
+
+    # batches that are not observed in detail
+
+    def build_briefly(self, build: Callable[[Any], Any], index: Any, number: Callable[[], int], samples: int) -> Any:
+        """Build a batch of which only the time is kept: ``build(index)``; ``number()`` is that of the batch."""
+        detail, thread, activity = self.detail, self.thread, self._brief
+        self.is_brief, self._brief_samples = True, samples
+        thread.activity = activity
+        began = activity.since = time.perf_counter_ns()
+        try:
+            return build(index)
+        finally:
+            self._last_end = end = time.perf_counter_ns()
+            thread.activity, self.is_brief = None, False
+            cpu, detail.left, spent = -1, detail.left - 1, end - began
+            if spent > detail.long_ns:
+                cpu, detail.left = self._estimate_cpu(spent), 0
+            batch = number() + self.first_batch
+            self.sink.add([(BATCH, self.worker, batch, -1, began, end, cpu, -1, self._brief_samples)])
+            self._brief_ns += spent
+            self._brief_batches += 1
+            if activity.weights or self._brief_collation.weights:
+                self._note_brief(batch)
+
+    def collate_briefly(self, collate: Callable[[Any], Any], samples: Any, count: int) -> Any:
+        """``collate(samples)`` within :meth:`build_briefly`."""
+        self._brief_samples = count
+        activity = self._brief_collation
+        activity.since = time.perf_counter_ns()
+        self.thread.activity = activity
+        return collate(samples)
+
+    def _estimate_cpu(self, spent: int) -> int:
+        """Processor time of a batch that has taken unusually long: what the others since the mark do not explain."""
+        used, self._cpu_mark = time.thread_time_ns() - self._cpu_mark, time.thread_time_ns()
+        return min(max(round(used - self._cpu_share * self._brief_ns), 0), spent)
+
+    def _note_brief(self, batch: int) -> None:
+        """Somebody has looked at the thread in this batch."""
+        self._batch = batch
+        activity, collation = self._brief, self._brief_collation
+        self._brief, self._brief_collation = Activity("sample"), Activity("collate")
+        self._brief.position = -1
+        self._note_parts(activity)
+        self._note_collation(collation)
+        self._write_slow(activity)
+        self._write_rows()
 
     def _write_rows(self) -> None:
         rows, self._rows = self._rows, []
@@ -285,7 +337,7 @@ class WorkRecorder:
         activity, self.thread.activity = self.thread.activity, None
         if activity is not None:
             self._note_parts(activity)
-        self._sample_ns = (clocks[-1] - clocks[0]) / len(indices)
+        self._sample_ns, self._timed = (clocks[-1] - clocks[0]) / len(indices), len(indices)
         usual, own = self._usual_shares(), self._own_shares(activity, len(indices))
         start = 0
         for stop in [*sorted(own), len(indices)]:

@@ -252,7 +252,7 @@ def test_a_thread_is_looked_at_while_it_works() -> None:
 
     assert activity.weights["decode"] > 0.8 * sum(activity.weights.values())
     assert 0 < sum(activity.weights.values()) <= 400_000_000
-    assert activity.of_samples[0]["decode"] == activity.weights["decode"]
+    assert activity.of_samples[0]["decode"] <= activity.weights["decode"]
     assert idle.activity is None
     assert sampler.cpu_ns > 0
 
@@ -261,14 +261,14 @@ def test_samples_are_told_apart() -> None:
     """What is seen goes to the sample that is being built."""
     activity = Activity("sample")
 
-    activity.add("read", 5)
+    activity.add("read", 50, 5)
     activity.position = 1
-    activity.add("decode", 7)
-    activity.add("decode", 2)
+    activity.add("decode", 70, 7)
+    activity.add("decode", 20, 2)
     activity.position = -1
-    activity.add("augment", 3, 100, 421)
+    activity.add("augment", 30, 3, 100, 421)
 
-    assert activity.weights == {"read": 5, "decode": 9, "augment": 3}
+    assert activity.weights == {"read": 50, "decode": 90, "augment": 30}
     assert activity.of_samples == {0: {"read": 5}, 1: {"decode": 9}, 421: {"augment": 3}}
     assert activity.first_looks[421] == 100
 
