@@ -47,7 +47,7 @@ _FAST_S: Final = 0.005
 _SLOW_S: Final = 0.0125
 _SLOWEST_S: Final = 0.05
 _FAST_LOOKS: Final = 24
-_MANY_LOOKS: Final = 200
+_MANY_LOOKS: Final = 80
 _MOST_SHARE: Final = 0.002
 """Most processor time of the looks after the first ones, as a part of a core; but they are never further apart than
 :data:`_SLOWEST_S`, after many of them than twice as much. The thread that is interrupted loses about as much again."""
