@@ -117,6 +117,11 @@ class UsageSampler:
         self._uptime_ns = 0  # when watching began, on the clock of /proc/uptime
         self._shm_bytes = 0
 
+    @property
+    def cpu_ns(self) -> int:
+        """Processor time of its own threads so far."""
+        return self._thread.cpu_ns + self._memory_thread.cpu_ns
+
     def start(self) -> Self:
         """Take a sample, and begin, or go on. Does nothing while the sampler is running."""
         if self._thread.is_running:
@@ -202,7 +207,7 @@ class UsageSampler:
             **last.since(self._first, cpu_s),
             "shm_used_bytes": self._shm_bytes,
             "samples": self._thread.samples,
-            "sampler_cpu_s": (self._thread.cpu_ns + self._memory_thread.cpu_ns) / 1e9,
+            "sampler_cpu_s": self.cpu_ns / 1e9,
         }
 
     def _record(self, pid: int, counters: ProcessCounters, role: str | None = None) -> None:
