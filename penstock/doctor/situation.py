@@ -103,6 +103,12 @@ class Situation:
         now = predict(replace(self.pipeline, background=0.0)).batches_per_s * self.steps.samples
         return max(self.steps.trainer / now, 1.0) if now else self.most
 
+    @property
+    def modelled_most(self) -> float:
+        """The same by the model alone: the trainer's speed is not that which was measured beside other programs."""
+        now = predict(replace(self.pipeline, background=0.0)).batches_per_s
+        return max(1e9 / (self.pipeline.step_ns * now), 1.0) if now and self.pipeline.step_ns else self.quiet_most
+
     def gain_of(self, pipeline: TrainingPipeline) -> float:
         """Speed of the whole with ``pipeline``, divided by that now; at most what a loader that costs nothing gains."""
         now = self.now.batches_per_s

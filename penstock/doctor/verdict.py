@@ -28,6 +28,7 @@ from typing import Final, cast
 from penstock.doctor.advice.candidate import Candidate
 from penstock.doctor.advice.num_workers import with_workers
 from penstock.doctor.diagnosis import Advice, Verdict, VerdictStage
+from penstock.doctor.observed_pipeline import waiting_for_start
 from penstock.doctor.situation import Situation, limiting_shares
 from penstock.doctor.stage_costs import stages_of_samples
 
@@ -41,6 +42,9 @@ _LITTLE_UNDER_LOAD: Final = 0.1
 _LITTLE_IF_IT_FITS: Final = 0.25
 """Part of the time in waiting that is little; where other programs compete for the cores, each batch wakes up late. The
 last is for loaders that, by the model, would keep pace without these programs."""
+_CLEARLY_SLOWER: Final = 1.5
+"""What a loader that costs nothing would gain without other programs, as a factor, from which on the loader is slow:
+that batches were ready is then due to steps which other programs have made longer."""
 _COPY: Final = 0.2
 _SPARE: Final = 10.0
 _SLOWED: Final = 1.1
@@ -68,7 +72,10 @@ def find_limit(situation: Situation) -> Limit:
     if situation.pipeline.background >= situation.pipeline.cores / 4:
         least = _LITTLE_IF_IT_FITS if fits else _LITTLE_UNDER_LOAD
     # A loader that is slower than the trainer limits it, however many of its batches were ready when they were wanted.
-    waiting = steps.waiting if situation.alone < steps.trainer and not fits else steps.waiting_for_loader
+    is_slower = situation.alone < steps.trainer and not fits
+    if situation.modelled_most >= _CLEARLY_SLOWER:
+        least, is_slower = _LITTLE, True
+    waiting = steps.waiting if is_slower else steps.waiting_for_loader
     if waiting >= least and situation.most >= 1 + _LITTLE:
         return "loader"
     crowded = situation.pipeline.workers + 1 > situation.pipeline.cores or situation.pipeline.threads > 1
@@ -173,7 +180,7 @@ def _judge_workers(
 ) -> str | None:
     """Rule 4: a sentence if the number of workers is what is wrong, else None."""
     pipeline, steps = situation.pipeline, situation.steps
-    if _gain("persistent_workers", candidates, tried) >= _GAIN and situation.steps.concentration > 0.5:
+    if _gain("persistent_workers", candidates, tried) >= _GAIN and waiting_for_start(situation.recording) > 0.5:
         return (
             f"The start of workers limits the training: each epoch waits {pipeline.startup_ns / 1e9:.2f} s for "
             f"{pipeline.workers} of them."

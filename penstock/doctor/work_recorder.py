@@ -34,6 +34,7 @@ _ARRAY_NS: Final = 60_000
 """What it costs to time one sample, with its processor time; to write its events, or those of a batch at once."""
 _MOST_COST: Final = 0.005
 _SHORT_BATCH_NS: Final = 2_000_000
+_SHORT_SAMPLE_NS: Final = 100_000
 _MOST_LEFT_OUT: Final = 16
 """One batch of so many is timed at least, whatever it costs: else nothing would be known of a short run."""
 _TIMED_FIRST: Final = 12
@@ -299,8 +300,9 @@ class WorkRecorder:
             start = stop + 1
 
     def _usual_shares(self) -> tuple[float, ...]:
+        """Shares of the samples seen so far. If none was, long samples have no parts: they are as those seen later."""
         usual = tuple(_shares(self._parts).values())
-        return usual if any(usual) else (0.0, 0.0, 1.0)  # nothing was seen yet: the samples take microseconds
+        return usual if any(usual) or self._sample_ns > _SHORT_SAMPLE_NS else (0.0, 0.0, 1.0)
 
     def _own_shares(self, activity: Activity | None, count: int) -> dict[int, tuple[float, ...]]:
         """Shares of the samples of a batch that were seen for long, by position."""
