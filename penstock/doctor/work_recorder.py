@@ -42,6 +42,8 @@ _TIMED_FIRST: Final = 12
 _LARGE_ARRAY: Final = 256 * 1024
 """From here on, collating a batch into shared memory is mostly the transport of its bytes."""
 _FORGET: Final = 0.98
+_FORGET_FIRST: Final = 0.1
+"""In its first batch a worker imports modules and opens files."""
 _LITTLE: Final = 0.1
 _MUCH: Final = 0.1
 """Parts of a chunk's time."""
@@ -315,8 +317,9 @@ class WorkRecorder:
     def _note_parts(self, activity: Activity) -> None:
         if not activity.weights:
             return
+        kept = _FORGET if self._seen_batches > 1 else _FORGET_FIRST
         for stage in _PARTS:
-            self._parts[stage] = self._parts[stage] * _FORGET + activity.weights.get(stage, 0)
+            self._parts[stage] = self._parts[stage] * kept + activity.weights.get(stage, 0)
 
     def _write_slow(self, activity: Activity) -> None:
         """Events of samples that were not timed, but seen for long."""
