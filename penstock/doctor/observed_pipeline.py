@@ -69,6 +69,7 @@ def observe_pipeline(
         step_ns=step_ns,
         step_cpu_ns=step_cpu_ns,
         receive_ns=_time_receipt(costs, own_share),
+        draw_ns=recording.draw_ns * own_share,
         threads=threads,
         in_order=settings.in_order,
         rotates=settings.library == "torch",

@@ -17,7 +17,8 @@ The rules, in their order:
    be gained, and there are clearly too few (at most one, or one for four cores), or too many (more than two for a
    core), or most of the waiting is for their start in each epoch.
 5. Few samples that are far slower than all others: the stage in which these spend their time.
-6. Else the stage with the largest part of the time, when each stage's time is divided by how many do it at once.
+6. Else the stage with the largest part of the time, when each stage's time is divided by how many do it at once. A
+   sampler that takes more than any of them is told as **collate**: it chooses what a batch is made of.
 """
 
 from __future__ import annotations
@@ -133,6 +134,13 @@ def _judge_stages(situation: Situation, candidates: Mapping[str, Candidate]) -> 
     if stage is not None:
         return stage, _say_stragglers(situation, stage)
     shares, waiting = limiting_shares(situation), f"{situation.steps.waiting:.0%} of its time"
+    drawing = 1 - sum(shares.values())
+    if shares and drawing > max(shares.values()):
+        return "collate", (
+            f"The sampler limits the training: to draw the indices of a batch takes "
+            f"{situation.pipeline.draw_ns / 1e6:.2g} ms of the main process, {drawing:.0%} of the loader's time, while "
+            f"the script waits {waiting}."
+        )
     if not shares:
         stage = "workers" if situation.pipeline.workers == 0 else "augment"
         return stage, f"The loader limits the training: the script waits {waiting}; stages were not observed."

@@ -36,6 +36,8 @@ from penstock.doctor.thread_times import read_thread_cpu_ns
 __all__ = ["Limits", "Watcher"]
 
 _MIN_STEPS: Final = 5
+_FIRST_DRAWS: Final = 4
+"""The sampler's first draws are left out: it may permute a whole epoch."""
 
 
 class Limits:
@@ -302,6 +304,7 @@ class Watcher:
             command=command,
             ended=ended,
             warm_up=warm_up,
+            draw_ns=float(np.mean(watch.drawn_ns[_FIRST_DRAWS:] or [0])),
             others=[
                 {
                     "dataset": type(other.loader.dataset).__name__,

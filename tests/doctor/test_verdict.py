@@ -79,6 +79,17 @@ def test_straggler() -> None:
     assert "slow-samples" in [advice.rule for advice in diagnosis.advice]
 
 
+def test_a_sample_that_was_interrupted_is_no_straggler() -> None:
+    """Where workers get a fifth of a core, a sample may take 80 ms because others compute."""
+    recording = simulate(Script(2, cores=8, decode=0.5, step_idle=5, slow_index=321, slow_ms=80), batches=120)
+    assert examine(recording).find_stragglers() is not None
+
+    for usage in recording.usage:
+        usage.waiting_for_cpu_ns = 4 * usage.cpu_ns
+
+    assert examine(recording).find_stragglers() is None
+
+
 def test_healthy_script_has_no_advice() -> None:
     """Where the script hardly waits there is nothing to gain, and no advice."""
     for stage in ("none", "step"):
@@ -238,3 +249,17 @@ def test_workers_that_start_for_each_short_epoch_limit() -> None:
 
     assert verdict.stage == "workers", verdict.text
     assert "start of workers" in verdict.text
+
+
+def test_a_sampler_that_is_slow_is_named() -> None:
+    """It works in the main process: no stage of the workers, nor the receipt of batches, is the limit."""
+    recording = simulate(Script(2, cores=8, decode=0.2, step_idle=2), batches=120)
+    recording.steps.wait_ns[~recording.steps.replayed] = 20_000_000
+    recording.draw_ns = 20_000_000
+
+    diagnosis = diagnose(recording, trials=False)
+
+    assert diagnosis.verdict.stage == "collate"
+    assert "sampler limits" in diagnosis.verdict.text
+    assert [advice.rule for advice in diagnosis.advice] == ["faster-sampler"]
+    assert diagnosis.advice[0].predicted > 3
