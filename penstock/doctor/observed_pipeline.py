@@ -39,9 +39,9 @@ that builds, and at least :data:`_LITTLE` of a core more; the worker's main thre
 watch are no proof."""
 _LACKING: Final = 0.8
 """A process that gets a smaller part of the cores that it wants lacks cores."""
-_QUICK: Final = 25
+_QUICK: Final = 30.0
+"""The percentile that is taken then, times that part: the less it gets, the fewer steps are not interrupted."""
 _FEWEST: Final = 3
-"""The percentile that is taken then, of so many times at least."""
 
 
 def observe_pipeline(
@@ -145,9 +145,11 @@ def _measure_step(recording: Recording, steps: StepSummary, share: float) -> tup
     if share < _LACKING:
         times = recording.steps
         for chosen in (np.flatnonzero(times.replayed)[1:], np.flatnonzero(~times.replayed)[recording.warm_up :]):
-            quick_ns = float(np.percentile(times.step_ns[chosen], _QUICK)) if len(chosen) >= _FEWEST else step_ns
+            quick_ns = (
+                float(np.percentile(times.step_ns[chosen], _QUICK * share)) if len(chosen) >= _FEWEST else step_ns
+            )
             if quick_ns < step_ns and (times.replayed[chosen].all() or not recording.device):
-                step_ns, cpu_ns = quick_ns, float(np.percentile(times.cpu_ns[chosen].clip(0), _QUICK))
+                step_ns, cpu_ns = quick_ns, float(np.percentile(times.cpu_ns[chosen].clip(0), _QUICK * share))
     return _time_step(step_ns, cpu_ns, share), cpu_ns
 
 
@@ -163,7 +165,7 @@ def _time_receipt(costs: BatchCosts, share: float) -> float:
     mean_ns = costs.mean_receive_ns * share
     if share >= _LACKING or len(costs.receive_ns) < _FEWEST:
         return mean_ns
-    return min(mean_ns, float(np.percentile(costs.receive_ns, _QUICK)))
+    return min(mean_ns, float(np.percentile(costs.receive_ns, _QUICK * share)))
 
 
 def _batches_of_short_epoch(recording: Recording) -> int:
