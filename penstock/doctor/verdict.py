@@ -138,7 +138,7 @@ def _judge_stages(situation: Situation, candidates: Mapping[str, Candidate]) -> 
     if shares and drawing > max(shares.values()):
         return "collate", (
             f"The sampler limits the training: to draw the indices of a batch takes "
-            f"{situation.pipeline.draw_ns / 1e6:.2g} ms of the main process, {drawing:.0%} of the loader's time, while "
+            f"{situation.pipeline.draw_ns / 1e6:.3g} ms of the main process, {drawing:.0%} of the loader's time, while "
             f"the script waits {waiting}."
         )
     if not shares:

@@ -22,7 +22,7 @@ def find(situation: Situation) -> Iterator[Candidate]:
     yield Candidate(
         "faster-sampler",
         "draw the indices of many batches at once, with one call of torch or NumPy, in the sampler's __iter__",
-        f"The sampler takes {pipeline.draw_ns / 1e6:.2g} ms for each batch, in the main process, where no worker "
+        f"The sampler takes {pipeline.draw_ns / 1e6:.3g} ms for each batch, in the main process, where no worker "
         "helps. A tenth of it is assumed to stay.",
         situation.gain_of(replace(pipeline, draw_ns=_LEFT * pipeline.draw_ns)),
     )
