@@ -2,6 +2,7 @@
 
 Twelve scripts in ``planted/`` know nothing of penstock; each is slow for one reason, or healthy. ``penstock doctor``
 runs each in every round, with its own trials; ``--loader penstock`` imports penstock's loader into the same scripts.
+``--set others`` takes eight scripts in ``planted/others/``, which were written before the doctor was run on them.
 Run it on a quiet machine, and again beside other programs.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -34,20 +36,31 @@ STAGES = {
     "straggler": "read",
     "healthy": "none",
 }
-TORCH_IMPORT = "from torch.utils.data import DataLoader, Dataset\n"
-PENSTOCK_IMPORT = "from penstock.torch import DataLoader\nfrom torch.utils.data import Dataset\n"
+OTHERS = {
+    "web_server": "read",
+    "database": "read",
+    "zipped_images": "decode",
+    "text_stream": "augment",
+    "token_padding": "collate",
+    "double_volumes": "transport",
+    "short_epochs": "workers",
+    "checkpoints": "step",
+}
+SETS = {"planted": STAGES, "others": OTHERS}
+TORCH_IMPORT = re.compile(r"^from torch\.utils\.data import (.*)\bDataLoader, (.*)$", re.MULTILINE)
+PENSTOCK_IMPORT = r"from penstock.torch import DataLoader\nfrom torch.utils.data import \1\2"
 
 
 def write_script(name: str, loader: str, folder: Path) -> Path:
     """The script as it is, or a copy that imports penstock's loader."""
-    script = SCRIPTS / f"{name}.py"
+    script = (SCRIPTS if name in STAGES else SCRIPTS / "others") / f"{name}.py"
     if loader == "torch":
         return script
-    source = script.read_text()
-    if TORCH_IMPORT not in source:
-        raise ValueError(f"{script} must import its loader by {TORCH_IMPORT!r}")
+    source, count = TORCH_IMPORT.subn(PENSTOCK_IMPORT, script.read_text())
+    if count != 1:
+        raise ValueError(f"{script} must import its loader once, by a line as {TORCH_IMPORT.pattern!r}")
     copy = folder / script.name
-    copy.write_text(source.replace(TORCH_IMPORT, PENSTOCK_IMPORT))
+    copy.write_text(source)
     return copy
 
 
@@ -90,10 +103,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--budget", type=int, default=40, help="seconds for the trials of one script")
     parser.add_argument("--loader", choices=("torch", "penstock"), default="torch", help="that the scripts import")
-    parser.add_argument("--scripts", nargs="+", choices=tuple(STAGES), default=tuple(STAGES), metavar="NAME")
+    parser.add_argument("--set", choices=tuple(SETS), default="planted", help="of scripts")
+    parser.add_argument("--scripts", nargs="+", metavar="NAME", help="of the set; by default all of them")
     parser.add_argument("--keep", type=Path, help="a folder for the JSON and the text of each run")
     arguments = parser.parse_args()
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.scripts}
+    expected = SETS[arguments.set]
+    if unknown := set(arguments.scripts or ()) - set(expected):
+        parser.error(f"--scripts must be of {', '.join(expected)}; got {', '.join(sorted(unknown))}")
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.scripts or expected}
     for turn in range(arguments.rounds):
         for name, results in found.items():
             results.append(examine(name, arguments.loader, arguments.budget, arguments.keep, turn))
@@ -106,8 +123,8 @@ def main() -> int:
     pairs = []
     for name, results in found.items():
         stages = [result["verdict"]["stage"] for result in results]
-        others = ", ".join(stage for stage in stages if stage != STAGES[name])
-        right = f"{STAGES[name]}: {stages.count(STAGES[name])} of {len(stages)}"
+        others = ", ".join(stage for stage in stages if stage != expected[name])
+        right = f"{expected[name]}: {stages.count(expected[name])} of {len(stages)}"
         speed = statistics.median(result["samples_per_s"]["delivered"] for result in results)
         advice = measured_advice(results)
         pairs += advice

@@ -140,6 +140,9 @@ class _Work:
             self.unreadable = trial.error
             ended = "The script has ended, and its" if situation.recording.ended == "finished" else "The"
             self.notes.append(f"{ended} dataset could not be read again, so nothing was tried: {trial.error}")
+        elif not trial.batches:
+            self.unreadable = "the loader delivers nothing in a child process"
+            self.notes.append("The loader delivered nothing in a child process of the script, so nothing was tried.")
         elif trial.batches_per_s:
             situation.alone, situation.nbytes = trial.batches_per_s * situation.steps.samples, trial.batch_nbytes
             self.situation = rename_copies(situation)
@@ -210,13 +213,18 @@ class _Work:
             advice = self.tried.get(rule)
             if advice is not None:
                 ratio = advice.measured
-                if ratio is not None and ratio.highest >= _WORTH and candidate.estimate(ratio) >= _WORTH:
+                if ratio is not None and _is_faster(ratio) and candidate.estimate(ratio) >= _WORTH:
                     kept.append(advice)
             elif candidate.predicted >= _WORTH:
                 untried.append(_make_advice(candidate, None, self.errors.get(rule, "")))
         kept.sort(key=lambda advice: -self.candidates[advice.rule].estimate(advice.measured))
         untried.sort(key=lambda advice: -advice.predicted)
         return [*kept, *untried[:_UNTRIED]]
+
+
+def _is_faster(ratio: Measured) -> bool:
+    """Whether runs with a change were faster: one in which the typical run was slower is no advice."""
+    return ratio.median >= 1 and ratio.highest >= _WORTH
 
 
 def _make_advice(candidate: Candidate, measured: Measured | None, error: str = "") -> Advice:

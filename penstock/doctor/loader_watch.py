@@ -91,6 +91,8 @@ class LoaderWatch:
     ----------
     lengths : dict of int to int
         Samples of each batch that was asked for and not taken yet, by number.
+    drawn_ns : list of int
+        How long the sampler took to draw the indices of each batch.
     sink : EventList
         Events of the main process.
     places : BatchPlaces
@@ -110,6 +112,7 @@ class LoaderWatch:
         self.iterator: Callable[[], Any] = _get_none
         self.steps: list[ScriptStep] = []
         self.lengths: dict[int, int] = {}
+        self.drawn_ns: list[int] = []
         self.first_batch = self.epochs = self.iterators = 0
         self.first_asked, self._last_number = 0, -1
         self._open: ScriptStep | None = None

@@ -18,19 +18,30 @@ import numpy.typing as npt
 from penstock.doctor.queueing import TrainingPipeline, Work
 from penstock.doctor.recording import BATCH, SAMPLE, Recording
 from penstock.doctor.settings import count_usable_cores
-from penstock.doctor.stage_costs import BatchCosts, StepSummary, core_share, cost_batches, summarize_steps
+from penstock.doctor.stage_costs import (
+    BatchCosts,
+    StepSummary,
+    core_share,
+    cost_batches,
+    find_idle,
+    summarize_steps,
+)
 
-__all__ = ["count_background", "count_cores", "measure_parallelism", "observe_pipeline"]
+__all__ = ["count_background", "count_cores", "measure_parallelism", "observe_pipeline", "waiting_for_start"]
 
 _IN_SAMPLE: Final = ("read", "decode", "augment")
 _MUCH_PREPARATION: Final = 0.2
 _SEVERAL: Final = 1.3
 _LITTLE: Final = 0.1
 _OWN_THREADS: Final = 4
-_MARGIN: Final = 1.25
 """A worker computes with several threads if its process uses :data:`_SEVERAL` times the processor time of the thread
 that builds, and at least :data:`_LITTLE` of a core more; the worker's main thread, that which sends, and those that
-watch are no proof. While a worker builds, it may get less of a core than on average, by :data:`_MARGIN`."""
+watch are no proof."""
+_LACKING: Final = 0.8
+"""A process that gets a smaller part of the cores that it wants lacks cores."""
+_QUICK: Final = 30.0
+"""The percentile that is taken then, times that part: the less it gets, the fewer steps are not interrupted."""
+_FEWEST: Final = 3
 
 
 def observe_pipeline(
@@ -42,8 +53,9 @@ def observe_pipeline(
     settings = recording.settings
     threads, share = measure_parallelism(recording), _share_of_builders(recording, costs)
     own_share = core_share(recording, "main")
+    step_ns, step_cpu_ns = _measure_step(recording, steps, own_share)
     build = {
-        stage: Work(costs.cpu_ns[stage] * threads, _find_idle(wall_ns, costs.cpu_ns[stage], share))
+        stage: Work(costs.cpu_ns[stage] * threads, find_idle(wall_ns, costs.cpu_ns[stage], share))
         for stage, wall_ns in costs.wall_ns.items()
     }
     epoch = _batches_of_short_epoch(recording)
@@ -54,9 +66,10 @@ def observe_pipeline(
         cores=count_cores(recording),
         build=build if len(costs.samples) else {},
         background=count_background(recording),
-        step_ns=_time_step(steps, own_share),
-        step_cpu_ns=steps.cpu_ns,
-        receive_ns=costs.mean_receive_ns * own_share,
+        step_ns=step_ns,
+        step_cpu_ns=step_cpu_ns,
+        receive_ns=_time_receipt(costs, own_share),
+        draw_ns=recording.draw_ns * own_share,
         threads=threads,
         in_order=settings.in_order,
         rotates=settings.library == "torch",
@@ -122,21 +135,37 @@ def _share_of_builders(recording: Recording, costs: BatchCosts) -> float:
     return max(sum(float(values.sum()) for values in costs.cpu_ns.values()) / max(building, 1.0), 1e-3)
 
 
-def _find_idle(
-    wall_ns: npt.NDArray[np.float64], cpu_ns: npt.NDArray[np.float64], share: float
-) -> npt.NDArray[np.float64]:
-    """Time that needs no processor: of all batches what a thread that gets ``share`` of a core does not explain."""
-    resting = (wall_ns - cpu_ns).clip(0)
-    total = float(resting.sum())
-    explained = _MARGIN * float(cpu_ns.sum()) * (1 / share - 1)
-    return resting * (max(total - explained, 0.0) / total if total else 0.0)
+def _measure_step(recording: Recording, steps: StepSummary, share: float) -> tuple[float, float]:
+    """Time of a step if the main process has all the cores it wants, and the processor time in it.
+
+    Where it lacks cores, the quicker steps count: those that are interrupted take many times as long, and threads of
+    OpenMP that wait for one another compute meanwhile.
+    """
+    step_ns, cpu_ns = steps.step_ns, steps.cpu_ns
+    if share < _LACKING:
+        times = recording.steps
+        for chosen in (np.flatnonzero(times.replayed)[1:], np.flatnonzero(~times.replayed)[recording.warm_up :]):
+            quick_ns = (
+                float(np.percentile(times.step_ns[chosen], _QUICK * share)) if len(chosen) >= _FEWEST else step_ns
+            )
+            if quick_ns < step_ns and (times.replayed[chosen].all() or not recording.device):
+                step_ns, cpu_ns = quick_ns, float(np.percentile(times.cpu_ns[chosen].clip(0), _QUICK * share))
+    return _time_step(step_ns, cpu_ns, share), cpu_ns
 
 
-def _time_step(steps: StepSummary, share: float) -> float:
-    """Time of a step if the main process has all the cores it wants: without what it waits for them."""
-    threads = max(1.0, math.ceil(steps.cpu_ns / max(steps.step_ns, 1.0) - 0.05))
-    computing = min(steps.cpu_ns / threads, steps.step_ns)
-    return max(steps.step_ns - computing / share, 0.0) + computing
+def _time_step(step_ns: float, cpu_ns: float, share: float) -> float:
+    """Time of a step without what the main process, which gets ``share`` of a core, waits for cores."""
+    threads = max(1.0, math.ceil(cpu_ns / max(step_ns, 1.0) - 0.05))
+    computing = min(cpu_ns / threads, step_ns)
+    return max(step_ns - computing / share, 0.0) + computing
+
+
+def _time_receipt(costs: BatchCosts, share: float) -> float:
+    """Time of the main process to receive a batch if it has a core; that of the quicker ones where it lacks cores."""
+    mean_ns = costs.mean_receive_ns * share
+    if share >= _LACKING or len(costs.receive_ns) < _FEWEST:
+        return mean_ns
+    return min(mean_ns, float(np.percentile(costs.receive_ns, _QUICK * share)))
 
 
 def _batches_of_short_epoch(recording: Recording) -> int:
@@ -152,6 +181,14 @@ def _epoch_starts(recording: Recording) -> npt.NDArray[np.int64]:
     steps = recording.steps
     epochs = steps.epoch[~steps.replayed] if len(steps.epoch) == len(steps.replayed) else steps.epoch
     return np.flatnonzero(np.diff(epochs)) + 1
+
+
+def waiting_for_start(recording: Recording) -> float:
+    """Part of all waiting that falls on the first batches of short epochs; 0 where workers go on."""
+    waits = recording.steps.wait_ns[~recording.steps.replayed].astype(float)
+    if not _batches_of_short_epoch(recording):
+        return 0.0
+    return float(waits[_epoch_starts(recording)].sum() / max(waits[recording.warm_up :].sum(), 1.0))
 
 
 def _startup_ns(recording: Recording, epoch: int, preparation: Work | None) -> float:

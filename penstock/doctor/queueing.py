@@ -68,6 +68,8 @@ class TrainingPipeline:
         Processor time in it, all threads.
     receive_ns : float
         Time of the main process to receive a batch; it computes.
+    draw_ns : float
+        Time of the main process to draw the indices of a batch; it computes.
     threads : float
         Threads that compute in a worker on average while it builds; their work is in ``build``.
     in_order : bool
@@ -91,6 +93,7 @@ class TrainingPipeline:
     step_ns: float
     step_cpu_ns: float = 0.0
     receive_ns: float = 0.0
+    draw_ns: float = 0.0
     threads: float = 1.0
     in_order: bool = True
     rotates: bool = True
@@ -237,7 +240,7 @@ class _Simulation:
         if not trainer.is_busy and wanted in self._arrived:
             self._arrived.remove(wanted)
             self._is_receiving = True
-            trainer.start(0.0, self.pipeline.receive_ns)
+            trainer.start(0.0, self.pipeline.receive_ns + self.pipeline.draw_ns)
 
     def _end_phase(self, trainer: _Thread) -> None:
         """The trainer has received a batch, and begins its step; or it has ended a step, and asks for a batch."""
@@ -256,7 +259,7 @@ class _Simulation:
         for number in range(self.batches):
             asked_ns = self.now
             for phase in (
-                (self._idle[number], self._cpu[number], pipeline.threads),
+                (self._idle[number], self._cpu[number] + pipeline.draw_ns, pipeline.threads),
                 (step_idle_ns, pipeline.step_cpu_ns, step_threads),
             ):
                 worker.start(*phase)

@@ -225,6 +225,8 @@ class Recording:
         Steps at the beginning that are left out.
     others : list of dict
         Other loaders of the script: ``dataset``, ``samples``, ``wait_ns``.
+    draw_ns : float
+        Mean time of torch's sampler to draw the indices of a batch, in the main process.
     """
 
     settings: LoaderSettings
@@ -241,3 +243,4 @@ class Recording:
     ended: str = ""
     warm_up: int = 0
     others: list[dict[str, Any]] = field(default_factory=list)
+    draw_ns: float = 0.0

@@ -19,7 +19,7 @@ from penstock.doctor.recording import LoaderSettings, ProcessUsage, Recording, S
 
 __all__ = ["load_recording", "save_recording"]
 
-_TEXTS = ("dropped", "machine", "device", "rank", "world_size", "command", "ended", "warm_up", "others")
+_TEXTS = ("dropped", "machine", "device", "rank", "world_size", "command", "ended", "warm_up", "others", "draw_ns")
 
 
 def save_recording(recording: Recording, path: Path) -> None:

@@ -15,6 +15,7 @@ from penstock.doctor.recording import BATCH, SAMPLE, WORK_STAGES, Recording
 from penstock.doctor.stage_costs import (
     BatchCosts,
     StepSummary,
+    core_share,
     cost_batches,
     cost_stages,
     summarize_steps,
@@ -103,6 +104,12 @@ class Situation:
         now = predict(replace(self.pipeline, background=0.0)).batches_per_s * self.steps.samples
         return max(self.steps.trainer / now, 1.0) if now else self.most
 
+    @property
+    def modelled_most(self) -> float:
+        """The same by the model alone: the trainer's speed is not that which was measured beside other programs."""
+        now = predict(replace(self.pipeline, background=0.0)).batches_per_s
+        return max(1e9 / (self.pipeline.step_ns * now), 1.0) if now and self.pipeline.step_ns else self.quiet_most
+
     def gain_of(self, pipeline: TrainingPipeline) -> float:
         """Speed of the whole with ``pipeline``, divided by that now; at most what a loader that costs nothing gains."""
         now = self.now.batches_per_s
@@ -147,7 +154,9 @@ class Situation:
         batch_ms = (batches["end"] - batches["start"]) / 1e6
         usual = float(np.median(batch_ms)) / samples
         ms = (whole["end"] - whole["start"]) / 1e6
-        slow = np.flatnonzero(ms > max(_SLOW * usual, _LEAST_MS))
+        # Where cores lack, a sample that is interrupted takes long too.
+        share = core_share(self.recording, "worker" if self.recording.settings.workers == "processes" else "main")
+        slow = np.flatnonzero(ms > max(_SLOW * usual, _LEAST_MS) / share)
         cost = float(ms[slow].sum() / max(batch_ms.sum(), 1e-9))
         if not 0 < len(slow) <= max(2, len(batches) * samples / 100) or cost < _COST:
             return None
@@ -187,7 +196,8 @@ def rename_copies(situation: Situation) -> Situation:
 def limiting_shares(situation: Situation) -> dict[str, float]:
     """Part of the time of a batch that each stage takes, divided by how many workers share it.
 
-    Workers share what they build; the receipt of a batch in the main process is shared by nobody.
+    Workers share what they build; the receipt of a batch in the main process is shared by nobody, as is the sampler's
+    work, which is part of the whole.
     """
     pipeline = situation.pipeline
     parallel = max(pipeline.workers, 1)
@@ -197,5 +207,5 @@ def limiting_shares(situation: Situation) -> dict[str, float]:
         servers = min(parallel * pipeline.threads, pipeline.cores)
         times[stage] = cpu / max(servers, 1e-9) + idle / parallel
     times["transport"] = times.get("transport", 0.0) + pipeline.receive_ns
-    total = sum(times.values())
+    total = sum(times.values()) + pipeline.draw_ns
     return {stage: value / total for stage, value in times.items()} if total else {}

@@ -37,7 +37,7 @@ from penstock.doctor.stage_names import (
     stage_of_name,
 )
 from penstock.doctor.thread_times import read_thread_cpu_ns
-from penstock.workers.stack_frames import current_frames
+from penstock.workers.stack_frames import current_frames, walk_stack
 
 __all__ = ["Activity", "Kind", "SampledThread", "StackSampler", "classify"]
 
@@ -271,10 +271,7 @@ def _classify_sample(frame: types.FrameType, *, waits: bool) -> DataStage:
         return stage
     computes = facts.called is not None and facts.called.is_computation and not waits
     is_waiting = facts.called is not None and facts.called.is_waiting
-    place: types.FrameType | None = frame
-    for _ in range(_MAX_FRAMES):
-        if not isinstance(place, types.FrameType):  # the end; or, where its thread went on meanwhile, any object
-            break
+    for place in walk_stack(frame, _MAX_FRAMES):
         facts = _facts_of(place)
         if facts.is_boundary:
             break
@@ -283,7 +280,6 @@ def _classify_sample(frame: types.FrameType, *, waits: bool) -> DataStage:
         if facts.name_stages:
             return _choose(facts.name_stages, waits=waits, computes=computes)
         reads_files = reads_files or facts.reads_files
-        place = place.f_back
     return "read" if waits and (reads_files or is_waiting) else "augment"
 
 
@@ -298,10 +294,7 @@ def _choose(stages: tuple[DataStage, ...], *, waits: bool, computes: bool) -> Da
 
 
 def _classify_call(frame: types.FrameType, kind: Kind) -> str:
-    place: types.FrameType | None = frame
-    for _ in range(_MAX_FRAMES):
-        if not isinstance(place, types.FrameType):  # the end; or, where its thread went on meanwhile, any object
-            break
+    for place in walk_stack(frame, _MAX_FRAMES):
         facts = _facts_of(place)
         if facts.is_copy:
             return "copy"
@@ -310,20 +303,15 @@ def _classify_call(frame: types.FrameType, kind: Kind) -> str:
                 return "shared"
             if facts.is_boundary:
                 break
-        place = place.f_back
     return kind
 
 
 def _find_index(frame: types.FrameType) -> int:
     """The index that torch's loader is asking its dataset for; -1 if it cannot be seen."""
-    place: types.FrameType | None = frame
-    for _ in range(_MAX_FRAMES):
-        if not isinstance(place, types.FrameType):  # the end; or, where its thread went on meanwhile, any object
-            break
+    for place in walk_stack(frame, _MAX_FRAMES):
         if place.f_globals.get("__name__") == "torch.utils.data._utils.fetch":
             index = place.f_locals.get("idx")
             return int(index) if isinstance(index, int) else -1
-        place = place.f_back
     return -1
 
 

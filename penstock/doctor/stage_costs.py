@@ -23,6 +23,7 @@ __all__ = [
     "core_share",
     "cost_batches",
     "cost_stages",
+    "find_idle",
     "find_slow_samples",
     "stages_of_samples",
     "summarize_steps",
@@ -30,6 +31,8 @@ __all__ = [
 
 _IN_SAMPLE: Final = ("read", "decode", "augment")
 _CODES: Final = {name: code for code, name in enumerate(STAGES)}
+_MARGIN: Final = 1.25
+"""While a thread builds, it may get less of a core than on average, by so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,16 @@ def _main_delay(recording: Recording) -> float:
     return min(1.0, max((usage.waiting_for_cpu_ns / max(usage.wall_ns, 1) for usage in chosen), default=0.0))
 
 
+def find_idle(
+    wall_ns: npt.NDArray[np.float64], cpu_ns: npt.NDArray[np.float64], share: float
+) -> npt.NDArray[np.float64]:
+    """Time that needs no processor: of all batches what a thread that gets ``share`` of a core does not explain."""
+    resting = (wall_ns - cpu_ns).clip(0)
+    total = float(resting.sum())
+    explained = _MARGIN * float(cpu_ns.sum()) * (1 / share - 1)
+    return np.asarray(resting * (max(total - explained, 0.0) / total if total else 0.0), np.float64)
+
+
 def cost_batches(recording: Recording) -> BatchCosts:
     """Costs of each batch whose building was observed, by stage."""
     events, settings = recording.events, recording.settings
@@ -200,7 +213,6 @@ def cost_batches(recording: Recording) -> BatchCosts:
         for stage in ("collate", "transport"):
             for times in (wall_ns, cpu_ns):
                 times[stage] = _fill_missing(times[stage], samples, is_detailed)
-        knows_parts = bool(known_cpu[kept & (events["stage"] < len(_IN_SAMPLE))].any())
         whole_ns = sums(whole, durations)
         whole_cpu = sums(whole, np.minimum(cpu, durations)) if known_cpu[whole].any() else None
         if batch.any():  # a batch's time includes the collation, and what is sent meanwhile
@@ -214,7 +226,7 @@ def cost_batches(recording: Recording) -> BatchCosts:
             whole_ns = (whole_ns - wall_ns["collate"] - sent_ns).clip(0)
             if whole_cpu is not None:
                 whole_cpu = np.clip(whole_cpu - cpu_ns["collate"] - sent_cpu, 0, whole_ns)
-        _fit_parts(wall_ns, cpu_ns, whole_ns, whole_cpu, knows_parts=knows_parts)
+        _fit_parts(wall_ns, cpu_ns, whole_ns, whole_cpu, share)
     return BatchCosts(wall_ns, cpu_ns, samples, batches.astype(np.int64), durations[received], is_detailed)
 
 
@@ -243,10 +255,12 @@ def _fit_parts(
     cpu_ns: dict[str, npt.NDArray[np.float64]],
     whole_ns: npt.NDArray[np.float64],
     whole_cpu_ns: npt.NDArray[np.float64] | None,
-    *,
-    knows_parts: bool,
+    share: float,
 ) -> None:
-    """Scale the parts of samples to the time of the whole samples, which is measured."""
+    """Scale the parts of samples to the time of the whole samples, which is measured.
+
+    ``share`` is the part of a core that the building threads got when they could compute.
+    """
     parts = np.array([wall_ns[stage] for stage in _IN_SAMPLE])
     overall = parts.sum(axis=1)
     shares = overall / overall.sum() if overall.sum() > 0 else np.array([0.0, 0.0, 1.0])
@@ -257,15 +271,9 @@ def _fit_parts(
         ratio = np.divide(fitted, parts, out=np.ones_like(fitted), where=parts > 0)
         own = np.array([cpu_ns[stage] for stage in _IN_SAMPLE]) * ratio
         own = np.where(parts > 0, own, fitted * own.sum() / max(float(parts.sum()), 1.0))
-    elif knows_parts:
-        own = np.array([cpu_ns[stage] for stage in _IN_SAMPLE])
-        own = own * (whole_cpu_ns / own.sum(axis=0).clip(1))
     else:  # what does not compute is reading, if there is so much of it
-        idle = (whole_ns - whole_cpu_ns).clip(0)
-        reading = np.minimum(idle, fitted[0])
-        others = fitted[1:].sum(axis=0).clip(1)
-        rest = (1 - (idle - reading) / others).clip(0)
-        own = np.array([fitted[0] - reading, fitted[1] * rest, fitted[2] * rest])
+        computing = fitted - [[1.0], [0.0], [0.0]] * np.minimum(find_idle(whole_ns, whole_cpu_ns, share), fitted[0])
+        own = computing * (whole_cpu_ns / computing.sum(axis=0).clip(1))
     for number, stage in enumerate(_IN_SAMPLE):
         wall_ns[stage] = fitted[number]
         cpu_ns[stage] = np.minimum(own[number], fitted[number])

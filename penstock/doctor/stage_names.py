@@ -34,8 +34,8 @@ _READ_CALLS: Final = frozenset(
     {
         "open", "read", "read1", "readinto", "readline", "readlines", "read_bytes", "read_text", "read_file", "pread",
         "preadv", "fromfile", "memmap", "recv", "recv_into", "download_file", "download_fileobj", "get_object",
-        "urlopen", "urlretrieve", "fetchone", "fetchall", "read_direct", "read_table", "read_csv", "read_parquet",
-        "loadtxt", "genfromtxt", "seek", "read_image",
+        "urlopen", "urlretrieve", "execute", "fetchone", "fetchmany", "fetchall", "read_direct", "read_table",
+        "read_csv", "read_parquet", "loadtxt", "genfromtxt", "seek", "read_image",
     }
 )  # fmt: skip
 _READ_FUNCTIONS: Final = frozenset({"numpy.load", "torch.load", "PIL.Image.open", "lmdb.open", "h5py.File", "os.open"})
@@ -73,7 +73,10 @@ _MODULES: Final[dict[str, DataStage | None]] = {
     "numpy.lib._format_impl": "read", "torch.serialization": "read", "webdataset.gopen": "read",
     "penstock.stores": "read", "penstock.transforms": "augment",
 }  # fmt: skip
-_DECODING_FUNCTIONS_OF_PIL: Final = frozenset({"open", "tobytes", "__array_interface__", "frombuffer", "frombytes"})
+# convert() decodes a file that was only opened, and then copies it.
+_DECODING_FUNCTIONS_OF_PIL: Final = frozenset(
+    {"open", "tobytes", "__array_interface__", "frombuffer", "frombytes", "convert", "copy"}
+)
 
 _COPY_VERBS: Final = frozenset({"copy", "move", "send", "transfer", "put", "to", "upload", "push", "host"})
 _DEVICES: Final = frozenset({"device", "gpu", "cuda", "accelerator", "npu", "tpu", "xla", "mps"})

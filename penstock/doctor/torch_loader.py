@@ -74,7 +74,9 @@ def _watch_start(watcher: Watcher, original: Callable[..., None]) -> Callable[..
 def _watch_indices(watcher: Watcher, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def next_index(self: Any) -> Any:
+        start = time.perf_counter_ns()
         index = original(self)
+        drawn_ns = time.perf_counter_ns() - start
         attributes = self.__dict__
         epoch = attributes.get(EPOCH)
         if epoch is not None and watcher.is_active:
@@ -83,6 +85,7 @@ def _watch_indices(watcher: Watcher, original: Callable[[Any], Any]) -> Callable
                 number = self._num_yielded  # without workers
             count = len(index) if isinstance(index, (list, tuple)) else 1
             epoch.watch.lengths[epoch.watch.first_batch + number] = count
+            epoch.watch.drawn_ns.append(drawn_ns)
         return index
 
     return next_index

@@ -8,7 +8,9 @@ gets. Its output goes nowhere. An alarm ends it if its parent has died.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
+import multiprocessing
 import os
 import random
 import signal
@@ -105,6 +107,7 @@ def _forget_parent(seed: int) -> None:
     server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
     if server is not None:  # workers of the parent's server would outlive this group
         server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None  # noqa: SLF001
+    _replace_held_locks()
     random.seed(seed)
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -113,6 +116,21 @@ def _forget_parent(seed: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed)
+
+
+def _replace_held_locks() -> None:
+    """Give this process new locks in the place of those of ``multiprocessing`` that are held.
+
+    Whoever holds one is gone or has nothing to do with this process: workers of trials are killed, with any lock.
+    """
+    locks = sys.modules.get("multiprocessing.synchronize")
+    if locks is None:
+        return
+    kinds, context = {locks.Lock, locks.RLock}, multiprocessing.get_context("fork")
+    for held in gc.get_objects():
+        if type(held) in kinds and held._semlock._is_zero():  # noqa: SLF001  # there is no public way
+            held._semlock = type(held)(ctx=context)._semlock  # noqa: SLF001
+            held._make_methods()  # noqa: SLF001
 
 
 def _drain(loader: Any, trainer: EmulatedTrainer, run_s: float, sender: int) -> None:

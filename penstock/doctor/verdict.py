@@ -17,7 +17,8 @@ The rules, in their order:
    be gained, and there are clearly too few (at most one, or one for four cores), or too many (more than two for a
    core), or most of the waiting is for their start in each epoch.
 5. Few samples that are far slower than all others: the stage in which these spend their time.
-6. Else the stage with the largest part of the time, when each stage's time is divided by how many do it at once.
+6. Else the stage with the largest part of the time, when each stage's time is divided by how many do it at once. A
+   sampler that takes more than any of them is told as **collate**: it chooses what a batch is made of.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Final, cast
 from penstock.doctor.advice.candidate import Candidate
 from penstock.doctor.advice.num_workers import with_workers
 from penstock.doctor.diagnosis import Advice, Verdict, VerdictStage
+from penstock.doctor.observed_pipeline import waiting_for_start
 from penstock.doctor.situation import Situation, limiting_shares
 from penstock.doctor.stage_costs import stages_of_samples
 
@@ -41,6 +43,9 @@ _LITTLE_UNDER_LOAD: Final = 0.1
 _LITTLE_IF_IT_FITS: Final = 0.25
 """Part of the time in waiting that is little; where other programs compete for the cores, each batch wakes up late. The
 last is for loaders that, by the model, would keep pace without these programs."""
+_CLEARLY_SLOWER: Final = 1.5
+"""What a loader that costs nothing would gain without other programs, as a factor, from which on the loader is slow:
+that batches were ready is then due to steps which other programs have made longer."""
 _COPY: Final = 0.2
 _SPARE: Final = 10.0
 _SLOWED: Final = 1.1
@@ -68,7 +73,10 @@ def find_limit(situation: Situation) -> Limit:
     if situation.pipeline.background >= situation.pipeline.cores / 4:
         least = _LITTLE_IF_IT_FITS if fits else _LITTLE_UNDER_LOAD
     # A loader that is slower than the trainer limits it, however many of its batches were ready when they were wanted.
-    waiting = steps.waiting if situation.alone < steps.trainer and not fits else steps.waiting_for_loader
+    is_slower = situation.alone < steps.trainer and not fits
+    if situation.modelled_most >= _CLEARLY_SLOWER:
+        least, is_slower = _LITTLE, True
+    waiting = steps.waiting if is_slower else steps.waiting_for_loader
     if waiting >= least and situation.most >= 1 + _LITTLE:
         return "loader"
     crowded = situation.pipeline.workers + 1 > situation.pipeline.cores or situation.pipeline.threads > 1
@@ -126,6 +134,13 @@ def _judge_stages(situation: Situation, candidates: Mapping[str, Candidate]) -> 
     if stage is not None:
         return stage, _say_stragglers(situation, stage)
     shares, waiting = limiting_shares(situation), f"{situation.steps.waiting:.0%} of its time"
+    drawing = 1 - sum(shares.values())
+    if shares and drawing > max(shares.values()):
+        return "collate", (
+            f"The sampler limits the training: to draw the indices of a batch takes "
+            f"{situation.pipeline.draw_ns / 1e6:.3g} ms of the main process, {drawing:.0%} of the loader's time, while "
+            f"the script waits {waiting}."
+        )
     if not shares:
         stage = "workers" if situation.pipeline.workers == 0 else "augment"
         return stage, f"The loader limits the training: the script waits {waiting}; stages were not observed."
@@ -173,7 +188,7 @@ def _judge_workers(
 ) -> str | None:
     """Rule 4: a sentence if the number of workers is what is wrong, else None."""
     pipeline, steps = situation.pipeline, situation.steps
-    if _gain("persistent_workers", candidates, tried) >= _GAIN and situation.steps.concentration > 0.5:
+    if _gain("persistent_workers", candidates, tried) >= _GAIN and waiting_for_start(situation.recording) > 0.5:
         return (
             f"The start of workers limits the training: each epoch waits {pipeline.startup_ns / 1e9:.2f} s for "
             f"{pipeline.workers} of them."

@@ -40,6 +40,8 @@ __all__ = ["Limits", "Watcher", "blocks"]
 _MIN_STEPS: Final = 5
 blocks: Final[list[Watcher]] = []
 """The watcher of a running block of ``penstock.doctor.watch``. That of a whole script sees nothing meanwhile."""
+_FIRST_DRAWS: Final = 4
+"""The sampler's first draws are left out: it may permute a whole epoch."""
 
 
 class Limits:
@@ -314,6 +316,7 @@ class Watcher:
             command=command,
             ended=ended,
             warm_up=warm_up,
+            draw_ns=float(np.mean(watch.drawn_ns[_FIRST_DRAWS:] or [0])),
             others=[
                 {
                     "dataset": type(other.loader.dataset).__name__,

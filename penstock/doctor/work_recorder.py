@@ -39,9 +39,12 @@ _BATCH_NS: Final = 100_000
 and the other details of a batch, by code that is not in the processor's caches where that is rare."""
 _MOST_COST: Final = 0.005
 _SHORT_BATCH_NS: Final = 2_000_000
+_SHORT_SAMPLE_NS: Final = 100_000
 _LARGE_ARRAY: Final = 256 * 1024
 """From here on, collating a batch into shared memory is mostly the transport of its bytes."""
 _FORGET: Final = 0.98
+_FORGET_FIRST: Final = 0.1
+"""In its first batch a worker imports modules and opens files."""
 _LITTLE: Final = 0.1
 _MUCH: Final = 0.1
 """Parts of a chunk's time."""
@@ -98,6 +101,7 @@ class WorkRecorder:
         self._is_large = False
         self._sample_ns = self._batch_ns = 0.0
         self._timed = 0  # samples of the present batch
+        self._detailed_batches = 0
         self._rows: list[EventRow] = []  # of the present batch
         self._chunk_start = self._chunk_cpu = self.chunk_samples = 0
         self._chunk_parts: list[EventRow] = []
@@ -253,7 +257,7 @@ class WorkRecorder:
             self.unsent[self._batch] = samples, nbytes
         self._batch_ns = (self._brief_ns + end - self.began_ns) / (self._brief_batches + 1)
         self._brief_ns = self._brief_batches = 0
-        self._last_end = end
+        self._last_end, self._detailed_batches = end, self._detailed_batches + 1
         self._write_rows()
         self.sink.busy = self.is_busy = False
         timer_ns = _CPU_TIMER_NS if self.measures_cpu() else _TIMER_NS
@@ -351,8 +355,9 @@ class WorkRecorder:
             start = stop + 1
 
     def _usual_shares(self) -> tuple[float, ...]:
+        """Shares of the samples seen so far. If none was, long samples have no parts: they are as those seen later."""
         usual = tuple(_shares(self._parts).values())
-        return usual if any(usual) else (0.0, 0.0, 1.0)  # nothing was seen yet: the samples take microseconds
+        return usual if any(usual) or self._sample_ns > _SHORT_SAMPLE_NS else (0.0, 0.0, 1.0)
 
     def _own_shares(self, activity: Activity | None, count: int) -> dict[int, tuple[float, ...]]:
         """Shares of the samples of a batch that were seen for long, by position."""
@@ -365,8 +370,9 @@ class WorkRecorder:
     def _note_parts(self, activity: Activity) -> None:
         if not activity.weights:
             return
+        kept = _FORGET if self._detailed_batches > 1 else _FORGET_FIRST
         for stage in _PARTS:
-            self._parts[stage] = self._parts[stage] * _FORGET + activity.weights.get(stage, 0)
+            self._parts[stage] = self._parts[stage] * kept + activity.weights.get(stage, 0)
 
     def _write_slow(self, activity: Activity) -> None:
         """Events of samples that were not timed, but seen for long."""

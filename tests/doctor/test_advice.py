@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from penstock.doctor.advice import CANDIDATES, Candidate
-from penstock.doctor.analysis import diagnose
+from penstock.doctor.analysis import _is_faster, diagnose
 from penstock.doctor.diagnosis import Measured
 from penstock.doctor.recording import Recording
 from penstock.doctor.situation import examine
@@ -107,6 +107,15 @@ def test_arrays_are_joined_where_collation_is_slow_for_its_bytes() -> None:
 
     assert candidates("join-arrays", record(script, nbytes=1 << 20))[0].trial is not None
     assert candidates("join-arrays", record(script, nbytes=1 << 30)) == []
+
+
+def test_arrays_are_joined_where_sending_is_slow_for_its_bytes() -> None:
+    """Each array of a batch is sent by itself: many of them take milliseconds, few do not."""
+    sent = record(Script(2, send=8.0, receive=6.0, step_idle=3), nbytes=100_000)
+    quick = record(Script(2, send=0.5, receive=0.5, step_idle=0.5), nbytes=100_000)
+
+    assert candidates("join-arrays", sent)[0].trial is not None
+    assert candidates("join-arrays", quick) == []
 
 
 def test_copies_that_overlap() -> None:
@@ -240,6 +249,13 @@ def test_what_does_not_help_is_not_advised() -> None:
     diagnosis = diagnose(record(Script(1, cores=8, read_idle=4.0, read=0.02, step_idle=5)), loader, budget_s=15)
 
     assert "num_workers" not in [advice.rule for advice in diagnosis.advice], diagnosis.advice
+
+
+def test_what_was_mostly_slower_is_no_advice() -> None:
+    """Whatever is predicted, and however fast one run was."""
+    assert not _is_faster(Measured(0.91, 0.66, 1.16, 2))
+    assert not _is_faster(Measured(1.02, 1.01, 1.03, 5))
+    assert _is_faster(Measured(1.1, 0.9, 1.3, 5))
 
 
 def test_what_cannot_be_tried_says_why() -> None:

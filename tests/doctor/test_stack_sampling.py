@@ -231,6 +231,9 @@ def test_real_libraries_are_recognised() -> None:
     Image.open(File(stored.getvalue())).load()
 
     assert set(seen) == {"read"}  # Pillow calls `read`
+    assert stage_of_module("PIL.Image", "copy") == "decode"  # convert() of an RGB image
+    assert stage_of_module("PIL.Image", "resize") == "augment"
+    assert stage_of_call(Called(".execute"), waits=False) == "read"  # a database
 
 
 def test_a_thread_is_looked_at_while_it_works() -> None:

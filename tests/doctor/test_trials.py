@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import sys
 import time
@@ -293,3 +294,26 @@ def test_ratios_that_cannot_be_are_left_out() -> None:
     assert (first.lowest, first.highest, first.count) == (1.2, 1.4, 2)
     assert second is None
     assert "differ too much" in turns.errors[1]
+
+
+class Locked(Waiting):
+    """Samples of which one is read at a time, whichever process reads it."""
+
+    def __init__(self) -> None:
+        super().__init__(0.005)
+        self.lock = multiprocessing.Lock()
+
+    def __getitem__(self, index: int) -> Any:
+        with self.lock:
+            return super().__getitem__(index)
+
+
+def test_a_lock_that_a_killed_worker_held_is_free_in_the_next_trial() -> None:
+    """Workers are killed at the end of a trial, whatever lock of the dataset they hold."""
+    dataset = Locked()
+    dataset.lock.acquire()
+
+    trial = run_trial(td.DataLoader(dataset, batch_size=2, num_workers=2), TrialOrder(Change(), StepShape(), 0.1, 30.0))
+
+    assert trial.error == ""
+    assert trial.batches > 2

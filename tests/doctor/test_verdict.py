@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from penstock.doctor.analysis import diagnose
 from penstock.doctor.diagnosis import VERDICTS, Diagnosis
-from penstock.doctor.recording import BATCH, SAMPLE, STAGES
+from penstock.doctor.recording import BATCH, SAMPLE, STAGES, ProcessUsage
 from penstock.doctor.situation import examine, limiting_shares, rename_copies
 from penstock.doctor.stage_costs import cost_batches, summarize_steps
+from penstock.doctor.verdict import find_limit
 from tests.doctor.recordings import make_recording, make_steps
 from tests.doctor.simulator import Script, simulate
 
@@ -75,6 +77,17 @@ def test_straggler() -> None:
     assert diagnosis.samples[0].index == 321
     assert diagnosis.samples[0].ms == pytest.approx(500, rel=0.1)
     assert "slow-samples" in [advice.rule for advice in diagnosis.advice]
+
+
+def test_a_sample_that_was_interrupted_is_no_straggler() -> None:
+    """Where workers get a fifth of a core, a sample may take 80 ms because others compute."""
+    recording = simulate(Script(2, cores=8, decode=0.5, step_idle=5, slow_index=321, slow_ms=80), batches=120)
+    assert examine(recording).find_stragglers() is not None
+
+    for usage in recording.usage:
+        usage.waiting_for_cpu_ns = 4 * usage.cpu_ns
+
+    assert examine(recording).find_stragglers() is None
 
 
 def test_healthy_script_has_no_advice() -> None:
@@ -169,3 +182,84 @@ def test_copies_of_our_loader_are_transport() -> None:
         shares = limiting_shares(rename_copies(situation))
 
         assert max(shares, key=lambda name: shares[name]) == stage
+
+
+def test_reading_that_computes_keeps_its_processor_time_where_cores_lack() -> None:
+    """What a thread waits for a core is no waiting for files: it is divided among the stages as their time is."""
+    ms = 1_000_000
+    read, augment = STAGES.index("read"), STAGES.index("augment")
+    events = []
+    for batch in range(30):
+        start = batch * 100 * ms
+        events += [
+            (SAMPLE, 0, batch, batch, start, start + 40 * ms, 10 * ms, -1, 1),
+            (read, 0, batch, batch, start, start + 30 * ms, 0, -1, 1),
+            (augment, 0, batch, batch, start + 30 * ms, start + 40 * ms, 10 * ms, -1, 1),
+            (BATCH, 0, batch, -1, start, start + 40 * ms, 10 * ms, -1, 1),
+        ]
+    usage = ProcessUsage("worker 0", 2, 300 * ms, 3000 * ms, waiting_for_cpu_ns=900 * ms)
+    crowded = make_recording(events, make_steps(range(0, 3000 * ms, 100 * ms)), usage=[usage])
+    quiet = make_recording(events, make_steps(range(0, 3000 * ms, 100 * ms)))
+
+    assert cost_batches(crowded).cpu_ns["read"].mean() == pytest.approx(7.5 * ms, rel=0.01)
+    assert cost_batches(quiet).cpu_ns["read"].mean() == pytest.approx(0, abs=ms / 10)
+
+
+def test_samples_before_the_first_look_are_as_the_later_ones() -> None:
+    """A sample without parts is divided as the others are."""
+    ms = 1_000_000
+    events = []
+    for batch in range(30):
+        start = batch * 100 * ms
+        events.append((SAMPLE, 0, batch, batch, start, start + 40 * ms, 40 * ms, -1, 1))
+        if batch >= 20:
+            events.append((STAGES.index("decode"), 0, batch, batch, start, start + 40 * ms, 40 * ms, -1, 1))
+    costs = cost_batches(make_recording(events, make_steps(range(0, 3000 * ms, 100 * ms))))
+
+    assert costs.wall_ns["decode"].mean() == pytest.approx(40 * ms)
+    assert costs.wall_ns["augment"].sum() == 0
+
+
+def test_a_slow_loader_is_named_though_other_programs_make_the_steps_long() -> None:
+    """The step that other programs interrupt hides the loader's slowness: what the processes compute shows it."""
+    recording = simulate(Script(2, cores=2, collate=4.0, step_idle=0.5, step_cpu=0.5), batches=120)
+    steps = recording.steps
+    steps.step_ns *= np.where(np.arange(len(steps.step_ns)) % 3, 20, 1)  # two of three are interrupted
+    steps.wait_ns[:] = np.where(steps.replayed, 0, 8_000_000)
+    steps.ready[:] = 1
+    recording.machine = {**recording.machine, "watched": {"others_cores": 2.0}, "load": {"average_1_min": 6.0}}
+    main = next(usage for usage in recording.usage if usage.role == "main")
+    main.waiting_for_cpu_ns, main.wall_ns = 4 * main.cpu_ns, 4_000_000_000
+    situation = examine(recording)
+
+    assert situation.pipeline.step_ns < 3_000_000
+    assert situation.modelled_most > 1.5
+    assert find_limit(situation) == "loader"
+    assert diagnose(recording, trials=False).verdict.stage == "collate"
+
+
+def test_workers_that_start_for_each_short_epoch_limit() -> None:
+    """Where most of the waiting is for the first batches of epochs, the start of workers is named."""
+    recording = simulate(Script(2, decode=0.1, step_idle=0.5), batches=120)
+    seen = ~recording.steps.replayed
+    recording.steps.epoch = np.arange(len(seen)) // 6
+    recording.steps.wait_ns[seen & (np.arange(len(seen)) % 6 == 0)] = 80_000_000
+
+    verdict = diagnose(recording, trials=False).verdict
+
+    assert verdict.stage == "workers", verdict.text
+    assert "start of workers" in verdict.text
+
+
+def test_a_sampler_that_is_slow_is_named() -> None:
+    """It works in the main process: no stage of the workers, nor the receipt of batches, is the limit."""
+    recording = simulate(Script(2, cores=8, decode=0.2, step_idle=2), batches=120)
+    recording.steps.wait_ns[~recording.steps.replayed] = 20_000_000
+    recording.draw_ns = 20_000_000
+
+    diagnosis = diagnose(recording, trials=False)
+
+    assert diagnosis.verdict.stage == "collate"
+    assert "sampler limits" in diagnosis.verdict.text
+    assert [advice.rule for advice in diagnosis.advice] == ["faster-sampler"]
+    assert diagnosis.advice[0].predicted > 3

@@ -35,7 +35,7 @@ from typing import Any, Final
 from penstock.errors import WorkerError
 from penstock.forks import libraries_without_fork
 from penstock.frameworks import FRAMEWORKS, array_types, imported_frameworks
-from penstock.workers.stack_frames import current_frames
+from penstock.workers.stack_frames import current_frames, walk_stack
 
 __all__ = ["Launcher", "describe_start_error"]
 
@@ -245,16 +245,12 @@ def _other_threads() -> list[str]:
     return [names.get(ident, f"thread {ident}") for ident, frame in frames.items() if not _is_in_service_code(frame)]
 
 
-def _is_in_service_code(frame: FrameType | None) -> bool:
+def _is_in_service_code(frame: FrameType) -> bool:
     """Whether all frames of a thread's stack are service code.
 
     A thread that waits inside other code (``with lock: event.wait()``) may hold a lock of that code.
     """
-    while frame is not None:
-        if not _is_service(frame.f_code.co_filename):
-            return False
-        frame = frame.f_back
-    return True
+    return all(_is_service(place.f_code.co_filename) for place in walk_stack(frame))
 
 
 @functools.cache

@@ -1,0 +1,48 @@
+"""How one worker's batches are recorded."""
+
+from __future__ import annotations
+
+from penstock.doctor.event_file import EventList
+from penstock.doctor.recording import SAMPLE
+from penstock.doctor.sample_events import unpack_samples
+from penstock.doctor.stack_sampling import SampledThread
+from penstock.doctor.work_recorder import WorkRecorder
+
+MS = 1_000_000
+
+
+def record_batch(work: WorkRecorder, number: int, looks: dict[str, int]) -> None:
+    """One batch of a sample of 5 ms, in which ``looks`` were seen."""
+    work.begin_batch(number)
+    assert work.thread.activity is not None
+    for stage, time_ns in looks.items():
+        work.thread.activity.add(stage, time_ns, time_ns)
+    work.write_many([number], [0, 5 * MS], [])
+    work.end_batch(1)
+
+
+def test_first_batch_says_little_of_the_others() -> None:
+    """What a worker does once, in its first batch, is not what later samples are divided by."""
+    sink = EventList()
+    work = WorkRecorder(sink, 0, SampledThread())
+    record_batch(work, 0, {"augment": 10 * MS})
+    record_batch(work, 1, {"decode": 5 * MS})
+    record_batch(work, 2, {})
+
+    events = unpack_samples(sink.read())
+    last = events[(events["batch"] == 2) & (events["stage"] < 3)]
+
+    assert last["stage"][(last["end"] - last["start"]).argmax()] == 1
+
+
+def test_samples_before_the_first_look_have_no_parts() -> None:
+    """Nothing is known of them yet; later looks say how they are divided."""
+    sink = EventList()
+    work = WorkRecorder(sink, 0, SampledThread())
+    record_batch(work, 0, {})
+    record_batch(work, 1, {"read": 5 * MS})
+
+    events = unpack_samples(sink.read())
+
+    assert set(events["stage"][events["batch"] == 0].tolist()) - {SAMPLE, SAMPLE + 1} == set()
+    assert 0 in events["stage"][events["batch"] == 1]
