@@ -42,6 +42,7 @@ __all__ = [
     "inspect_index",
     "level_override",
     "mix",
+    "orientations",
     "resize",
     "sharpen",
     "shift_hsv",
