@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from penstock.doctor.stack_sampling import Activity, Kind, SampledThread, StackSampler, classify
+from penstock.doctor.stack_sampling import Activity, SampledThread, StackSampler
+from penstock.doctor.stack_stages import Kind, classify
 from penstock.doctor.stage_names import (
     Called,
     is_copy_call,
