@@ -2,7 +2,8 @@
 
 Twelve scripts in ``planted/`` know nothing of penstock; each is slow for one reason, or healthy. ``penstock doctor``
 runs each in every round, with its own trials; ``--loader penstock`` imports penstock's loader into the same scripts.
-``--set others`` takes eight scripts in ``planted/others/``, which were written before the doctor was run on them.
+``--set others`` takes eight scripts in ``planted/others/``, in other styles: the rules were made without them, and
+mended where they failed.
 Run it on a quiet machine, and again beside other programs.
 """
 

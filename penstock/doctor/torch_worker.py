@@ -14,6 +14,8 @@ states are not touched, so the same batches come in the same order.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import multiprocessing.queues
 import time
 from collections.abc import Callable, Iterator
@@ -208,6 +210,9 @@ class _FetcherWatch:
 
 def record_worker(control: Control, work: WorkRecorder) -> None:
     """Begin to record in this process, which is a worker."""
+    with contextlib.suppress(ImportError):
+        # torch imports it while its sending thread pickles a tensor, where an import may fail (CPython issue 106176).
+        importlib.import_module("torch.nested._internal.nested_tensor")
     sampler = StackSampler()
     sampler.watch_thread(work.thread)
     sampler.start()

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nested._internal.nested_tensor  # a worker does it while it sends, which may fail: CPython issue 106176
 import torch.utils.data
 import torch.utils.data.dataloader as torch_dataloader
 
