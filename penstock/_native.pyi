@@ -43,7 +43,9 @@ __all__ = [
     "level_override",
     "mix",
     "orientations",
+    "read_ahead",
     "resize",
+    "resized_crop_windows",
     "sharpen",
     "shift_hsv",
     "sizes",
@@ -688,6 +690,31 @@ def orientations(images: Sequence[Buffer]) -> NDArray[uint8]:
         Exif segment that is damaged or unusual, or none but XMP.
     """
 
+def read_ahead(mapped: Buffer, begins: NDArray[int64], sizes: NDArray[int64], *, most_nbytes: SupportsIndex) -> int:
+    """
+    Has the system read ranges of a mapped file that are not in its page cache. Does not wait for the disk.
+
+    Parameters
+    ----------
+    mapped : buffer
+        The map of a file, from its first byte.
+    begins, sizes : ndarray, shape (n,), int64
+        The ranges, in bytes. What lies outside of the map is left out.
+    most_nbytes : int
+        Bytes to ask for at most. The first ranges count.
+
+    Returns
+    -------
+    int
+        The bytes that were asked for: 0 if the ranges are in the page cache. It is only a hint, and errors
+        are ignored.
+
+    Raises
+    ------
+    ValueError
+        If ``begins`` and ``sizes`` differ in length.
+    """
+
 def resize(
     image: NDArray[uint8],
     width: SupportsIndex,
@@ -717,6 +744,41 @@ def resize(
     Raises
     ------
     TypeError, ValueError
+        Invalid arguments.
+    """
+
+def resized_crop_windows(
+    seed: int,
+    epoch: int,
+    indices: NDArray[int64],
+    stream: SupportsIndex,
+    sizes: NDArray[int32],
+    *,
+    scale: SupportsLenAndGetItem[SupportsFloat | SupportsIndex],
+    ratio: SupportsLenAndGetItem[SupportsFloat | SupportsIndex],
+    log_ratio: SupportsLenAndGetItem[SupportsFloat | SupportsIndex],
+) -> NDArray[int32]:
+    """
+    Draws the windows of RandomResizedCrop for each sample of a chunk.
+
+    Parameters
+    ----------
+    seed, epoch, indices, stream
+        As for `uniforms`.
+    sizes : ndarray, shape (n, 2), int32
+        Width and height of each image, at least 1.
+    scale, ratio, log_ratio : (float, float)
+        The share of the image's area: the least, and the greatest minus it. The least width / height, and the greatest.
+        The logarithm of the least, and that of the greatest minus it.
+
+    Returns
+    -------
+    ndarray, shape (n, 4), int32
+        Left, top, width, height of each window; inside its image. A new array.
+
+    Raises
+    ------
+    ValueError
         Invalid arguments.
     """
 

@@ -70,7 +70,8 @@ class Dataset(Generic[T_co]):
     A subclass whose storage is slow may define ``prefetch(indices)``, which starts reading and returns at once. The
     loader calls it with the indices of each batch as soon as they are known, in the process that builds the batch, and
     from one thread while others build samples. An error is logged at debug level and ignored. If ``prefetches`` is
-    defined and False at the start of an epoch, ``prefetch`` is not called in it.
+    defined and False at the start of an epoch, ``prefetch`` is not called in it. If it returns False 16 times in a row,
+    there was nothing to read: it is then called for one batch in 16, until it returns something else.
 
     A subclass may define ``fingerprint() -> str``, which differs for other samples: a loader then refuses the state of
     another dataset.
@@ -148,8 +149,8 @@ class Wrapper:
         """What ``self[index]`` returns for each, in order; called if an inner dataset loads many samples at once."""
         raise NotImplementedError(f"{type(self).__name__} must define iter_samples")
 
-    def prefetch(self, indices: Sequence[Index]) -> None:
-        """Call :func:`prefetch` for the inner datasets, with their own indices."""
+    def prefetch(self, indices: Sequence[Index]) -> bool:
+        """Call :func:`prefetch` for the inner datasets, with their own indices; False if it was False for all."""
         raise NotImplementedError(f"{type(self).__name__} must define prefetch")
 
 
@@ -258,10 +259,9 @@ def has_prefetch(dataset: DatasetLike) -> bool:
     return bool(getattr(dataset, "prefetches", hasattr(dataset, "prefetch")))
 
 
-def prefetch(dataset: DatasetLike, indices: Sequence[Index]) -> None:
-    """Have ``dataset`` look ahead to samples that are soon asked for, if it can."""
-    if has_prefetch(dataset):
-        dataset.prefetch(indices)
+def prefetch(dataset: DatasetLike, indices: Sequence[Index]) -> bool:
+    """Have ``dataset`` look ahead to samples that are soon asked for, if it can. False if there was nothing to do."""
+    return has_prefetch(dataset) and dataset.prefetch(indices) is not False
 
 
 def fetch(

@@ -82,9 +82,9 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         """Samples of the inner datasets, in the order of ``indices``."""
         return iter_concatenated(self, self.datasets.__getitem__, self.cumulative_sizes, indices, keys, watch)
 
-    def prefetch(self, indices: Sequence[int]) -> None:
+    def prefetch(self, indices: Sequence[int]) -> bool:
         """See :class:`~penstock.datasets.base.Wrapper`."""
-        prefetch_concatenated(self.datasets, self.cumulative_sizes, indices)
+        return prefetch_concatenated(self.datasets, self.cumulative_sizes, indices)
 
     def fingerprint(self) -> str | None:
         """One of all datasets that have one, in order."""
@@ -137,14 +137,13 @@ class ConcatDataset(Dataset[T_co], Wrapper):
 register_sum("samples", ConcatDataset)
 
 
-def prefetch_concatenated(datasets: Sequence[Any], sizes: Sequence[int], indices: Sequence[int]) -> None:
+def prefetch_concatenated(datasets: Sequence[Any], sizes: Sequence[int], indices: Sequence[int]) -> bool:
     """Call ``prefetch`` of each dataset that holds some of ``indices``, with its own; ``sizes`` are cumulative."""
     inner: dict[int, list[int]] = {}
     for index in indices:
         child, at = _split_index(sizes, index + sizes[-1] if index < 0 else index)
         inner.setdefault(child, []).append(at)
-    for child, positions in inner.items():
-        prefetch(datasets[child], positions)
+    return sum(prefetch(datasets[child], positions) for child, positions in inner.items()) > 0
 
 
 def iter_concatenated(

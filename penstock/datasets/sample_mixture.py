@@ -150,9 +150,9 @@ class SampleMixture(Dataset[Sample], Wrapper):
                 raise add_location(error, index=index)  # noqa: B904  # the same object, or one that is chained
             yield sample
 
-    def prefetch(self, indices: Sequence[int]) -> None:
+    def prefetch(self, indices: Sequence[int]) -> bool:
         """Look ahead to the samples themselves; those that are mixed with them are not known without a key."""
-        prefetch(self.dataset, indices)
+        return prefetch(self.dataset, indices)
 
     def fingerprint(self) -> str | None:
         """That of the inner dataset: how samples are mixed may change between runs, as a transform may."""

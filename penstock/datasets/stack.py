@@ -73,10 +73,9 @@ class StackDataset(Dataset[Sample], Wrapper):
         columns = [iter_samples(child, indices, keys, watch) for child in self.wrapped_datasets()]
         return map(self._stack, zip(*columns, strict=True))
 
-    def prefetch(self, indices: Sequence[int]) -> None:
+    def prefetch(self, indices: Sequence[int]) -> bool:
         """See :class:`~penstock.datasets.base.Wrapper`."""
-        for child in self.wrapped_datasets():
-            prefetch(child, indices)
+        return sum(prefetch(child, indices) for child in self.wrapped_datasets()) > 0
 
     def fingerprint(self) -> str | None:
         """One of all datasets that have one, in order."""

@@ -156,11 +156,11 @@ class StoreDataset(Dataset[Sample]):
     @property
     def prefetches(self) -> bool:
         """Whether :meth:`prefetch` does something: whether the store looks ahead."""
-        return type(self.store).prefetch is not Store.prefetch
+        return self.store.prefetches
 
-    def prefetch(self, indices: Indices) -> None:
+    def prefetch(self, indices: Indices) -> bool | None:
         """Begin to read the records of samples that are asked for soon; see :meth:`penstock.Store.prefetch`."""
-        self.store.prefetch(indices)
+        return self.store.prefetch(indices)
 
     @property
     def kinds(self) -> Tree:

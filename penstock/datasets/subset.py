@@ -60,9 +60,9 @@ class Subset(Dataset[T_co], Wrapper):
         """Samples of the inner dataset, with the same keys."""
         return iter_samples(self.dataset, [self.indices[i] for i in indices], keys, watch)
 
-    def prefetch(self, indices: Sequence[Any]) -> None:
+    def prefetch(self, indices: Sequence[Any]) -> bool:
         """See :class:`~penstock.datasets.base.Wrapper`."""
-        prefetch(self.dataset, [self.indices[i] for i in indices])
+        return prefetch(self.dataset, [self.indices[i] for i in indices])
 
     def fingerprint(self) -> str | None:
         """That of the inner dataset with the indices; None if these are not ints."""

@@ -210,13 +210,24 @@ class Store(WritableKind, ABC):
         """
         return None
 
-    def prefetch(self, indices: Indices) -> None:  # optional: the default does nothing
+    @property
+    def prefetches(self) -> bool:
+        """Whether :meth:`prefetch` does something; loaders call it then."""
+        return type(self).prefetch is not Store.prefetch
+
+    def prefetch(self, indices: Indices) -> bool | None:  # noqa: ARG002  # a default
         """Begin to read records that are asked for soon; returns at once.
 
         Called with the indices of a batch as soon as the batch is planned. A store that is slow to answer (a server, a
         disk without cache) overrides this. It is only a hint: an index may never be read, and one that was not
         announced may be. An error is raised by :meth:`read`, not here. The default does nothing.
+
+        Returns
+        -------
+        bool or None
+            False if there was nothing to do: after several such calls in a row, a loader asks more rarely.
         """
+        return False
 
     @abstractmethod
     def column(self, field: str) -> Array:

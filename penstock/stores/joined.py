@@ -186,9 +186,14 @@ class JoinedStore(Store):
             return self.container.blobs(field, self._numbers[numbers])
         return self._extra.blobs(field, numbers)
 
-    def prefetch(self, indices: Indices) -> None:
+    @property
+    def prefetches(self) -> bool:
+        """See :attr:`Store.prefetches`."""
+        return self.container.prefetches
+
+    def prefetch(self, indices: Indices) -> bool | None:
         """See :meth:`Store.prefetch`."""
-        self.container.prefetch(self._numbers[self._check(indices)])
+        return self.container.prefetch(self._numbers[self._check(indices)])
 
     def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
         """The images of a field of pixels; see :meth:`Store.pixels`."""

@@ -38,6 +38,8 @@ from penstock.stores.writing import CommittedRecords, Writer
 __all__ = ["LmdbStore"]
 
 _MAX_TEXT_NBYTES: Final = 4 << 30
+_LEAST_PREFETCHED_NBYTES: Final = 4096
+"""Mean bytes of a record from which on records are read ahead. Smaller ones share their pages with others."""
 T = TypeVar("T")
 
 
@@ -116,6 +118,15 @@ class LmdbStore(Store):
                 raise self._make_damage_error(number, error) from error
             records.append(Record(number, key, fields))
         return records
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether records are so large that reading ahead pays."""
+        return self._meta.nbytes >= _LEAST_PREFETCHED_NBYTES * max(len(self), 1)
+
+    def prefetch(self, indices: Indices) -> bool:
+        """Have the system read records that are not in its page cache; see :meth:`Store.prefetch`."""
+        return self._layout is None and self._open().read_ahead(self._as_numbers(indices)) > 0
 
     def blobs(self, field: str, indices: Indices) -> list[Any]:
         """Views of one field; keys and small fields are not read. See :meth:`Store.blobs`."""

@@ -14,6 +14,7 @@ A finished pack does not change: offsets are kept, and views stay valid as long 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 import threading
 import weakref
@@ -22,7 +23,9 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from penstock import _native
 from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.plurals import counted
 from penstock.stores.lmdb_files import FILE, HASHES, LOCK
@@ -31,7 +34,10 @@ from penstock.stores.lmdb_hashes import PageHashFile
 from penstock.stores.lmdb_meta import DAMAGED_META, META, META_ENTRY, META_HASH, PackMeta
 from penstock.stores.lmdb_pages import BTree, PageFile
 
-__all__ = ["PackMap", "load_page_hashes", "make_missing_error", "read_meta"]
+__all__ = ["READ_AHEAD_NBYTES", "PackMap", "load_page_hashes", "make_missing_error", "read_meta"]
+
+READ_AHEAD_NBYTES: Final = 256 << 20
+"""Bytes of a batch that are read ahead, at most: they are in memory until the batch is built."""
 
 _LEAST_NBYTES: Final = 2 + 8 + 8 + 8  # the entry of a record in a leaf: its offset in the page, head, number, page
 
@@ -105,6 +111,19 @@ class PackMap:
     def offset(self, index: int) -> int:
         """The offset in the file of a value that :meth:`record` has returned."""
         return self._begins[index]
+
+    def read_ahead(self, numbers: NDArray[np.int64]) -> int:
+        """Have the system read these records, if they are not in its page cache; does not wait for the disk.
+
+        Returns the bytes that it is asked for, at most :data:`READ_AHEAD_NBYTES`. Damaged pages are left out.
+        """
+        begins, sizes = (np.asarray(values)[numbers] for values in (self._begins, self._sizes))
+        for position in np.flatnonzero(begins == 0).tolist():
+            with contextlib.suppress(ValueError):  # `record` raises it where the record is read
+                self.record(int(numbers[position]))
+            begins[position], sizes[position] = (values[numbers[position]] for values in (self._begins, self._sizes))
+        nbytes: int = _native.read_ahead(self.window, begins, sizes, most_nbytes=READ_AHEAD_NBYTES)
+        return nbytes
 
     def column(self, field: str) -> bytes | None:
         """The stored bytes of a column; None if there is none."""

@@ -133,9 +133,9 @@ class Subset(_FillerMixin, Wrapper, data.Subset[T_co]):
         """With the calls of torch's ``__getitem__``."""
         return iter_samples(native(self.dataset), [self.indices[index] for index in indices], keys, watch)
 
-    def prefetch(self, indices: Sequence[Any]) -> None:
+    def prefetch(self, indices: Sequence[Any]) -> bool:
         """See :class:`~penstock.datasets.base.Wrapper`."""
-        prefetch(native(self.dataset), [self.indices[index] for index in indices])
+        return prefetch(native(self.dataset), [self.indices[index] for index in indices])
 
 
 class ConcatDataset(_FillerMixin, Wrapper, data.ConcatDataset[T_co]):
@@ -169,9 +169,9 @@ class ConcatDataset(_FillerMixin, Wrapper, data.ConcatDataset[T_co]):
         """With the calls of torch's ``__getitem__``."""
         return iter_concatenated(self, lambda i: native(self.datasets[i]), self.cumulative_sizes, indices, keys, watch)
 
-    def prefetch(self, indices: Sequence[Any]) -> None:
+    def prefetch(self, indices: Sequence[Any]) -> bool:
         """See :class:`~penstock.datasets.base.Wrapper`."""
-        prefetch_concatenated(self.wrapped_datasets(), self.cumulative_sizes, indices)
+        return prefetch_concatenated(self.wrapped_datasets(), self.cumulative_sizes, indices)
 
 
 class StackDataset(_FillerMixin, Wrapper, data.StackDataset[T_stack]):
@@ -220,10 +220,9 @@ class StackDataset(_FillerMixin, Wrapper, data.StackDataset[T_stack]):
         columns = [iter_samples(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
         return map(self._stack, zip(*columns, strict=True))
 
-    def prefetch(self, indices: Sequence[Any]) -> None:
+    def prefetch(self, indices: Sequence[Any]) -> bool:
         """See :class:`~penstock.datasets.base.Wrapper`."""
-        for inner in self.wrapped_datasets():
-            prefetch(inner, indices)
+        return sum(prefetch(inner, indices) for inner in self.wrapped_datasets()) > 0
 
 
 class TensorDataset(_FillerMixin, data.TensorDataset):

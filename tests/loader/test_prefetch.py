@@ -16,8 +16,10 @@ from PIL import Image
 import penstock as ps
 from penstock.datasets import ConcatDataset, Dataset, StackDataset, Subset
 from penstock.datasets.base import has_prefetch, prefetch
+from penstock.sample import SampleKeys
 from penstock.trace import Trace
 from penstock.workers import WorkerStart
+from penstock.workers.base import Task
 from penstock.workers.jobs import SampleJob
 
 KINDS = ["serial", "threads", "processes"]
@@ -37,9 +39,10 @@ class Ahead(Dataset[Any]):
         with self.log.open("a") as file:
             file.write(json.dumps(event) + "\n")
 
-    def prefetch(self, indices: Sequence[int]) -> None:
+    def prefetch(self, indices: Sequence[int]) -> bool | None:
         """Note the batch, and the process."""
         self.note("prefetch", indices, os.getpid())
+        return None
 
     def __getitem__(self, index: int) -> Any:
         self.note("sample", index, os.getpid())
@@ -187,3 +190,33 @@ def test_other_datasets_are_not_prefetched(make: Any, tmp_path: Path) -> None:
 
     assert not has_prefetch(dataset)
     assert not job.prefetches
+
+
+class AtHand(Ahead):
+    """A dataset of which everything is in memory, but for some calls."""
+
+    reads: int = -2
+
+    def prefetch(self, indices: Sequence[int]) -> bool:
+        """Note the batch."""
+        super().prefetch(indices)
+        return len(events(self.log)) in {self.reads, self.reads + 1}
+
+
+def test_a_dataset_that_has_everything_at_hand_is_asked_rarely(tmp_path: Path) -> None:
+    """After 16 calls that had nothing to do, it is asked once in 16 batches; after one that had, for each again."""
+    dataset = AtHand(tmp_path / "log", 400)
+    dataset.log.touch()
+    job = SampleJob(Trace(), None, dataset, list, batched=True)
+    job.start_epoch(WorkerStart())
+
+    def ask(count: int) -> int:
+        before = len(events(dataset.log))
+        for number in range(count):
+            job.prefetch(Task(number, [number], SampleKeys(0, 0, np.array([number]))))
+        return len(events(dataset.log)) - before
+
+    assert ask(16) == 16
+    assert ask(160) == 10
+    dataset.reads = len(events(dataset.log)) + 1
+    assert ask(15 + 16) in range(17, 32)

@@ -147,7 +147,7 @@ def test_prefetch_reaches_the_store(tmp_path: Path) -> None:
     dataset.prefetch(np.array([3, 1]))
 
     assert store.announced == [3, 1]
-    assert Store.prefetch(store, [5]) is None  # type: ignore[func-returns-value]  # that it returns nothing
+    assert Store.prefetch(store, [5]) is False
     assert store.announced == [3, 1]
 
 

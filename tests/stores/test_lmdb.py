@@ -344,3 +344,36 @@ def test_read_only_media_are_enough(tmp_path: Path) -> None:
         store.read([0])
 
     assert {entry.name: entry.stat().st_mtime_ns for entry in pack.iterdir()} == before
+
+
+def test_prefetch_reads_nothing_wrong_and_raises_nothing(tmp_path: Path) -> None:
+    """Records are the same after they were announced; one in a damaged page is refused where it is read."""
+    pack = make_pack(tmp_path / "p.lmdb", 40, SMALL_COMMITS)
+    with LmdbStore(pack) as store:
+        expected = [bytes(record.fields["image"]) for record in store.read(range(40))]
+        leaf = store._open()._leaves[0]
+    damaged = tmp_path / "damaged.lmdb"
+    shutil.copytree(pack, damaged)
+    flip(damaged / "data.mdb", 4096 * leaf + 20)
+
+    with LmdbStore(pack) as store, LmdbStore(damaged) as broken:
+        store.prefetch(np.array([3, 39, 3]))
+        store.prefetch([])
+        broken.prefetch(range(40))
+
+        assert [bytes(record.fields["image"]) for record in store.read(range(40))] == expected
+        with pytest.raises(CorruptRecordError):
+            broken.read([0])
+
+
+@pytest.mark.parametrize(("nbytes", "is_announced"), [(100, False), (20_000, True)])
+def test_records_are_read_ahead_if_they_are_large(tmp_path: Path, nbytes: int, *, is_announced: bool) -> None:
+    """Records that share their pages with others are not announced one by one."""
+    schema = Schema({"image": Field("image")})
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), schema, "test")
+    for index in range(8):
+        writer.append(writer.prepare(str(index), {"image": bytes(nbytes)}))
+    writer.finish()
+
+    with LmdbStore(tmp_path / "p.lmdb") as store:
+        assert store.prefetches == is_announced

@@ -12,3 +12,4 @@ pub mod pixels;
 pub mod resample;
 pub mod rows;
 pub mod simd;
+pub mod windows;

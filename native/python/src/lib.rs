@@ -10,6 +10,7 @@ mod example;
 mod jpeg;
 mod level;
 mod memory;
+mod page_cache;
 mod parts;
 mod pixels;
 mod random;
@@ -46,11 +47,13 @@ mod _native {
     #[pymodule_export]
     use crate::level::{features, level_override};
     #[pymodule_export]
+    use crate::page_cache::read_ahead;
+    #[pymodule_export]
     use crate::parts::fill_parts;
     #[pymodule_export]
     use crate::pixels::{adjust, blur, blur_floats, mix, sharpen, shift_hsv, warp, warp_window};
     #[pymodule_export]
-    use crate::random::uniforms;
+    use crate::random::{resized_crop_windows, uniforms};
     #[pymodule_export]
     use crate::resize::resize;
     #[pymodule_export]

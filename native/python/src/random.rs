@@ -1,10 +1,12 @@
 //! Random numbers of samples: arguments are checked, then the core is called without the GIL.
 
 use penstock_core::philox;
+use penstock_core::windows::WindowRange;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::arrays::{Array, MaskedInteger, NewArray};
+use crate::errors::invalid_argument;
 
 /// Draws uniform numbers in [0, 1) for each sample of a chunk, as `penstock.rng.uniforms` does, bit for bit.
 ///
@@ -53,4 +55,63 @@ pub fn uniforms<'py>(
     let (indices, out) = (indices.values(), numbers.values_mut());
     py.detach(|| philox::uniforms(seed.0, epoch.0 as u32, indices, stream, out));
     Ok(numbers)
+}
+
+/// Draws the windows of RandomResizedCrop for each sample of a chunk.
+///
+/// Parameters
+/// ----------
+/// seed, epoch, indices, stream
+///     As for `uniforms`.
+/// sizes : ndarray, shape (n, 2), int32
+///     Width and height of each image, at least 1.
+/// scale, ratio, log_ratio : (float, float)
+///     The share of the image's area: the least, and the greatest minus it. The least width / height, and the greatest.
+///     The logarithm of the least, and that of the greatest minus it.
+///
+/// Returns
+/// -------
+/// ndarray, shape (n, 4), int32
+///     Left, top, width, height of each window; inside its image. A new array.
+///
+/// Raises
+/// ------
+/// ValueError
+///     Invalid arguments.
+#[pyfunction]
+#[pyo3(signature = (seed, epoch, indices, stream, sizes, *, scale, ratio, log_ratio))]
+#[allow(clippy::too_many_arguments)] // Python's keyword arguments
+pub fn resized_crop_windows<'py>(
+    py: Python<'py>,
+    seed: MaskedInteger,
+    epoch: MaskedInteger,
+    indices: Array<i64>,
+    stream: u16,
+    sizes: Array<i32>,
+    scale: [f64; 2],
+    ratio: [f64; 2],
+    log_ratio: [f64; 2],
+) -> PyResult<NewArray<'py, i32>> {
+    let n = indices.values().len();
+    if indices.shape() != [n] || sizes.shape() != [n, 2] || sizes.values().iter().any(|&side| side < 1) {
+        return Err(invalid_argument(format!(
+            "indices and sizes must have shapes [n] and [n, 2], got {:?} and {:?}, and sides must be at least 1",
+            indices.shape(),
+            sizes.shape()
+        )));
+    }
+    let range = WindowRange {
+        scale,
+        ratio,
+        log_ratio,
+    };
+    let mut windows = NewArray::empty(py, &[n, 4])?;
+    let (indices, sizes) = (indices.values(), sizes.values().as_chunks::<2>().0);
+    let out = windows.values_mut().as_chunks_mut::<4>().0;
+    py.detach(|| {
+        for ((window, &index), &size) in out.iter_mut().zip(indices).zip(sizes) {
+            *window = range.draw((seed.0, epoch.0 as u32, index), stream, size);
+        }
+    });
+    Ok(windows)
 }

@@ -35,6 +35,9 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
+_NEEDLESS, _RARELY = 16, 16
+"""After so many calls of ``prefetch`` in a row that found nothing to read, it is called once in so many batches."""
+
 
 def _unchanged(batch: Batch) -> Batch:
     return batch
@@ -75,6 +78,7 @@ class LoaderJob(Job):
         self._epoch_starts = worker_starts or {}
         self.watch: Watch | None = None
         self.in_worker_process = self.prefetches = False
+        self._needless = 0
         self._seeders: Sequence[Callable[[int], None]] | None = None
 
     @property
@@ -115,10 +119,13 @@ class LoaderJob(Job):
         return None
 
     def prefetch(self, task: Task) -> None:
-        """See :class:`~penstock.workers.base.Job`."""
+        """See :class:`~penstock.workers.base.Job`. Asks rarely while the dataset has nothing to read."""
+        if self._needless >= _NEEDLESS and self._needless % _RARELY:
+            self._needless += 1
+            return
         indices = task.indices.tolist() if isinstance(task.indices, np.ndarray) else list(task.indices)
         try:
-            prefetch(self.dataset, indices)
+            self._needless = 0 if prefetch(self.dataset, indices) else self._needless + 1
         except Exception:  # whatever a dataset raises: building the batch raises it again, if it matters
             _logger.debug("prefetch of batch %d failed", task.seq, exc_info=True)
 

@@ -8,7 +8,7 @@ use crate::jpeg::sample_strips::{NeededMcus, SampleStrip};
 use crate::jpeg::scale::Scale;
 use crate::jpeg::scans::multi_scan::MultiScanDecoder;
 use crate::jpeg::scans::scan_reader::ScanReader;
-use crate::jpeg::seek::mcu_reader::McuReader;
+use crate::jpeg::seek::mcu_reader::{self, McuReader};
 use crate::jpeg::seek::table::{SeekTable, SeekTableKind};
 use crate::jpeg::strips::StripEmitter;
 use crate::rows::RowSink;
@@ -16,6 +16,9 @@ use crate::simd::Available;
 
 /// Blocks decoded before they are transformed: few enough to stay in the first-level cache beside the tables.
 const RUN_BLOCKS: usize = 72;
+
+/// Blocks to pass over from which on tables for that are built. To build them takes as long as they save in 1,000 blocks.
+const MIN_SKIPPED_BLOCKS: usize = 2000;
 
 /// A rectangle of the picture's samples at a scale. It is not empty and lies inside the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +143,7 @@ impl Decoder {
         }
         self.set_tables(header)?;
         let needed = NeededMcus::new(header, region);
+        self.prepare_skip(header, mcu_reader::passed_over(header, &needed, table.as_deref()));
         let scan = ScanReader::new(
             self.level,
             header,
@@ -188,6 +192,7 @@ impl Decoder {
             ));
         }
         self.set_tables(header)?;
+        self.prepare_skip(header, header.mcus_x * header.mcus_y);
         let scan = ScanReader::new(
             self.level,
             header,
@@ -223,6 +228,16 @@ impl Decoder {
             .move_to(NeededMcus::new(header, region).rows.end * header.mcus_x, 0)
             .ok()?;
         Some(table)
+    }
+
+    /// Builds the tables that pass over blocks, if `mcus` MCUs to pass over are worth it.
+    pub(super) fn prepare_skip(&mut self, header: &Header<'_>, mcus: usize) {
+        if mcus * header.blocks_per_mcu < MIN_SKIPPED_BLOCKS {
+            return;
+        }
+        for component in header.components() {
+            self.tables.prepare_skip(component.ac);
+        }
     }
 
     pub(super) fn set_tables(&mut self, header: &Header<'_>) -> Result<(), Error> {

@@ -17,7 +17,7 @@ use crate::jpeg::entropy::sequential::{McuLayout, SLACK};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::sample_strips::NeededMcus;
 use crate::jpeg::scans::scan_reader::ScanReader;
-use crate::jpeg::seek::mcu_reader::McuReader;
+use crate::jpeg::seek::mcu_reader::{self, McuReader};
 use crate::jpeg::seek::table::SeekTable;
 use crate::jpeg::strips::StripEmitter;
 use crate::memory;
@@ -46,6 +46,7 @@ impl Decoder {
     ) -> Result<(), Error> {
         self.set_tables(header)?;
         let needed = NeededMcus::new(header, region);
+        self.prepare_skip(header, mcu_reader::passed_over(header, &needed, table.as_deref()));
         let scan = ScanReader::new(
             self.level,
             header,

@@ -1,5 +1,7 @@
 //! Huffman decoding tables: one lookup finds a whole symbol with its value, or two short symbols.
 
+use crate::jpeg::entropy::skip_table::SkipTable;
+
 /// Entries of a DC table. It is small, because it shares the first-level cache with the AC tables.
 const DC_SIZE: usize = 1 << 8;
 /// Entries of an AC table. With 10 bits, lookups find fewer pairs and decoding is slower (measured).
@@ -16,7 +18,7 @@ pub(crate) const ENDS_BLOCK: u8 = 128;
 /// [`LookupEntry::advance`] of a DC symbol.
 pub(crate) const DC: u8 = 129;
 /// [`LookupEntry::advance`] of an invalid code: it moves any position to 192 or more.
-const INVALID: u8 = 192;
+pub(crate) const INVALID: u8 = 192;
 
 /// The result of a lookup. Fields are bytes in memory, not bits of a word: loads are cheaper here than shifts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -259,14 +261,32 @@ fn make_entry(class: SymbolClass, symbol: u8, length: u32, value: u32, seen: u32
     }
 }
 
+/// The AC codes of a valid DHT segment's body, in order: the length of each, and an entry with the bits and positions of
+/// the whole symbol.
+fn ac_codes(raw: &[u8]) -> Vec<(u32, LookupEntry)> {
+    let Some((counts, symbols)) = raw.split_first_chunk::<16>() else {
+        return Vec::new();
+    };
+    let lengths = (1u32..).zip(counts);
+    let lengths = lengths.flat_map(|(length, &count)| core::iter::repeat_n(length, count.into()));
+    let whole = |(length, &symbol): (u32, &u8)| {
+        let bits = SymbolClass::Ac.value_bits(symbol);
+        (length, make_entry(SymbolClass::Ac, symbol, length, 0, bits))
+    };
+    lengths.zip(symbols).map(whole).collect()
+}
+
 /// All tables of a file. They are kept from one image to the next: equal tables are not built again.
 #[derive(Debug)]
 pub(crate) struct HuffmanTables {
     dc: Box<[DcTable; 4]>,
     ac: Box<[AcTable; 4]>,
+    /// Made where they are first asked for.
+    skip: [Option<SkipTable>; 4],
     /// The bytes that each table was built from.
     dc_raw: [Vec<u8>; 4],
     ac_raw: [Vec<u8>; 4],
+    skip_raw: [Vec<u8>; 4],
     scratch: Box<[LookupEntry; AC_SIZE]>,
 }
 
@@ -275,8 +295,10 @@ impl HuffmanTables {
         HuffmanTables {
             dc: Box::new([const { HuffmanTable::new() }; 4]),
             ac: Box::new([const { HuffmanTable::new() }; 4]),
+            skip: Default::default(),
             dc_raw: Default::default(),
             ac_raw: Default::default(),
+            skip_raw: Default::default(),
             scratch: Box::new([LookupEntry::NONE; AC_SIZE]),
         }
     }
@@ -297,6 +319,21 @@ impl HuffmanTables {
             table.join_pairs(scratch);
             good
         })
+    }
+
+    /// Builds the table that passes over blocks with AC table `id`.
+    pub fn prepare_skip(&mut self, id: usize) {
+        let table = self.skip[id].get_or_insert_with(SkipTable::new);
+        let raw = &self.ac_raw[id];
+        rebuild(&mut self.skip_raw[id], raw, || {
+            table.build(&ac_codes(raw));
+            true
+        });
+    }
+
+    /// The table that passes over blocks with AC table `id`, if it was prepared.
+    pub fn skip(&self, id: usize) -> Option<&SkipTable> {
+        self.skip[id].as_ref().filter(|_| self.skip_raw[id] == self.ac_raw[id])
     }
 
     pub fn dc(&self, id: usize) -> &DcTable {

@@ -5,6 +5,7 @@ pub(crate) mod huffman;
 pub(crate) mod progressive;
 pub(crate) mod refinement;
 pub(crate) mod sequential;
+pub(crate) mod skip_table;
 #[cfg(test)]
 mod tests;
 pub(crate) mod unstuff;

@@ -3,6 +3,7 @@
 
 use crate::jpeg::entropy::bit_reader::{BitPosition, BitReader, ByteSource, LOAD};
 use crate::jpeg::entropy::huffman::{self, AcTable, DcTable, HuffmanTables, LookupEntry};
+use crate::jpeg::entropy::skip_table::{self, SkipTable};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::simd::{Available, compile_versions, dispatch};
@@ -58,6 +59,7 @@ pub(crate) struct McuLayout<'t> {
 struct BlockTables<'t> {
     dc: &'t DcTable,
     ac: &'t AcTable,
+    skip: Option<&'t SkipTable>,
     component: usize,
 }
 
@@ -68,6 +70,7 @@ impl<'t> McuLayout<'t> {
             let tables = BlockTables {
                 dc: tables.dc(c.dc),
                 ac: tables.ac(c.ac),
+                skip: tables.skip(c.ac),
                 component,
             };
             blocks.extend(core::iter::repeat_n(tables, c.h * c.v));
@@ -308,6 +311,59 @@ fn decode_ac<const KEPT: bool>(
     k
 }
 
+/// Passes over a block's AC symbols. Returns the position after the block, as [`decode_ac`].
+#[inline(always)]
+fn skip_ac(ac: &AcTable, table: &SkipTable, reader: &mut BitReader<&[u8; WINDOW + PADDING]>) -> usize {
+    let mut at = *reader;
+    let mut k = 1;
+    macro_rules! symbols {
+        () => {
+            let (total, positions) = table.look_up(at.bits());
+            let next = k + positions;
+            if next < 64 {
+                k = next;
+                at.take(total);
+            } else if next == 64 {
+                k = 64;
+                at.take(total);
+                break;
+            } else if (skip_table::END..skip_table::END + 64).contains(&next) {
+                k = next - skip_table::END + usize::from(huffman::END_OF_BLOCK);
+                at.take(total);
+                break;
+            } else {
+                // A long or invalid code, or the block is full before the last of several symbols.
+                at.refill();
+                k = skip_symbol(ac, k, &mut at);
+                at.refill();
+                if k >= 64 {
+                    break;
+                }
+            }
+        };
+    }
+    // 56 bits are enough for DC (27 bits) and one lookup (22 bits), or for two lookups.
+    loop {
+        symbols!();
+        at.refill();
+        symbols!();
+        symbols!();
+        at.refill();
+        symbols!();
+    }
+    *reader = at;
+    k
+}
+
+/// Passes over one AC symbol at position `k`. Returns the position after it.
+#[inline(always)]
+fn skip_symbol(ac: &AcTable, k: usize, reader: &mut BitReader<&[u8; WINDOW + PADDING]>) -> usize {
+    let (_, entry) = ac.look_up(reader.bits());
+    let total = ac.first_total(reader.bits(), entry);
+    reader.take(total);
+    k + usize::from(entry.advance)
+}
+
 #[inline(always)]
 fn skip_blocks_portable(window: &Window, layout: &McuLayout<'_>, cursor: &mut Cursor, count: usize) -> Option<usize> {
     let limit = layout.last_start(window);
@@ -320,7 +376,10 @@ fn skip_blocks_portable(window: &Window, layout: &McuLayout<'_>, cursor: &mut Cu
             let ((), _) = ($mcu, $number);
             at.refill();
             good &= at.read_dc($tables, &mut predictors[$tables.component]);
-            good &= is_valid_end(decode_ac::<false>($tables.ac, &mut nowhere, &mut at));
+            good &= is_valid_end(match $tables.skip {
+                Some(table) => skip_ac($tables.ac, table, &mut at),
+                None => decode_ac::<false>($tables.ac, &mut nowhere, &mut at),
+            });
             done += 1;
         };
     }

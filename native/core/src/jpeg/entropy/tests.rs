@@ -3,6 +3,7 @@
 
 use crate::jpeg::entropy::huffman::HuffmanTables;
 use crate::jpeg::entropy::sequential::{self, Cursor, McuLayout, PADDING, SLACK, WINDOW, Window};
+use crate::jpeg::entropy::skip_table;
 use crate::jpeg::format::header::{Header, Limits};
 use crate::jpeg::kernels::tests::Numbers;
 use crate::simd::Available;
@@ -70,6 +71,9 @@ fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
     }
 }
 
+/// The body of a DHT segment: eight DC codes.
+const DC_CODES: [u8; 24] = [0, 1, 5, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7];
+
 /// Reads one symbol of a table bit by bit: symbol and code length.
 fn symbol_plainly(raw: &[u8], bits: u64) -> Option<(u8, u32)> {
     let (mut code, mut index) = (0u64, 0usize);
@@ -84,23 +88,38 @@ fn symbol_plainly(raw: &[u8], bits: u64) -> Option<(u8, u32)> {
     None
 }
 
+/// The body of a valid DHT segment of AC codes.
+fn random_codes(numbers: &mut Numbers) -> Vec<u8> {
+    let mut raw = vec![0u8; 16];
+    let (mut space, mut codes) = (1u32, 0usize);
+    for (length, counted) in raw.iter_mut().enumerate() {
+        space *= 2;
+        let count = numbers
+            .below(space.min(if length < 6 { 3 } else { 30 }) as usize)
+            .min(160 - codes) as u32;
+        *counted = count as u8;
+        space -= count;
+        codes += count as usize;
+    }
+    raw.extend((0..codes).map(|_| (numbers.below(16) << 4 | numbers.below(12)) as u8));
+    raw
+}
+
+/// The zigzag positions that a symbol moves: 128 ends the block, 192 is invalid.
+fn advance_of(symbol: u8) -> usize {
+    match symbol & 15 {
+        11.. => 192,
+        0 if symbol != 0xf0 => 128,
+        _ => usize::from(symbol >> 4) + 1,
+    }
+}
+
 #[test]
 fn lookups_find_what_codes_spell() {
     let mut numbers = Numbers(5);
     let mut tables = HuffmanTables::new();
     for round in 0..60 {
-        let mut raw = vec![0u8; 16];
-        let (mut space, mut codes) = (1u32, 0usize);
-        for (length, counted) in raw.iter_mut().enumerate() {
-            space *= 2;
-            let count = numbers
-                .below(space.min(if length < 6 { 3 } else { 30 }) as usize)
-                .min(160 - codes) as u32;
-            *counted = count as u8;
-            space -= count;
-            codes += count as usize;
-        }
-        raw.extend((0..codes).map(|_| (numbers.below(16) << 4 | numbers.below(11)) as u8));
+        let raw = random_codes(&mut numbers);
         assert!(tables.set_ac(0, &raw), "a valid code");
         let table = tables.ac(0);
 
@@ -119,12 +138,14 @@ fn lookups_find_what_codes_spell() {
             } else {
                 0
             };
-            let advance = if size > 0 || symbol == 0xf0 {
-                (symbol >> 4) + 1
-            } else {
-                128
-            };
-            assert_eq!(entry.advance, advance, "round {round}, symbol {symbol:02x}");
+            assert_eq!(
+                usize::from(entry.advance),
+                advance_of(symbol),
+                "round {round}, symbol {symbol:02x}"
+            );
+            if entry.advance == 192 {
+                continue;
+            }
             let first = if entry.advance2 > 0 {
                 table.first_total(bits, entry)
             } else {
@@ -135,6 +156,94 @@ fn lookups_find_what_codes_spell() {
             assert_eq!(i64::from(entry.base) + i64::from(extra), value as i64 + low);
         }
     }
+}
+
+#[test]
+fn skip_lookups_pass_the_symbols_that_codes_spell() {
+    let mut numbers = Numbers(6);
+    let mut tables = HuffmanTables::new();
+    let mut several = 0;
+    for round in 0..60 {
+        let raw = random_codes(&mut numbers);
+        assert!(tables.set_ac(0, &raw), "a valid code");
+        assert!(tables.skip(0).is_none(), "a table of other codes is not used");
+        tables.prepare_skip(0);
+        let table = tables.skip(0).expect("it was prepared");
+
+        for _ in 0..5000 {
+            let bits = numbers.next();
+            let (total, positions) = table.look_up(bits);
+
+            let (mut passed, mut at, mut count) = (0u32, 0usize, 0);
+            while passed < 12 && at < skip_table::END {
+                let Some((symbol, length)) = symbol_plainly(&raw, bits << passed) else {
+                    break;
+                };
+                if passed + length > 12 || advance_of(symbol) == 192 {
+                    break;
+                }
+                at += if advance_of(symbol) == 128 {
+                    skip_table::END
+                } else {
+                    advance_of(symbol)
+                };
+                passed += length + u32::from(symbol & 15);
+                count += 1;
+            }
+            several += usize::from(count > 1);
+            if count == 0 {
+                assert!((65..skip_table::END).contains(&positions), "round {round}: no symbol");
+            } else {
+                assert_eq!((total & 63, positions), (passed.into(), at), "round {round}");
+            }
+        }
+    }
+    assert!(several > 50_000, "lookups of several symbols: {several}");
+}
+
+#[test]
+fn blocks_are_skipped_as_they_are_decoded() {
+    let mut numbers = Numbers(7);
+    let file = bomb(1);
+    let header = Header::parse(&file, &Limits::NONE).unwrap();
+    let mut valid = 0;
+    for round in 0..200 {
+        let mut tables = HuffmanTables::new();
+        assert!(tables.set_dc(0, &DC_CODES));
+        assert!(tables.set_ac(0, &random_codes(&mut numbers)), "a valid code");
+        let mut window = Window {
+            ended: false,
+            filled: WINDOW,
+            ..window()
+        };
+        window.bytes[..WINDOW].fill_with(|| numbers.below(256) as u8);
+        for &level in Available::all() {
+            for blocks in [1, 2, 40] {
+                let layout = McuLayout::new(&header, &tables);
+                let (mut decoded, mut skipped, mut tabled) = (Cursor::default(), Cursor::default(), Cursor::default());
+                let (mut kept, mut used) = (vec![0; 64 * blocks + SLACK], vec![0; blocks]);
+                let expected = sequential::decode_blocks(level, &window, &layout, &mut decoded, &mut kept, &mut used);
+                let plain = sequential::skip_blocks(level, &window, &layout, &mut skipped, blocks);
+                tables.prepare_skip(0);
+                let layout = McuLayout::new(&header, &tables);
+                let fast = sequential::skip_blocks(level, &window, &layout, &mut tabled, blocks);
+
+                assert_eq!(
+                    (plain, fast),
+                    (expected, expected),
+                    "round {round}, {blocks} blocks at {level:?}"
+                );
+                if expected.is_some() {
+                    valid += 1;
+                    for cursor in [skipped, tabled] {
+                        assert_eq!(cursor.next_bit(), decoded.next_bit(), "round {round}, {blocks} blocks");
+                        assert_eq!(cursor.predictors, decoded.predictors);
+                    }
+                }
+            }
+        }
+    }
+    assert!(valid > 200, "valid blocks: {valid}");
 }
 
 #[test]

@@ -29,6 +29,21 @@ pub(crate) struct McuReader<'a, 'i> {
     has_compared: bool,
 }
 
+/// How many MCUs are passed over, at most, where `needed` ones are decoded with the points of `table`.
+pub(crate) fn passed_over(header: &Header<'_>, needed: &NeededMcus, table: Option<&SeekTable>) -> usize {
+    let mut end = 0;
+    let passed = needed.rows.clone().map(|row| {
+        let target = row * header.mcus_x + needed.columns.start;
+        let known = table.map_or(0, |table| table.first_mcu(table.segment(target).min(table.known() - 1)));
+        let interval = target
+            .checked_rem(header.restart_interval)
+            .map_or(0, |rest| target - rest);
+        let from = core::mem::replace(&mut end, target + needed.columns.len());
+        target - from.max(known).max(interval)
+    });
+    passed.sum()
+}
+
 impl<'a, 'i> McuReader<'a, 'i> {
     pub fn new(mut scan: ScanReader<'a>, mcus_x: usize, table: Option<&'i mut SeekTable>) -> Self {
         scan.track_offsets(table.is_some());
