@@ -48,6 +48,8 @@ OTHERS = {
     "checkpoints": "step",
 }
 SETS = {"planted": STAGES, "others": OTHERS}
+ALSO_RIGHT = {("penstock", "large_floats"): "none", ("penstock", "healthy"): "step"}
+"""Where penstock's loader gives several times what torch's does: the script hardly waits, or only trains."""
 TORCH_IMPORT = re.compile(r"^from torch\.utils\.data import (.*)\bDataLoader, (.*)$", re.MULTILINE)
 PENSTOCK_IMPORT = r"from penstock.torch import DataLoader\nfrom torch.utils.data import \1\2"
 
@@ -124,8 +126,9 @@ def main() -> int:
     pairs = []
     for name, results in found.items():
         stages = [result["verdict"]["stage"] for result in results]
-        others = ", ".join(stage for stage in stages if stage != expected[name])
-        right = f"{expected[name]}: {stages.count(expected[name])} of {len(stages)}"
+        allowed = [expected[name], *filter(None, [ALSO_RIGHT.get((arguments.loader, name))])]
+        others = ", ".join(stage for stage in stages if stage not in allowed)
+        right = f"{' or '.join(allowed)}: {sum(map(allowed.count, stages))} of {len(stages)}"
         speed = statistics.median(result["samples_per_s"]["delivered"] for result in results)
         advice = measured_advice(results)
         pairs += advice
