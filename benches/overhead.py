@@ -25,7 +25,7 @@ from penstock.transforms import program
 REPEATS = 25
 
 
-def cost_us(dataset: ps.ConcatDataset, workers: int) -> float:
+def cost_us(dataset: ps.StoreDataset | ps.ConcatDataset, workers: int) -> float:
     """CPU time per image in one epoch, in microseconds."""
     loader = ps.DataLoader(dataset, BATCH, shuffle=True, num_workers=workers, seed=0, drop_last=True)
     start = time.process_time()

@@ -37,6 +37,7 @@ __all__ = [
     "fill_parts",
     "fill_pixels",
     "fill_stored",
+    "find_blobs",
     "gather",
     "inspect",
     "inspect_index",
@@ -571,6 +572,45 @@ def fill_stored(
     ------
     TypeError, ValueError
         Invalid arguments. Nothing was written.
+    """
+
+def find_blobs(
+    mapped: Buffer,
+    begins: NDArray[int64],
+    sizes: NDArray[int64],
+    numbers: NDArray[int64],
+    *,
+    blobs: SupportsIndex,
+    part: SupportsIndex,
+    check: bool,
+) -> NDArray[int64]:
+    """
+    Finds a blob of each of several records of a mapped pack, and compares checksums.
+
+    Parameters
+    ----------
+    mapped : buffer
+        The map of the pack's file.
+    begins, sizes : ndarray, shape (n,), int64
+        Where the value of each record lies in it.
+    numbers : ndarray, shape (n,), int64
+        The numbers of the records.
+    blobs : int
+        Blobs of a record.
+    part : int
+        Which blob: 1 to ``blobs``. 0 are the small fields.
+    check : bool
+        Whether to compare the checksums of the blobs.
+
+    Returns
+    -------
+    ndarray, shape (n, 2), int64
+        Where each blob begins and ends in ``mapped``; -1 for what is damaged. A new array.
+
+    Raises
+    ------
+    ValueError
+        If the arrays differ in length.
     """
 
 def gather(buffer: Buffer, offsets: NDArray[int64], out: NDArray[Any], rows: NDArray[int64]) -> None:

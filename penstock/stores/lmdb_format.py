@@ -235,6 +235,14 @@ class RecordCodec:
             raise ValueError(f"the checksum of its field {name!r} does not match")
         return self._pixels[name].read(blob) if name in self._pixels else blob
 
+    def has_pixels(self, name: str) -> bool:
+        """Whether a field holds pixels and not encoded bytes."""
+        return name in self._pixels
+
+    def place_of(self, name: str) -> tuple[int, int]:
+        """The number of blobs of a record, and which of them, from 1, a field is."""
+        return len(self._blobs), self._parts[name]
+
     def _parse_head(self, value: memoryview) -> tuple[list[int], list[int]]:
         """Lengths and hashes of the parts of a value, the small fields first; ValueError if it is no record."""
         if len(value) < self.head_nbytes:

@@ -117,13 +117,24 @@ class PackMap:
 
         Returns the bytes that it is asked for, at most :data:`READ_AHEAD_NBYTES`. Damaged pages are left out.
         """
+        nbytes: int = _native.read_ahead(self.window, *self._locate(numbers), most_nbytes=READ_AHEAD_NBYTES)
+        return nbytes
+
+    def find_blobs(self, numbers: NDArray[np.int64], blobs: int, part: int, *, check: bool) -> NDArray[np.int64]:
+        """Begin and end of blob ``part``, 1 to ``blobs``, of some records; -1 where something is damaged."""
+        places: NDArray[np.int64] = _native.find_blobs(
+            self.window, *self._locate(numbers), numbers, blobs=blobs, part=part, check=check
+        )
+        return places
+
+    def _locate(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Offsets and sizes of the values of records; 0 for those in damaged pages."""
         begins, sizes = (np.asarray(values)[numbers] for values in (self._begins, self._sizes))
         for position in np.flatnonzero(begins == 0).tolist():
             with contextlib.suppress(ValueError):  # `record` raises it where the record is read
                 self.record(int(numbers[position]))
             begins[position], sizes[position] = (values[numbers[position]] for values in (self._begins, self._sizes))
-        nbytes: int = _native.read_ahead(self.window, begins, sizes, most_nbytes=READ_AHEAD_NBYTES)
-        return nbytes
+        return begins, sizes
 
     def column(self, field: str) -> bytes | None:
         """The stored bytes of a column; None if there is none."""

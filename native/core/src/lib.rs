@@ -7,6 +7,7 @@ pub mod example;
 pub mod fill;
 pub mod jpeg;
 mod memory;
+pub mod pack;
 pub mod philox;
 pub mod pixels;
 pub mod resample;

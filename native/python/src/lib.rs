@@ -10,6 +10,7 @@ mod example;
 mod jpeg;
 mod level;
 mod memory;
+mod pack;
 mod page_cache;
 mod parts;
 mod pixels;
@@ -46,6 +47,8 @@ mod _native {
     };
     #[pymodule_export]
     use crate::level::{features, level_override};
+    #[pymodule_export]
+    use crate::pack::find_blobs;
     #[pymodule_export]
     use crate::page_cache::read_ahead;
     #[pymodule_export]
