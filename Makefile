@@ -11,7 +11,7 @@ RUNNERS = -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --maxprocesse
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help install demo check test test-slow test-clients fuzz fuzz-torch bench docs sheet pins format
+.PHONY: help install demo check test test-slow test-clients test-emulated wheels test-wheels fuzz fuzz-torch bench docs sheet pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -53,6 +53,15 @@ test-clients:  ## other libraries' training loops, with torch's loader and with 
 	$(SETUP) --clients
 	.venv-clients/bin/python -m pytest tests/clients $(ARGS) $(NONE_CHOSEN)
 	.venv-composer/bin/python -m pytest tests/clients/composer $(ARGS) $(NONE_CHOSEN)
+
+test-emulated:  ## the native core's tests on arm64 and on x86-64 without AVX2, by qemu
+	@scripts/emulated.sh
+
+wheels:  ## wheels for x86-64 and arm64 in dist/, for glibc 2.17 or newer
+	@scripts/wheels.sh
+
+test-wheels: wheels  ## install this machine's wheel without Rust and run README's example; run arm64's under qemu
+	@$(PYTHON) scripts/check_wheels.py
 
 docs:  ## run every example in README.md and docs/
 	$(SETUP) --frameworks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import platform
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -40,7 +41,10 @@ def switch(level: str) -> None:
         pytest.skip(f"this processor has no {level}")
 
 
-@pytest.fixture(params=["scalar", "avx2", "avx512"])
+LEVELS = ("scalar", "neon") if platform.machine() == "aarch64" else ("scalar", "avx2", "avx512")
+
+
+@pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs the test at every level that this processor has."""
     switch(request.param)
@@ -48,7 +52,7 @@ def level(request: pytest.FixtureRequest) -> Iterator[str]:
     _native.level_override(None)
 
 
-@pytest.fixture(params=["scalar", "avx2"])
+@pytest.fixture(params=LEVELS[:-1])
 def lower_level(request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
     """A function that switches to a level below this processor's best until the test ends; skips where it is none."""
     best = _native.features()

@@ -36,7 +36,7 @@ static TABLES: [[u32; 256]; 8] = {
 #[must_use]
 pub fn crc32c(bytes: &[u8], level: Available) -> u32 {
     let remainder = !0;
-    !dispatch!(level, [Avx2], update(remainder, bytes))
+    !dispatch!(level, [Avx2, Neon], update(remainder, bytes))
 }
 
 mod scalar {
@@ -73,6 +73,22 @@ mod avx2 {
         });
         rest.iter()
             .fold(wide as u32, |remainder, &byte| _mm_crc32_u8(remainder, byte))
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use core::arch::aarch64::{__crc32cb, __crc32cd};
+
+    /// The remainder after `bytes`, by the instructions for it.
+    #[target_feature(enable = "crc")]
+    pub(super) fn update(remainder: u32, bytes: &[u8]) -> u32 {
+        let (groups, rest) = bytes.as_chunks::<8>();
+        let remainder = groups.iter().fold(remainder, |remainder, group| {
+            __crc32cd(remainder, u64::from_le_bytes(*group))
+        });
+        rest.iter()
+            .fold(remainder, |remainder, &byte| __crc32cb(remainder, byte))
     }
 }
 

@@ -4,7 +4,7 @@
 //! one shuffle then place the first two taps of all four side by side for one multiply-add; the same shuffle two values
 //! further places the next two.
 
-// Only kernels with shuffles read the groups.
+// Only kernels with shuffles read the groups, and only those with AVX-512 the windows.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use super::filter::{Axis, Filter};
@@ -12,8 +12,19 @@ use super::taps::Taps;
 use crate::error::Error;
 use crate::memory::reserve;
 use crate::simd::Available;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use crate::simd::Level;
+
+/// The place of a tap (0 or 1) of one of four outputs among their eight values, and among the eight weights of these:
+/// side by side for AVX2, which sums neighbouring products. NEON multiplies halves of a vector one after the other, so all
+/// first taps come before all second ones.
+const fn place_of(output: usize, tap: usize) -> usize {
+    if cfg!(target_arch = "aarch64") {
+        4 * tap + output
+    } else {
+        2 * output + tap
+    }
+}
 
 /// Values that a kernel may read from a group's base on, in addition to those of its taps.
 pub const GROUP_SPARE: usize = 16;
@@ -151,6 +162,9 @@ impl ConvexTaps {
             }
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => self.arrange_groups(),
+            // Rows of weights are read as they are.
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon if self.taps.stride == 4 => self.arrange_groups(),
             _ => Ok(()),
         }
     }
@@ -194,12 +208,14 @@ fn make_convex_group(starts: &[u32; 8], weights: &[i16; 32]) -> ConvexGroup {
         let base = starts[0].min(starts[1]).min(starts[2]).min(starts[3]);
         group.bases[four] = base as usize;
         for (output, start) in starts.iter().enumerate() {
-            let at = 16 * four + 4 * output;
-            for byte in 0..4 {
-                group.shuffle[at + byte] = 2 * (start - base) as u8 + byte as u8;
-            }
-            for tap in 0..4 {
-                group.weights[tap / 2][at / 2 + tap % 2] = weights[at + tap];
+            for tap in 0..2 {
+                let at = 8 * four + place_of(output, tap);
+                for byte in 0..2 {
+                    group.shuffle[2 * at + byte] = (2 * (start - base) as usize + 2 * tap + byte) as u8;
+                }
+                for pair in 0..2 {
+                    group.weights[pair][at] = weights[16 * four + 4 * output + 2 * pair + tap];
+                }
             }
         }
     }
@@ -262,10 +278,16 @@ impl LobedTaps {
         reserve(&mut self.weights, self.groups.len() * self.pairs)?;
         for weights in self.taps.weights.chunks_exact(8 * self.taps.stride) {
             for pair in 0..self.pairs {
-                let weight = |i: usize| weights[i / 2 * self.taps.stride + 2 * pair + i % 2];
-                let high = std::array::from_fn(|i| (weight(i) >> LOW_BITS) as i16);
-                let low = std::array::from_fn(|i| (weight(i) & ((1 << LOW_BITS) - 1)) as i16);
-                self.weights.push([high, low]);
+                let mut parts = [[0; 16]; 2];
+                for (output, weights) in weights.chunks_exact(self.taps.stride).enumerate() {
+                    for tap in 0..2 {
+                        let at = output / 4 * 8 + place_of(output % 4, tap);
+                        let weight = weights[2 * pair + tap];
+                        parts[0][at] = (weight >> LOW_BITS) as i16;
+                        parts[1][at] = (weight & ((1 << LOW_BITS) - 1)) as i16;
+                    }
+                }
+                self.weights.push(parts);
             }
         }
         Ok(())
@@ -283,8 +305,9 @@ fn make_lobed_group(starts: &[u32; 8]) -> Option<LobedGroup> {
         group.bases[four] = base as usize;
         for (output, start) in starts.iter().enumerate() {
             let first = u8::try_from(start - base).ok().filter(|first| *first <= 14)?;
-            group.shuffle[16 * four + 4 * output] = first;
-            group.shuffle[16 * four + 4 * output + 2] = first + 1;
+            for tap in 0..2 {
+                group.shuffle[16 * four + 2 * place_of(output, tap)] = first + tap as u8;
+            }
         }
     }
     Some(group)

@@ -2,7 +2,8 @@
 //! [`super::avx2`], but products are added to sums in one instruction.
 
 use super::arranged_taps::{self, Aligned, WINDOW};
-use super::avx2::{self, LinePointers};
+use super::avx2;
+use super::line_pointers::{LinePointers, check_rows};
 use super::taps::Taps;
 use crate::simd::avx2::store32;
 use crate::simd::avx512::{alternate_quarters, load_words, store_words};
@@ -11,7 +12,7 @@ use core::arch::x86_64::*;
 /// See [`super::scalar::vertical_convex`]. `out.len()` is a multiple of 32, the number of taps is even.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [i16]) {
-    avx2::check_rows(rows, offsets, out.len());
+    check_rows(rows, offsets, out.len());
     let pairs = weights.as_chunks::<2>().0;
     assert_eq!(offsets.len(), 2 * pairs.len());
     let (half, low) = (_mm512_set1_epi32(1 << (drop - 1)), _mm512_set1_epi16(0xff));
@@ -62,7 +63,7 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
 /// See [`super::scalar::vertical_convex_words`]. `out.len()` is a multiple of 32, the number of taps is even.
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
 pub fn vertical_convex_words(rows: &[i16], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [u8]) {
-    avx2::check_rows(rows, offsets, out.len());
+    check_rows(rows, offsets, out.len());
     let pairs = weights.as_chunks::<2>().0;
     assert!(out.len().is_multiple_of(32) && offsets.len() == 2 * pairs.len());
     let half = _mm512_set1_epi32(1 << (drop - 1));

@@ -5,6 +5,8 @@ use super::arranged_taps;
 use super::avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
+#[cfg(target_arch = "aarch64")]
+use super::neon;
 use super::scalar;
 use crate::simd::{Available, dispatch};
 
@@ -12,7 +14,7 @@ use crate::simd::{Available, dispatch};
 pub fn vertical_convex(level: Available, rows: &[u8], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [i16]) {
     dispatch!(
         level,
-        [Avx512, Avx2],
+        [Avx512, Avx2, Neon],
         vertical_convex(rows, offsets, weights, drop, out)
     );
 }
@@ -31,14 +33,14 @@ pub fn horizontal_convex(
 ) {
     dispatch!(
         level,
-        [Avx512, Avx2],
+        [Avx512, Avx2, Neon],
         horizontal_convex(line, line_stride, horizontal, drop, out, out_stride, planes)
     );
 }
 
 /// Writes bytes as 16-bit values.
 pub fn widen(level: Available, row: &[u8], out: &mut [i16]) {
-    dispatch!(level, [Avx2], widen(row, out));
+    dispatch!(level, [Avx2, Neon], widen(row, out));
 }
 
 /// Computes a narrower row of 16-bit values of each plane: see [`scalar::horizontal_convex_words`].
@@ -55,7 +57,7 @@ pub fn horizontal_convex_words(
 ) {
     dispatch!(
         level,
-        [Avx512, Avx2],
+        [Avx512, Avx2, Neon],
         horizontal_convex_words(line, line_stride, horizontal, drop, out, out_stride, planes)
     );
 }
@@ -71,17 +73,17 @@ pub fn vertical_convex_words(
 ) {
     dispatch!(
         level,
-        [Avx512, Avx2],
+        [Avx512, Avx2, Neon],
         vertical_convex_words(rows, offsets, weights, drop, out)
     );
 }
 
 /// Computes a row from rows: see [`scalar::vertical_lobed`].
 pub fn vertical_lobed(level: Available, rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut [u8]) {
-    dispatch!(level, [Avx2], vertical_lobed(rows, offsets, weights, out));
+    dispatch!(level, [Avx2, Neon], vertical_lobed(rows, offsets, weights, out));
 }
 
 /// Computes a narrower row from a row: see [`scalar::horizontal_lobed`].
 pub fn horizontal_lobed(level: Available, line: &[u8], horizontal: &arranged_taps::LobedTaps, out: &mut [u8]) {
-    dispatch!(level, [Avx2], horizontal_lobed(line, horizontal, out));
+    dispatch!(level, [Avx2, Neon], horizontal_lobed(line, horizontal, out));
 }

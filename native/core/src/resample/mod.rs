@@ -28,6 +28,10 @@ mod avx2;
 mod avx512;
 mod filter;
 mod kernels;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod line_pointers;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod planar;
 mod scalar;
 mod taps;

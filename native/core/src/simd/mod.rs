@@ -14,6 +14,8 @@ pub(crate) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod interleave;
 mod level;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 
 pub use level::{Available, Level};
 
@@ -75,7 +77,8 @@ macro_rules! dispatch {
 pub(crate) use dispatch;
 
 /// Defines the modules `scalar` and `avx2` with versions of portable kernels. Both run the same source: that of `avx2` is
-/// compiled with the instructions of the level. The source must be `#[inline(always)]`.
+/// compiled with the instructions of the level. The source must be `#[inline(always)]`. There is no module `neon`: every
+/// AArch64 target has NEON, so the compiler uses it in `scalar` too.
 macro_rules! compile_versions {
     ($(
         fn $kernel:ident $(<$generic:ident: $bound:path>)? ($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?

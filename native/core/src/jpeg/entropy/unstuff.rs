@@ -17,7 +17,7 @@ pub(crate) struct Unstuffed {
 /// Copies entropy-coded data from `source` to `target` without the stuffing. Stops at a marker, at the end of `source`,
 /// or when `target` has no space for another step.
 pub(crate) fn unstuff(level: Available, source: &[u8], target: &mut [u8]) -> Unstuffed {
-    dispatch!(level, [Avx2], unstuff(source, target))
+    dispatch!(level, [Avx2, Neon], unstuff(source, target))
 }
 
 mod scalar {
@@ -41,6 +41,36 @@ mod avx2 {
             let equal = _mm256_cmpeq_epi8(load32(bytes), _mm256_set1_epi8(-1));
             let mask = _mm256_movemask_epi8(equal) as u32;
             (mask != 0).then(|| mask.trailing_zeros() as usize)
+        };
+        unstuff_by(find_ff, source, target)
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use core::arch::aarch64::*;
+
+    use super::{STEP, Unstuffed, unstuff_by};
+    use crate::simd::neon::load16;
+
+    #[target_feature(enable = "neon")]
+    pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
+        // Four bits for each of 16 bytes, set where a byte is FF.
+        let mask = |bytes: &[u8]| {
+            let equal = vreinterpretq_u16_u8(vceqq_u8(load16(bytes), vdupq_n_u8(0xff)));
+            vget_lane_u64::<0>(vreinterpret_u64_u8(vshrn_n_u16::<4>(equal)))
+        };
+        let find_ff = |bytes: &[u8; STEP]| {
+            let (low, high) = (mask(bytes), mask(&bytes[16..]));
+            if low | high == 0 {
+                return None;
+            }
+            let zeros = if low != 0 {
+                low.trailing_zeros()
+            } else {
+                64 + high.trailing_zeros()
+            };
+            Some(zeros as usize / 4)
         };
         unstuff_by(find_ff, source, target)
     }

@@ -5,6 +5,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub mod scalar;
 pub mod shift_hsv;
 
@@ -18,20 +20,20 @@ pub const STEP: usize = 32;
 
 /// Replaces each value by the table's.
 pub fn lookup(level: Available, plane: &mut [u8], table: &LookupTable) {
-    dispatch!(level, [Avx512, Avx2], lookup(plane, table));
+    dispatch!(level, [Avx512, Avx2, Neon], lookup(plane, table));
 }
 
 /// Computes ITU-R BT.601 luma in 16 fractional bits, rounded, as Pillow does.
 pub fn luma(level: Available, planes: [&[u8]; 3], out: &mut [u8]) {
-    dispatch!(level, [Avx2], luma(planes, out));
+    dispatch!(level, [Avx2, Neon], luma(planes, out));
 }
 
 /// Computes `base + factor * (plane - base)`, clipped, as Pillow's `Image.blend` does.
 pub fn blend(level: Available, base: &[u8], plane: &mut [u8], factor: f32) {
-    dispatch!(level, [Avx2], blend(base, plane, factor));
+    dispatch!(level, [Avx2, Neon], blend(base, plane, factor));
 }
 
 /// Converts to Pillow's 8-bit HSV, adds `turn` to the hue modulo 256, and converts back.
 pub fn rotate_hue(level: Available, planes: [&mut [u8]; 3], turn: u8) {
-    dispatch!(level, [Avx2], rotate_hue(planes, turn));
+    dispatch!(level, [Avx2, Neon], rotate_hue(planes, turn));
 }

@@ -4,6 +4,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 use crate::jpeg::format::markers::Color;
@@ -16,7 +18,7 @@ pub(crate) const SPARE: usize = 64;
 /// the same.
 pub(crate) fn interleaved(level: Available, color: Color, sources: [&[u8]; 3], width: usize, out: &mut [u8]) {
     let (ycbcr, out) = (color == Color::YCbCr, &mut out[..3 * width]);
-    dispatch!(level, [Avx512, Avx2], interleaved(ycbcr, sources, out))
+    dispatch!(level, [Avx512, Avx2, Neon], interleaved(ycbcr, sources, out))
 }
 
 /// Writes a row of `width` pixels as three planes. Each is as long as [`crate::rows::planar_row_len`] says.
@@ -27,5 +29,5 @@ pub(crate) fn planar(level: Available, color: Color, sources: [&[u8]; 3], width:
         }
         return;
     }
-    dispatch!(level, [Avx512, Avx2], planar(sources, width, out))
+    dispatch!(level, [Avx512, Avx2, Neon], planar(sources, width, out))
 }

@@ -8,6 +8,8 @@
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 
 pub(crate) mod scalar;
 
@@ -63,5 +65,9 @@ pub(crate) fn block_row(
     out: &mut [u8],
     pitch: usize,
 ) {
-    dispatch!(level, [Avx512, Avx2], block_row(blocks, used, row, quant, out, pitch))
+    dispatch!(
+        level,
+        [Avx512, Avx2, Neon],
+        block_row(blocks, used, row, quant, out, pitch)
+    )
 }

@@ -5,6 +5,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 use crate::simd::{Available, dispatch};
@@ -67,9 +69,9 @@ pub(crate) fn row(
     match kind {
         Upsample::None => out[..count].copy_from_slice(&near[1..=count]),
         Upsample::Repeat { across, .. } => repeat(&near[1..=count], across, out),
-        Upsample::H2V1 => dispatch!(level, [Avx2], h2v1(near, count, out)),
-        Upsample::H2V2 => dispatch!(level, [Avx512, Avx2], h2v2(near, far, count, out)),
-        Upsample::H1V2 => dispatch!(level, [Avx2], h1v2(near, far, lower, count, out)),
+        Upsample::H2V1 => dispatch!(level, [Avx2, Neon], h2v1(near, count, out)),
+        Upsample::H2V2 => dispatch!(level, [Avx512, Avx2, Neon], h2v2(near, far, count, out)),
+        Upsample::H1V2 => dispatch!(level, [Avx2, Neon], h1v2(near, far, lower, count, out)),
     }
 }
 

@@ -10,6 +10,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 use crate::simd::{Available, dispatch};
@@ -51,5 +53,5 @@ impl HsvShift {
 
 /// Shifts the colours of planes whose length is a multiple of [`super::STEP`].
 pub fn shift_hsv(level: Available, planes: [&mut [u8]; 3], shift: &HsvShift) {
-    dispatch!(level, [Avx512, Avx2], shift_hsv(planes, shift));
+    dispatch!(level, [Avx512, Avx2, Neon], shift_hsv(planes, shift));
 }
