@@ -17,7 +17,7 @@ debian() { # package ...
   if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
     skip "these Debian packages are needed: apt-get install --no-install-recommends $*"
   fi
-  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } \
+  { timeout 120 apt-get update -qq && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y -qq --no-install-recommends "$@"; } \
     >/dev/null || skip "Debian's packages $* cannot be installed"
 }
 
