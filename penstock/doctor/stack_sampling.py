@@ -14,6 +14,8 @@ lock, so that looks get rarer after the first ones. A stack is judged by :mod:`p
 from __future__ import annotations
 
 import os
+import random
+import sys
 import threading
 import time
 import types
@@ -37,6 +39,8 @@ _MOST_SHARE: Final = 0.002
 _WAITING_SHARE: Final = 0.7
 """Of the time since the last look in which a thread was not kept from running: from here on, it waits."""
 _LEAST_OWN_NS: Final = 200_000
+_BRIEF_S: Final = 0.00005
+"""The switch interval while a look is due."""
 
 
 class Activity:
@@ -167,6 +171,7 @@ class StackSampler:
         self._running: threading.Lock | None = None  # held while the thread is to run: cheaper than an event
         self._thread: threading.Thread | None = None
         self._looks = 0
+        self._random = random.Random()  # of its own: the script's generators are not touched
 
     def watch_thread(self, thread: SampledThread) -> None:
         """Look at a thread from now on."""
@@ -190,7 +195,7 @@ class StackSampler:
     def _run(self, running: threading.Lock) -> None:
         before, used, cost_ns = self.cpu_ns, 0, 0.0
         period_s = _FAST_S if self._looks < _FAST_LOOKS else _SLOW_S
-        while not running.acquire(timeout=period_s):
+        while not running.acquire(timeout=period_s) and not self._wait_for_any_moment(running):
             self._looks += 1
             self._look()
             now = time.thread_time_ns()
@@ -199,6 +204,22 @@ class StackSampler:
             if self._looks >= _FAST_LOOKS:
                 slowest_s = _SLOWEST_S if self._looks < _MANY_LOOKS else 2 * _SLOWEST_S
                 period_s = min(max(_SLOW_S, cost_ns / 1e9 / _MOST_SHARE), slowest_s)
+
+    def _wait_for_any_moment(self, running: threading.Lock) -> bool:
+        """Wait a little again, so that a look is not at a moment that the other threads choose; True if ``running``.
+
+        A thread that wants the interpreter's lock gets it where another one lets go of it: in most cases when that one
+        reads, and no later than after the switch interval, 5 ms. Looks would then find threads that read now and then
+        always reading. With a short interval, the moment is the one that was drawn.
+        """
+        if all(thread.activity is None for thread in list(self._threads.values())):
+            return False
+        interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(min(interval_s, _BRIEF_S))
+        try:
+            return running.acquire(timeout=self._random.uniform(_BRIEF_S, _FAST_S))
+        finally:
+            sys.setswitchinterval(interval_s)
 
     def _look(self) -> None:
         threads = list(self._threads.values())

@@ -135,16 +135,17 @@ class LmdbStore(Store):
         self.schema.refuse_small(field)
         if self._layout is not None:
             return list(self._call_blocks(indices, lambda blocks, numbers: blocks.pixels(field, numbers)))
-        if len(indices) >= _FEWEST_AT_ONCE and not self._codec.has_pixels(field):
+        numbers = self._as_numbers(indices)
+        if len(numbers) >= _FEWEST_AT_ONCE and not self._codec.has_pixels(field):
             source = self._open()
             source.refuse_changed(self.url)
-            places = source.find_blobs(self._as_numbers(indices), *self._codec.place_of(field), check=self._check)
+            places = source.find_blobs(numbers, *self._codec.place_of(field), check=self._check)
             if (places >= 0).all():
                 window = source.window
                 return [window[begin:end] for begin, end in places.tolist()]
         blob, check = self._codec.blob, self._check
         views = []
-        for number, value in self._read_values(indices):
+        for number, value in self._read_values(numbers):
             try:
                 views.append(blob(value, number, field, check=check))
             except ValueError as error:

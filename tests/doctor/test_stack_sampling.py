@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import threading
 import time
@@ -259,6 +260,29 @@ def test_a_thread_is_looked_at_while_it_works() -> None:
     assert activity.of_samples[0]["decode"] <= activity.weights["decode"]
     assert idle.activity is None
     assert sampler.cpu_ns > 0
+
+
+def test_looks_are_not_at_the_moments_that_a_thread_chooses() -> None:
+    """A thread that lets go of the interpreter's lock only to read is seen at its work in between."""
+    sampler, thread = StackSampler(), SampledThread()
+    activity = thread.activity = Activity("sample", time.perf_counter_ns())
+    sampler.watch_thread(thread)
+    descriptor = os.open("/dev/zero", os.O_RDONLY)
+
+    def augment_a_millisecond() -> None:
+        until = time.thread_time_ns() + 1_000_000
+        while time.thread_time_ns() < until:
+            pass
+
+    sampler.start()
+    for _ in range(600):
+        os.pread(descriptor, 100, 0)
+        augment_a_millisecond()
+    sampler.stop()
+    os.close(descriptor)
+
+    assert sys.getswitchinterval() == pytest.approx(0.005)
+    assert activity.weights["augment"] > 0.5 * sum(activity.weights.values())
 
 
 def test_samples_are_told_apart() -> None:
