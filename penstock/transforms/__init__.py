@@ -14,6 +14,7 @@ from penstock.transforms.color import ColorJitter, Grayscale
 from penstock.transforms.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from penstock.transforms.decode import Decode, decode, sizes
 from penstock.transforms.distort import RandomPhotometricDistort
+from penstock.transforms.encode import encode
 from penstock.transforms.erase import RandomErasing
 from penstock.transforms.flip import HorizontalFlip, VerticalFlip
 from penstock.transforms.hsv import RandomHSV
@@ -76,6 +77,7 @@ __all__ = [
     "TrivialAugmentWide",
     "VerticalFlip",
     "decode",
+    "encode",
     "ops",
     "sizes",
 ]
