@@ -24,7 +24,7 @@ from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, Pens
 from penstock.plurals import counted
 from penstock.sample import Array
 from penstock.transforms import jpeg_markers
-from penstock.transforms.color_profiles import convert_to_srgb
+from penstock.transforms.color_profiles import convert_to_srgb, may_have_profile
 from penstock.transforms.deep_colour import is_deep_png, loses_bits, read_deep_png
 from penstock.transforms.image_formats import find_parser, sniff
 from penstock.transforms.modes import KEEPING_DEPTH, DecodedForm, from_deep, from_picture
@@ -47,6 +47,7 @@ __all__ = [
     "pil_pixels",
     "read_orientation",
     "read_pixels",
+    "read_profile",
     "sniff",
 ]
 
@@ -88,6 +89,16 @@ def read_orientation(encoded: bytes, max_pixels: int) -> int:
         except Exception:  # noqa: BLE001  # any error of Pillow's Exif parser on hostile tags; pixels do not depend on it
             return 1
         return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+
+
+def read_profile(encoded: bytes, max_pixels: int, *, is_gray: bool) -> bytes | None:
+    """The ICC profile of a file, if it is one of gray, or of RGB, pixels as is asked for; else None."""
+    if encoded.startswith(b"\xff\xd8") and not may_have_profile(encoded):
+        return None
+    with _open(encoded, max_pixels) as image:
+        profile = image.info.get("icc_profile")
+        fits = image.mode in ({"1", "L", "LA", "I;16"} if is_gray else {"P", "RGB", "RGBA"})
+        return profile if fits and isinstance(profile, bytes) and profile else None
 
 
 def read_pixels(
