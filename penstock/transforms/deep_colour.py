@@ -57,12 +57,15 @@ def read_deep_png(image: ImageFile, encoded: bytes) -> NDArray[np.uint16]:
 
 
 def loses_bits(image: ImageFile) -> bool:
-    """Whether Pillow reduces the samples of an opened image to 8 bits."""
-    if len(image.getbands()) == 1:
-        return False
+    """Whether Pillow reduces the samples of an opened image to 8 bits, or gives unsigned ones a sign."""
     if image.format == "TIFF":
         bits: tuple[int, ...] = image.tag_v2.get(258, (8,))  # type: ignore[attr-defined]  # of TIFF; BitsPerSample
+        if len(image.getbands()) == 1:
+            is_unsigned = max(image.tag_v2.get(339, (1,))) == 1  # type: ignore[attr-defined]  # SampleFormat
+            return image.mode == "I" and max(bits) == 32 and is_unsigned
         return max(bits) > 8
+    if len(image.getbands()) == 1:
+        return False
     if image.format == "PPM":
         args = image.tile[0].args
         return isinstance(args, tuple) and int(args[-1]) > 255

@@ -13,9 +13,9 @@ Called by :mod:`penstock.transforms.decode` and the fused fill; thread-safe; Pil
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,11 @@ from penstock.transforms import jpeg_markers
 from penstock.transforms.color_profiles import convert_to_srgb, may_have_profile
 from penstock.transforms.deep_colour import is_deep_png, loses_bits, read_deep_png
 from penstock.transforms.image_formats import find_parser, sniff
-from penstock.transforms.modes import KEEPING_DEPTH, DecodedForm, from_deep, from_picture
+from penstock.transforms.jxl_header import read_jxl_size
+from penstock.transforms.modes import KEEPING_DEPTH, DecodedForm, from_picture, from_stored
 from penstock.transforms.orientation import Region
 from penstock.transforms.pillow_warnings import quiet
+from penstock.transforms.tiff_pages import read_page, read_page_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -67,14 +69,20 @@ MAX_NBYTES: Final = 1 << 30
 """Default cap on the bytes of coefficients that a JPEG of several scans may need."""
 
 _RGB: Final = DecodedForm()
+T_found = TypeVar("T_found")
 _LOSSLESS, _JPEG_LS = 0xC3, 0xF7
 
 
 def image_size(encoded: bytes, max_pixels: int, frame: int = 0) -> tuple[int, int]:
     """Width and height in the header of the image, or of one of its frames; not of an Exif thumbnail."""
-    with _open(encoded, max_pixels) as image:
-        _seek_frame(image, frame, max_pixels)
-        return image.size
+    if sniff(encoded[:32]) == "JPEG XL":
+        return _jxl_size(encoded, max_pixels)
+    try:
+        with _open(encoded, max_pixels) as image:
+            _seek_frame(image, frame, max_pixels)
+            return image.size
+    except DecodeError as error:
+        return _try_tifffile(error, encoded, lambda: read_page_size(encoded, frame, max_pixels))
 
 
 def read_orientation(encoded: bytes, max_pixels: int) -> int:
@@ -137,23 +145,55 @@ def read_pixels(
     ArgumentError
         If the file has no such frame.
     """
-    factor = scale
-    with _open(encoded, max_pixels) as image:
-        _check_jpeg(encoded, image, max_nbytes)
-        _seek_frame(image, form.frame, max_pixels)
-        if form.mode in KEEPING_DEPTH and is_deep_png(image):
-            pixels = from_deep(read_deep_png(image, encoded), form.mode)
-        else:
-            _refuse_lost_bits(image, form.mode)
-            factor = _shrink_on_load(image, encoded, scale)
-            image.load()
-            pixels = from_picture(convert_to_srgb(image) if form.to_srgb else image, form.mode)
+    try:
+        pixels, factor = _load_picture(encoded, max_pixels, scale, max_nbytes, form)
+    except DecodeError as error:
+        page = _try_tifffile(error, encoded, lambda: read_page(encoded, form.frame, max_pixels))
+        pixels, factor = from_stored(page, form.mode), scale
     if factor > 1:
         pixels = _reduce(pixels, factor)
     if region is not None:
         x0, y0, x1, y1 = region
         pixels = pixels[y0 // scale : -(-y1 // scale), x0 // scale : -(-x1 // scale)]
     return np.array(pixels, dtype=pixels.dtype.newbyteorder("="), order="C")  # Pillow's arrays cannot be written to
+
+
+def _load_picture(encoded: bytes, max_pixels: int, scale: int, max_nbytes: int, form: DecodedForm) -> tuple[Array, int]:
+    """The whole image, and the factor by which it must still be reduced."""
+    with _open(encoded, max_pixels) as image:
+        _check_jpeg(encoded, image, max_nbytes)
+        _seek_frame(image, form.frame, max_pixels)
+        if form.mode in KEEPING_DEPTH and is_deep_png(image):
+            return from_stored(read_deep_png(image, encoded), form.mode), scale
+        if form.mode in KEEPING_DEPTH and loses_bits(image):
+            if image.format == "TIFF":
+                return from_stored(read_page(encoded, form.frame, max_pixels), form.mode), scale
+            raise UnsupportedImageError(
+                f"a {image.format} image of more than 8 bits for each of several channels cannot be decoded in mode "
+                f"{form.mode!r} without loss; decode it with mode='RGB' (8 bits), or convert it to PNG"
+            )
+        factor = _shrink_on_load(image, encoded, scale)
+        image.load()
+        return from_picture(convert_to_srgb(image) if form.to_srgb else image, form.mode), factor
+
+
+def _try_tifffile(error: DecodeError, encoded: bytes, read: Callable[[], T_found]) -> T_found:
+    """What ``read`` finds in a TIFF of a layout that Pillow does not know; ``error`` is raised for other images."""
+    if not isinstance(error.__cause__, SyntaxError | ValueError) or sniff(encoded[:32]) != "TIFF":
+        raise error  # damaged data are other errors
+    try:
+        return read()
+    except DecodeError as second:
+        second.add_note(f"Pillow: {error.message}")
+        raise second from error
+
+
+def _jxl_size(encoded: bytes, max_pixels: int) -> tuple[int, int]:
+    size = read_jxl_size(encoded)
+    if size is None:
+        raise DecodeError("this JPEG XL image cannot be decoded: its header is damaged or missing")
+    _check_pixels(size, max_pixels)
+    return size
 
 
 def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES) -> NDArray[np.generic]:
@@ -207,6 +247,8 @@ def _open(encoded: bytes, max_pixels: int) -> Iterator[ImageFile]:
     name = sniff(encoded[:32])
     if name == "WebP":  # libwebp allocates the canvas when the file is opened
         _check_pixels(_webp_size(encoded), max_pixels)
+    if name == "JPEG XL":  # decoded when it is opened
+        _jxl_size(encoded, max_pixels)
     parser = find_parser(name)
     try:
         with quiet(), parser(io.BytesIO(encoded), "") as image:
@@ -252,15 +294,6 @@ def _check_jpeg(encoded: bytes, image: ImageFile, max_nbytes: int) -> None:
         raise ImageTooLargeError(
             f"a JPEG of several scans (progressive) whose coefficients take {nbytes} bytes, above the cap of "
             f"{max_nbytes}; raise max_nbytes if the image is meant to be that large"
-        )
-
-
-def _refuse_lost_bits(image: ImageFile, mode: str) -> None:
-    """Refuse an image of which Pillow drops bits, in a mode that keeps them."""
-    if mode in KEEPING_DEPTH and loses_bits(image):
-        raise UnsupportedImageError(
-            f"a {image.format} image of more than 8 bits for each of several channels cannot be decoded in mode "
-            f"{mode!r} without loss; decode it with mode='RGB' or 'RGBA' (8 bits), or convert it to PNG"
         )
 
 
@@ -318,7 +351,7 @@ def _reduce(pixels: Array, factor: int) -> Array:
     """Averages of factor x factor pixels, of each channel alone."""
     from PIL import Image
 
-    if pixels.ndim == 3 and pixels.shape[2] != 3:
+    if pixels.ndim == 3 and (pixels.shape[2] != 3 or pixels.dtype != np.uint8):
         return np.dstack([_reduce(pixels[:, :, channel], factor) for channel in range(pixels.shape[2])])
     if pixels.dtype == np.uint8:
         return np.asarray(Image.fromarray(pixels).reduce(factor))

@@ -78,7 +78,16 @@ def decode_with_pillow(
     scale: int = 1,
     max_nbytes: int = MAX_NBYTES,
 ) -> NDArray[np.uint8]:
-    """Decode by Pillow what the native decoder refused; if Pillow refuses it too, its error also has our reason."""
+    """Decode by Pillow what the native decoder refused; if Pillow refuses it too, its error also has our reason.
+
+    A frame of a motion JPEG, which has no Huffman tables, gets the standard ones and is decoded natively.
+    """
+    completed = jpeg_markers.add_huffman_tables(encoded)
+    if completed is not None:
+        try:
+            return _native.decode(completed, region, max_pixels, scale, max_nbytes=max_nbytes)
+        except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError):
+            pass  # Pillow has the last word, and libjpeg adds the same tables
     try:
         return fallback.read_pixels(encoded, max_pixels, region, scale, max_nbytes)
     except DecodeError as error:

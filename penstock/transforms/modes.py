@@ -24,7 +24,7 @@ from penstock.transforms.pixels import luma
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["KEEPING_DEPTH", "MODES", "DecodedForm", "count_channels", "from_deep", "from_picture", "from_rgb"]
+__all__ = ["KEEPING_DEPTH", "MODES", "DecodedForm", "count_channels", "from_picture", "from_rgb", "from_stored"]
 
 MODES: Final = ("RGB", "BGR", "L", "RGBA", "I;16", "unchanged")
 """Names of the modes: Pillow's, OpenCV's order "BGR", and the array as stored."""
@@ -120,11 +120,32 @@ def from_picture(image: Image, mode: str) -> Array:
     return _CONVERSIONS[mode](image)
 
 
-def from_deep(pixels: NDArray[np.uint16], mode: str) -> Array:
-    """Colour pixels of 16 bits, (H, W, 2 to 4), in one of the modes that keep 16 bits."""
+def from_stored(pixels: Array, mode: str) -> Array:
+    """Samples that no picture of Pillow holds, (H, W) or (H, W, channels), in a mode.
+
+    Raises
+    ------
+    UnsupportedImageError
+        If they are neither uint8 nor uint16, or more than four channels, except with "unchanged".
+    """
     if mode == "unchanged":
         return pixels
-    return pixels[:, :, 0] if pixels.shape[2] == 2 else _deep_luma(pixels)
+    channels = 1 if pixels.ndim == 2 else pixels.shape[2]
+    if pixels.dtype not in {np.dtype(np.uint8), np.dtype(np.uint16)} or channels > 4:
+        raise UnsupportedImageError(
+            f"an image of {channels} channels of {pixels.dtype} has no form in mode {mode!r}; decode it with "
+            "mode='unchanged'"
+        )
+    is_deep = pixels.dtype == np.uint16
+    if mode == "I;16" and is_deep:
+        return pixels if channels == 1 else pixels[:, :, 0] if channels == 2 else _deep_luma(pixels)
+    reduced = (pixels >> 8).astype(np.uint8) if is_deep else pixels
+    planes = reduced[:, :, None] if channels == 1 else reduced
+    colours = planes[:, :, :3] if channels >= 3 else np.repeat(planes[:, :, :1], 3, axis=2)
+    converted = from_rgb(np.ascontiguousarray(colours), mode, is_gray=False)
+    if mode == "RGBA" and channels in {2, 4}:
+        converted[:, :, 3] = planes[:, :, -1]
+    return converted
 
 
 def _deep_luma(pixels: NDArray[np.uint16]) -> NDArray[np.uint16]:
