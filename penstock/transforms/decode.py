@@ -78,8 +78,8 @@ def decode(
     max_pixels : int
         Cap on the declared width x height, checked before anything is allocated.
     orient : bool
-        Whether to apply the Exif orientation. False as in Pillow and torchvision; OpenCV applies it. Pillow
-        applies that of a TIFF in any case.
+        Whether to apply the Exif orientation. False as in Pillow and torchvision; OpenCV applies it. That of a TIFF,
+        HEIC or JPEG XL is applied in any case.
     max_nbytes : int
         Cap on the memory for the coefficients of a JPEG of several scans, checked before anything is allocated. A
         progressive file has several scans, and all its coefficients are kept until the last scan is read: 6.4 bytes

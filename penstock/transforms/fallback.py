@@ -86,11 +86,11 @@ def image_size(encoded: bytes, max_pixels: int, frame: int = 0) -> tuple[int, in
 
 
 def read_orientation(encoded: bytes, max_pixels: int) -> int:
-    """Exif orientation, 1 to 8; 1 if there is none, if it is damaged, and for TIFF (where Pillow applies it)."""
+    """Exif orientation, 1 to 8; 1 if there is none, if it is damaged, and where decoding applies it (TIFF, JPEG XL)."""
     if encoded.startswith(b"\xff\xd8") and not jpeg_markers.has_metadata(encoded):
         return 1
     with _open(encoded, max_pixels) as image:
-        if image.format == "TIFF":
+        if image.format in {"TIFF", "JXL"}:  # a JPEG XL is turned by its own header, whatever the Exif tag says
             return 1
         try:
             orientation = image.getexif().get(0x0112, 1)

@@ -113,6 +113,15 @@ def test_jpeg_xl_pixels_are_the_packages(mode: str, *, container: bool) -> None:
     assert check_image(file, "decode") == (66, 40)
 
 
+def test_orientation_of_a_jpeg_xl_is_that_of_its_header() -> None:
+    """An Exif tag in a JPEG XL does not turn it: decoders turn it by the header of the image."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = jxl(picture(66, 40), lossless=True, exif=exif.tobytes(), use_container=True)
+
+    np.testing.assert_array_equal(ps.decode(file, orient=True), np.asarray(picture(66, 40)))
+
+
 @pytest.mark.parametrize(
     ("width", "height"), [(8, 8), (256, 256), (1, 1), (300, 200), (640, 360), (5000, 3), (31, 257)]
 )
