@@ -50,8 +50,9 @@ def repair_or_raise(
     """Decode an image that cannot be decoded, if that is asked for; else raise the error."""
     if (on_truncated or get_policy()) != "repair" or isinstance(error, _NOT_BROKEN):
         raise refuse_broken(error, on_truncated)
+    whole = jpeg_markers.add_huffman_tables(encoded) or encoded
     try:
-        pixels: NDArray[np.uint8] = _native.decode_damaged(encoded, region, max_pixels, scale, max_nbytes=max_nbytes)
+        pixels: NDArray[np.uint8] = _native.decode_damaged(whole, region, max_pixels, scale, max_nbytes=max_nbytes)
     except _native.TooLargeError as too_large:
         raise ImageTooLargeError(str(too_large)) from error
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
@@ -82,7 +83,10 @@ def decode_with_pillow(
 
     A frame of a motion JPEG, which has no Huffman tables, gets the standard ones and is decoded natively.
     """
-    completed = jpeg_markers.add_huffman_tables(encoded)
+    is_cut = region is not None and jpeg_markers.is_cut(
+        encoded
+    )  # refused, also where the part that is asked for is whole
+    completed = None if is_cut else jpeg_markers.add_huffman_tables(encoded)
     if completed is not None:
         try:
             return _native.decode(completed, region, max_pixels, scale, max_nbytes=max_nbytes)

@@ -376,6 +376,18 @@ def test_frames_of_motion_jpeg_have_the_same_pixels(name: str, monkeypatch: pyte
     np.testing.assert_array_equal(found, whole)
 
 
+def test_a_truncated_frame_of_motion_jpeg_is_refused_or_repaired() -> None:
+    """A frame without its end is treated as any truncated JPEG, also where only a part above is asked for."""
+    whole = JPEGS["420"]
+    frame = without_tables(whole)[:-200]
+
+    for region in (None, (0, 0, 20, 10)):
+        with pytest.raises(DecodeError, match="truncated"):
+            ps.decode(frame, region=region)
+    repaired = ps.decode(frame, on_truncated="repair")
+    np.testing.assert_array_equal(repaired, ps.decode(whole[:-200], on_truncated="repair"))
+
+
 @pytest.mark.parametrize("name", ["progressive", "optimized"])
 def test_other_jpegs_without_tables_stay_refused(name: str) -> None:
     """A progressive file gets no tables, and optimised data do not fit the standard ones: Pillow has the last word."""
