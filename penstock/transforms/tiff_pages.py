@@ -37,14 +37,12 @@ _GRAY, _RGB = (0, 1), 2
 _MOST_PIXEL_NBYTES: Final = 8
 """Bytes that a pixel may have, on average over the cap of pixels: four channels of 16 bits."""
 _ORIENTATION: Final = 274
+_FLOAT_PREDICTOR: Final = 3
 
 
 def require_tifffile() -> Any:
     """The module ``tifffile``; UnsupportedImageError, which names the extra, if it is not installed."""
-    try:
-        return require("tifffile", extra="tiff", purpose="to decode this TIFF")
-    except OptionalPackageError as error:
-        raise UnsupportedImageError(error.message) from error
+    return _require("tifffile", "to decode this TIFF")
 
 
 def read_page_size(encoded: bytes, frame: int, max_pixels: int) -> tuple[int, int]:
@@ -93,6 +91,13 @@ def _open_page(encoded: bytes, frame: int, max_pixels: int) -> Iterator[Any]:
         raise DecodeError(f"this TIFF image cannot be decoded: {str(error) or type(error).__name__}") from error
 
 
+def _require(package: str, purpose: str) -> Any:
+    try:
+        return require(package, extra="tiff", purpose=purpose)
+    except OptionalPackageError as error:
+        raise UnsupportedImageError(error.message) from error
+
+
 def _find_page(file: Any, frame: int) -> Any:
     count = len(file.pages) if frame else 1
     if frame >= count:
@@ -113,6 +118,8 @@ def _check_page(page: Any, max_pixels: int) -> None:
         raise UnsupportedImageError(f"a TIFF of several channels must be gray or RGB, got {page.photometric!r}")
     if page.compression not in _COMPRESSIONS:
         raise UnsupportedImageError(f"the compression of this TIFF is not supported: {page.compression!r}")
+    if page.compression == _LZW or page.predictor == _FLOAT_PREDICTOR:
+        _require("imagecodecs", "to decompress this TIFF (LZW, or predicted floats)")
     if width * height > max_pixels:
         raise ImageTooLargeError(
             f"the header declares {width} x {height} = {width * height} pixels, above the cap of {max_pixels}; raise "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import struct
 import zlib
@@ -284,14 +285,21 @@ def test_tiffs_without_the_package_name_its_extra(monkeypatch: pytest.MonkeyPatc
     """What Pillow reads needs no package; what it does not read names the extra."""
     file = tiff(noise(40, 50, 3), photometric="rgb")
 
-    def refuse(module: str, **options: str) -> None:
-        raise OptionalPackageError(f"{module} {options['extra']} is needed")
+    def refuse(module: str, **options: str) -> Any:
+        if module in absent:
+            raise OptionalPackageError(f"{module} {options['extra']} is needed {options['purpose']}")
+        return importlib.import_module(module)
 
     monkeypatch.setattr(tiff_pages, "require", refuse)
 
+    absent = {"tifffile", "imagecodecs"}
     assert ps.decode(file).dtype == np.uint8
-    with pytest.raises(UnsupportedImageError, match="tifffile tiff is needed"):
+    with pytest.raises(UnsupportedImageError, match="tifffile tiff is needed to decode this TIFF"):
         ps.decode(file, mode="unchanged")
+    absent = {"imagecodecs"}
+    assert ps.decode(file, mode="unchanged").dtype == np.uint16
+    with pytest.raises(UnsupportedImageError, match=r"imagecodecs tiff is needed to decompress this TIFF \(LZW"):
+        ps.decode(patched(file, 259, 5), mode="unchanged")
 
 
 def patched(file: bytes, tag: int, value: int) -> bytes:
