@@ -66,6 +66,8 @@ def loses_bits(image: ImageFile) -> bool:
         return max(bits) > 8
     if len(image.getbands()) == 1:
         return False
+    if image.format == "PNG":
+        return is_deep_png(image)  # of another frame than the first
     if image.format == "PPM":
         args = image.tile[0].args
         return isinstance(args, tuple) and int(args[-1]) > 255

@@ -1,4 +1,4 @@
-"""Decoding by Pillow: all formats except JPEG, and JPEGs that the native decoder refuses.
+"""Decoding by Pillow: all formats except JPEG, and JPEGs that the native decoder refuses; by tifffile what it lacks.
 
 Pillow defines the results of decoding: *the pixels are those of Pillow, and what Pillow refuses is refused*. In
 addition to Pillow, this module checks limits before pixels are allocated, has a fixed list of parsers (no Ghostscript,
@@ -6,6 +6,9 @@ no FLI, none chosen by file name), converts 16 bits to 8 by ``>> 8`` (Pillow cli
 errors of one kind. The global settings of Pillow (``MAX_IMAGE_PIXELS``, ``LOAD_TRUNCATED_IMAGES``) are not changed: the
 parsers are called directly, and not by ``Image.open``, which reads these settings (the parsers of WebP and TIFF read
 them too, so that a lower limit of the user holds for these).
+
+Two kinds of images are read that Pillow refuses, or reads with 8 bits only: colour PNGs of 16 bits
+(:mod:`.deep_colour`), and TIFFs of many layouts (:mod:`.tiff_pages`).
 
 Called by :mod:`penstock.transforms.decode` and the fused fill; thread-safe; Pillow is imported at first use.
 """
@@ -148,6 +151,8 @@ def read_pixels(
     try:
         pixels, factor = _load_picture(encoded, max_pixels, scale, max_nbytes, form)
     except DecodeError as error:
+        if form.to_srgb:
+            raise
         page = _try_tifffile(error, encoded, lambda: read_page(encoded, form.frame, max_pixels))
         pixels, factor = from_stored(page, form.mode), scale
     if factor > 1:
@@ -163,7 +168,7 @@ def _load_picture(encoded: bytes, max_pixels: int, scale: int, max_nbytes: int, 
     with _open(encoded, max_pixels) as image:
         _check_jpeg(encoded, image, max_nbytes)
         _seek_frame(image, form.frame, max_pixels)
-        if form.mode in KEEPING_DEPTH and is_deep_png(image):
+        if form.mode in KEEPING_DEPTH and form.frame == 0 and is_deep_png(image):
             return from_stored(read_deep_png(image, encoded), form.mode), scale
         if form.mode in KEEPING_DEPTH and loses_bits(image):
             if image.format == "TIFF":

@@ -335,6 +335,29 @@ def test_frames_are_pillows(form: str) -> None:
         ps.decode(file, frame=5)
 
 
+def chunk(kind: bytes, body: bytes) -> bytes:
+    """A chunk of a PNG."""
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def test_later_frames_of_16_bits_are_refused_where_bits_are_kept() -> None:
+    """The first frame of an animation of 48-bit colours keeps its bits; of the others, only 8 are there."""
+    values = deep(3)
+    file = png(values, 2)
+    at, end = file.index(b"IDAT") - 4, file.index(b"IEND") - 4
+    data = file[at + 8 : end - 4]
+    frames = [chunk(b"fcTL", struct.pack(">IIIIIHHBB", n, 13, 11, 0, 0, 1, 10, 0, 0)) for n in (0, 1)]
+    later = chunk(b"fdAT", struct.pack(">I", 2) + data)
+    animation = file[:at] + chunk(b"acTL", struct.pack(">II", 2, 0)) + frames[0] + file[at:end]
+    animation += frames[1] + later + file[end:]
+
+    np.testing.assert_array_equal(ps.decode(animation, mode="unchanged"), values)
+    np.testing.assert_array_equal(ps.decode(animation, frame=1), values >> 8)
+    for mode in ("unchanged", "I;16"):
+        with pytest.raises(UnsupportedImageError, match="without loss"):
+            ps.decode(animation, mode=mode, frame=1)
+
+
 def test_an_image_of_one_frame_says_so() -> None:
     """A frame that a JPEG does not have is refused with the number of its frames."""
     with pytest.raises(ArgumentError, match=r"frame must be in \[0, 0\], since this JPEG image has 1 frame, got 1"):
