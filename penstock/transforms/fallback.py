@@ -360,8 +360,9 @@ def _reduce(pixels: Array, factor: int) -> Array:
         return np.dstack([_reduce(pixels[:, :, channel], factor) for channel in range(pixels.shape[2])])
     if pixels.dtype == np.uint8:
         return np.asarray(Image.fromarray(pixels).reduce(factor))
-    reduced = np.asarray(Image.fromarray(pixels.astype(np.float32)).reduce(factor))
-    return (reduced if pixels.dtype.kind == "f" else np.rint(reduced)).astype(pixels.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):  # float64 beyond the range of float32, and NaN
+        reduced = np.asarray(Image.fromarray(pixels.astype(np.float32)).reduce(factor))
+        return (reduced if pixels.dtype.kind == "f" else np.rint(reduced)).astype(pixels.dtype)
 
 
 def _refusal(name: str, encoded: bytes, error: Exception) -> DecodeError:

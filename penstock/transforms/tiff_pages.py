@@ -71,6 +71,11 @@ def read_page(encoded: bytes, frame: int, max_pixels: int) -> Array:
         pixels: Array = page.asarray()
         if page.axes == "SYX":
             pixels = np.moveaxis(pixels, 0, 2)
+        if pixels.ndim not in {2, 3} or pixels.shape[:2] != (page.imagelength, page.imagewidth):
+            raise DecodeError(  # a fault of the file, found here
+                f"damaged TIFF: its samples must have the shape ({page.imagelength}, {page.imagewidth}, channels), got "
+                f"{pixels.shape}"
+            )
         if pixels.ndim == 3 and pixels.shape[2] == 1:
             pixels = pixels[:, :, 0]
         oriented: Array = orient_pixels(pixels, _find_orientation(page))
@@ -114,6 +119,8 @@ def _check_page(page: Any, max_pixels: int) -> None:
         raise UnsupportedImageError(
             f"a TIFF of {page.bitspersample} bits, axes {page.axes} and depth {page.imagedepth} is not supported"
         )
+    if not width * height * samples:
+        raise DecodeError(f"damaged TIFF: the header declares {width} x {height} pixels of {samples} channels")
     if page.photometric not in {*_GRAY, _RGB}:
         raise UnsupportedImageError(f"a TIFF of several channels must be gray or RGB, got {page.photometric!r}")
     if page.compression not in _COMPRESSIONS:

@@ -25,7 +25,9 @@ from penstock.stores.image_signatures import find_image_suffix
 from penstock.transforms import image_formats, sizes, tiff_pages
 from penstock.transforms.jpeg_markers import add_huffman_tables
 from penstock.transforms.jxl_header import read_jxl_size
+from penstock.transforms.modes import KEEPING_DEPTH, MODES
 from tests.transforms.test_decode import JPEGS, encoded, picture
+from tests.transforms.test_modes import FILES, animated, deep, png, swapped_profile
 
 BOX = b"\x00\x00\x00\x18ftyp%s\x00\x00\x00\x00mif1heic"
 
@@ -334,6 +336,16 @@ def test_hostile_tiffs_are_refused_before_memory_is_taken() -> None:
         ps.decode(patched(tiff(values, **options), 259, 34712), mode="unchanged")
 
 
+def test_empty_tiffs_are_damaged() -> None:
+    """A page without pixels is an error of the file, whoever finds it."""
+    file = tiff(*TIFFS["float colours"][:1], **TIFFS["float colours"][1])
+
+    for tag in (256, 257, 277):
+        for mode in ("RGB", "unchanged"):
+            with pytest.raises(DecodeError, match=r"damaged TIFF|cannot be decoded|not supported|must have"):
+                ps.decode(patched(file, tag, 0), mode=mode)
+
+
 @pytest.mark.parametrize("name", ["48 bits, tiles, deflate", "float colours", "five planes"])
 def test_damaged_tiffs_are_decode_errors(name: str) -> None:
     """Random damage is a DecodeError, or other pixels, and never another error."""
@@ -347,6 +359,56 @@ def test_damaged_tiffs_are_decode_errors(name: str) -> None:
             damaged[at] = rng.integers(256)
         with contextlib.suppress(DecodeError):
             ps.decode(bytes(damaged), max_pixels=1 << 16, mode="unchanged")
+
+
+# ------------------------------------------------------------------------------------------------ damage, in every mode
+
+
+def damage(file: bytes, rng: np.random.Generator) -> bytes:
+    """The file with some bytes and lengths changed, or cut."""
+    damaged = bytearray(file)
+    for _ in range(int(rng.choice([1, 2, 5, 12]))):
+        at, kind = int(rng.integers(len(damaged))), rng.random()
+        if kind < 0.6:
+            damaged[at] = rng.integers(256)
+        elif kind < 0.8:
+            damaged[at : at + 4] = rng.choice(np.array([0, -1, 1, 1 << 24], ">i4")).tobytes()[: len(damaged) - at]
+        else:
+            del damaged[max(at, 16) :]
+    return bytes(damaged)
+
+
+def fuzz(seed: int, count: int) -> int:
+    """Decode damaged files in any mode, frame and scale; returns how many were decoded all the same."""
+    rng = np.random.default_rng(seed)
+    files = [*FILES.values(), *(tiff(values, **options) for values, options in TIFFS.values())]
+    files += [animated(form) for form in ("GIF", "PNG", "WEBP", "TIFF", "AVIF")]
+    files += [png(deep(channels), colour) for channels, colour in ((2, 4), (3, 2), (4, 6))]
+    files += [encoded(picture(31, 22), form, icc_profile=swapped_profile()) for form in ("JPEG", "PNG", "WEBP", "TIFF")]
+    decoded = 0
+    for _ in range(count):
+        file, mode = damage(files[rng.integers(len(files))], rng), MODES[rng.integers(len(MODES))]
+        to_srgb = mode not in KEEPING_DEPTH and rng.random() < 0.3
+        frame, scale = int(rng.choice([0, 0, 0, 1, 3])), int(rng.choice([1, 1, 2, 8]))
+        try:
+            pixels = ps.decode(file, scale=scale, max_pixels=1 << 16, mode=mode, frame=frame, to_srgb=to_srgb)
+        except (DecodeError, ArgumentError):
+            continue
+        assert pixels.nbytes <= 8 << 16
+        decoded += 1
+    return decoded
+
+
+def test_damaged_files_are_decode_errors_in_every_mode() -> None:
+    """Whatever a parser raises for damaged bytes is a DecodeError, or an ArgumentError for a frame that is missing."""
+    assert 100 < fuzz(0, 1500) < 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_many_damaged_files_are_decode_errors(seed: int) -> None:
+    """The same for a hundred thousand files."""
+    assert fuzz(seed, 25_000) > 1000
 
 
 # ------------------------------------------------------------------------------------------------ motion JPEG
