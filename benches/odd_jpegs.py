@@ -107,7 +107,7 @@ class Rows:
         plan = self.program.plan(self.keys, T.sizes(self.images)).geometry
         scale, offset = NORMALIZE.scale.tolist(), NORMALIZE.offset.tolist()
         for i, image in enumerate(self.images):
-            pixels = fallback.rgb_pixels(image, MAX_PIXELS)
+            pixels = fallback.read_pixels(image, MAX_PIXELS)
             _native.fill_pixels(
                 pixels, plan[i], self.out, i, layout="CHW", filter="bilinear", scale=scale, offset=offset
             )

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from penstock.stores import open  # noqa: A004  # ps.open, as gzip.open
     from penstock.stores.base import Store
     from penstock.transforms.decode import decode
+    from penstock.transforms.encode import encode
     from penstock.view.showing import show
     from penstock.workers.info import get_worker_info
 
@@ -142,6 +143,7 @@ __all__ = [
     "decode",
     "default_collate",
     "default_convert",
+    "encode",
     "get_worker_info",
     "index",
     "merge",
@@ -175,6 +177,7 @@ _MODULES: Final = {
     "penstock.stores": "open",
     "penstock.stores.base": "Store",
     "penstock.transforms.decode": "decode",
+    "penstock.transforms.encode": "encode",
     "penstock.view.showing": "show",
     "penstock.workers.info": "get_worker_info",
 }

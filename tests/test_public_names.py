@@ -73,6 +73,7 @@ PROMISED = [
     "decode",
     "default_collate",
     "default_convert",
+    "encode",
     "get_worker_info",
     "index",
     "merge",

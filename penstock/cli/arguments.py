@@ -95,7 +95,8 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="The format of the annotations, such as `voc`, `coco` or `yolo`; `auto` finds it by the files.",
+        help="The format of the annotations, such as `voc`, `coco` or `yolo`; `auto` finds it by the files. Without "
+        "annotations, with `--resize`: that of the images, `jpeg`, `png` or `webp`.",
     ),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -29,6 +30,7 @@ from penstock.plurals import counted
 
 if TYPE_CHECKING:
     from penstock.pack import IndexReport, PackReport
+    from penstock.pack.resizing import ResizeReport
     from penstock.sample import Field
 
 __all__ = ["index", "merge", "pack"]
@@ -62,6 +64,14 @@ class PackIndex(enum.StrEnum):
     NONE = "none"
     ROWS = "rows"
     TILES = "tiles"
+
+
+class ImageFormat(enum.StrEnum):
+    """How resized images are encoded."""
+
+    JPEG = "jpeg"
+    PNG = "png"
+    WEBP = "webp"
 
 
 class Check(enum.StrEnum):
@@ -105,6 +115,24 @@ def pack(
             help="`baseline`: rewrite JPEGs of several scans (progressive) as baseline JPEGs of equal pixels."
         ),
     ] = Transcode.NONE,
+    resize: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Make images smaller: at most SIZE pixels for the shorter side, or `longest:SIZE`. Boxes, points and "
+            "masks are scaled too. The loss is printed.",
+        ),
+    ] = None,
+    quality: Annotated[
+        int | None, typer.Option(min=1, max=100, help="With `--resize`, of JPEG and WebP; by default 95.")
+    ] = None,
+    image_format: Annotated[
+        ImageFormat | None,
+        typer.Option(
+            help="With `--resize`: the format of images, by default jpeg. `--format jpeg` is the same, where no "
+            "annotations need `--format`."
+        ),
+    ] = None,
     index: Annotated[
         PackIndex,
         typer.Option(
@@ -165,7 +193,7 @@ def pack(
     kinds = {name: None if kind == "none" else kind for name, kind in parse_pairs(schema, "--schema").items()}
     names = parse_class_names(classes)
     with ExitStack() as stack, _resumable(overwrite=overwrite):
-        is_annotated = annotations is not None or format is not None
+        is_annotated = annotations is not None or (format is not None and format not in set(ImageFormat))
         if is_annotated and layout is not None:
             raise ArgumentError("--layout is one of stores, and annotations have none")
         opens = not is_annotated and (layout is not None or option)
@@ -190,11 +218,25 @@ def pack(
             format=format,
             split=split,
             annotation_options=parse_options(option) if is_annotated else None,
+            resize=resize,
+            quality=quality,
+            image_format=None if image_format is None else image_format.value,
             progress=True,
         )
     _print_packed(report, index)
+    if report.resized is not None:
+        _print_resized(report.resized)
     if transcode is not Transcode.NONE and not report.reused:
         print_line(f"{counted(report.transcoded, 'image')} transcoded to {transcode}, {report.kept:,} unchanged")
+
+
+def _print_resized(report: ResizeReport) -> None:
+    """Say what resizing saved, and what it lost."""
+    sizes = f"{format_bytes(report.nbytes_before)} became {format_bytes(report.nbytes_after)}"
+    print_line(f"{counted(report.resized, 'image')} encoded anew, {report.kept:,} unchanged: {sizes}")
+    if report.measured:
+        lost = "nothing lost" if math.isinf(report.psnr) else f"mean PSNR {report.psnr:.1f} dB"
+        print_line(f"{lost} against the resized pixels, of {counted(report.measured, 'image')} measured")
 
 
 @contextmanager

@@ -87,6 +87,10 @@ class SampleMixture(Dataset[Sample], Wrapper):
         self.dataset = dataset
         self.p = as_probability(p)
         self.decode = Decode() if decode is None else decode
+        if not self.decode.is_plain:
+            raise ArgumentError(
+                f"{type(self).__name__} mixes RGB images, got decode={self.decode!r}; leave out mode, frame and to_srgb"
+            )
         self.transform = as_pipeline(transform) or transform
         self.kinds = None if kinds is None else dict(kinds)
         self.objects = None if objects is None else tuple(objects)

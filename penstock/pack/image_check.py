@@ -27,6 +27,9 @@ _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _HUFFMAN_FRAMES: Final = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended, progressive
 
 _BOXES: Final = frozenset({b"ftyp", b"meta", b"moov", b"mdat", b"free", b"skip", b"uuid"})
+_JXL_BOXES: Final = frozenset(
+    {b"JXL ", b"ftyp", b"jxlc", b"jxlp", b"jxll", b"jxli", b"jbrd", b"Exif", b"xml ", b"jumb", b"brob", b"free"}
+)
 _PPM_SPACE: Final = rb"(?:\s|#[^\r\n]{0,1000}[\r\n]){1,1000}"
 _PPM_SIZE: Final = re.compile(rb"P([456])" + _PPM_SPACE + rb"(\d{1,10})" + _PPM_SPACE + rb"(\d{1,10})")
 _PPM_LARGEST: Final = re.compile(_PPM_SPACE + rb"(\d{1,10})")
@@ -139,17 +142,30 @@ def _find_gif_blocks_end(gif: bytes, at: int) -> int | None:
 
 
 def _avif_is_truncated(avif: bytes) -> bool:
-    """Whether a box ends behind the end of the file, or no box contains pixels."""
-    at, has_pixels = 0, b"idat" in avif
-    while avif[at + 4 : at + 8] in _BOXES:
-        has_pixels = has_pixels or avif[at + 4 : at + 8] == b"mdat"
-        nbytes = int.from_bytes(avif[at : at + 4], "big")
+    """Whether a box ends behind the end of the file, or no box contains pixels. Also of HEIC."""
+    return _boxes_are_truncated(avif, _BOXES, frozenset({b"mdat"}), has_pixels=b"idat" in avif)
+
+
+def _jxl_is_truncated(jxl: bytes) -> bool:
+    """The same of a JPEG XL in boxes; a file of the bare codestream does not say where it ends."""
+    if jxl.startswith(b"\xff\x0a"):
+        return False
+    return _boxes_are_truncated(jxl, _JXL_BOXES, frozenset({b"jxlc", b"jxlp"}), has_pixels=False)
+
+
+def _boxes_are_truncated(
+    content: bytes, kinds: frozenset[bytes], holding: frozenset[bytes], *, has_pixels: bool
+) -> bool:
+    at = 0
+    while content[at + 4 : at + 8] in kinds:
+        has_pixels = has_pixels or content[at + 4 : at + 8] in holding
+        nbytes = int.from_bytes(content[at : at + 4], "big")
         if nbytes == 0:  # to the end
             break
         if nbytes == 1:
-            nbytes = int.from_bytes(avif[at + 8 : at + 16], "big")
+            nbytes = int.from_bytes(content[at + 8 : at + 16], "big")
         at += max(nbytes, 8)
-        if at > len(avif):
+        if at > len(content):
             return True
     return not has_pixels
 
@@ -174,5 +190,7 @@ _TRUNCATION_CHECKS: Final[dict[str, Callable[[bytes], bool]]] = {
     "WebP": _webp_is_truncated,
     "GIF": _gif_is_truncated,
     "AVIF": _avif_is_truncated,
+    "HEIC": _avif_is_truncated,
+    "JPEG XL": _jxl_is_truncated,
     "PPM": _ppm_is_truncated,
 }

@@ -22,6 +22,8 @@ from penstock.pack.convert_report import ConvertReport
 from penstock.pack.image_check import CHECKS
 from penstock.pack.processes import RecordLoader, load_items, loading_in_processes
 from penstock.pack.record_checks import RecordChecks, add_size_fields
+from penstock.pack.resized_fields import FieldResizing
+from penstock.pack.resizing import ResizeReport, Resizing
 from penstock.pack.run import ClashFinder, PackProgress, PackRun, refuse_left_out, refuse_unpackable
 from penstock.pack.seek_tables import IndexReport, make_seek_tables
 from penstock.pack.sources.base import Source
@@ -68,6 +70,8 @@ class PackReport:
         Whether a finished pack of the same source and options existed; it is used as it is, and nothing was written.
     schema : Schema, optional
         Fields of the records.
+    resized : ResizeReport, optional
+        What ``resize`` changed in this run.
     """
 
     store: str
@@ -81,6 +85,7 @@ class PackReport:
     indexed: IndexReport | None = None
     reused: bool = False
     schema: Schema | None = None
+    resized: ResizeReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ class PackSettings:
     check: str = "header"
     transcode: str = "none"
     index: str = "auto"
+    resizing: Resizing | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options that decide what the pack contains, for its origin."""
 
@@ -115,7 +121,9 @@ class PackSettings:
 
     def make_origin(self, digest: str) -> str:
         """The text of the origin of a pack."""
-        return Origin(digest, {"check": self.check, "transcode": self.transcode, **self.options}).to_text()
+        resizing = {} if self.resizing is None else self.resizing.options
+        options = {"check": self.check, "transcode": self.transcode, **resizing, **self.options}
+        return Origin(digest, options).to_text()
 
 
 def pack_source(source: Source, dst: StoreLike, settings: PackSettings, progress: Progress) -> PackReport:
@@ -163,6 +171,8 @@ def _refuse_settings(source: Source, settings: PackSettings, location: Location)
         source.schema[name].kind == "image" for name in source.schema.blobs
     ):
         raise ArgumentError(f"index={settings.index!r} needs a field of images, and {source.url} has none")
+    if settings.resizing is not None:
+        FieldResizing.for_schema(settings.resizing, source.schema)
     if settings.jobs and not source.has_jobs:
         raise ArgumentError(
             f"jobs={settings.jobs} needs a source that is read by index; {source.url} is read in order, by one "
@@ -212,8 +222,9 @@ def _write(
     resumed = writer.committed
     if settings.on_error == "raise":
         refuse_left_out(source, resumed.skipped)
-    checks = RecordChecks.for_schema(source.schema, schema, settings.check, settings.transcode)
-    threads = settings.jobs or settings.workers or _count_readers(settings.check)
+    checks = RecordChecks.for_schema(source.schema, schema, settings.check, settings.transcode, settings.resizing)
+    is_decoding = settings.check == "decode" or settings.resizing is not None
+    threads = settings.jobs or settings.workers or _count_readers(is_decoding=is_decoding)
     with ExitStack() as stack:
         load: RecordLoader = lambda items: load_items(source, checks, items)  # noqa: E731  # as the other one: a function
         if settings.jobs:
@@ -235,7 +246,8 @@ def _write(
                 writer.discard()  # it can never be resumed
             raise
     done = _report(source.location, source.schema, writer.committed, resumed.records, left_out)
-    return replace(done, transcoded=run.transcoded, kept=run.kept)
+    resized = None if settings.resizing is None else run.resized
+    return replace(done, transcoded=run.transcoded, kept=run.kept, resized=resized)
 
 
 def _complete(run: PackRun[T_prepared], threads: int, report: Callable[[PackProgress], None]) -> tuple[Skipped, ...]:
@@ -279,6 +291,6 @@ def _make_reporter(progress: Progress, stack: ExitStack) -> Callable[[PackProgre
     return lambda progress: show(progress.done, progress.total, progress.nbytes)
 
 
-def _count_readers(check: str) -> int:
+def _count_readers(*, is_decoding: bool) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if check == "decode" else max(1, cores - 1)
+    return cores if is_decoding else max(1, cores - 1)

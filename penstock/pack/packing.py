@@ -14,10 +14,12 @@ from typing import Any
 from penstock.annotations import SourceLike
 from penstock.errors import ArgumentError
 from penstock.pack.pack_source import PackReport, PackSettings, pack_source
+from penstock.pack.resizing import Resizing
 from penstock.pack.run import PackProgress
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
 from penstock.sample import Field, Schema
+from penstock.transforms.encode import ENCODED_FORMATS
 
 __all__ = ["pack"]
 
@@ -46,6 +48,9 @@ def pack(
     format: str | None = None,  # noqa: A002  # the name that everybody expects
     split: str | None = None,
     annotation_options: Mapping[str, object] | None = None,
+    resize: int | str | None = None,
+    quality: int | None = None,
+    image_format: str | None = None,
 ) -> PackReport:
     """Pack a source into a store.
 
@@ -114,7 +119,19 @@ def pack(
         Boxes, classes, points, masks of the images, in a format of :data:`penstock.annotations.FORMATS`. What is wrong
         in them is treated as ``on_error`` says; nothing is left out or clipped without being listed.
     format, split, annotation_options : str, str and mapping, optional
-        Of the annotations: see :func:`penstock.annotations.read`. Without ``format``, it is recognised.
+        Of the annotations: see :func:`penstock.annotations.read`. Without ``format``, it is recognised. "jpeg", "png"
+        and "webp" are taken for ``image_format``.
+    resize : int or str, optional
+        Make images smaller: the shorter side becomes at most this (the longer one, with ``"longest:512"``). By Pillow's
+        bicubic filter with antialiasing; never enlarged. Images are turned upright first (Exif), and lose their
+        metadata but an ICC profile. Boxes, keypoints, masks, instances, areas, and the fields ``width`` and ``height``
+        are scaled with the image; a field that looks like one of these and cannot be scaled is refused. An image that
+        is small enough, upright and of the right format keeps its bytes.
+    quality : int, optional
+        With ``resize``: of JPEG and WebP, 1 to 100, by default 95.
+    image_format : {"jpeg", "png", "webp"}, optional
+        With ``resize``: the format of the images; by default "jpeg", which drops alpha and keeps 8 bits. "png" loses
+        nothing.
 
     Returns
     -------
@@ -136,11 +153,13 @@ def pack(
     -----
     Records keep the order of the source: index ``i`` of the pack is index ``i`` of the source unless a record before it
     was skipped. The size of the image is added, as fields ``width`` and ``height``. The options that decide what a pack
-    contains are ``check``, ``transcode`` and ``classes``. A folder is unchanged if names, sizes and times of change of
-    its images are the same; a table, if also its bytes are. Whether a dataset in Python is unchanged cannot be known:
-    an unfinished pack of it is resumed if class, length and some samples are the same, a finished one is not used
-    again.
+    contains are ``check``, ``transcode``, ``classes``, and ``resize`` with its ``quality`` and ``image_format``. A
+    folder is unchanged if names, sizes and times of change of its images are the same; a table, if also its bytes are.
+    Whether a dataset in Python is unchanged cannot be known: an unfinished pack of it is resumed if class, length and
+    some samples are the same, a finished one is not used again.
     """
+    if format in ENCODED_FORMATS and image_format is None:
+        format, image_format = None, format  # noqa: A001  # as the argument
     settings = PackSettings(
         on_error=on_error,
         workers=workers,
@@ -149,6 +168,7 @@ def pack(
         check=check,
         transcode=transcode,
         index=index,
+        resizing=Resizing.parse(resize, image_format, quality),
         options={} if images is None else {"images": images},
     )
     if annotations is not None or format is not None:

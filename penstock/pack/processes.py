@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 from penstock.errors import DecodeError, PackError, StoreError, WorkerError
@@ -98,4 +99,4 @@ def _to_picklable(entry: CheckedRecord | Skipped) -> CheckedRecord | Skipped:
     fields: dict[str, Any] = {
         name: bytes(value) if isinstance(value, memoryview) else value for name, value in entry.fields.items()
     }
-    return CheckedRecord(entry.key, fields, entry.nbytes, entry.transcoded, entry.kept)
+    return replace(entry, fields=fields)

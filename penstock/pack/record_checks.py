@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from penstock.pack.image_check import check_image
+from penstock.pack.resized_fields import FieldResizing
+from penstock.pack.resizing import NOTHING_RESIZED, ResizeReport, Resizing
 from penstock.pack.sources.base import KEY
 from penstock.pack.transcoding import to_baseline
 from penstock.sample import Array, Field, Schema
@@ -23,7 +25,7 @@ __all__ = ["CheckedRecord", "RecordChecks", "add_size_fields", "count_bytes", "f
 class CheckedRecord:
     """The fields of a record to write, the bytes of its blobs, and how many images were rewritten, and kept.
 
-    ``key`` is its name, if that was unknown before it was loaded.
+    ``key`` is its name, if that was unknown before it was loaded; ``resized`` says what resizing changed.
     """
 
     key: str | None
@@ -31,6 +33,7 @@ class CheckedRecord:
     nbytes: int
     transcoded: int
     kept: int
+    resized: ResizeReport = NOTHING_RESIZED
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class RecordChecks:
         Whether JPEGs of several scans are rewritten, and whether the size of ``image`` is added.
     new_numbers : mapping of str to ndarray
         For fields whose classes have other numbers in the store: the new number of each.
+    resizing : FieldResizing, optional
+        How images are made smaller, and fields with them.
     """
 
     images: tuple[str, ...]
@@ -55,13 +60,24 @@ class RecordChecks:
     transcodes: bool
     adds_size: bool
     new_numbers: Mapping[str, Array]
+    resizing: FieldResizing | None = None
 
     @classmethod
-    def for_schema(cls, schema: Schema, stored: Schema, check: str, transcode: str) -> RecordChecks:
+    def for_schema(
+        cls, schema: Schema, stored: Schema, check: str, transcode: str, resizing: Resizing | None = None
+    ) -> RecordChecks:
         """The checks of records of a source's schema, which are stored with the schema ``stored``."""
         images = tuple(name for name in schema.blobs if schema[name].kind in {"image", "mask"})
         adds_size = "width" in stored and "width" not in schema
-        return cls(images, schema.blobs, check, transcode == "baseline", adds_size, find_new_numbers(schema, stored))
+        return cls(
+            images,
+            schema.blobs,
+            check,
+            transcode == "baseline",
+            adds_size,
+            find_new_numbers(schema, stored),
+            None if resizing is None else FieldResizing.for_schema(resizing, schema),
+        )
 
     def apply(self, fields: Mapping[str, Any]) -> CheckedRecord:
         """Check the images of a record.
@@ -70,22 +86,27 @@ class RecordChecks:
         ------
         DecodeError
             If one is not a complete image.
+        PackError
+            If a field cannot be resized with its image.
         """
-        checked = dict(fields)
+        checked, resized, smaller = dict(fields), NOTHING_RESIZED, frozenset[str]()
+        if self.resizing is not None:
+            checked, resized = self.resizing.apply(fields, self.check)
+            smaller = frozenset(self.resizing.images)
         key = checked.pop(KEY, None)
         transcoded = 0
         for name, numbers in self.new_numbers.items():
             checked[name] = renumber(checked[name], numbers)
         for name in self.images:
-            image = bytes(fields[name])
-            size = check_image(image, self.check)
+            image = bytes(checked[name])
+            size = check_image(image, "header" if name in smaller else self.check)
             if self.adds_size and name == "image":
                 checked["width"], checked["height"] = size
             if self.transcodes and (rewritten := to_baseline(image)) is not None:
                 checked[name] = rewritten
                 transcoded += 1
         nbytes = sum(count_bytes(checked[name]) for name in self.blobs)
-        return CheckedRecord(key, checked, nbytes, transcoded, len(self.images) - transcoded)
+        return CheckedRecord(key, checked, nbytes, transcoded, len(self.images) - transcoded, resized)
 
 
 def add_size_fields(schema: Schema) -> Schema:

@@ -24,6 +24,7 @@ from penstock.errors import PackError, StoreError
 from penstock.escapes import escape_unprintable
 from penstock.pack.processes import RecordLoader
 from penstock.pack.record_checks import count_bytes
+from penstock.pack.resizing import NOTHING_RESIZED, ResizeReport
 from penstock.pack.sources.base import Source, SourceItem
 from penstock.plurals import counted
 from penstock.stores.base import Skipped
@@ -65,6 +66,7 @@ class _PreparedRecords(Generic[T_prepared]):
     nbytes: int
     transcoded: int = 0
     kept: int = 0
+    resized: ResizeReport = NOTHING_RESIZED
     batch: Any = None
     """All of them at once, as ``prepare_batch`` returned them; ``records`` is then empty."""
     count: int = 0
@@ -90,6 +92,7 @@ class PackRun(Generic[T_prepared]):
         self._uses_batches = uses_batches and (source.keys is not None or source.numbers_records)
         self._raises = on_error == "raise"
         self.transcoded = self.kept = 0
+        self.resized = NOTHING_RESIZED
         self._skipped = list(writer.committed.skipped)
         self._count = writer.committed.records
         self._has_failed = self._is_stopped = False
@@ -116,6 +119,7 @@ class PackRun(Generic[T_prepared]):
             nbytes += task.nbytes
             self.transcoded += task.transcoded
             self.kept += task.kept
+            self.resized += task.resized
             report(PackProgress(done, max(done, self._source.total or 0), nbytes, len(self._skipped)))
 
     def stop(self) -> None:
@@ -200,6 +204,7 @@ class PackRun(Generic[T_prepared]):
         loaded = iter(self._load([item for item in items if isinstance(item, SourceItem)]))
         records: list[_PreparedRecord[T_prepared] | Skipped] = []
         nbytes = transcoded = kept = 0
+        resized = NOTHING_RESIZED
         for item in items:
             if isinstance(item, Skipped):
                 records.append(item)
@@ -216,7 +221,8 @@ class PackRun(Generic[T_prepared]):
                 continue
             nbytes += entry.nbytes
             transcoded, kept = transcoded + entry.transcoded, kept + entry.kept
-        return _PreparedRecords(records, nbytes, transcoded, kept)
+            resized += entry.resized
+        return _PreparedRecords(records, nbytes, transcoded, kept, resized)
 
 
 def _count_batch(values: Any) -> int:

@@ -6,19 +6,22 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from penstock import _native, stores
-from penstock.errors import ArgumentError, PenstockError, StoreError
+from penstock.errors import ArgumentError, DecodeError, PackError, PenstockError, StoreError
 from penstock.pack.comparing import Unreadable, read_each
+from penstock.pack.resized_fields import FieldResizing
+from penstock.pack.resizing import Resizing
 from penstock.pack.transcoding import to_baseline
 from penstock.progress import show_progress
 from penstock.sample import Record, Schema
 from penstock.stores.base import Store
 from penstock.stores.joined import JoinedStore, check_sidecar, join
+from penstock.stores.origin import read_options
 from penstock.stores.problems import Problem
 from penstock.stores.record_names import quote_names
 from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
@@ -71,7 +74,8 @@ def verify(
         The store to check. Damage is reported, not raised.
     source : str, path or Store, optional
         What it was packed from. The store must have the same keys (except those that were skipped), classes and bytes;
-        a JPEG of several scans may have the bytes that ``transcode="baseline"`` makes of it. Classes are compared by
+        a JPEG of several scans may have the bytes that ``transcode="baseline"`` makes of it. If it was packed with
+        ``resize``, records of the source are resized again, and must be the same. Classes are compared by
         name: the pack may number them in another order.
     progress : bool or callable, optional
         True: a bar on the terminal. A callable gets the number of records done and of all records.
@@ -156,6 +160,8 @@ def _compare_stores(store: Store, source: Store, report: Callable[[int, int], No
     for number, key in enumerate(source.keys()):
         numbers.setdefault(key, deque()).append(number)
     left_out = {entry.key for entry in store.skipped}
+    resizing = Resizing.from_options(read_options(store.location))
+    changed = None if resizing is None else FieldResizing.for_schema(resizing, source.schema)
     shared = [name for name in store.schema.fields if name in source.schema]
     for name in shared:
         if unknown := [each for each in source.schema[name].classes if each not in store.schema[name].classes]:
@@ -170,11 +176,22 @@ def _compare_stores(store: Store, source: Store, report: Callable[[int, int], No
             else:
                 pairs.append((record, numbers[record.key].popleft()))
         for (record, _), original in zip(pairs, read_each(source, [number for _, number in pairs]), strict=True):
-            yield from _compare_records(record, original, store.schema, source.schema, shared)
+            expected = original if changed is None else _resize_again(original, changed)
+            yield from _compare_records(record, expected, store.schema, source.schema, shared)
         report(min(first + _REPORT_EVERY, len(store)), len(store))
     for key, left in numbers.items():
         if key not in left_out:
             yield from (Problem(f"record {number} of the source is not in the store", key) for number in left)
+
+
+def _resize_again(record: Record | Unreadable, resizing: FieldResizing) -> Record | Unreadable:
+    """A record of the source as it is packed with ``resize``."""
+    if isinstance(record, Unreadable):
+        return record
+    try:
+        return replace(record, fields=resizing.apply(record.fields, "header")[0])
+    except (DecodeError, PackError) as error:
+        return Unreadable(error.message)
 
 
 def _compare_records(

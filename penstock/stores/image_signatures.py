@@ -27,11 +27,17 @@ _SIGNATURES: Final = (
     (b"MM\0*", "tif"),
     (b"II+\0", "tif"),
     (b"MM\0+", "tif"),
+    (b"\0\0\0\x0cJXL ", "jxl"),
+    (b"\xff\x0a", "jxl"),
     (b"\0\0\0\x0cjP  ", "jp2"),
     (b"\xffO\xffQ", "j2k"),
     *((b"P%d" % number, suffix) for number, suffix in enumerate(("pbm", "pgm", "ppm") * 2, 1)),
 )
-_BRANDS: Final = {b"ftypavif": "avif", b"ftypavis": "avif", b"ftypheic": "heic", b"ftypmif1": "heif"}
+_BRANDS: Final = {
+    **{b"ftyp" + brand: "avif" for brand in (b"avif", b"avis")},
+    **{b"ftyp" + brand: "heic" for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs")},
+    **{b"ftyp" + brand: "heif" for brand in (b"mif1", b"msf1")},
+}
 
 
 def find_image_suffix(content: bytes | memoryview) -> str:

@@ -41,12 +41,12 @@ __all__ = ["IMAGE_SUFFIXES", "CompressedListing", "Listing", "describe_file_type
 
 IMAGE_SUFFIXES: Final = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff"}
-    | {".ppm", ".pgm", ".pbm", ".pnm", ".avif"}
+    | {".ppm", ".pgm", ".pbm", ".pnm", ".avif", ".heic", ".heif", ".hif", ".jxl"}
 )
-"""Endings, in lower case, of the images that can be decoded; a file with another ending is not a record."""
+"""Endings, in lower case, of images that can be decoded, some with an extra; other files are not records."""
 
 _UNREAD_SUFFIXES: Final = frozenset(
-    {".heic", ".heif", ".hif", ".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx", ".jxl", ".jxr", ".tga", ".psd", ".exr"}
+    {".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx", ".jxr", ".tga", ".psd", ".exr"}
     | {".hdr", ".qoi", ".dds", ".pcx", ".sgi", ".pfm", ".dcm", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf"}
 )
 """Endings of images that cannot be decoded; such files are reported as unreadable, not ignored as a README is."""

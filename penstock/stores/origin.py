@@ -23,7 +23,7 @@ from penstock.stores.record_names import describe_class_difference
 from penstock.stores.regular_file import open_regular
 from penstock.stores.writing import CommittedRecords, Skipped
 
-__all__ = ["ORIGIN_FILE", "Origin", "read_finished", "read_origin", "write_origin"]
+__all__ = ["ORIGIN_FILE", "Origin", "read_finished", "read_options", "read_origin", "write_origin"]
 
 _SIDECAR: Final = "source"
 ORIGIN_FILE: Final = f".{_SIDECAR}"
@@ -68,6 +68,8 @@ class Origin:
                 return f"its classes {describe_class_difference(held[name].classes, wanted[name].classes)}"
         if held != wanted:
             return f"its fields are {', '.join(held.fields)}, not {', '.join(wanted.fields)}"
+        if (size := self.options.get("resize")) != now.options.get("resize"):
+            return f"it was packed with resize={size!r} (--resize {size})" if size else "it was packed without resize"
         if self.options.keys() != now.options.keys():
             return "it was begun by another version of penstock, or its source was changed since"
         return "its source was changed since (names, sizes or times of change of its files), or is another one"
@@ -80,6 +82,15 @@ def read_origin(location: Location, content: str) -> Origin | None:
         return Origin.from_text(entry["source"])
     except (OSError, ValueError, KeyError, TypeError):
         return None  # no file, a truncated one, or that of other records
+
+
+def read_options(location: Location) -> Mapping[str, str]:
+    """The options that the store at ``location`` was packed with, if its sidecar file says them."""
+    try:
+        with os.fdopen(open_regular(location.sidecar(_SIDECAR)), "rb") as file:
+            return Origin.from_text(json.loads(file.read())["source"]).options
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}  # as above
 
 
 def read_finished(location: Location, content: str, origin: Origin) -> CommittedRecords | None:

@@ -14,11 +14,13 @@ from penstock.transforms.color import ColorJitter, Grayscale
 from penstock.transforms.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from penstock.transforms.decode import Decode, decode, sizes
 from penstock.transforms.distort import RandomPhotometricDistort
+from penstock.transforms.encode import encode
 from penstock.transforms.erase import RandomErasing
 from penstock.transforms.flip import HorizontalFlip, VerticalFlip
 from penstock.transforms.hsv import RandomHSV
 from penstock.transforms.iou_crop import RandomIoUCrop
 from penstock.transforms.layout import ToLayout
+from penstock.transforms.lookup import LookupTable
 from penstock.transforms.normalize import IMAGENET_MEAN, IMAGENET_STD, Normalize
 from penstock.transforms.pad import Letterbox, Pad
 from penstock.transforms.pipeline import Pipeline
@@ -47,6 +49,7 @@ __all__ = [
     "Invert",
     "Lambda",
     "Letterbox",
+    "LookupTable",
     "MixUp",
     "Normalize",
     "Op",
@@ -76,6 +79,7 @@ __all__ = [
     "TrivialAugmentWide",
     "VerticalFlip",
     "decode",
+    "encode",
     "ops",
     "sizes",
 ]
@@ -98,6 +102,7 @@ ops.register("Solarize", "penstock.transforms.tone:Solarize")
 ops.register("Equalize", "penstock.transforms.tone:Equalize")
 ops.register("AutoContrast", "penstock.transforms.tone:AutoContrast")
 ops.register("Invert", "penstock.transforms.tone:Invert")
+ops.register("LookupTable", "penstock.transforms.lookup:LookupTable")
 ops.register("GaussianBlur", "penstock.transforms.blur:GaussianBlur")
 ops.register("Sharpness", "penstock.transforms.blur:Sharpness")
 ops.register("RandomRotation", "penstock.transforms.warp:RandomRotation")

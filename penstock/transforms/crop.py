@@ -20,8 +20,8 @@ from penstock.transforms.geometry import Geometry
 from penstock.transforms.resize import (
     Resize,
     check_filter,
+    require_integers,
     require_resizable,
-    require_uint8,
     resize_native,
     resize_reference,
     set_mask_filter,
@@ -300,13 +300,13 @@ class RandomResizedCrop(CropOp):
         """A spec of fixed size."""
         return super().spec(require_resizable(spec, self))
 
-    def image(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
+    def image(self, image: Array, params: Params) -> Array:
         """Crop, then resize by Pillow."""
         return resize_reference(_window(image, params), self.size_[1], self.size_[0], self.filter)
 
-    def native(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
+    def native(self, image: Array, params: Params) -> Array:
         """Crop, then resize by the native core."""
-        require_uint8(image.dtype.name, self)
+        require_integers(image.dtype.name, self)
         return resize_native(_window(image, params), self.size_[1], self.size_[0], self.filter)
 
     def mask(self, mask: Array, params: Params) -> Array:

@@ -7,7 +7,6 @@ decides whether a file is an image. A format is recognised by the first bytes of
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
@@ -15,18 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
-from penstock.errors import (
-    ArgumentError,
-    BrokenImageError,
-    DecodeError,
-    ImageTooLargeError,
-    UnsupportedImageError,
-)
-from penstock.repairs import check_on_truncated, get_policy, note_repair
+from penstock.errors import ArgumentError, DecodeError
+from penstock.repairs import check_on_truncated, get_policy
 from penstock.sample import Array
 from penstock.transforms import fallback, jpeg_markers
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Op, Params
-from penstock.transforms.inputs import is_pil, is_tensor
+from penstock.transforms.color_profiles import may_have_profile
+from penstock.transforms.inputs import as_bytes, is_decoded, is_pil
+from penstock.transforms.jpeg_pixels import decode_jpeg, decode_with_pillow, refuse_broken, repair_or_raise
+from penstock.transforms.modes import DecodedForm, count_channels, from_rgb
 from penstock.transforms.orientation import FIRST_TRANSPOSED, Region, orient_pixels, raw_region
 
 __all__ = [
@@ -51,9 +47,6 @@ MAX_NBYTES: Final = fallback.MAX_NBYTES
 Enough for :data:`MAX_PIXELS` pixels of three components at any sampling (0.87 GB at most).
 """
 
-_NOT_BROKEN: Final = (UnsupportedImageError, ImageTooLargeError)
-"""Refusals of images that may be whole."""
-
 
 def decode(
     data: ImageLike,
@@ -63,14 +56,17 @@ def decode(
     orient: bool = False,
     max_nbytes: int = MAX_NBYTES,
     on_truncated: str | None = None,
-) -> NDArray[np.uint8]:
+    mode: str = "RGB",
+    frame: int = 0,
+    to_srgb: bool = False,
+) -> Array:
     """Decode an image, or a part of it.
 
     Parameters
     ----------
     data : bytes-like
-        The whole file: JPEG, PNG, WebP, GIF (first frame), BMP, TIFF, PPM (PGM, PBM) or AVIF (if the installed Pillow
-        has it), recognised by its first bytes.
+        The whole file, recognised by its first bytes: JPEG, PNG, WebP, GIF, BMP, TIFF, PPM (PGM, PBM), AVIF (if the
+        installed Pillow has it), or one of the formats of ``docs/formats.md`` that need an extra.
     region : tuple of four int, optional
         ``x0, y0, x1, y1`` in pixels of the full-size image (as oriented, with ``orient=True``); x1 and y1 are outside.
         A JPEG is decoded up to the last row of the region: a truncated file is refused in any case, but other
@@ -82,8 +78,8 @@ def decode(
     max_pixels : int
         Cap on the declared width x height, checked before anything is allocated.
     orient : bool
-        Whether to apply the Exif orientation. False as in Pillow and torchvision; OpenCV applies it. Pillow
-        applies that of a TIFF in any case.
+        Whether to apply the Exif orientation. False as in Pillow and torchvision; OpenCV applies it. That of a TIFF,
+        HEIC or JPEG XL is applied in any case.
     max_nbytes : int
         Cap on the memory for the coefficients of a JPEG of several scans, checked before anything is allocated. A
         progressive file has several scans, and all its coefficients are kept until the last scan is read: 6.4 bytes
@@ -94,18 +90,23 @@ def decode(
         in a progressive file; damaged data are read on from the next restart marker. Images of other formats, and of a
         damaged header, raise. "skip": raise a :class:`BrokenImageError`, which loaders leave out. None: what the
         :class:`~penstock.StoreDataset` says that decodes the image; else "raise".
+    mode : {"RGB", "BGR", "L", "RGBA", "I;16", "unchanged"}
+        Channels and depth of the result; see Notes.
+    frame : int
+        Of an animated image (GIF, PNG, WebP, AVIF), or the page of a TIFF: 0 is the first.
+    to_srgb : bool
+        Whether to convert colours to sRGB by the ICC profile of the file, if it has one: by LittleCMS, with the
+        perceptual intent. Not with "I;16" and "unchanged".
 
     Returns
     -------
     ndarray, shape (height, width, 3), uint8
-        RGB; a new C-contiguous array. The pixels are Pillow's ``convert("RGB")``: gray is repeated, alpha is dropped
-        (not blended), palettes are looked up, CMYK is converted without a profile. One difference: 16-bit samples
-        become 8-bit by ``>> 8``, and Pillow clips them (32-bit and float samples are clipped).
+        A new C-contiguous array. In other modes than "RGB" and "BGR": another shape and dtype; see Notes.
 
     Raises
     ------
     ArgumentError
-        If the region is not inside the image, or an argument is out of range.
+        If the region is not inside the image, there is no such frame, or an argument is out of range.
     DecodeError
         If Pillow refuses the bytes (truncated, corrupt, not an image), or a JPEG has too many scans: more than
         100, and more than 2**28 pixels x scans.
@@ -120,6 +121,20 @@ def decode(
 
     Notes
     -----
+    "RGB": Pillow's ``convert("RGB")``. Gray is repeated, alpha is dropped (not blended), palettes are looked up, CMYK
+    is converted without a profile. One difference: 16-bit samples become 8-bit by ``>> 8``, and Pillow clips them
+    (32-bit and float samples are clipped). "BGR": the same in OpenCV's order. "L": (height, width), Pillow's
+    ``convert("L")``, with the same difference. "RGBA": as "RGB", with the alpha of the file, also that of a palette or
+    of one transparent colour (tRNS); 255 where it has none.
+
+    "I;16": (height, width), uint16. Samples of 16 bits stay as they are; those of 8 bits are multiplied by 257, so that
+    65535 is white in both, and colours become luma. Samples of 32 bits are refused.
+
+    "unchanged": the array as stored. (height, width) for gray; (height, width, channels) for gray with alpha (2), RGB
+    (3) and RGBA (4). uint8 or uint16; int32 or float32 where a TIFF has such samples. Palettes are looked up and one
+    bit becomes 0 and 255, as in OpenCV's ``IMREAD_UNCHANGED``, but in the order RGB; CMYK, YCbCr and Lab become RGB.
+    Nothing is reduced to 8 bits silently: an image of which Pillow would drop bits is refused.
+
     Thread-safe; the GIL is released while pixels are decoded.
 
     Examples
@@ -136,20 +151,22 @@ def decode(
     if scale not in {1, 2, 4, 8}:
         raise ArgumentError(f"scale must be 1, 2, 4 or 8, for 1/scale of the size, got {scale!r}")
     check_on_truncated(on_truncated)
+    form = DecodedForm(mode, frame, to_srgb)
     encoded = as_bytes(data)
     try:
         orientation = int(read_orientations([encoded], max_pixels)[0]) if orient else 1
         if region is not None:
-            region = _check_region(region, encoded, max_pixels, orientation)
+            region = _check_region(region, encoded, max_pixels, orientation, frame)
     except DecodeError as error:
         raise refuse_broken(error, on_truncated)  # noqa: B904  # the same object, or one that is chained
     try:
-        if encoded.startswith(b"\xff\xd8") and (scale == 1 or _native.sizes([encoded]).min() >= scale):
-            pixels = _decode_jpeg(encoded, region, max_pixels, scale, max_nbytes)
+        if _is_jpeg_for_us(encoded, scale, form):
+            pixels = _in_mode(decode_jpeg(encoded, region, max_pixels, scale, max_nbytes), encoded, mode)
         else:
-            pixels = fallback.rgb_pixels(encoded, max_pixels, region, scale, max_nbytes)
+            pixels = fallback.read_pixels(encoded, max_pixels, region, scale, max_nbytes, form)
     except DecodeError as error:
-        pixels = _decode_broken(encoded, error, on_truncated, max_pixels, region, scale, max_nbytes)
+        repaired = repair_or_raise(encoded, error, on_truncated, max_pixels, region, scale, max_nbytes)
+        pixels = _in_mode(repaired, encoded, mode)
     return pixels if orientation == 1 else orient_pixels(pixels, orientation)
 
 
@@ -177,7 +194,7 @@ def sizes(images: Sequence[ImageLike], max_pixels: int = MAX_PIXELS) -> NDArray[
 
 
 class Decode(Op):
-    """Encoded bytes to HWC uint8 RGB: the first op of a pipeline over a store.
+    """Encoded bytes to HWC pixels, by default uint8 RGB: the first op of a pipeline over a store.
 
     Parameters
     ----------
@@ -200,11 +217,26 @@ class Decode(Op):
     on_truncated : {"raise", "repair", "skip"}, optional
         What to do with images and masks that are truncated or damaged: see :func:`decode`. Masks are not repaired: with
         "repair", a broken mask raises.
+    mode : {"RGB", "BGR", "L", "RGBA", "I;16", "unchanged"}
+        Channels and depth of the images: see :func:`decode`. An image of one channel is (H, W, 1), and so a batch is
+        (N, H, W, 1), or (N, 1, H, W) after ``ToLayout("CHW")``. "scale" has no effect in other modes than "RGB".
+    frame : int
+        Of an animated image, or the page of a TIFF: see :func:`decode`.
+    to_srgb : bool
+        Whether to convert colours by the ICC profile of each file: see :func:`decode`.
 
     Raises
     ------
     ArgumentError
         If an argument is out of range.
+
+    Notes
+    -----
+    In all modes: crops, flips, :class:`~penstock.transforms.Pad`, :class:`~penstock.transforms.Normalize`,
+    :class:`~penstock.transforms.ToLayout`; with at most 4 channels of uint8 or uint16
+    :class:`~penstock.transforms.Resize` and RandomResizedCrop; with uint8 :class:`~penstock.transforms.Letterbox`. Ops
+    on colours, and those that rotate and warp, need uint8 images of three channels, and refuse others when the pipeline
+    is made. They take BGR images for RGB ones.
     """
 
     takes_pixels: ClassVar[bool] = False
@@ -217,8 +249,12 @@ class Decode(Op):
         quality: float = 2.0,
         max_nbytes: int = MAX_NBYTES,
         on_truncated: str | None = None,
+        mode: str = "RGB",
+        frame: int = 0,
+        to_srgb: bool = False,
     ) -> None:
         check_on_truncated(on_truncated)
+        form = DecodedForm(mode, frame, to_srgb)
         if scale not in {"full", "auto"}:
             raise ArgumentError(
                 f"scale of Decode must be 'full' or 'auto', got {scale!r}; penstock.decode takes 1, 2, 4 or 8"
@@ -233,29 +269,39 @@ class Decode(Op):
         self.quality = quality
         self.max_nbytes = max_nbytes
         self.on_truncated = on_truncated
+        self.mode, self.frame, self.to_srgb = form.mode, form.frame, form.to_srgb
 
-    def image(self, image: ImageLike, params: Params) -> NDArray[np.uint8]:  # noqa: ARG002  # nothing to draw
-        """Decode; see :func:`decode`."""
-        return decode(
+    @property
+    def is_plain(self) -> bool:
+        """Whether images become RGB, from the first frame, without conversion of colours."""
+        return DecodedForm(self.mode, self.frame, self.to_srgb).is_plain
+
+    def image(self, image: ImageLike, params: Params) -> Array:  # noqa: ARG002  # nothing to draw
+        """Decode; see :func:`decode`. Three axes in every mode."""
+        pixels = decode(
             image,
             max_pixels=self.max_pixels,
             orient=self.orient,
             max_nbytes=self.max_nbytes,
             on_truncated=self.on_truncated,
+            mode=self.mode,
+            frame=self.frame,
+            to_srgb=self.to_srgb,
         )
+        return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
     def image_refused(self, encoded: bytes, refusal: str) -> NDArray[np.uint8]:
         """Decode an image that the native decoder refused with this message, without orientation."""
         try:
             return decode_with_pillow(encoded, refusal, self.max_pixels, max_nbytes=self.max_nbytes)
         except DecodeError as error:
-            return _decode_broken(encoded, error, self.on_truncated, self.max_pixels, None, 1, self.max_nbytes)
+            return repair_or_raise(encoded, error, self.on_truncated, self.max_pixels, None, 1, self.max_nbytes)
 
     def mask(self, mask: ImageLike, params: Params) -> Array:  # noqa: ARG002
         """Decode a single-channel image with its values as stored; arrays and PIL images are taken as they are."""
         if is_pil(mask):
             return fallback.pil_channel(mask)
-        if not _is_decoded(mask):
+        if not is_decoded(mask):
             try:
                 mask = fallback.channel_pixels(as_bytes(mask), self.max_pixels, self.max_nbytes)
             except DecodeError as error:
@@ -266,77 +312,16 @@ class Decode(Op):
         return decoded
 
     def spec(self, spec: ImageSpec) -> ImageSpec:  # noqa: ARG002  # there is no image before
-        """uint8 images of unknown size and three channels."""
-        return ImageSpec(dtype="uint8")
+        """Images of unknown size, with the dtype and channels of the mode."""
+        dtype = {"I;16": "uint16", "unchanged": None}.get(self.mode, "uint8")
+        return ImageSpec(dtype=dtype, channels=count_channels(self.mode))
 
     def fuse(self, fusion: Fusion) -> bool:
-        """Begin the fused prefix; only the first op does."""
-        if fusion.decode is not None:
+        """Begin the fused prefix; only the first op does, and only for what the native call decodes."""
+        if fusion.decode is not None or not self.is_plain:
             return False
         fusion.decode = self
         return True
-
-
-def _decode_jpeg(
-    encoded: bytes, region: Region | None, max_pixels: int, scale: int, max_nbytes: int
-) -> NDArray[np.uint8]:
-    if region is not None and jpeg_markers.is_cut(encoded):
-        return decode_with_pillow(encoded, "the end marker is missing", max_pixels, region, scale, max_nbytes)
-    try:
-        pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale, max_nbytes=max_nbytes)
-    except _native.TooLargeError as error:
-        raise ImageTooLargeError(str(error)) from error
-    except (_native.UnsupportedError, _native.CorruptError) as refusal:
-        return decode_with_pillow(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
-    return pixels
-
-
-def _decode_broken(
-    encoded: bytes,
-    error: DecodeError,
-    on_truncated: str | None,
-    max_pixels: int,
-    region: Region | None,
-    scale: int,
-    max_nbytes: int,
-) -> NDArray[np.uint8]:
-    """Decode an image that cannot be decoded, if that is asked for; else raise the error."""
-    if (on_truncated or get_policy()) != "repair" or isinstance(error, _NOT_BROKEN):
-        raise refuse_broken(error, on_truncated)
-    try:
-        pixels: NDArray[np.uint8] = _native.decode_damaged(encoded, region, max_pixels, scale, max_nbytes=max_nbytes)
-    except _native.TooLargeError as too_large:
-        raise ImageTooLargeError(str(too_large)) from error
-    except (_native.UnsupportedError, _native.CorruptError) as refusal:
-        error.add_note(f"not repaired: {refusal}")
-        raise error from refusal
-    note_repair(encoded, error.message)
-    return pixels
-
-
-def refuse_broken(error: DecodeError, on_truncated: str | None) -> DecodeError:
-    """The error to raise: where broken images are left out, a :class:`BrokenImageError` caused by ``error``."""
-    if (on_truncated or get_policy()) != "skip" or isinstance(error, (BrokenImageError, *_NOT_BROKEN)):
-        return error
-    broken = BrokenImageError(error.message, **error.where)
-    broken.__cause__ = error
-    return broken
-
-
-def decode_with_pillow(
-    encoded: bytes,
-    refusal: str,
-    max_pixels: int,
-    region: Region | None = None,
-    scale: int = 1,
-    max_nbytes: int = MAX_NBYTES,
-) -> NDArray[np.uint8]:
-    """Decode by Pillow what the native decoder refused; if Pillow refuses it too, its error also has our reason."""
-    try:
-        return fallback.rgb_pixels(encoded, max_pixels, region, scale, max_nbytes)
-    except DecodeError as error:
-        error.add_note(f"the native decoder: {refusal}")
-        raise
 
 
 def fill_missing_sizes(images: Sequence[ImageLike], sizes: NDArray[np.int32], max_pixels: int) -> NDArray[np.int32]:
@@ -358,11 +343,26 @@ def read_orientations(images: Sequence[ImageLike], max_pixels: int) -> NDArray[n
     return orientations
 
 
-def _check_region(region: Region, encoded: bytes, max_pixels: int, orientation: int) -> Region:
+def _is_jpeg_for_us(encoded: bytes, scale: int, form: DecodedForm) -> bool:
+    """Whether the native decoder is asked first."""
+    if not encoded.startswith(b"\xff\xd8") or form.frame or (form.to_srgb and may_have_profile(encoded)):
+        return False
+    return scale == 1 or bool(_native.sizes([encoded]).min() >= scale)
+
+
+def _in_mode(pixels: NDArray[np.uint8], jpeg: bytes, mode: str) -> Array:
+    """The RGB pixels of a JPEG in a mode."""
+    if mode == "RGB":
+        return pixels
+    frame = jpeg_markers.frame(jpeg) if mode == "unchanged" else None
+    return from_rgb(pixels, mode, is_gray=frame is not None and frame[2] == 1)
+
+
+def _check_region(region: Region, encoded: bytes, max_pixels: int, orientation: int, frame: int) -> Region:
     """Check a region of the oriented image, and return it in rows of the file."""
     width, height = (int(side) for side in _native.sizes([encoded])[0])
-    if width == 0:
-        width, height = fallback.image_size(encoded, max_pixels)
+    if width == 0 or frame:
+        width, height = fallback.image_size(encoded, max_pixels, frame)
     shown = (height, width) if orientation >= FIRST_TRANSPOSED else (width, height)
     if len(corners := [int(side) for side in region]) != 4:
         raise ArgumentError(f"region must be four ints x0, y0, x1, y1, got {region!r}")
@@ -373,34 +373,3 @@ def _check_region(region: Region, encoded: bytes, max_pixels: int, orientation: 
             f"size, got {tuple(region)!r}"
         )
     return raw_region((x0, y0, x1, y1), orientation, width, height)
-
-
-def _is_decoded(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim >= 2
-
-
-def as_bytes(data: ImageLike) -> bytes:
-    """The bytes of a file; not copied if they are ``bytes``.
-
-    Raises
-    ------
-    ArgumentError
-        If ``data`` is a path, or decoded already.
-    """
-    if isinstance(data, bytes):
-        return data
-    if _is_decoded(data) or is_pil(data) or is_tensor(data):
-        kind = "a tensor" if is_tensor(data) else "an array"
-        what = "a PIL image" if is_pil(data) else f"{kind} of shape {tuple(data.shape)}"
-        raise ArgumentError(
-            f"an image to decode must be a file's bytes, got {what}, which is decoded already; leave Decode out of its "
-            "pipeline"
-        )
-    if isinstance(data, str | os.PathLike):
-        raise ArgumentError(
-            f"an image to decode must be a file's bytes, got the path {data!r}; give Path(path).read_bytes()"
-        )
-    try:
-        return bytes(data) if isinstance(data, bytearray | memoryview) else memoryview(data).tobytes()
-    except TypeError as error:
-        raise ArgumentError(f"an image to decode must be bytes-like, got {type(data).__name__}") from error

@@ -33,7 +33,7 @@ class RandomErasing(Op):
         Range of its height / width, log-uniform.
     value : float, (float, float, float) or "random"
         The new value, on the scale of the image: integers in [0, 255] for uint8. "random": a new random number for each
-        value, standard normal for float images (as in torchvision), uniform in [0, 255] for uint8.
+        value, standard normal for float images (as in torchvision), uniform for uint8 and uint16.
 
     Raises
     ------
@@ -104,8 +104,8 @@ class RandomErasing(Op):
             paint(area, colour_as_dtype(self.value, image.shape, dtype, self))
             return
         noise = np.random.Generator(np.random.Philox(key=int(float(params[4]) * 2**53)))
-        if dtype == np.uint8:
-            area[:] = noise.integers(0, 256, area.shape, np.uint8)
+        if dtype in {np.dtype(np.uint8), np.dtype(np.uint16)}:
+            area[:] = noise.integers(0, np.iinfo(dtype).max + 1, area.shape, dtype)
         else:
             area[:] = noise.standard_normal(area.shape, np.float32)
 

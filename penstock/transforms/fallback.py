@@ -1,4 +1,4 @@
-"""Decoding by Pillow: all formats except JPEG, and JPEGs that the native decoder refuses.
+"""Decoding by Pillow: all formats except JPEG, and JPEGs that the native decoder refuses; by tifffile what it lacks.
 
 Pillow defines the results of decoding: *the pixels are those of Pillow, and what Pillow refuses is refused*. In
 addition to Pillow, this module checks limits before pixels are allocated, has a fixed list of parsers (no Ghostscript,
@@ -7,31 +7,42 @@ errors of one kind. The global settings of Pillow (``MAX_IMAGE_PIXELS``, ``LOAD_
 parsers are called directly, and not by ``Image.open``, which reads these settings (the parsers of WebP and TIFF read
 them too, so that a lower limit of the user holds for these).
 
+Two kinds of images are read that Pillow refuses, or reads with 8 bits only: colour PNGs of 16 bits
+(:mod:`.deep_colour`), and TIFFs of many layouts (:mod:`.tiff_pages`).
+
 Called by :mod:`penstock.transforms.decode` and the fused fill; thread-safe; Pillow is imported at first use.
 """
 
 from __future__ import annotations
 
-import importlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
+from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
+from penstock.plurals import counted
 from penstock.sample import Array
 from penstock.transforms import jpeg_markers
+from penstock.transforms.color_profiles import convert_to_srgb, may_have_profile
+from penstock.transforms.deep_colour import is_deep_png, loses_bits, read_deep_png
+from penstock.transforms.image_formats import find_parser, sniff
+from penstock.transforms.jxl_header import read_jxl_size
+from penstock.transforms.modes import KEEPING_DEPTH, DecodedForm, from_picture, from_stored
 from penstock.transforms.orientation import Region
 from penstock.transforms.pillow_warnings import quiet
+from penstock.transforms.tiff_pages import read_page, read_page_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFile import ImageFile
 
 __all__ = [
+    "FRAME_BUDGET",
+    "FRAME_LIMIT",
     "MAX_NBYTES",
     "SCAN_BUDGET",
     "SCAN_LIMIT",
@@ -40,7 +51,8 @@ __all__ = [
     "pil_channel",
     "pil_pixels",
     "read_orientation",
-    "rgb_pixels",
+    "read_pixels",
+    "read_profile",
     "sniff",
 ]
 
@@ -50,93 +62,38 @@ SCAN_LIMIT: Final = 100
 SCAN_BUDGET: Final = 1 << 28
 """Pixels x scans that a JPEG with more scans than :data:`SCAN_LIMIT` may cost (about 0.3 s of libjpeg-turbo)."""
 
+FRAME_LIMIT: Final = 100
+"""Frames before the one that is asked for, in an image of any size."""
+
+FRAME_BUDGET: Final = 1 << 30
+"""Pixels x frames before the one that is asked for, if they are more than :data:`FRAME_LIMIT`."""
+
 MAX_NBYTES: Final = 1 << 30
 """Default cap on the bytes of coefficients that a JPEG of several scans may need."""
 
-_PARSERS: Final = {
-    "JPEG": ("PIL.JpegImagePlugin", "JpegImageFile"),
-    "PNG": ("PIL.PngImagePlugin", "PngImageFile"),
-    "GIF": ("PIL.GifImagePlugin", "GifImageFile"),
-    "WebP": ("PIL.WebPImagePlugin", "WebPImageFile"),
-    "BMP": ("PIL.BmpImagePlugin", "BmpImageFile"),
-    "TIFF": ("PIL.TiffImagePlugin", "TiffImageFile"),
-    "PPM": ("PIL.PpmImagePlugin", "PpmImageFile"),
-    "AVIF": ("PIL.AvifImagePlugin", "AvifImageFile"),
-}
-_MAGIC: Final = {
-    b"\xff\xd8\xff": "JPEG",
-    b"\x89PNG\r\n\x1a\n": "PNG",
-    b"GIF87a": "GIF",
-    b"GIF89a": "GIF",
-    b"BM": "BMP",
-    b"II*\x00": "TIFF",
-    b"MM\x00*": "TIFF",
-    b"II+\x00": "TIFF",
-    b"MM\x00+": "TIFF",
-    **{b"P%d%c" % (kind, space): "PPM" for kind in range(1, 7) for space in b" \t\n\x0b\x0c\r"},
-}
-_NOT_READ: Final = {
-    b"\x00\x00\x00\x0cjP  ": "JPEG 2000",
-    b"\xff\x4f\xff\x51": "JPEG 2000",
-    b"\x00\x00\x00\x0cJXL ": "JPEG XL",
-    b"\xff\x0a": "JPEG XL",
-    b"8BPS": "Photoshop",
-    b"%PDF": "PDF",
-    b"\x00\x00\x01\x00": "icon",
-    b"v/1\x01": "OpenEXR",
-    b"#?RADIANCE": "Radiance HDR",
-    b"qoif": "QOI",
-    b"DDS ": "DDS",
-}
-_AVIF_BRANDS: Final = (b"avif", b"avis")
-_IMAGE_BRANDS: Final = (b"mif1", b"msf1")  # of any codec; the following brands tell which
+_RGB: Final = DecodedForm()
+T_found = TypeVar("T_found")
 _LOSSLESS, _JPEG_LS = 0xC3, 0xF7
 
 
-def sniff(head: bytes) -> str:
-    """The format by the first bytes of a file, one of :data:`_PARSERS`; its name is not used.
-
-    Raises
-    ------
-    UnsupportedImageError
-        If it is an image format that is not supported.
-    DecodeError
-        If it is no known format.
-    """
-    for magic, name in _MAGIC.items():
-        if head.startswith(magic):
-            return name
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return "WebP"
-    other = next((name for magic, name in _NOT_READ.items() if head.startswith(magic)), None)
-    if head[4:8] == b"ftyp":
-        brand = head[8:12]
-        if brand in _AVIF_BRANDS or (brand in _IMAGE_BRANDS and any(each in head[16:32] for each in _AVIF_BRANDS)):
-            return "AVIF"
-        other = "Canon raw" if brand == b"crx " else "HEIF/HEIC or a video"
-    if other is not None:
-        raise UnsupportedImageError(
-            f"the format {other} is not supported; convert the image to one of {', '.join(_PARSERS)}", offset=0
-        )
-    if not head:
-        raise DecodeError("an image must have at least one byte, got none", offset=0)
-    raise DecodeError(
-        f"not an image: the first bytes are {head[:16]!r}; the format must be one of {', '.join(_PARSERS)}", offset=0
-    )
-
-
-def image_size(encoded: bytes, max_pixels: int) -> tuple[int, int]:
-    """Width and height in the header of the image, not of an Exif thumbnail."""
-    with _open(encoded, max_pixels) as image:
-        return image.size
+def image_size(encoded: bytes, max_pixels: int, frame: int = 0) -> tuple[int, int]:
+    """Width and height in the header of the image, or of one of its frames; not of an Exif thumbnail."""
+    if sniff(encoded[:32]) == "JPEG XL":
+        return _jxl_size(encoded, max_pixels)
+    try:
+        with _open(encoded, max_pixels) as image:
+            _seek_frame(image, frame, max_pixels)
+            return image.size
+    except DecodeError as error:
+        return _try_tifffile(error, encoded, lambda: read_page_size(encoded, frame, max_pixels))
 
 
 def read_orientation(encoded: bytes, max_pixels: int) -> int:
-    """Exif orientation, 1 to 8; 1 if there is none, if it is damaged, and for TIFF (where Pillow applies it)."""
+    """Exif orientation, 1 to 8; 1 if there is none, if it is damaged, and where decoding applies it (TIFF, JPEG XL)."""
     if encoded.startswith(b"\xff\xd8") and not jpeg_markers.has_metadata(encoded):
         return 1
     with _open(encoded, max_pixels) as image:
-        if image.format == "TIFF":
+        if image.format in {"TIFF", "JXL"}:  # a JPEG XL is turned by its own header, whatever the Exif tag says
             return 1
         try:
             orientation = image.getexif().get(0x0112, 1)
@@ -145,14 +102,25 @@ def read_orientation(encoded: bytes, max_pixels: int) -> int:
         return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
 
 
-def rgb_pixels(
+def read_profile(encoded: bytes, max_pixels: int, *, is_gray: bool) -> bytes | None:
+    """The ICC profile of a file, if it is one of gray, or of RGB, pixels as is asked for; else None."""
+    if encoded.startswith(b"\xff\xd8") and not may_have_profile(encoded):
+        return None
+    with _open(encoded, max_pixels) as image:
+        profile = image.info.get("icc_profile")
+        fits = image.mode in ({"1", "L", "LA", "I;16"} if is_gray else {"P", "RGB", "RGBA"})
+        return profile if fits and isinstance(profile, bytes) and profile else None
+
+
+def read_pixels(
     encoded: bytes,
     max_pixels: int,
     region: Region | None = None,
     scale: int = 1,
     max_nbytes: int = MAX_NBYTES,
-) -> NDArray[np.uint8]:
-    """Decode to HWC RGB.
+    form: DecodedForm = _RGB,
+) -> Array:
+    """Decode to pixels, by default HWC RGB.
 
     Parameters
     ----------
@@ -166,27 +134,71 @@ def rgb_pixels(
         1, 2, 4 or 8; the region is mapped outward.
     max_nbytes : int
         Cap on the memory that libjpeg takes for the coefficients of a JPEG of several scans.
+    form : DecodedForm
+        The mode, and the frame.
 
     Returns
     -------
-    ndarray, shape (height, width, 3), uint8
+    ndarray, shape (height, width, channels) or (height, width)
         A new C-contiguous array.
 
     Raises
     ------
     DecodeError, UnsupportedImageError, ImageTooLargeError
+    ArgumentError
+        If the file has no such frame.
     """
-    with _open(encoded, max_pixels) as image:
-        _check_jpeg(encoded, image, max_nbytes)
-        factor = _shrink_on_load(image, encoded, scale)
-        image.load()
-        pixels = _to_rgb(image)
+    try:
+        pixels, factor = _load_picture(encoded, max_pixels, scale, max_nbytes, form)
+    except DecodeError as error:
+        if form.to_srgb:
+            raise
+        page = _try_tifffile(error, encoded, lambda: read_page(encoded, form.frame, max_pixels))
+        pixels, factor = from_stored(page, form.mode), scale
     if factor > 1:
         pixels = _reduce(pixels, factor)
     if region is not None:
         x0, y0, x1, y1 = region
         pixels = pixels[y0 // scale : -(-y1 // scale), x0 // scale : -(-x1 // scale)]
-    return np.array(pixels, order="C")  # Pillow's arrays cannot be written to
+    return np.array(pixels, dtype=pixels.dtype.newbyteorder("="), order="C")  # Pillow's arrays cannot be written to
+
+
+def _load_picture(encoded: bytes, max_pixels: int, scale: int, max_nbytes: int, form: DecodedForm) -> tuple[Array, int]:
+    """The whole image, and the factor by which it must still be reduced."""
+    with _open(encoded, max_pixels) as image:
+        _check_jpeg(encoded, image, max_nbytes)
+        _seek_frame(image, form.frame, max_pixels)
+        if form.mode in KEEPING_DEPTH and form.frame == 0 and is_deep_png(image):
+            return from_stored(read_deep_png(image, encoded), form.mode), scale
+        if form.mode in KEEPING_DEPTH and loses_bits(image):
+            if image.format == "TIFF":
+                return from_stored(read_page(encoded, form.frame, max_pixels), form.mode), scale
+            raise UnsupportedImageError(
+                f"a {image.format} image of more than 8 bits for each of several channels cannot be decoded in mode "
+                f"{form.mode!r} without loss; decode it with mode='RGB' (8 bits), or convert it to PNG"
+            )
+        factor = _shrink_on_load(image, encoded, scale)
+        image.load()
+        return from_picture(convert_to_srgb(image) if form.to_srgb else image, form.mode), factor
+
+
+def _try_tifffile(error: DecodeError, encoded: bytes, read: Callable[[], T_found]) -> T_found:
+    """What ``read`` finds in a TIFF of a layout that Pillow does not know; ``error`` is raised for other images."""
+    if not isinstance(error.__cause__, SyntaxError | ValueError) or sniff(encoded[:32]) != "TIFF":
+        raise error  # damaged data are other errors
+    try:
+        return read()
+    except DecodeError as second:
+        second.add_note(f"Pillow: {error.message}")
+        raise second from error
+
+
+def _jxl_size(encoded: bytes, max_pixels: int) -> tuple[int, int]:
+    size = read_jxl_size(encoded)
+    if size is None:
+        raise DecodeError("this JPEG XL image cannot be decoded: its header is damaged or missing")
+    _check_pixels(size, max_pixels)
+    return size
 
 
 def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES) -> NDArray[np.generic]:
@@ -208,8 +220,8 @@ def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES
 
 
 def pil_pixels(image: Image) -> NDArray[np.uint8]:
-    """The pixels of a PIL image, HWC RGB, as :func:`rgb_pixels` gives them for its file; the image is not changed."""
-    return np.array(image if image.mode == "RGB" else _to_rgb(image.copy()), order="C")
+    """The pixels of a PIL image, HWC RGB, as :func:`read_pixels` gives them for its file; the image is not changed."""
+    return np.array(image if image.mode == "RGB" else from_picture(image.copy(), "RGB"), order="C")
 
 
 def pil_channel(image: Image) -> NDArray[np.generic]:
@@ -240,7 +252,9 @@ def _open(encoded: bytes, max_pixels: int) -> Iterator[ImageFile]:
     name = sniff(encoded[:32])
     if name == "WebP":  # libwebp allocates the canvas when the file is opened
         _check_pixels(_webp_size(encoded), max_pixels)
-    parser = _parser(name)
+    if name == "JPEG XL":  # decoded when it is opened
+        _jxl_size(encoded, max_pixels)
+    parser = find_parser(name)
     try:
         with quiet(), parser(io.BytesIO(encoded), "") as image:
             _check_pixels(image.size, max_pixels)
@@ -251,14 +265,6 @@ def _open(encoded: bytes, max_pixels: int) -> Iterator[ImageFile]:
         raise
     except Exception as error:  # Pillow's parsers raise exceptions of any type on hostile bytes
         raise _refusal(name, encoded, error) from error
-
-
-def _parser(name: str) -> Any:
-    module, attribute = _PARSERS[name]
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        raise UnsupportedImageError(f"the installed Pillow does not read {name}; install a newer Pillow") from error
 
 
 def _check_pixels(size: tuple[int, int], max_pixels: int) -> None:
@@ -296,6 +302,31 @@ def _check_jpeg(encoded: bytes, image: ImageFile, max_nbytes: int) -> None:
         )
 
 
+def _seek_frame(image: ImageFile, frame: int, max_pixels: int) -> None:
+    """Go to a frame of an animated image, or to a page; each frame before it may have to be decoded."""
+    if frame == 0:
+        return
+    count = getattr(image, "n_frames", 1)
+    if frame >= count:
+        raise ArgumentError(
+            f"frame must be in [0, {count - 1}], since this {image.format} image has {counted(count, 'frame')}, "
+            f"got {frame}"
+        )
+    allowed = max(FRAME_LIMIT, FRAME_BUDGET // (image.width * image.height))
+    if frame > allowed:
+        raise ImageTooLargeError(
+            f"frame {frame} of an image of {image.width} x {image.height} needs all frames before it, above the cap "
+            f"of {allowed}"
+        )
+    try:
+        image.seek(frame)
+    except EOFError as error:
+        raise DecodeError(
+            f"this {image.format} image declares {counted(count, 'frame')} and ends before frame {frame}"
+        ) from error
+    _check_pixels(image.size, max_pixels)
+
+
 def _webp_size(webp: bytes) -> tuple[int, int]:
     """The canvas size from a WebP header (RFC 9649); (0, 0) if it is damaged; libwebp then refuses the file."""
     chunk, body = webp[12:16], webp[20:30]
@@ -321,28 +352,17 @@ def _shrink_on_load(image: ImageFile, encoded: bytes, scale: int) -> int:
     return scale if asked is None else 1
 
 
-def _reduce(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
+def _reduce(pixels: Array, factor: int) -> Array:
+    """Averages of factor x factor pixels, of each channel alone."""
     from PIL import Image
 
-    return np.asarray(Image.fromarray(pixels).reduce(factor))
-
-
-def _to_rgb(image: Image) -> NDArray[np.uint8]:
-    if image.mode.startswith("I;16"):
-        return _gray(np.asarray(image) >> 8)
-    if image.mode == "I" and getattr(image, "format", None) == "PPM":  # brought to 16 bits, whatever its largest value
-        return _gray(np.asarray(image) >> 8)
-    image.info.pop("transparency", None)  # irrelevant to RGB, and convert() would warn about it
-    try:
-        return np.asarray(image.convert("RGB"))
-    except ValueError as error:
-        raise UnsupportedImageError(
-            f"a {image.format} image of mode {image.mode} cannot be converted to RGB"
-        ) from error
-
-
-def _gray(values: Array) -> NDArray[np.uint8]:
-    return np.repeat(values.astype(np.uint8)[:, :, None], 3, axis=2)
+    if pixels.ndim == 3 and (pixels.shape[2] != 3 or pixels.dtype != np.uint8):
+        return np.dstack([_reduce(pixels[:, :, channel], factor) for channel in range(pixels.shape[2])])
+    if pixels.dtype == np.uint8:
+        return np.asarray(Image.fromarray(pixels).reduce(factor))
+    with np.errstate(over="ignore", invalid="ignore"):  # float64 beyond the range of float32, and NaN
+        reduced = np.asarray(Image.fromarray(pixels.astype(np.float32)).reduce(factor))
+        return (reduced if pixels.dtype.kind == "f" else np.rint(reduced)).astype(pixels.dtype)
 
 
 def _refusal(name: str, encoded: bytes, error: Exception) -> DecodeError:

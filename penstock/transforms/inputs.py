@@ -6,6 +6,7 @@ says how to do it.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TypeGuard
@@ -17,7 +18,49 @@ from penstock.sample import Array
 from penstock.transforms import fallback
 from penstock.transforms.base import ImageLike, Op
 
-__all__ = ["as_mask", "as_pixels", "first_on_pixels", "is_encoded", "is_pil", "is_tensor", "refuse_layout"]
+__all__ = [
+    "as_bytes",
+    "as_mask",
+    "as_pixels",
+    "first_on_pixels",
+    "is_decoded",
+    "is_encoded",
+    "is_pil",
+    "is_tensor",
+    "refuse_layout",
+]
+
+
+def is_decoded(value: object) -> bool:
+    """Whether ``value`` is an array of pixels, not of the bytes of a file."""
+    return isinstance(value, np.ndarray) and value.ndim >= 2
+
+
+def as_bytes(data: ImageLike) -> bytes:
+    """The bytes of a file; not copied if they are ``bytes``.
+
+    Raises
+    ------
+    ArgumentError
+        If ``data`` is a path, or decoded already.
+    """
+    if isinstance(data, bytes):
+        return data
+    if is_decoded(data) or is_pil(data) or is_tensor(data):
+        kind = "a tensor" if is_tensor(data) else "an array"
+        what = "a PIL image" if is_pil(data) else f"{kind} of shape {tuple(data.shape)}"
+        raise ArgumentError(
+            f"an image to decode must be a file's bytes, got {what}, which is decoded already; leave Decode out of its "
+            "pipeline"
+        )
+    if isinstance(data, str | os.PathLike):
+        raise ArgumentError(
+            f"an image to decode must be a file's bytes, got the path {data!r}; give Path(path).read_bytes()"
+        )
+    try:
+        return bytes(data) if isinstance(data, bytearray | memoryview) else memoryview(data).tobytes()
+    except TypeError as error:
+        raise ArgumentError(f"an image to decode must be bytes-like, got {type(data).__name__}") from error
 
 
 def as_pixels(image: ImageLike, op: Op) -> Array:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["coefficient_nbytes", "count_scans", "frame", "has_metadata", "is_cut", "lacks_data"]
+__all__ = ["add_huffman_tables", "coefficient_nbytes", "count_scans", "frame", "has_metadata", "is_cut", "lacks_data"]
 
 # In entropy-coded bytes FF is followed by 00 (stuffing), D0..D7 (restart) or FF (fill); all else is a marker.
 _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
@@ -19,7 +19,20 @@ _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC} | {0xF7}  # a
 _PROGRESSIVE: Final = frozenset({0xC2, 0xCA})
 _HUFFMAN: Final = frozenset({0xC0, 0xC1, 0xC2})
 _MOST_BLOCKS_PER_BYTE: Final = 32
-_SOS, _EOI, _APP1, _TEM = 0xDA, 0xD9, 0xE1, 0x01
+_SOS, _EOI, _APP1, _TEM, _DHT = 0xDA, 0xD9, 0xE1, 0x01, 0xC4
+_SEQUENTIAL: Final = frozenset({0xC0, 0xC1})
+_STANDARD_TABLES: Final = bytes.fromhex(
+    "ffc4001f0000010501010101010100000000000000000102030405060708090a0bffc400b5100002010303020403050504040000"
+    "017d01020300041105122131410613516107227114328191a1082342b1c11552d1f02433627282090a161718191a25262728292a"
+    "3435363738393a434445464748494a535455565758595a636465666768696a737475767778797a838485868788898a9293949596"
+    "9798999aa2a3a4a5a6a7a8a9aab2b3b4b5b6b7b8b9bac2c3c4c5c6c7c8c9cad2d3d4d5d6d7d8d9dae1e2e3e4e5e6e7e8e9eaf1f2"
+    "f3f4f5f6f7f8f9faffc4001f0100030101010101010101010000000000000102030405060708090a0bffc400b511000201020404"
+    "03040705040400010277000102031104052131061241510761711322328108144291a1b1c109233352f0156272d10a162434e125"
+    "f11718191a262728292a35363738393a434445464748494a535455565758595a636465666768696a737475767778797a82838485"
+    "868788898a92939495969798999aa2a3a4a5a6a7a8a9aab2b3b4b5b6b7b8b9bac2c3c4c5c6c7c8c9cad2d3d4d5d6d7d8d9dae2e3"
+    "e4e5e6e7e8e9eaf2f3f4f5f6f7f8f9fa"
+)
+"""Segments of the typical Huffman tables of ITU-T T.81, K.3 to K.6, which libjpeg writes and motion JPEG leaves out."""
 
 
 def count_scans(jpeg: bytes, limit: int) -> int:
@@ -37,6 +50,21 @@ def frame(jpeg: bytes) -> tuple[int, int, int] | None:
     for marker, at in _segments(jpeg):
         if marker in _FRAMES and at + 10 <= len(jpeg):
             return marker, jpeg[at + 4], jpeg[at + 9]
+    return None
+
+
+def add_huffman_tables(jpeg: bytes) -> bytes | None:
+    """A sequential JPEG without Huffman tables, with the standard ones; None for other files.
+
+    Frames of motion JPEG (AVI, cameras) are such. libjpeg-turbo decodes them with the same tables.
+    """
+    is_sequential = False
+    for marker, at in _segments(jpeg):
+        if marker == _DHT:
+            return None
+        is_sequential = is_sequential or marker in _SEQUENTIAL
+        if marker == _SOS:
+            return jpeg[:at] + _STANDARD_TABLES + jpeg[at:] if is_sequential else None
     return None
 
 

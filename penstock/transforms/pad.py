@@ -18,12 +18,10 @@ from penstock.transforms.checks import (
     as_integer,
     as_numbers,
     colour_as_dtype,
-    require_pixel_spec,
-    require_pixels,
 )
 from penstock.transforms.geometry import Geometry
 from penstock.transforms.pixels import Pixels, paint
-from penstock.transforms.resize import Resize, check_filter, resize_native, resize_reference
+from penstock.transforms.resize import Resize, check_filter, require_resizable, resize_native, resize_reference
 
 __all__ = ["Letterbox", "Pad", "put_in_frame"]
 
@@ -169,19 +167,18 @@ class Letterbox(Op):
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """A spec of fixed size."""
-        return replace(require_pixel_spec(spec, self), height=self.size_[0], width=self.size_[1])
+        _require_bytes(require_resizable(spec, self).dtype, self)
+        return replace(spec, dtype="uint8", height=self.size_[0], width=self.size_[1])
 
     def image(self, image: Array, params: Params) -> Pixels:
         """Resize by Pillow, then frame."""
-        return self._frame(
-            resize_reference(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
-        )
+        _require_bytes(image.dtype.name, self)
+        return self._frame(resize_reference(image, int(params[2]), int(params[3]), self.filter), params)
 
     def native(self, image: Array, params: Params) -> Pixels:
         """Resize by the native core, then frame."""
-        return self._frame(
-            resize_native(require_pixels(image, self), int(params[2]), int(params[3]), self.filter), params
-        )
+        _require_bytes(image.dtype.name, self)
+        return self._frame(resize_native(image, int(params[2]), int(params[3]), self.filter), params)
 
     def mask(self, mask: Array, params: Params) -> Array:
         """Resize by nearest neighbour, then frame."""
@@ -207,7 +204,9 @@ class Letterbox(Op):
 
     def fuse(self, fusion: Fusion) -> bool:
         """Fuse like a resize, with a colour for the padding."""
-        if fusion.resized or fusion.flipped or fusion.scale is not None or fusion.source != "uint8":
+        if fusion.resized or fusion.flipped or fusion.scale is not None:
+            return False
+        if fusion.source != "uint8" or fusion.channels != 3:
             return False
         fusion.resized, fusion.filter, fusion.beside = True, self.filter, self.fill
         return True
@@ -225,6 +224,11 @@ class Letterbox(Op):
 
     def _resize(self, params: Params) -> Resize:
         return Resize((int(params[3]), int(params[2])), self.filter)
+
+
+def _require_bytes(dtype: str | None, op: Op) -> None:
+    if dtype not in {"uint8", None}:
+        raise ArgumentError(f"{op!r} needs uint8 images, got {dtype}; put it before Normalize and ToLayout")
 
 
 def put_in_frame(image: Array, left: int, top: int, width: int, height: int, fill: Array) -> Array:

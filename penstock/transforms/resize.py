@@ -23,8 +23,8 @@ __all__ = [
     "RandomShortestSize",
     "Resize",
     "check_filter",
+    "require_integers",
     "require_resizable",
-    "require_uint8",
     "resize_native",
     "resize_reference",
     "set_mask_filter",
@@ -37,7 +37,10 @@ MASK_FILTERS: Final = ("nearest-exact", "nearest")
 """torch's names of the rules by which a pixel of a mask is taken."""
 
 _CHANNELS: Final = (1, 3)
-"""Numbers of channels that can be resized; with four, Pillow would take the last as transparency."""
+"""Numbers of channels that the native core resizes at once."""
+
+_MOST_CHANNELS: Final = 4
+_DTYPES: Final = frozenset({"uint8", "uint16"})
 
 
 class Resize(Op):
@@ -63,7 +66,8 @@ class Resize(Op):
 
     Notes
     -----
-    No side becomes less than 1 pixel.
+    No side becomes less than 1 pixel. Images have 1 to 4 channels of uint8 or uint16 (uint16 with Pillow's filters
+    only); each channel is resized alone, also alpha.
     """
 
     mask_filter: str = "nearest-exact"
@@ -106,13 +110,13 @@ class Resize(Op):
         height, width = self.size_ if isinstance(self.size_, tuple) else (None, None)
         return replace(spec, height=height, width=width)
 
-    def image(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
+    def image(self, image: Array, params: Params) -> Array:
         """Resize by ``PIL.Image.resize``, or in NumPy."""
         return resize_reference(image, int(params[0]), int(params[1]), self.filter)
 
-    def native(self, image: NDArray[np.uint8], params: Params) -> NDArray[np.uint8]:
+    def native(self, image: Array, params: Params) -> Array:
         """Resize by the native core, in fixed point."""
-        require_uint8(image.dtype.name, self)
+        require_integers(image.dtype.name, self)
         return resize_native(image, int(params[0]), int(params[1]), self.filter)
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
@@ -310,36 +314,56 @@ def _shorter_or_both(size: int | tuple[int, int]) -> int | tuple[int, int]:
     return height if isinstance(size, int | np.integer) else (height, width)
 
 
-def require_uint8(dtype: str | None, op: Op) -> None:
-    """Raise ArgumentError unless ``dtype`` is uint8, or None (unknown)."""
-    if dtype not in {"uint8", None}:
-        raise ArgumentError(f"{op!r} needs uint8 images, got {dtype}; put it before Normalize and ToLayout")
+def require_integers(dtype: str | None, op: Op) -> None:
+    """Raise ArgumentError unless ``dtype`` is uint8 or uint16, or None (unknown)."""
+    if dtype is not None and dtype not in _DTYPES:
+        raise ArgumentError(f"{op!r} needs uint8 or uint16 images, got {dtype}; put it before Normalize and ToLayout")
 
 
 def require_resizable(spec: ImageSpec, op: Op) -> ImageSpec:
-    """``spec``, if such images can be resized: HWC, uint8, of 1 or 3 channels, as far as these are known."""
-    require_uint8(require_hwc(spec, op).dtype, op)
-    if spec.channels is not None and spec.channels not in _CHANNELS:
-        raise ArgumentError(f"{op!r} needs images of 1 or 3 channels, got {spec.channels}")
+    """``spec``, if such images can be resized: HWC, uint8 or uint16, of 1 to 4 channels, as far as these are known."""
+    require_integers(require_hwc(spec, op).dtype, op)
+    if spec.channels is not None and not 0 < spec.channels <= _MOST_CHANNELS:
+        raise ArgumentError(f"{op!r} needs images of 1 to {_MOST_CHANNELS} channels, got {spec.channels}")
     return spec
 
 
-def resize_reference(image: NDArray[np.uint8], width: int, height: int, filter: str) -> NDArray[np.uint8]:  # noqa: A002
-    """Resize an HWC or HW array by ``PIL.Image.resize``, or by OpenCV's rules in NumPy: the specification."""
-    if filter in CV2_FILTERS:
-        return resize_opencv(image, width, height, filter)
+def resize_reference(image: Array, width: int, height: int, filter: str) -> Array:  # noqa: A002  # Pillow's word
+    """Resize an HWC or HW array by ``PIL.Image.resize``, or by OpenCV's rules in NumPy: the specification.
+
+    Each channel alone, also that of transparency, which Pillow would multiply into the others. uint16 is computed in
+    float32 and rounded.
+    """
     from PIL import Image
 
-    if image.ndim == 3 and image.shape[2] == 1:
-        return resize_reference(image[:, :, 0], width, height, filter)[:, :, None]
-    return np.asarray(Image.fromarray(image).resize((width, height), getattr(Image.Resampling, filter.upper())))
+    if filter in CV2_FILTERS and image.dtype == np.uint8:
+        return resize_opencv(image, width, height, filter)
+    if image.ndim == 3 and (image.shape[2] != 3 or image.dtype != np.uint8):
+        planes = [resize_reference(image[:, :, place], width, height, filter) for place in range(image.shape[2])]
+        return np.stack(planes, axis=2)
+    if filter in CV2_FILTERS:
+        raise ArgumentError(f"filter must be one of Pillow's for {image.dtype} images, got {filter!r}")
+    resampling = getattr(Image.Resampling, filter.upper())
+    if image.dtype == np.uint8:
+        return np.asarray(Image.fromarray(image).resize((width, height), resampling))
+    real = np.asarray(Image.fromarray(image.astype(np.float32)).resize((width, height), resampling))
+    rounded: Array = np.rint(real).clip(0, 65535).astype(np.uint16)
+    return rounded
 
 
-def resize_native(image: NDArray[np.uint8], width: int, height: int, filter: str) -> NDArray[np.uint8]:  # noqa: A002
-    """Resize an HWC or HW array by the native core."""
+def resize_native(image: Array, width: int, height: int, filter: str) -> Array:  # noqa: A002  # Pillow's word
+    """Resize an HWC or HW array by the native core; uint16 by Pillow."""
     if image.ndim == 2:
         return resize_native(image[:, :, None], width, height, filter)[:, :, 0]
-    if image.shape[2] not in _CHANNELS:
-        raise ArgumentError(f"only images of 1 or 3 channels can be resized, got an array of shape {image.shape}")
-    resized: NDArray[np.uint8] = _native.resize(np.ascontiguousarray(image), width, height, filter)
-    return resized
+    channels = image.shape[2]
+    if not 0 < channels <= _MOST_CHANNELS:
+        raise ArgumentError(
+            f"only images of 1 to {_MOST_CHANNELS} channels can be resized, got an array of shape {image.shape}"
+        )
+    if image.dtype != np.uint8:
+        return resize_reference(image, width, height, filter)
+    if channels in _CHANNELS:
+        resized: NDArray[np.uint8] = _native.resize(np.ascontiguousarray(image), width, height, filter)
+        return resized
+    planes = [resize_native(image[:, :, place : place + 1], width, height, filter) for place in range(channels)]
+    return np.concatenate(planes, axis=2)

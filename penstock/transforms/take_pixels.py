@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.errors import ArgumentError
 from penstock.sample import Array
 from penstock.transforms.base import Fusion, ImageLike, Op, Params
 from penstock.transforms.decode import Decode
@@ -20,11 +21,20 @@ class TakePixels(Op):
     ----------
     decode : Decode
         The op that it replaces.
+
+    Raises
+    ------
+    ArgumentError
+        If it converts images to another mode, which pixels that are stored do not have.
     """
 
     takes_pixels: ClassVar[bool] = False
 
     def __init__(self, decode: Decode) -> None:
+        if decode.mode not in {"RGB", "unchanged"} or decode.frame or decode.to_srgb:
+            raise ArgumentError(
+                f"{decode!r} cannot convert images that are stored as their pixels; leave out mode, frame and to_srgb"
+            )
         self.decode = decode
 
     def image(self, image: ImageLike, params: Params) -> Array:

@@ -56,6 +56,11 @@ EXAMPLES: dict[str, list[T.Op]] = {
     "Equalize": [T.Equalize(), T.Equalize(1)],
     "AutoContrast": [T.AutoContrast(), T.AutoContrast(1)],
     "Invert": [T.Invert(), T.Invert(1)],
+    "LookupTable": [
+        T.LookupTable(np.arange(256) // 2 + 60),
+        T.LookupTable(np.random.default_rng(0).integers(0, 256, (256, 3)), p=0.5),
+        T.LookupTable.gamma(2.2, p=0.9),
+    ],
     "GaussianBlur": [T.GaussianBlur(5), T.GaussianBlur((23, 3), (0.5, 4))],
     "Sharpness": [T.Sharpness(2), T.Sharpness(0, p=1)],
     "RandomRotation": [T.RandomRotation(30), T.RandomRotation((80, 100), "bilinear", fill=(10, 20, 30))],

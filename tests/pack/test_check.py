@@ -74,9 +74,10 @@ def test_every_suffix_of_a_format_that_is_read_is_an_image(form: str) -> None:
 def test_no_other_suffix_is_an_image() -> None:
     """An ending that makes a file an image belongs to a format that is read."""
     Image.init()
-    formats = {**Image.registered_extensions(), ".dib": "BMP"}
+    with_extras = {".heic": "HEIF", ".heif": "HEIF", ".hif": "HEIF", ".jxl": "JXL"}
+    formats = {**Image.registered_extensions(), ".dib": "BMP", **with_extras}
 
-    assert {formats[suffix] for suffix in IMAGE_SUFFIXES} == set(WRITABLE)
+    assert {formats[suffix] for suffix in IMAGE_SUFFIXES} == {*WRITABLE, *with_extras.values()}
 
 
 @pytest.mark.parametrize("form", ["JPEG2000", "TGA", "PCX", "ICO", "DDS", "SGI"])

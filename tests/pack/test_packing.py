@@ -104,12 +104,12 @@ def spoil_names(photos: Path) -> dict[str, str]:
     (photos / "dogs" / unicodedata.normalize("NFC", "é.jpg")).write_bytes(picture(55))
     (photos / "dogs" / unicodedata.normalize("NFD", "é.jpg")).write_bytes(picture(56))
     (photos / "dogs" / "gone.jpg").symlink_to("nowhere")
-    (photos / "dogs" / "phone.heic").write_bytes(b"\x00\x00\x00\x18ftypheic")
+    (photos / "dogs" / "scan.jp2").write_bytes(b"\x00\x00\x00\x0cjP  ")
     return {
         "dogs/1.jpg": "equals that of 'dogs/1.JPG'",
         unicodedata.normalize("NFC", "dogs/é.jpg"): "equals that of",
         "dogs/gone.jpg": "broken symbolic link",
-        "dogs/phone.heic": "cannot be decoded",
+        "dogs/scan.jp2": "cannot be decoded",
     }
 
 

@@ -71,8 +71,8 @@ def test_folder_without_images_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(StoreFormatError, match=r"no image .*3 other entries, such as 'notes.txt' \(not an image"):
         FilesStore(tmp_path)
-    put(tmp_path, "more/1.heic")
-    with pytest.raises(StoreFormatError, match=r"such as 'more/1.heic' \(an image of a format that cannot be decoded"):
+    put(tmp_path, "more/1.jp2")
+    with pytest.raises(StoreFormatError, match=r"such as 'more/1.jp2' \(an image of a format that cannot be decoded"):
         FilesStore(tmp_path)
 
 
@@ -124,12 +124,12 @@ def test_what_may_be_an_image_is_told_apart(tmp_path: Path) -> None:
 
 def test_images_of_formats_that_are_not_read_are_told_apart(tmp_path: Path) -> None:
     """A photograph of a format that is not read is not ignored: it is named as an image, with what to do."""
-    put(tmp_path, "cats/1.ppm", "cats/2.AVIF", "cats/3.heic", "cats/4.jp2", "cats/5.pdf")
+    put(tmp_path, "cats/1.ppm", "cats/2.AVIF", "cats/2.heic", "cats/2.jxl", "cats/3.psd", "cats/4.jp2", "cats/5.pdf")
 
     store = FilesStore(tmp_path)
 
-    assert list(store.keys()) == ["cats/1.ppm", "cats/2.AVIF"]
-    assert [problem.key for problem in store.unreadable] == ["cats/3.heic", "cats/4.jp2"]
+    assert list(store.keys()) == ["cats/1.ppm", "cats/2.AVIF", "cats/2.heic", "cats/2.jxl"]
+    assert [problem.key for problem in store.unreadable] == ["cats/3.psd", "cats/4.jp2"]
     assert "convert it" in store.unreadable[0].reason
 
 
