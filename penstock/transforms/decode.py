@@ -1,7 +1,8 @@
 """Decoding of images: ``penstock.decode``, and Decode, the first op of a pipeline.
 
-The native decoder decodes JPEG. Other formats, and JPEGs that it refuses or finds corrupt, are decoded by Pillow, which
-decides whether a file is an image. A format is recognised by the first bytes of the file, not by its name.
+The native decoders decode JPEG and PNG. Other formats, and files that they refuse or find corrupt, are decoded by
+Pillow, which decides whether a file is an image. A format is recognised by the first bytes of the file, not by its
+name.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ MAX_NBYTES: Final = fallback.MAX_NBYTES
 Enough for :data:`MAX_PIXELS` pixels of three components at any sampling (0.87 GB at most).
 """
 
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+
 _NOT_BROKEN: Final = (UnsupportedImageError, ImageTooLargeError)
 """Refusals of images that may be whole."""
 
@@ -73,8 +76,8 @@ def decode(
         has it), recognised by its first bytes.
     region : tuple of four int, optional
         ``x0, y0, x1, y1`` in pixels of the full-size image (as oriented, with ``orient=True``); x1 and y1 are outside.
-        A JPEG is decoded up to the last row of the region: a truncated file is refused in any case, but other
-        damage below is not found.
+        A JPEG or PNG is decoded up to the last row of the region: a truncated file is refused in any case, but
+        other damage below is not found. An interlaced PNG is decoded whole.
     scale : {1, 2, 4, 8}
         Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, other formats (and a JPEG with a side below ``scale``)
         by averages of scale x scale pixels. The size is rounded up, and the region is extended to whole pixels:
@@ -144,8 +147,8 @@ def decode(
     except DecodeError as error:
         raise refuse_broken(error, on_truncated)  # noqa: B904  # the same object, or one that is chained
     try:
-        if encoded.startswith(b"\xff\xd8") and (scale == 1 or _native.sizes([encoded]).min() >= scale):
-            pixels = _decode_jpeg(encoded, region, max_pixels, scale, max_nbytes)
+        if _is_decoded_natively(encoded, scale):
+            pixels = _decode_natively(encoded, region, max_pixels, scale, max_nbytes)
         else:
             pixels = fallback.rgb_pixels(encoded, max_pixels, region, scale, max_nbytes)
     except DecodeError as error:
@@ -257,7 +260,7 @@ class Decode(Op):
             return fallback.pil_channel(mask)
         if not _is_decoded(mask):
             try:
-                mask = fallback.channel_pixels(as_bytes(mask), self.max_pixels, self.max_nbytes)
+                mask = _decode_values(as_bytes(mask), self.max_pixels, self.max_nbytes)
             except DecodeError as error:
                 if (self.on_truncated or get_policy()) == "repair":
                     error.add_note("not repaired: this is a mask, and the classes of its missing pixels are unknown")
@@ -277,10 +280,16 @@ class Decode(Op):
         return True
 
 
-def _decode_jpeg(
+def _is_decoded_natively(encoded: bytes, scale: int) -> bool:
+    if encoded.startswith(_PNG):
+        return scale == 1
+    return encoded.startswith(b"\xff\xd8") and (scale == 1 or _native.sizes([encoded]).min() >= scale)
+
+
+def _decode_natively(
     encoded: bytes, region: Region | None, max_pixels: int, scale: int, max_nbytes: int
 ) -> NDArray[np.uint8]:
-    if region is not None and jpeg_markers.is_cut(encoded):
+    if region is not None and not encoded.startswith(_PNG) and jpeg_markers.is_cut(encoded):
         return decode_with_pillow(encoded, "the end marker is missing", max_pixels, region, scale, max_nbytes)
     try:
         pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale, max_nbytes=max_nbytes)
@@ -289,6 +298,20 @@ def _decode_jpeg(
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
         return decode_with_pillow(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
     return pixels
+
+
+def _decode_values(encoded: bytes, max_pixels: int, max_nbytes: int) -> NDArray[np.generic]:
+    """The values of an image of one channel, by the native decoder where it reads them."""
+    if encoded.startswith(_PNG):
+        try:
+            values: NDArray[np.generic] = _native.decode_values(encoded, max_pixels)
+        except _native.TooLargeError as error:
+            raise ImageTooLargeError(str(error)) from error
+        except (_native.UnsupportedError, _native.CorruptError):
+            pass  # Pillow decides, and its error says more
+        else:
+            return values
+    return fallback.channel_pixels(encoded, max_pixels, max_nbytes)
 
 
 def _decode_broken(

@@ -1,4 +1,4 @@
-"""Decoding by Pillow: all formats except JPEG, and JPEGs that the native decoder refuses.
+"""Decoding by Pillow: all formats except JPEG and PNG, and files of these that the native decoders refuse.
 
 Pillow defines the results of decoding: *the pixels are those of Pillow, and what Pillow refuses is refused*. In
 addition to Pillow, this module checks limits before pixels are allocated, has a fixed list of parsers (no Ghostscript,

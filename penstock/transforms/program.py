@@ -9,8 +9,8 @@
                                                                    the last of them again in one native call
 
 Each row equals the result of the general path, bit for bit. The one difference: only the general path finds damage in
-the middle of a JPEG below the part that is used. Called by datasets, from several threads at once; has no state. Ops
-decide whether they fuse (:meth:`Op.fuse`).
+the middle of a JPEG or PNG below the part that is used. Called by datasets, from several threads at once; has no state.
+Ops decide whether they fuse (:meth:`Op.fuse`).
 """
 
 from __future__ import annotations

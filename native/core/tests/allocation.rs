@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use penstock_core::error::Error;
 use penstock_core::fill::{FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Row};
+use penstock_core::image;
 use penstock_core::jpeg::{DecodeHints, Header, Limits, Region, SeekTableKind, transcode_baseline};
 use penstock_core::resample::Filter;
 use penstock_core::simd::Available;
@@ -200,7 +201,8 @@ fn refuse_each_of_filling(file: &[u8], hints: DecodeHints<'_>, size: [usize; 2],
     let mut count = refuse_each(&format!("{case}, decoded"), level, |filler| {
         let mut pixels = uncounted(|| vec![0; 3 * width * height]);
         let header = Header::parse(file, &Limits::NONE)?;
-        filler.decode(&header, hints, Region::whole(&header), &mut pixels)?;
+        let region = Region::whole(&header);
+        filler.decode(&image::Header::Jpeg(header), hints, region, &mut pixels)?;
         Ok(pixels)
     });
     for (filter, window) in [

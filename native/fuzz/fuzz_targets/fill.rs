@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use penstock_core::fill::{Affine, FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Orientation, Row};
+use penstock_core::image;
 use penstock_core::jpeg::{DecodeHints, Header, Limits, Region, SeekTableKind};
 use penstock_core::resample::Filter;
 use penstock_core::simd::Available;
@@ -205,8 +206,9 @@ impl Case {
     fn fill_decoded(&self, filler: &mut Filler, header: &Header<'_>) -> Option<Vec<u32>> {
         let (width, height) = (header.width(), header.height());
         let mut pixels = vec![0; 3 * width * height];
+        let (header, region) = (image::Header::Jpeg(header.clone()), Region::whole(header));
         filler
-            .decode(header, DecodeHints::default(), Region::whole(header), &mut pixels)
+            .decode(&header, DecodeHints::default(), region, &mut pixels)
             .ok()?;
         let image = Interleaved {
             bytes: &pixels,

@@ -1,9 +1,9 @@
 //! From encoded bytes to a row of a batch: decode the visible part, resize, flip, normalise, write.
 //!
 //! ```text
-//!  JPEG bytes ──> Header ──> Decoder ──rows──> Resampler ──> picture ──> row of the batch
-//!                 (size,      (only what         (planar,      (u8)        (layout, flip,
-//!                  cap)        the taps need)     as they come)             u8 | f16 | f32)
+//!  JPEG, PNG ──> Header ──> Decoder ──rows──> Resampler ──> picture ──> row of the batch
+//!                (size,      (only what         (planar,      (u8)        (layout, flip,
+//!                 cap)        the taps need)     as they come)             u8 | f16 | f32)
 //! ```
 //!
 //! The row is written when the whole picture is complete: after an error it is unchanged. Each thread has one
@@ -11,6 +11,7 @@
 
 mod bands;
 mod convert;
+mod encoded;
 mod geometry;
 pub mod lines;
 mod orientation;
@@ -21,7 +22,9 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::image;
 use crate::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTable, SeekTableKind};
+use crate::png;
 use crate::resample::{AxisOrder, Filter, Resampler};
 use crate::rows::RowSink;
 use crate::simd::Available;
@@ -94,6 +97,7 @@ pub struct Interleaved<'a> {
 pub struct Filler {
     level: Available,
     decoder: Decoder,
+    png: png::Decoder,
     resampler: Resampler,
     writer: RowWriter,
 }
@@ -104,32 +108,19 @@ impl Filler {
         Self {
             level,
             decoder: Decoder::with_level(level),
+            png: png::Decoder::default(),
             resampler: Resampler::with_level(level),
             writer: RowWriter::new(level),
         }
     }
 
-    /// Decodes a JPEG into a row, and adds to `times`.
+    /// Decodes an image into a row, and adds to `times`. Hints, and a reduced scale, are for JPEGs.
     ///
     /// # Errors
     /// [`FillError`]. The row is unchanged.
     pub fn fill(
         &mut self,
-        jpeg: &[u8],
-        hints: DecodeHints<'_>,
-        geometry: &Geometry,
-        options: &FillOptions,
-        row: Row<'_>,
-        times: &mut FillTimes,
-    ) -> Result<SeekReport, FillError> {
-        let filled = self.fill_row(jpeg, hints, geometry, options, row, times);
-        self.resampler.shrink(KEPT_BYTES);
-        filled
-    }
-
-    fn fill_row(
-        &mut self,
-        jpeg: &[u8],
+        encoded: &[u8],
         hints: DecodeHints<'_>,
         geometry: &Geometry,
         options: &FillOptions,
@@ -137,14 +128,36 @@ impl Filler {
         times: &mut FillTimes,
     ) -> Result<SeekReport, FillError> {
         let begun = Instant::now();
-        let header = Header::parse(jpeg, &options.limits)?;
-        geometry
-            .check_inside(header.width(), header.height())
-            .map_err(FillError::Geometry)?;
+        let filled = image::Header::parse(encoded, &options.limits)
+            .map_err(FillError::Image)
+            .and_then(|header| {
+                geometry
+                    .check_inside(header.width(), header.height())
+                    .map_err(FillError::Geometry)?;
+                match header {
+                    image::Header::Jpeg(header) => self.fill_jpeg(&header, hints, geometry, options, row, times, begun),
+                    other => self.fill_encoded(&other, geometry, options, row, times, begun),
+                }
+            });
+        self.resampler.shrink(KEPT_BYTES);
+        filled
+    }
+
+    #[allow(clippy::too_many_arguments)] // those of `fill`, and when it began
+    fn fill_jpeg(
+        &mut self,
+        header: &Header<'_>,
+        hints: DecodeHints<'_>,
+        geometry: &Geometry,
+        options: &FillOptions,
+        row: Row<'_>,
+        times: &mut FillTimes,
+        begun: Instant,
+    ) -> Result<SeekReport, FillError> {
         let scale = geometry.scale(options.quality);
-        let open_rows = most_rows_at_once(&header, scale);
+        let open_rows = most_rows_at_once(header, scale);
         let region = begin_resize(&mut self.resampler, geometry, scale, options, 3, open_rows)?;
-        if let Some((pictures, resized, report)) = self.fill_bands(&header, hints, geometry, options, region) {
+        if let Some((pictures, resized, report)) = self.fill_bands(header, hints, geometry, options, region) {
             times.resize += resized;
             times.decode += begun.elapsed().saturating_sub(resized);
             let begun = Instant::now();
@@ -159,7 +172,7 @@ impl Filler {
         };
         let decoded = self
             .decoder
-            .decode_with_hints(&header, region, hints, &mut sink, |sink| sink.resampler.restart());
+            .decode_with_hints(header, region, hints, &mut sink, |sink| sink.resampler.restart());
         let resized = sink.spent;
         times.resize += resized;
         times.decode += begun.elapsed().saturating_sub(resized);
@@ -211,11 +224,29 @@ impl Filler {
         Ok(self.finish(geometry, options, row)?)
     }
 
-    /// Decodes a region as interleaved RGB.
+    /// Decodes a region as interleaved RGB. Only JPEGs have other scales than the full size.
     ///
     /// # Errors
-    /// As [`Decoder::decode`]. `out` is partly written.
+    /// As the decoder of the format. `out` is partly written.
     pub fn decode(
+        &mut self,
+        header: &image::Header<'_>,
+        hints: DecodeHints<'_>,
+        region: Region,
+        out: &mut [u8],
+    ) -> Result<SeekReport, Error> {
+        let width = region.width;
+        match header {
+            image::Header::Jpeg(header) => self.decode_jpeg(header, hints, region, out),
+            image::Header::Png(header) => {
+                self.png
+                    .decode(self.level, header, region, &mut RgbSink { out, width })?;
+                Ok(SeekReport::default())
+            }
+        }
+    }
+
+    fn decode_jpeg(
         &mut self,
         header: &Header<'_>,
         hints: DecodeHints<'_>,
@@ -228,6 +259,14 @@ impl Filler {
         let width = region.width;
         self.decoder
             .decode_with_hints(header, region, hints, &mut RgbSink { out, width }, |_| ())
+    }
+
+    /// Decodes the values of a PNG of one channel: see [`png::Decoder::decode_values`].
+    ///
+    /// # Errors
+    /// As [`png::Decoder::decode_values`]. `values` are partly written.
+    pub fn decode_values(&mut self, header: &png::Header<'_>, values: png::Values<'_>) -> Result<(), Error> {
+        self.png.decode_values(self.level, header, values)
     }
 
     /// Decodes a region of a damaged picture, as libjpeg does, into HWC RGB: see [`Decoder::decode_damaged`].
