@@ -1,7 +1,7 @@
 # Made by native/stubs.py from the native module; do not edit.
 # ruff: noqa: A002  (`filter` is the word for it)
 """
-Penstock's native core: decoding of JPEG and PNG, resizing and filling batches, without the GIL.
+Penstock's native core: decoding of JPEG, PNG and WebP, resizing and filling batches, without the GIL.
 
 Work is done on the calling thread, unless more threads are requested. Images are HWC uint8 RGB; encoded images are
 bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every function may be called from any number of
@@ -30,7 +30,6 @@ __all__ = [
     "crc32c",
     "decode",
     "decode_damaged",
-    "decode_values",
     "example_features",
     "features",
     "fill",
@@ -55,13 +54,13 @@ __all__ = [
 ]
 
 class CorruptError(ValueError):
-    """Bytes that are not a valid image. The message says where."""
+    """Bytes that are not a valid JPEG. The message says where."""
 
 class TooLargeError(ValueError):
     """More pixels than `max_pixels`, or more bytes of coefficients than `max_nbytes`. Nothing was allocated."""
 
 class UnsupportedError(ValueError):
-    """A kind of image that these decoders do not support: CMYK, 12 bits, a progressive file without all scans ..."""
+    """A kind of JPEG that this decoder does not support: CMYK, 12 bits, a progressive file without all scans ..."""
 
 GEOMETRY_COLUMNS: Final[int]
 """
@@ -220,7 +219,7 @@ def decode(
     threads: SupportsIndex = 1,
 ) -> NDArray[uint8]:
     """
-    Decodes a JPEG or PNG, or a region of it.
+    Decodes a JPEG, PNG or WebP, or a region of it.
 
     Parameters
     ----------
@@ -709,7 +708,7 @@ def orientations(images: Sequence[Buffer]) -> NDArray[uint8]:
     Returns
     -------
     ndarray, shape (n,), uint8
-        The value of the tag, 1 to 8; 1 for a JPEG or PNG without it. 0 for images that Pillow must look at: of another
+        The value of the tag, 1 to 8; 1 for a JPEG, PNG or WebP without it. 0 for images that Pillow must look at: of another
         format, with an Exif segment that is damaged or unusual, or with none but XMP.
     """
 

@@ -1,6 +1,6 @@
 """Decoding of images: ``penstock.decode``, and Decode, the first op of a pipeline.
 
-The native decoders decode JPEG and PNG. Other formats, and files that they refuse or find corrupt, are decoded by
+The native decoders decode JPEG, PNG and WebP. Other formats, and files that they refuse or find corrupt, are decoded by
 Pillow, which decides whether a file is an image. A format is recognised by the first bytes of the file, not by its
 name.
 """
@@ -76,7 +76,7 @@ def decode(
         has it), recognised by its first bytes.
     region : tuple of four int, optional
         ``x0, y0, x1, y1`` in pixels of the full-size image (as oriented, with ``orient=True``); x1 and y1 are outside.
-        A JPEG or PNG is decoded up to the last row of the region: a truncated file is refused in any case, but
+        A JPEG, PNG or WebP is decoded up to the last row of the region: a truncated file is refused in any case, but
         other damage below is not found. An interlaced PNG is decoded whole.
     scale : {1, 2, 4, 8}
         Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, other formats (and a JPEG with a side below ``scale``)
@@ -281,7 +281,7 @@ class Decode(Op):
 
 
 def _is_decoded_natively(encoded: bytes, scale: int) -> bool:
-    if encoded.startswith(_PNG):
+    if encoded.startswith(_PNG) or encoded[8:12] == b"WEBP":
         return scale == 1
     return encoded.startswith(b"\xff\xd8") and (scale == 1 or _native.sizes([encoded]).min() >= scale)
 
@@ -289,7 +289,7 @@ def _is_decoded_natively(encoded: bytes, scale: int) -> bool:
 def _decode_natively(
     encoded: bytes, region: Region | None, max_pixels: int, scale: int, max_nbytes: int
 ) -> NDArray[np.uint8]:
-    if region is not None and not encoded.startswith(_PNG) and jpeg_markers.is_cut(encoded):
+    if region is not None and encoded.startswith(b"\xff\xd8") and jpeg_markers.is_cut(encoded):
         return decode_with_pillow(encoded, "the end marker is missing", max_pixels, region, scale, max_nbytes)
     try:
         pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale, max_nbytes=max_nbytes)

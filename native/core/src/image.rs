@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::jpeg::{self, Limits};
-use crate::png;
+use crate::{png, webp};
 
 /// The header of an image that can be decoded.
 #[derive(Clone, Debug)]
@@ -12,6 +12,8 @@ pub enum Header<'a> {
     Jpeg(jpeg::Header<'a>),
     /// A PNG.
     Png(png::Header<'a>),
+    /// A WebP.
+    WebP(webp::Header<'a>),
 }
 
 impl<'a> Header<'a> {
@@ -23,6 +25,9 @@ impl<'a> Header<'a> {
         if bytes.starts_with(png::SIGNATURE) {
             return Ok(Self::Png(png::Header::parse(bytes, limits)?));
         }
+        if webp::is_webp(bytes) {
+            return Ok(Self::WebP(webp::Header::parse(bytes, limits)?));
+        }
         Ok(Self::Jpeg(jpeg::Header::parse(bytes, limits)?))
     }
 
@@ -31,6 +36,7 @@ impl<'a> Header<'a> {
         match self {
             Self::Jpeg(header) => header.width(),
             Self::Png(header) => header.width(),
+            Self::WebP(header) => header.width(),
         }
     }
 
@@ -39,6 +45,7 @@ impl<'a> Header<'a> {
         match self {
             Self::Jpeg(header) => header.height(),
             Self::Png(header) => header.height(),
+            Self::WebP(header) => header.height(),
         }
     }
 }
@@ -47,6 +54,9 @@ impl<'a> Header<'a> {
 pub fn orientation(bytes: &[u8]) -> Option<u8> {
     if bytes.starts_with(png::SIGNATURE) {
         return png::orientation(bytes);
+    }
+    if webp::is_webp(bytes) {
+        return webp::orientation(bytes);
     }
     jpeg::orientation(bytes)
 }

@@ -1,4 +1,4 @@
-//! The native core of Penstock: decoding of JPEG and PNG, resampling, and filling of a batch's rows. It does not depend on Python.
+//! The native core of Penstock: decoding of JPEG, PNG and WebP, resampling, and filling of a batch's rows. It does not depend on Python.
 
 pub mod concat;
 pub mod crc32c;
@@ -14,3 +14,4 @@ pub mod png;
 pub mod resample;
 pub mod rows;
 pub mod simd;
+pub mod webp;

@@ -5,6 +5,9 @@ pub const ROW_SPARE: usize = 32;
 /// Planar rows are written in steps of this many samples.
 pub const ROW_ALIGN: usize = 32;
 
+/// Rows that the decoders of PNG and WebP pass on at once.
+pub const ROWS_AT_ONCE: usize = 8;
+
 /// The least length of a planar row of `width` samples.
 pub const fn planar_row_len(width: usize) -> usize {
     width.next_multiple_of(ROW_ALIGN) + ROW_SPARE

@@ -52,7 +52,7 @@ pub fn sizes(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, i32
 /// Returns
 /// -------
 /// ndarray, shape (n,), uint8
-///     The value of the tag, 1 to 8; 1 for a JPEG or PNG without it. 0 for images that Pillow must look at: of another
+///     The value of the tag, 1 to 8; 1 for a JPEG, PNG or WebP without it. 0 for images that Pillow must look at: of another
 ///     format, with an Exif segment that is damaged or unusual, or with none but XMP.
 #[pyfunction]
 pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, u8>> {
@@ -66,7 +66,7 @@ pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<
     Ok(orientations)
 }
 
-/// Decodes a JPEG or PNG, or a region of it.
+/// Decodes a JPEG, PNG or WebP, or a region of it.
 ///
 /// Parameters
 /// ----------
@@ -126,7 +126,9 @@ pub fn decode<'py>(
     let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::from_decoder(&error))?;
     let region = scaled_region([header.width(), header.height()], region, scale)?;
     if region.scale != Scale::Full && !matches!(header, Header::Jpeg(_)) {
-        return Err(errors::from_decoder(&Error::Unsupported("a PNG at a reduced size")));
+        return Err(errors::from_decoder(&Error::Unsupported(
+            "images other than JPEG at a reduced size",
+        )));
     }
     let mut pixels = NewArray::empty(py, &[region.height, region.width, 3])?;
     let (level, out) = (level(), pixels.values_mut());

@@ -24,7 +24,7 @@ mod target;
 
 use pyo3::prelude::*;
 
-/// Penstock's native core: decoding of JPEG and PNG, resizing and filling batches, without the GIL.
+/// Penstock's native core: decoding of JPEG, PNG and WebP, resizing and filling batches, without the GIL.
 ///
 /// Work is done on the calling thread, unless more threads are requested. Images are HWC uint8 RGB; encoded images are
 /// bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every function may be called from any number of

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{FillError, FillOptions, FillTimes, Filler, Geometry, Row, TimedResampler, begin_resize};
 use crate::image::Header;
 use crate::jpeg::{Scale, SeekReport};
-use crate::png;
+use crate::rows::ROWS_AT_ONCE;
 
 impl Filler {
     /// Decodes the part of the image that the row needs, and writes the row.
@@ -18,14 +18,14 @@ impl Filler {
         times: &mut FillTimes,
         begun: Instant,
     ) -> Result<SeekReport, FillError> {
-        let open_rows = png::ROWS_AT_ONCE;
-        let region = begin_resize(&mut self.resampler, geometry, Scale::Full, options, 3, open_rows)?;
+        let region = begin_resize(&mut self.resampler, geometry, Scale::Full, options, 3, ROWS_AT_ONCE)?;
         let mut sink = TimedResampler {
             resampler: &mut self.resampler,
             spent: Duration::ZERO,
         };
         let decoded = match header {
             Header::Png(header) => self.png.decode(self.level, header, region, &mut sink),
+            Header::WebP(header) => self.webp.decode(self.level, header, region, &mut sink),
             Header::Jpeg(header) => self.decoder.decode(header, region, &mut sink),
         };
         let resized = sink.spent;

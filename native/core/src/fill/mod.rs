@@ -1,9 +1,9 @@
 //! From encoded bytes to a row of a batch: decode the visible part, resize, flip, normalise, write.
 //!
 //! ```text
-//!  JPEG, PNG ──> Header ──> Decoder ──rows──> Resampler ──> picture ──> row of the batch
-//!                (size,      (only what         (planar,      (u8)        (layout, flip,
-//!                 cap)        the taps need)     as they come)             u8 | f16 | f32)
+//!  JPEG, PNG, WebP ──> Header ──> Decoder ──rows──> Resampler ──> picture ──> row of the batch
+//!                      (size,      (only what         (planar,      (u8)        (layout, flip,
+//!                       cap)        the taps need)     as they come)             u8 | f16 | f32)
 //! ```
 //!
 //! The row is written when the whole picture is complete: after an error it is unchanged. Each thread has one
@@ -28,6 +28,7 @@ use crate::png;
 use crate::resample::{AxisOrder, Filter, Resampler};
 use crate::rows::RowSink;
 use crate::simd::Available;
+use crate::webp;
 pub use geometry::Geometry;
 pub use lines::Affine;
 pub use orientation::Orientation;
@@ -98,6 +99,7 @@ pub struct Filler {
     level: Available,
     decoder: Decoder,
     png: png::Decoder,
+    webp: webp::Decoder,
     resampler: Resampler,
     writer: RowWriter,
 }
@@ -109,6 +111,7 @@ impl Filler {
             level,
             decoder: Decoder::with_level(level),
             png: png::Decoder::default(),
+            webp: webp::Decoder::default(),
             resampler: Resampler::with_level(level),
             writer: RowWriter::new(level),
         }
@@ -238,11 +241,14 @@ impl Filler {
         let width = region.width;
         match header {
             image::Header::Jpeg(header) => self.decode_jpeg(header, hints, region, out),
-            image::Header::Png(header) => {
-                self.png
-                    .decode(self.level, header, region, &mut RgbSink { out, width })?;
-                Ok(SeekReport::default())
-            }
+            image::Header::Png(header) => self
+                .png
+                .decode(self.level, header, region, &mut RgbSink { out, width })
+                .map(|()| SeekReport::default()),
+            image::Header::WebP(header) => self
+                .webp
+                .decode(self.level, header, region, &mut RgbSink { out, width })
+                .map(|()| SeekReport::default()),
         }
     }
 

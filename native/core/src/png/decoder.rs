@@ -7,11 +7,9 @@ use super::unfilter::{Filter, unfilter};
 use crate::error::{Error, corrupt};
 use crate::jpeg::Region;
 use crate::memory::grow;
-use crate::rows::RowSink;
+use crate::rows::{ROWS_AT_ONCE, RowSink};
 use crate::simd::Available;
 
-/// Rows that are passed on at once.
-pub(crate) const ROWS_AT_ONCE: usize = 8;
 /// Bytes of buffers that are kept between images.
 const KEPT_BYTES: usize = 16 << 20;
 

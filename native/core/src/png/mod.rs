@@ -20,7 +20,6 @@ mod metadata;
 mod pixels;
 pub mod unfilter;
 
-pub(crate) use decoder::ROWS_AT_ONCE;
 pub use decoder::{Decoder, Values};
 pub use header::Header;
 pub use metadata::orientation;
