@@ -708,8 +708,8 @@ def orientations(images: Sequence[Buffer]) -> NDArray[uint8]:
     Returns
     -------
     ndarray, shape (n,), uint8
-        The value of the tag, 1 to 8; 1 for a JPEG, PNG or WebP without it. 0 for images that Pillow must look at: of another
-        format, with an Exif segment that is damaged or unusual, or with none but XMP.
+        The value of the tag, 1 to 8; 1 for a JPEG, PNG or WebP without it. 0 for images that Pillow must look at: of
+        another format, with an Exif segment that is damaged or unusual, or with none but XMP.
     """
 
 def resize(

@@ -52,8 +52,8 @@ pub fn sizes(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, i32
 /// Returns
 /// -------
 /// ndarray, shape (n,), uint8
-///     The value of the tag, 1 to 8; 1 for a JPEG, PNG or WebP without it. 0 for images that Pillow must look at: of another
-///     format, with an Exif segment that is damaged or unusual, or with none but XMP.
+///     The value of the tag, 1 to 8; 1 for a JPEG, PNG or WebP without it. 0 for images that Pillow must look at: of
+///     another format, with an Exif segment that is damaged or unusual, or with none but XMP.
 #[pyfunction]
 pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, u8>> {
     let mut orientations = NewArray::empty(py, &[images.0.len()])?;
