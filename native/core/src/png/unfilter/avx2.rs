@@ -43,7 +43,7 @@ pub fn paeth(pixel: usize, line: &[u8], above: &[u8], out: &mut [u8]) {
         4 => paeth_pixels::<4>(line, above, out),
         6 => paeth_pixels::<6>(line, above, out),
         8 => paeth_pixels::<8>(line, above, out),
-        _ => paeth_pixels::<1>(line, above, out),
+        _ => paeth_bytes(line, above, out),
     }
 }
 
@@ -89,7 +89,18 @@ fn average_pixels<const N: usize>(line: &[u8], above: &[u8], out: &mut [u8]) {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn paeth_pixels<const N: usize>(line: &[u8], above: &[u8], out: &mut [u8]) {
-    let (mut a, mut c) = (_mm_setzero_si128(), _mm_setzero_si128());
+    paeth_after::<N>([_mm_setzero_si128(); 2], line, above, out);
+}
+
+/// Continues after a pixel `a`, above which is `c`. Returns these of the last pixel.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn paeth_after<const N: usize>(
+    [mut a, mut c]: [__m128i; 2],
+    line: &[u8],
+    above: &[u8],
+    out: &mut [u8],
+) -> [__m128i; 2] {
     let pixels = line.as_chunks::<N>().0.iter().zip(above.as_chunks::<N>().0);
     for (out, (x, b)) in out.as_chunks_mut::<N>().0.iter_mut().zip(pixels) {
         let b = load(b);
@@ -102,4 +113,32 @@ fn paeth_pixels<const N: usize>(line: &[u8], above: &[u8], out: &mut [u8]) {
         c = b;
         store(out, a);
     }
+    [a, c]
+}
+
+/// Pixels of one byte. Masks are mostly blocks of bytes that are as predicted: where the pixel before a block equals the
+/// one above it, the block is that above it; where all pixels above are equal to the one before them, it is the pixel
+/// before it.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn paeth_bytes(line: &[u8], above: &[u8], out: &mut [u8]) {
+    let [(blocks, line), (blocks_above, above)] = [line, above].map(|bytes| bytes.as_chunks::<16>());
+    let (blocks_out, out) = out.as_chunks_mut::<16>();
+    let mut last = [_mm_setzero_si128(); 2];
+    for (out, (x, b)) in blocks_out.iter_mut().zip(blocks.iter().zip(blocks_above)) {
+        if *x == [0; 16] {
+            let [before, before_above] = last.map(|value| _mm_cvtsi128_si32(value) as u8);
+            if before == before_above {
+                *out = *b;
+                last = [load(&[b[15]]); 2];
+                continue;
+            }
+            if *b == [before_above; 16] {
+                *out = [before; 16];
+                continue;
+            }
+        }
+        last = paeth_after::<1>(last, x, b, out);
+    }
+    paeth_after::<1>(last, line, above, out);
 }
