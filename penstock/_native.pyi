@@ -30,6 +30,7 @@ __all__ = [
     "crc32c",
     "decode",
     "decode_damaged",
+    "decode_values",
     "example_features",
     "features",
     "fill",
@@ -54,13 +55,13 @@ __all__ = [
 ]
 
 class CorruptError(ValueError):
-    """Bytes that are not a valid JPEG. The message says where."""
+    """Bytes that are not a valid image. The message says where."""
 
 class TooLargeError(ValueError):
     """More pixels than `max_pixels`, or more bytes of coefficients than `max_nbytes`. Nothing was allocated."""
 
 class UnsupportedError(ValueError):
-    """A kind of JPEG that this decoder does not support: CMYK, 12 bits, a progressive file without all scans ..."""
+    """A kind of image that these decoders do not support: CMYK, 12 bits, a progressive file without all scans ..."""
 
 GEOMETRY_COLUMNS: Final[int]
 """
@@ -217,6 +218,7 @@ def decode(
     learn: str | None = None,
     found: list[tuple[int, bool, bytes | None]] | None = None,
     threads: SupportsIndex = 1,
+    mode: str = "RGB",
 ) -> NDArray[uint8]:
     """
     Decodes a JPEG, PNG or WebP, or a region of it.
@@ -239,11 +241,14 @@ def decode(
         rounded up, and the region is rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
     index, learn, found, threads
         As for `fill`, for this image only. Its number is 0.
+    mode : {"RGB", "BGR", "L", "RGBA"}
+        The channels of the result. "L": Pillow's ``convert("L")`` of the RGB pixels. "RGBA": with the alpha of a PNG,
+        255 for images without alpha; that of a WebP, and of transparent colours, is not supported.
 
     Returns
     -------
-    ndarray, shape (height, width, 3), uint8
-        RGB, a new array. A gray image has three equal channels; alpha is dropped; of 16 bits, the high 8 are used.
+    ndarray, shape (height, width, 3), (height, width) or (height, width, 4), uint8
+        A new array. A gray image has three equal channels; alpha is dropped; of 16 bits, the high 8 are used.
         JPEGs are bit-exact with libjpeg-turbo's slow integer IDCT and fancy upsampling.
 
     Raises
@@ -358,8 +363,8 @@ def fill(
     *,
     layout: str,
     filter: str,
-    scale: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
-    offset: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
+    scale: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
+    offset: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
     max_pixels: SupportsIndex = 134217728,
     max_nbytes: SupportsIndex = 1073741824,
     orientations: NDArray[uint8] | None = None,
@@ -369,6 +374,7 @@ def fill(
     learn: str | None = None,
     found: list[tuple[int, bool, bytes | None]] | None = None,
     threads: SupportsIndex = 1,
+    mode: str = "RGB",
 ) -> tuple[list[tuple[int, str, str]], int, int]:
     """
     Fills rows of a batch from encoded images: decode, crop, resize, flip, normalise.
@@ -381,8 +387,8 @@ def fill(
         x0, y0, x1, y1 (the region of the image), width, height (its size after resizing), left, top (the position
         of the output's H x W window in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit
         1: top and bottom; applied last).
-    out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
-        The batch; C-contiguous. No other argument may overlap it.
+    out : ndarray, shape (N, H, W, C) or (N, C, H, W), uint8, float16 or float32
+        The batch; C-contiguous. C is 3, or what `mode` says. No other argument may overlap it.
     rows : ndarray, shape (n,), int64
         Image ``i`` goes to ``out[rows[i]]``. Rows must be distinct.
     layout : {"HWC", "CHW"}
@@ -390,7 +396,7 @@ def fill(
     filter : {"box", "bilinear", "bicubic", "lanczos"}
         Antialiased, as Pillow's `Image.resize` of the cropped region: at most one different per value, for bicubic
         and lanczos equal. A region that keeps its size keeps its pixels.
-    scale, offset : sequence of three float, optional
+    scale, offset : sequence of C float, optional
         For float batches: ``value * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if
         that is the type. None for uint8 batches.
     max_pixels, max_nbytes : int
@@ -400,7 +406,8 @@ def fill(
         and flips are those of the oriented one. Rows equal those of the oriented image, decoded first. None: all
         are 1.
     beside : sequence of three int, optional
-        Colour, 0 to 255, of the window outside the resized region. The window must show a part of the region.
+        Colour, 0 to 255, of the window outside the resized region, with three channels. The window must show a part of
+        the region.
     quality : float, optional
         Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality``
         samples for each pixel of the size, in both directions; at least 1. The result is that of the full-size
@@ -417,6 +424,8 @@ def fill(
         Threads that work on one image together, the calling thread included, if a million pixels or more of it are
         decoded: all of them with an index (or restart markers at every row), otherwise two. Fewer if the system
         starts no more. Rows do not depend on it.
+    mode : {"RGB", "BGR", "L", "RGBA"}
+        The channels of the decoded pixels, before they are resized: as for `decode`.
 
     Returns
     -------

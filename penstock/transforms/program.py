@@ -310,6 +310,7 @@ class Program:
             orientations=orientations if orientations is None or fused is None else orientations[fused],
             quality=decode.quality if decode.scale == "auto" else None,
             threads=chunk.count_threads(),
+            mode=_mode_of(decode),
             **seek_table_arguments(chunk.seek_tables, fused, found),
         )
         if chunk.seek_tables is not None:
@@ -334,7 +335,7 @@ class Program:
         if kind == "out_of_memory":
             raise MemoryError(message)
         fusion, decode, image = self._fusion, self._decode, one.images[0]
-        if kind != _GENERAL:
+        if kind != _GENERAL and _mode_of(decode) == "RGB":
             with trace.stage("decode"):
                 pixels = decode.image_refused(as_bytes(image), message)
             if (pixels.shape[1], pixels.shape[0]) == tuple(one.stored_sizes[0]):
@@ -409,3 +410,8 @@ class Program:
             raise failed[0].error
         row: Array = out[0]
         return row
+
+
+def _mode_of(decode: Decode) -> str:
+    """The channels of decoded images."""
+    return getattr(decode, "mode", "RGB")

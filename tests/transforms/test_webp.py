@@ -41,6 +41,11 @@ def made(size: tuple[int, int] = (131, 70), *, seed: int = 0, channels: int = 3,
     return file.getvalue()
 
 
+def pillow(file: bytes) -> NDArray[np.uint8]:
+    """The pixels of Pillow, the specification."""
+    return fallback.rgb_pixels(file, CAP)
+
+
 def same(found: NDArray[Any], expected: NDArray[Any]) -> None:
     """Every pixel, the shape and the dtype."""
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
@@ -62,7 +67,7 @@ def test_whole_pictures(name: str) -> None:
     for size in SIZES:
         file = made(size, **OPTIONS[name])
 
-        same(_native.decode(file), fallback.rgb_pixels(file, CAP))
+        same(_native.decode(file), pillow(file))
         np.testing.assert_array_equal(_native.sizes([file]), [size])
 
 
@@ -77,7 +82,7 @@ def test_a_region_is_the_same_pixels(name: str, seed: int, corners: tuple[int, i
     x0, y0 = corners[0] % 131, corners[1] % 70
     x1, y1 = x0 + 1 + corners[2] % (131 - x0), y0 + 1 + corners[3] % (70 - y0)
 
-    same(_native.decode(file, (x0, y0, x1, y1)), fallback.rgb_pixels(file, CAP)[y0:y1, x0:x1])
+    same(_native.decode(file, (x0, y0, x1, y1)), pillow(file)[y0:y1, x0:x1])
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -91,7 +96,7 @@ def test_the_fused_path_equals_the_general_one(name: str) -> None:
     pipeline.compile("image").fill(files, out, keys)
 
     for i, file in enumerate(files):
-        same(out[i], apply_to_image(pipeline.ops, fallback.rgb_pixels(file, CAP), keys[i : i + 1], 1))
+        same(out[i], apply_to_image(pipeline.ops, pillow(file), keys[i : i + 1], 1))
 
 
 @pytest.mark.parametrize("options", [{"lossless": True}, {"lossless": True, "exact": True}, {"quality": 70}])
@@ -99,8 +104,8 @@ def test_alpha_is_dropped(options: dict[str, Any]) -> None:
     """A picture with alpha has the colours that Pillow gives it, whichever decoder reads it."""
     file = made(channels=4, **options)
 
-    same(decode(file), fallback.rgb_pixels(file, CAP))
-    same(decode(file, region=(3, 5, 90, 60)), fallback.rgb_pixels(file, CAP)[5:60, 3:90])
+    same(decode(file), pillow(file))
+    same(decode(file, region=(3, 5, 90, 60)), pillow(file)[5:60, 3:90])
 
 
 def test_sizes_above_the_cap_are_refused() -> None:
@@ -154,7 +159,7 @@ def damaged_files() -> dict[str, bytes]:
 def verdict(file: bytes) -> NDArray[np.uint8] | type[DecodeError]:
     """Pillow's pixels, or its error."""
     try:
-        return fallback.rgb_pixels(file, CAP)
+        return pillow(file)
     except DecodeError as error:
         return type(error)
 

@@ -40,6 +40,16 @@ impl<'a> Header<'a> {
         }
     }
 
+    /// Whether the image has an alpha channel that the decoders do not return: transparent colours of a PNG, alpha of a
+    /// WebP.
+    pub fn has_unread_alpha(&self) -> bool {
+        match self {
+            Self::Jpeg(_) => false,
+            Self::Png(header) => header.has_transparent_color(),
+            Self::WebP(header) => header.has_alpha(),
+        }
+    }
+
     /// Height in pixels.
     pub fn height(&self) -> usize {
         match self {

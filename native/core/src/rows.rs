@@ -24,6 +24,12 @@ pub trait RowSink {
     /// meaning. Interleaved: only the first slice is used; exactly `3 * width` bytes of it are written.
     fn row(&mut self, y: usize) -> [&mut [u8]; 3];
 
+    /// The memory of the alpha of row `y`, for a decoder of an image that has alpha; empty if the sink wants none. A planar
+    /// sink's row is as long as those of [`Self::row`]; it is written before the row is declared complete.
+    fn alpha(&mut self, _y: usize) -> &mut [u8] {
+        &mut []
+    }
+
     /// Declares rows before `end` complete. Called once per strip (about an MCU row), so that sinks can work on strips.
     fn done(&mut self, end: usize);
 }

@@ -2,7 +2,7 @@
 //! the core is called without the GIL.
 
 use penstock_core::error::Error;
-use penstock_core::fill::{self, Geometry};
+use penstock_core::fill::{self, Geometry, Mode};
 use penstock_core::image::{self, Header};
 use penstock_core::jpeg::{Limits, Region, Scale};
 use penstock_core::png;
@@ -14,6 +14,7 @@ use crate::errors::{self, invalid_argument};
 use crate::level::level;
 use crate::resize::{Corners, region_or_whole};
 use crate::seek_tables::{self, FoundList, HintsPerImage, SeekTables};
+use crate::target::mode_from_name;
 
 /// Returns the width and height of images that the native decoders support.
 ///
@@ -86,11 +87,14 @@ pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<
 ///     rounded up, and the region is rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
 /// index, learn, found, threads
 ///     As for `fill`, for this image only. Its number is 0.
+/// mode : {"RGB", "BGR", "L", "RGBA"}
+///     The channels of the result. "L": Pillow's ``convert("L")`` of the RGB pixels. "RGBA": with the alpha of a PNG,
+///     255 for images without alpha; that of a WebP, and of transparent colours, is not supported.
 ///
 /// Returns
 /// -------
-/// ndarray, shape (height, width, 3), uint8
-///     RGB, a new array. A gray image has three equal channels; alpha is dropped; of 16 bits, the high 8 are used.
+/// ndarray, shape (height, width, 3), (height, width) or (height, width, 4), uint8
+///     A new array. A gray image has three equal channels; alpha is dropped; of 16 bits, the high 8 are used.
 ///     JPEGs are bit-exact with libjpeg-turbo's slow integer IDCT and fancy upsampling.
 ///
 /// Raises
@@ -106,7 +110,7 @@ pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<
 /// ValueError
 ///     The region does not lie inside the image, or another argument is invalid.
 #[pyfunction]
-#[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_073_741_824, index=None, learn=None, found=None, threads=1))]
+#[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_073_741_824, index=None, learn=None, found=None, threads=1, mode="RGB"))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn decode<'py>(
     py: Python<'py>,
@@ -119,6 +123,7 @@ pub fn decode<'py>(
     learn: Option<&str>,
     found: Option<FoundList<'py>>,
     threads: usize,
+    mode: &str,
 ) -> PyResult<NewArray<'py, u8>> {
     let indices = index.map(|index| SeekTables(vec![Some(index)]));
     let hints = HintsPerImage::new(1, indices, learn, found.is_some(), threads)?;
@@ -130,10 +135,16 @@ pub fn decode<'py>(
             "images other than JPEG at a reduced size",
         )));
     }
-    let mut pixels = NewArray::empty(py, &[region.height, region.width, 3])?;
+    let mode = mode_from_name(mode)?;
+    let shape = [region.height, region.width, mode.channels()];
+    let axes = if mode == Mode::Luma { 2 } else { 3 };
+    let mut pixels = NewArray::empty(py, &shape[..axes])?;
     let (level, out) = (level(), pixels.values_mut());
-    let decoded =
-        py.detach(|| fill::with_filler(level, |filler| filler.decode(&header, hints.of_image(0), region, out)));
+    let decoded = py.detach(|| {
+        fill::with_filler(level, |filler| {
+            filler.decode(&header, hints.of_image(0), region, mode, out)
+        })
+    });
     let report = decoded.map_err(|error| errors::from_decoder(&error))?;
     seek_tables::append_found(found, [(0, report)])?;
     Ok(pixels)

@@ -14,8 +14,10 @@ mod convert;
 mod encoded;
 mod geometry;
 pub mod lines;
+mod mode;
 mod orientation;
 mod row;
+mod sinks;
 mod stored;
 
 use std::cell::RefCell;
@@ -26,14 +28,15 @@ use crate::image;
 use crate::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTable, SeekTableKind};
 use crate::png;
 use crate::resample::{AxisOrder, Filter, Resampler};
-use crate::rows::RowSink;
 use crate::simd::Available;
 use crate::webp;
 pub use geometry::Geometry;
 pub use lines::Affine;
+pub use mode::{Mode, luma};
 pub use orientation::Orientation;
 use row::RowWriter;
 pub use row::{Layout, Row};
+use sinks::{OpenRows, RgbSink, TimedResampler};
 pub use stored::{Conversion, StoredFiller, StoredImage, StoredRow, StoredWindow, ValueType};
 
 /// Bytes of pixels that a filler keeps between images: enough for a picture of 2000 x 2000.
@@ -44,12 +47,16 @@ const KEPT_BYTES: usize = 16 << 20;
 pub struct FillOptions {
     /// Filter of the resize.
     pub filter: Filter,
+    /// Channels of decoded images.
+    pub mode: Mode,
     /// Layout of the row.
     pub layout: Layout,
     /// Width and height of the window.
     pub window: [usize; 2],
-    /// Colour of the window outside the picture.
-    pub background: [u8; 3],
+    /// Colour of the window outside the picture, a value for each channel of the mode.
+    pub background: [u8; 4],
+    /// Factor and summand of alpha, if rows are normalised.
+    pub alpha: [f32; 2],
     /// Encoded images are decoded at the smallest scale that still has this many samples for each pixel of the size, in
     /// both directions. Infinite: always at full size.
     pub quality: f64,
@@ -100,6 +107,7 @@ pub struct Filler {
     decoder: Decoder,
     png: png::Decoder,
     webp: webp::Decoder,
+    open: OpenRows,
     resampler: Resampler,
     writer: RowWriter,
 }
@@ -112,6 +120,7 @@ impl Filler {
             decoder: Decoder::with_level(level),
             png: png::Decoder::default(),
             webp: webp::Decoder::default(),
+            open: OpenRows::default(),
             resampler: Resampler::with_level(level),
             writer: RowWriter::new(level),
         }
@@ -159,7 +168,8 @@ impl Filler {
     ) -> Result<SeekReport, FillError> {
         let scale = geometry.scale(options.quality);
         let open_rows = most_rows_at_once(header, scale);
-        let region = begin_resize(&mut self.resampler, geometry, scale, options, 3, open_rows)?;
+        let planes = options.mode.channels();
+        let region = begin_resize(&mut self.resampler, geometry, scale, options, planes, open_rows)?;
         if let Some((pictures, resized, report)) = self.fill_bands(header, hints, geometry, options, region) {
             times.resize += resized;
             times.decode += begun.elapsed().saturating_sub(resized);
@@ -168,14 +178,12 @@ impl Filler {
             times.resize += begun.elapsed();
             return Ok(report);
         }
-        let region = begin_resize(&mut self.resampler, geometry, scale, options, 3, open_rows)?;
-        let mut sink = TimedResampler {
-            resampler: &mut self.resampler,
-            spent: Duration::ZERO,
-        };
+        let region = begin_resize(&mut self.resampler, geometry, scale, options, planes, open_rows)?;
+        let size = [region.width, open_rows];
+        let mut sink = TimedResampler::new(&mut self.resampler, &mut self.open, options.mode, self.level, size)?;
         let decoded = self
             .decoder
-            .decode_with_hints(header, region, hints, &mut sink, |sink| sink.resampler.restart());
+            .decode_with_hints(header, region, hints, &mut sink, TimedResampler::restart);
         let resized = sink.spent;
         times.resize += resized;
         times.decode += begun.elapsed().saturating_sub(resized);
@@ -216,7 +224,7 @@ impl Filler {
         for y in 0..needed.height {
             let start = ((needed.y + y) * image.width + needed.x) * image.channels;
             let line = &image.bytes[start..][..needed.width * image.channels];
-            let [r, g, b] = self.resampler.rows_mut(y);
+            let [r, g, b, _] = self.resampler.rows_mut(y);
             if image.channels == 1 {
                 r[..line.len()].copy_from_slice(line);
             } else {
@@ -227,7 +235,7 @@ impl Filler {
         Ok(self.finish(geometry, options, row)?)
     }
 
-    /// Decodes a region as interleaved RGB. Only JPEGs have other scales than the full size.
+    /// Decodes a region as interleaved pixels of a mode. Only JPEGs have other scales than the full size.
     ///
     /// # Errors
     /// As the decoder of the format. `out` is partly written.
@@ -236,9 +244,13 @@ impl Filler {
         header: &image::Header<'_>,
         hints: DecodeHints<'_>,
         region: Region,
+        mode: Mode,
         out: &mut [u8],
     ) -> Result<SeekReport, Error> {
         let width = region.width;
+        if mode != Mode::Rgb {
+            return self.decode_mode(header, hints, region, mode, out);
+        }
         match header {
             image::Header::Jpeg(header) => self.decode_jpeg(header, hints, region, out),
             image::Header::Png(header) => self
@@ -348,40 +360,4 @@ pub fn with_filler<R>(level: Available, f: impl FnOnce(&mut Filler) -> R) -> R {
         Some((made_for, filler)) if *made_for == level => f(filler),
         _ => f(&mut kept.insert((level, Filler::with_level(level))).1),
     })
-}
-
-/// Passes rows to the resampler and measures its time.
-struct TimedResampler<'a> {
-    resampler: &'a mut Resampler,
-    spent: Duration,
-}
-
-impl RowSink for TimedResampler<'_> {
-    const PLANAR: bool = true;
-
-    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        self.resampler.rows_mut(y)
-    }
-
-    fn done(&mut self, end: usize) {
-        let begun = Instant::now();
-        self.resampler.done(end);
-        self.spent += begun.elapsed();
-    }
-}
-
-/// Collects interleaved RGB without gaps.
-struct RgbSink<'a> {
-    out: &'a mut [u8],
-    width: usize,
-}
-
-impl RowSink for RgbSink<'_> {
-    const PLANAR: bool = false;
-
-    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        [&mut self.out[3 * y * self.width..][..3 * self.width], &mut [], &mut []]
-    }
-
-    fn done(&mut self, _end: usize) {}
 }

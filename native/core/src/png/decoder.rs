@@ -2,7 +2,8 @@
 
 use super::header::{Color, Header};
 use super::inflate::DataReader;
-use super::pixels::{Source, color_positions, color_table, gray_level, to_interleaved, to_planes, unpack};
+use super::pixels::{Source, alpha_position, color_positions, color_table, copy_alpha, gray_level};
+use super::pixels::{to_interleaved, to_planes, unpack};
 use super::unfilter::{Filter, unfilter};
 use crate::error::{Error, corrupt};
 use crate::jpeg::Region;
@@ -79,11 +80,15 @@ impl Decoder {
         );
         let table = color_table(header);
         let source = table.as_ref().map_or_else(|| color_positions(header), Source::Table);
+        let alpha = alpha_position(header);
         self.read_lines(level, header, needed, |y, pixels| {
             let Some(y) = y.checked_sub(region.y) else { return };
             let out = sink.row(y);
             if S::PLANAR {
                 to_planes(level, source, pixels, out);
+                if let Some(alpha) = alpha {
+                    copy_alpha(alpha, pixels, sink.alpha(y));
+                }
             } else {
                 let [out, ..] = out;
                 to_interleaved(source, pixels, &mut out[..3 * region.width]);

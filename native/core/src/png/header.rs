@@ -183,6 +183,11 @@ impl<'a> Header<'a> {
         self.height
     }
 
+    /// Whether a colour, or palette entries, are transparent.
+    pub fn has_transparent_color(&self) -> bool {
+        self.has_transparent_color
+    }
+
     /// Bits of a value, if pixels have one channel: 8 or 16.
     ///
     /// # Errors

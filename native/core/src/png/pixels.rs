@@ -48,6 +48,23 @@ pub(super) fn color_positions(header: &Header<'_>) -> Source<'static> {
     }
 }
 
+/// Where the alpha of pixels is, and the bytes of a pixel, if they have alpha.
+pub(super) fn alpha_position(header: &Header<'_>) -> Option<[usize; 2]> {
+    let sample = usize::from(header.depth / 8);
+    match header.color {
+        Color::GrayAlpha => Some([sample, 2 * sample]),
+        Color::Rgba => Some([3 * sample, 4 * sample]),
+        _ => None,
+    }
+}
+
+/// Writes the alpha of pixels to a plane, which is longer or empty.
+pub(super) fn copy_alpha([at, pixel]: [usize; 2], pixels: &[u8], plane: &mut [u8]) {
+    for (to, pixel) in plane.iter_mut().zip(pixels.chunks_exact(pixel)) {
+        *to = pixel[at];
+    }
+}
+
 /// Writes samples of less than 8 bits, those from `first` on, as a byte each.
 pub(super) fn unpack(depth: u8, packed: &[u8], first: usize, out: &mut [u8]) {
     let per_byte = 8 / usize::from(depth);

@@ -19,6 +19,7 @@ pub struct Header<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) width: usize,
     pub(super) height: usize,
+    has_alpha: bool,
     exif: Option<&'a [u8]>,
     has_xmp: bool,
     /// Whether there is metadata that the header does not announce.
@@ -51,6 +52,7 @@ impl<'a> Header<'a> {
             bytes,
             width: 0,
             height: 0,
+            has_alpha: false,
             exif: None,
             has_xmp: false,
             is_doubtful: false,
@@ -120,6 +122,7 @@ impl<'a> Header<'a> {
             }
             (b"VP8L", &[0x2f, a, b, c, d, ..]) if d >> 5 == 0 => {
                 let bits = number(&[a, b, c, d]);
+                self.has_alpha = bits >> 28 & 1 == 1;
                 [(bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1]
             }
             _ => return corrupt("the header of the image is damaged", chunk.end - chunk.body.len()),
@@ -134,6 +137,11 @@ impl<'a> Header<'a> {
     /// Width in pixels.
     pub fn width(&self) -> usize {
         self.width
+    }
+
+    /// Whether the image has an alpha channel.
+    pub fn has_alpha(&self) -> bool {
+        self.has_alpha
     }
 
     /// Height in pixels.
