@@ -1,7 +1,7 @@
 # Made by native/stubs.py from the native module; do not edit.
 # ruff: noqa: A002  (`filter` is the word for it)
 """
-Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL.
+Penstock's native core: decoding of JPEG, PNG and WebP, resizing and filling batches, without the GIL.
 
 Work is done on the calling thread, unless more threads are requested. Images are HWC uint8 RGB; encoded images are
 bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every function may be called from any number of
@@ -30,6 +30,7 @@ __all__ = [
     "crc32c",
     "decode",
     "decode_damaged",
+    "decode_values",
     "example_features",
     "features",
     "fill",
@@ -57,13 +58,13 @@ __all__ = [
 ]
 
 class CorruptError(ValueError):
-    """Bytes that are not a valid JPEG. The message says where."""
+    """Bytes that are not a valid image. The message says where."""
 
 class TooLargeError(ValueError):
     """More pixels than `max_pixels`, or more bytes of coefficients than `max_nbytes`. Nothing was allocated."""
 
 class UnsupportedError(ValueError):
-    """A kind of JPEG that this decoder does not support: CMYK, 12 bits, a progressive file without all scans ..."""
+    """A kind of image that these decoders do not support: CMYK, 12 bits, a progressive file without all scans ..."""
 
 GEOMETRY_COLUMNS: Final[int]
 """
@@ -220,9 +221,10 @@ def decode(
     learn: str | None = None,
     found: list[tuple[int, bool, bytes | None]] | None = None,
     threads: SupportsIndex = 1,
+    mode: str = "RGB",
 ) -> NDArray[uint8]:
     """
-    Decodes a JPEG or a region of it.
+    Decodes a JPEG, PNG or WebP, or a region of it.
 
     Parameters
     ----------
@@ -230,7 +232,7 @@ def decode(
         The encoded image.
     region : tuple of four int, optional
         x0, y0, x1, y1 in pixels, inside the image. The pixels equal those of the whole image, cropped. Rows below
-        the region are not decoded. Of an image of several scans, everything above and beside the region is decoded.
+        the region are not decoded. Of a JPEG of several scans, everything above and beside the region is decoded.
     max_pixels : int
         Largest width times height that the header may declare.
     max_nbytes : int
@@ -238,23 +240,26 @@ def decode(
         images have): 136 for each block of 8 x 8 samples, 6.4 per pixel in 4:4:4. The default is enough for the
         default of `max_pixels`.
     scale : {1, 2, 4, 8}
-        Decode at 1/scale of the size with libjpeg's scaled inverse DCT. Sizes are rounded up, and the region is
-        rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
+        Decode a JPEG at 1/scale of the size with libjpeg's scaled inverse DCT; other formats have only 1. Sizes are
+        rounded up, and the region is rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
     index, learn, found, threads
         As for `fill`, for this image only. Its number is 0.
+    mode : {"RGB", "BGR", "L", "RGBA"}
+        The channels of the result. "L": Pillow's ``convert("L")`` of the RGB pixels. "RGBA": with the alpha of a PNG,
+        255 for images without alpha; that of a WebP, and of transparent colours, is not supported.
 
     Returns
     -------
-    ndarray, shape (height, width, 3), uint8
-        RGB, a new array. A gray image has three equal channels. Bit-exact with libjpeg-turbo's slow integer IDCT
-        and fancy upsampling.
+    ndarray, shape (height, width, 3), (height, width) or (height, width, 4), uint8
+        A new array. A gray image has three equal channels; alpha is dropped; of 16 bits, the high 8 are used.
+        JPEGs are bit-exact with libjpeg-turbo's slow integer IDCT and fancy upsampling.
 
     Raises
     ------
     UnsupportedError
         The decoder does not support this kind of file.
     CorruptError
-        The bytes are not a valid JPEG.
+        The bytes are damaged, or no image of these formats.
     TooLargeError
         More than `max_pixels` or `max_nbytes`. Nothing was allocated.
     MemoryError
@@ -292,6 +297,30 @@ def decode_damaged(
     CorruptError
         The header is damaged, or nearly all of the image is missing.
     UnsupportedError, TooLargeError, MemoryError, ValueError
+        As for `decode`.
+    """
+
+def decode_values(image: Buffer, max_pixels: SupportsIndex = 134217728) -> NDArray[uint8 | uint16]:
+    """
+    Decodes the values of a PNG of one channel: a mask.
+
+    Parameters
+    ----------
+    image : buffer
+        The encoded image.
+    max_pixels : int
+        Largest width times height that the header may declare.
+
+    Returns
+    -------
+    ndarray, shape (height, width), uint8 or uint16
+        Indices of a palette, or gray levels. Levels of less than 8 bits are brought to 8.
+
+    Raises
+    ------
+    UnsupportedError
+        Not a PNG, or one of several channels.
+    CorruptError, TooLargeError, MemoryError
         As for `decode`.
     """
 
@@ -337,8 +366,8 @@ def fill(
     *,
     layout: str,
     filter: str,
-    scale: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
-    offset: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
+    scale: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
+    offset: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
     max_pixels: SupportsIndex = 134217728,
     max_nbytes: SupportsIndex = 1073741824,
     orientations: NDArray[uint8] | None = None,
@@ -348,6 +377,7 @@ def fill(
     learn: str | None = None,
     found: list[tuple[int, bool, bytes | None]] | None = None,
     threads: SupportsIndex = 1,
+    mode: str = "RGB",
 ) -> tuple[list[tuple[int, str, str]], int, int]:
     """
     Fills rows of a batch from encoded images: decode, crop, resize, flip, normalise.
@@ -360,8 +390,8 @@ def fill(
         x0, y0, x1, y1 (the region of the image), width, height (its size after resizing), left, top (the position
         of the output's H x W window in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit
         1: top and bottom; applied last).
-    out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
-        The batch; C-contiguous. No other argument may overlap it.
+    out : ndarray, shape (N, H, W, C) or (N, C, H, W), uint8, float16 or float32
+        The batch; C-contiguous. C is 3, or what `mode` says. No other argument may overlap it.
     rows : ndarray, shape (n,), int64
         Image ``i`` goes to ``out[rows[i]]``. Rows must be distinct.
     layout : {"HWC", "CHW"}
@@ -369,7 +399,7 @@ def fill(
     filter : {"box", "bilinear", "bicubic", "lanczos"}
         Antialiased, as Pillow's `Image.resize` of the cropped region: at most one different per value, for bicubic
         and lanczos equal. A region that keeps its size keeps its pixels.
-    scale, offset : sequence of three float, optional
+    scale, offset : sequence of C float, optional
         For float batches: ``value * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if
         that is the type. None for uint8 batches.
     max_pixels, max_nbytes : int
@@ -379,7 +409,8 @@ def fill(
         and flips are those of the oriented one. Rows equal those of the oriented image, decoded first. None: all
         are 1.
     beside : sequence of three int, optional
-        Colour, 0 to 255, of the window outside the resized region. The window must show a part of the region.
+        Colour, 0 to 255, of the window outside the resized region, with three channels. The window must show a part of
+        the region.
     quality : float, optional
         Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality``
         samples for each pixel of the size, in both directions; at least 1. The result is that of the full-size
@@ -396,6 +427,8 @@ def fill(
         Threads that work on one image together, the calling thread included, if a million pixels or more of it are
         decoded: all of them with an index (or restart markers at every row), otherwise two. Fewer if the system
         starts no more. Rows do not depend on it.
+    mode : {"RGB", "BGR", "L", "RGBA"}
+        The channels of the decoded pixels, before they are resized: as for `decode`.
 
     Returns
     -------
@@ -716,7 +749,7 @@ def mix(
 
 def orientations(images: Sequence[Buffer]) -> NDArray[uint8]:
     """
-    Returns the Exif orientation of JPEGs.
+    Returns the Exif orientation of images.
 
     Parameters
     ----------
@@ -726,8 +759,8 @@ def orientations(images: Sequence[Buffer]) -> NDArray[uint8]:
     Returns
     -------
     ndarray, shape (n,), uint8
-        The value of the tag, 1 to 8; 1 for a JPEG without it. 0 for images that Pillow must look at: not a JPEG, an
-        Exif segment that is damaged or unusual, or none but XMP.
+        The value of the tag, 1 to 8; 1 for a JPEG, PNG or WebP without it. 0 for images that Pillow must look at: of
+        another format, with an Exif segment that is damaged or unusual, or with none but XMP.
     """
 
 def read_ahead(mapped: Buffer, begins: NDArray[int64], sizes: NDArray[int64], *, most_nbytes: SupportsIndex) -> int:
@@ -875,7 +908,7 @@ def shift_hsv(
 
 def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
     """
-    Returns the width and height of JPEGs that the native decoder supports.
+    Returns the width and height of images that the native decoders support.
 
     Parameters
     ----------
@@ -885,7 +918,7 @@ def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
     Returns
     -------
     ndarray, shape (n, 2), int32
-        Width and height in pixels. (0, 0) for images that Pillow must decode (not a JPEG, CMYK, 12 bits, a damaged
+        Width and height in pixels. (0, 0) for images that Pillow must decode (another format, CMYK, 12 bits, a damaged
         header ...).
     """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzz the decoder, its index and the fused fill, for SECONDS each: scripts/fuzz.sh SECONDS. Needs Rust's nightly;
+# Fuzz the decoders, the index and the fused fill, for SECONDS each: scripts/fuzz.sh SECONDS. Needs Rust's nightly;
 # installs cargo-fuzz into .venv.
 # The file of a crash is in native/fuzz/artifacts/; native/fuzz/README.md says where to add it with the fix.
 set -euo pipefail
@@ -30,3 +30,8 @@ done
 fuzz decode "${seeds[@]}" -- -timeout=10
 fuzz index -- -timeout=10 -max_len=600
 fuzz fill "${seeds[@]}" -- -timeout=20
+
+# Seeds: a PNG of each kind.
+kinds=$(mktemp -d)
+PYTHONPATH=. .venv/bin/python -m tests.native.png_writer "$kinds"
+fuzz png "$kinds" -- -timeout=10

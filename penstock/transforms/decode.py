@@ -1,7 +1,8 @@
 """Decoding of images: ``penstock.decode``, and Decode, the first op of a pipeline.
 
-The native decoder decodes JPEG. Other formats, and JPEGs that it refuses or finds corrupt, are decoded by Pillow, which
-decides whether a file is an image. A format is recognised by the first bytes of the file, not by its name.
+The native decoders decode JPEG, PNG and WebP. Other formats, and files that they refuse or find corrupt, are decoded by
+Pillow, which decides whether a file is an image. A format is recognised by the first bytes of the file, not by its
+name.
 """
 
 from __future__ import annotations
@@ -17,12 +18,19 @@ from penstock import _native
 from penstock.errors import ArgumentError, DecodeError
 from penstock.repairs import check_on_truncated, get_policy
 from penstock.sample import Array
-from penstock.transforms import fallback, jpeg_markers
+from penstock.transforms import fallback
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Op, Params
-from penstock.transforms.color_profiles import may_have_profile
 from penstock.transforms.inputs import as_bytes, is_decoded, is_pil
-from penstock.transforms.jpeg_pixels import decode_jpeg, decode_with_pillow, refuse_broken, repair_or_raise
-from penstock.transforms.modes import DecodedForm, count_channels, from_rgb
+from penstock.transforms.modes import DecodedForm, count_channels
+from penstock.transforms.native_pixels import (
+    NATIVE_MODES,
+    decode_natively,
+    decode_values,
+    decode_with_pillow,
+    in_mode,
+    refuse_broken,
+    repair_or_raise,
+)
 from penstock.transforms.orientation import FIRST_TRANSPOSED, Region, orient_pixels, raw_region
 
 __all__ = [
@@ -69,8 +77,8 @@ def decode(
         installed Pillow has it), or one of the formats of ``docs/formats.md`` that need an extra.
     region : tuple of four int, optional
         ``x0, y0, x1, y1`` in pixels of the full-size image (as oriented, with ``orient=True``); x1 and y1 are outside.
-        A JPEG is decoded up to the last row of the region: a truncated file is refused in any case, but other
-        damage below is not found.
+        A JPEG, PNG or WebP is decoded up to the last row of the region: a truncated file is refused in any case, but
+        other damage below is not found. An interlaced PNG is decoded whole.
     scale : {1, 2, 4, 8}
         Decode at 1/scale: JPEG by libjpeg's scaled inverse DCT, other formats (and a JPEG with a side below ``scale``)
         by averages of scale x scale pixels. The size is rounded up, and the region is extended to whole pixels:
@@ -160,13 +168,14 @@ def decode(
     except DecodeError as error:
         raise refuse_broken(error, on_truncated)  # noqa: B904  # the same object, or one that is chained
     try:
-        if _is_jpeg_for_us(encoded, scale, form):
-            pixels = _in_mode(decode_jpeg(encoded, region, max_pixels, scale, max_nbytes), encoded, mode)
+        found = decode_natively(encoded, region, max_pixels, scale, max_nbytes, form)
+        if found is not None:
+            pixels = found
         else:
             pixels = fallback.read_pixels(encoded, max_pixels, region, scale, max_nbytes, form)
     except DecodeError as error:
         repaired = repair_or_raise(encoded, error, on_truncated, max_pixels, region, scale, max_nbytes)
-        pixels = _in_mode(repaired, encoded, mode)
+        pixels = in_mode(repaired, encoded, mode)
     return pixels if orientation == 1 else orient_pixels(pixels, orientation)
 
 
@@ -219,7 +228,8 @@ class Decode(Op):
         "repair", a broken mask raises.
     mode : {"RGB", "BGR", "L", "RGBA", "I;16", "unchanged"}
         Channels and depth of the images: see :func:`decode`. An image of one channel is (H, W, 1), and so a batch is
-        (N, H, W, 1), or (N, 1, H, W) after ``ToLayout("CHW")``. "scale" has no effect in other modes than "RGB".
+        (N, H, W, 1), or (N, 1, H, W) after ``ToLayout("CHW")``. "scale" has no effect in the modes "I;16" and
+        "unchanged".
     frame : int
         Of an animated image, or the page of a TIFF: see :func:`decode`.
     to_srgb : bool
@@ -303,7 +313,7 @@ class Decode(Op):
             return fallback.pil_channel(mask)
         if not is_decoded(mask):
             try:
-                mask = fallback.channel_pixels(as_bytes(mask), self.max_pixels, self.max_nbytes)
+                mask = decode_values(as_bytes(mask), self.max_pixels, self.max_nbytes)
             except DecodeError as error:
                 if (self.on_truncated or get_policy()) == "repair":
                     error.add_note("not repaired: this is a mask, and the classes of its missing pixels are unknown")
@@ -318,9 +328,9 @@ class Decode(Op):
 
     def fuse(self, fusion: Fusion) -> bool:
         """Begin the fused prefix; only the first op does, and only for what the native call decodes."""
-        if fusion.decode is not None or not self.is_plain:
+        if fusion.decode is not None or self.mode not in NATIVE_MODES or self.frame or self.to_srgb:
             return False
-        fusion.decode = self
+        fusion.decode, fusion.channels = self, count_channels(self.mode) or 3
         return True
 
 
@@ -341,21 +351,6 @@ def read_orientations(images: Sequence[ImageLike], max_pixels: int) -> NDArray[n
     for position in np.flatnonzero(orientations == 0).tolist():
         orientations[position] = fallback.read_orientation(as_bytes(images[position]), max_pixels)
     return orientations
-
-
-def _is_jpeg_for_us(encoded: bytes, scale: int, form: DecodedForm) -> bool:
-    """Whether the native decoder is asked first."""
-    if not encoded.startswith(b"\xff\xd8") or form.frame or (form.to_srgb and may_have_profile(encoded)):
-        return False
-    return scale == 1 or bool(_native.sizes([encoded]).min() >= scale)
-
-
-def _in_mode(pixels: NDArray[np.uint8], jpeg: bytes, mode: str) -> Array:
-    """The RGB pixels of a JPEG in a mode."""
-    if mode == "RGB":
-        return pixels
-    frame = jpeg_markers.frame(jpeg) if mode == "unchanged" else None
-    return from_rgb(pixels, mode, is_gray=frame is not None and frame[2] == 1)
 
 
 def _check_region(region: Region, encoded: bytes, max_pixels: int, orientation: int, frame: int) -> Region:

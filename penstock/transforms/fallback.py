@@ -1,4 +1,4 @@
-"""Decoding by Pillow: all formats except JPEG, and JPEGs that the native decoder refuses; by tifffile what it lacks.
+"""Decoding by Pillow: what the native decoders (JPEG, PNG, WebP) do not read or refuse; by tifffile what it lacks.
 
 Pillow defines the results of decoding: *the pixels are those of Pillow, and what Pillow refuses is refused*. In
 addition to Pillow, this module checks limits before pixels are allocated, has a fixed list of parsers (no Ghostscript,

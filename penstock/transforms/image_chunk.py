@@ -144,8 +144,7 @@ class Chunk:
             return None
         cut = np.zeros(len(self.images), np.bool_)
         for i in suspects:
-            encoded = as_bytes(self.images[i])
-            cut[i] = encoded.startswith(b"\xff\xd8") and jpeg_markers.is_cut(encoded)
+            cut[i] = bytes(self.images[i][:2]) == b"\xff\xd8" and jpeg_markers.is_cut(as_bytes(self.images[i]))
         return cut if cut.any() else None
 
     def count_threads(self) -> int:

@@ -9,8 +9,8 @@
                                                                    the last of them again in one native call
 
 Each row equals the result of the general path, bit for bit. The one difference: only the general path finds damage in
-the middle of a JPEG below the part that is used. Called by datasets, from several threads at once; has no state. Ops
-decide whether they fuse (:meth:`Op.fuse`).
+the middle of a JPEG or PNG below the part that is used. Called by datasets, from several threads at once; has no state.
+Ops decide whether they fuse (:meth:`Op.fuse`).
 """
 
 from __future__ import annotations
@@ -310,6 +310,7 @@ class Program:
             orientations=orientations if orientations is None or fused is None else orientations[fused],
             quality=decode.quality if decode.scale == "auto" else None,
             threads=chunk.count_threads(),
+            mode=decode.mode,
             **seek_table_arguments(chunk.seek_tables, fused, found),
         )
         if chunk.seek_tables is not None:
@@ -334,7 +335,7 @@ class Program:
         if kind == "out_of_memory":
             raise MemoryError(message)
         fusion, decode, image = self._fusion, self._decode, one.images[0]
-        if kind != _GENERAL:
+        if kind != _GENERAL and decode.mode == "RGB":
             with trace.stage("decode"):
                 pixels = decode.image_refused(as_bytes(image), message)
             if (pixels.shape[1], pixels.shape[0]) == tuple(one.stored_sizes[0]):

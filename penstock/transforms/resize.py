@@ -39,6 +39,9 @@ MASK_FILTERS: Final = ("nearest-exact", "nearest")
 _CHANNELS: Final = (1, 3)
 """Numbers of channels that the native core resizes at once."""
 
+_DECODED_CHANNELS: Final = (1, 3, 4)
+"""The same, of images that it has decoded itself."""
+
 _MOST_CHANNELS: Final = 4
 _DTYPES: Final = frozenset({"uint8", "uint16"})
 
@@ -142,7 +145,7 @@ class Resize(Op):
         """Fuse, once and before any flip: mirrored filter weights are rounded differently."""
         if fusion.resized or fusion.flipped or fusion.scale is not None:
             return False
-        if fusion.source != "uint8" or fusion.channels not in _CHANNELS:
+        if fusion.source != "uint8" or fusion.channels not in (_CHANNELS if fusion.stored else _DECODED_CHANNELS):
             return False
         fusion.resized, fusion.filter = True, self.filter
         return True

@@ -25,6 +25,7 @@ FUNCTIONS = [
     "crc32c",
     "decode",
     "decode_damaged",
+    "decode_values",
     "example_features",
     "build_index",
     "inspect_index",
@@ -272,14 +273,16 @@ def cmyk(width: int, height: int) -> bytes:
 
 def test_sizes_leaves_the_rest_to_pillow(jpeg: Jpeg) -> None:
     """Sizes are told only of what the native decoder reads."""
-    png = io.BytesIO()
+    png, gif = io.BytesIO(), io.BytesIO()
     Image.new("RGB", (5, 6)).save(png, "PNG")
-    images = [jpeg(31, 17), jpeg(31, 17, progressive=True), cmyk(31, 17), png.getvalue(), b"", jpeg(1, 2, gray=True)]
+    Image.new("RGB", (5, 6)).save(gif, "GIF")
+    others = [png.getvalue(), gif.getvalue(), b""]
+    images = [jpeg(31, 17), jpeg(31, 17, progressive=True), cmyk(31, 17), *others, jpeg(1, 2, gray=True)]
 
     sizes = _native.sizes(images)
 
     assert sizes.dtype == np.int32
-    assert sizes.tolist() == [[31, 17], [31, 17], [0, 0], [0, 0], [0, 0], [1, 2]]
+    assert sizes.tolist() == [[31, 17], [31, 17], [0, 0], [5, 6], [0, 0], [0, 0], [1, 2]]
     assert _native.sizes([]).shape == (0, 2)
 
 

@@ -174,15 +174,15 @@ def test_lower_levels_fill_the_same(
 
 def test_failures_are_reported_and_their_rows_untouched(jpeg: Jpeg) -> None:
     """Images that cannot be filled are named with kind and reason, their rows left alone; the others are filled."""
-    png, cmyk = io.BytesIO(), io.BytesIO()
-    Image.new("RGB", (64, 64)).save(png, "PNG")
+    gif, cmyk = io.BytesIO(), io.BytesIO()
+    Image.new("RGB", (64, 64)).save(gif, "GIF")
     Image.new("CMYK", (64, 64)).save(cmyk, "JPEG")
     good = jpeg(64, 64)
     images = [
         good,
         cmyk.getvalue(),
         good[: len(good) * 3 // 4],
-        png.getvalue(),
+        gif.getvalue(),
         jpeg(400, 300),
         b"",
         good,

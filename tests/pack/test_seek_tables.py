@@ -50,7 +50,7 @@ def test_each_image_has_the_index_of_its_own_bytes(photos: Path, tmp_path: Path)
     later = ps.index(photos, kind="tiles")
 
     images = ps.open(photos).blobs("image", range(14))
-    natively = [i for i, image in enumerate(images) if _native.sizes([image])[0, 0]]
+    natively = [i for i, image in enumerate(images) if bytes(image[:2]) == b"\xff\xd8" and _native.sizes([image])[0, 0]]
     expected = [_native.build_index(images[i], "tiles") if i in natively else None for i in range(14)]
     assert len(natively) == 12
     assert entries(photos) == entries(tmp_path / "a.lmdb") == entries(tmp_path / "b.lmdb") == expected
@@ -126,7 +126,7 @@ def test_an_image_that_is_none_is_said_to_be_none(photos: Path) -> None:
     left_out = dict(ps.index(photos).left_out)
 
     assert left_out["cats/0.jpg"].startswith("not an image")
-    assert left_out["cats/2.jpg"].startswith("corrupt JPEG")
+    assert left_out["cats/2.jpg"].startswith("corrupt image")
 
 
 @pytest.mark.parametrize("stale", ["kind", "records", "header"])

@@ -42,7 +42,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unsupported(what) => write!(f, "not decoded natively: {what}"),
-            Error::Corrupt { what, offset } => write!(f, "corrupt JPEG: {what}, near byte {offset}"),
+            Error::Corrupt { what, offset } => write!(f, "corrupt image: {what}, near byte {offset}"),
             Error::TooLarge {
                 width,
                 height,

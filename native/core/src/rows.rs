@@ -5,6 +5,9 @@ pub const ROW_SPARE: usize = 32;
 /// Planar rows are written in steps of this many samples.
 pub const ROW_ALIGN: usize = 32;
 
+/// Rows that the decoders of PNG and WebP pass on at once.
+pub const ROWS_AT_ONCE: usize = 8;
+
 /// The least length of a planar row of `width` samples.
 pub const fn planar_row_len(width: usize) -> usize {
     width.next_multiple_of(ROW_ALIGN) + ROW_SPARE
@@ -20,6 +23,12 @@ pub trait RowSink {
     /// Planar: three slices, each at least [`planar_row_len`] of the region's width. Bytes beyond the width have no
     /// meaning. Interleaved: only the first slice is used; exactly `3 * width` bytes of it are written.
     fn row(&mut self, y: usize) -> [&mut [u8]; 3];
+
+    /// The memory of the alpha of row `y`, for a decoder of an image that has alpha; empty if the sink wants none. A planar
+    /// sink's row is as long as those of [`Self::row`]; it is written before the row is declared complete.
+    fn alpha(&mut self, _y: usize) -> &mut [u8] {
+        &mut []
+    }
 
     /// Declares rows before `end` complete. Called once per strip (about an MCU row), so that sinks can work on strips.
     fn done(&mut self, end: usize);

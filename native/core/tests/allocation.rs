@@ -5,7 +5,8 @@ use std::alloc::{GlobalAlloc, Layout as Request, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use penstock_core::error::Error;
-use penstock_core::fill::{FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Row};
+use penstock_core::fill::{FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Mode, Row};
+use penstock_core::image;
 use penstock_core::jpeg::{DecodeHints, Header, Limits, Region, SeekTableKind, transcode_baseline};
 use penstock_core::resample::Filter;
 use penstock_core::simd::Available;
@@ -149,10 +150,12 @@ fn progressive([width, height]: [usize; 2]) -> Vec<u8> {
 
 fn recipe(filter: Filter, window: [usize; 2]) -> FillOptions {
     FillOptions {
+        mode: Mode::Rgb,
+        alpha: [1.0, 0.0],
         filter,
         layout: Layout::Hwc,
         window,
-        background: [0; 3],
+        background: [0; 4],
         quality: f64::INFINITY,
         limits: Limits::NONE,
     }
@@ -200,7 +203,8 @@ fn refuse_each_of_filling(file: &[u8], hints: DecodeHints<'_>, size: [usize; 2],
     let mut count = refuse_each(&format!("{case}, decoded"), level, |filler| {
         let mut pixels = uncounted(|| vec![0; 3 * width * height]);
         let header = Header::parse(file, &Limits::NONE)?;
-        filler.decode(&header, hints, Region::whole(&header), &mut pixels)?;
+        let region = Region::whole(&header);
+        filler.decode(&image::Header::Jpeg(header), hints, region, Mode::Rgb, &mut pixels)?;
         Ok(pixels)
     });
     for (filter, window) in [

@@ -69,7 +69,7 @@ fn resize_in_order(
     while arrived < needed.height {
         let end = needed.height.min(arrived + strip);
         for row in arrived..end {
-            for (plane, out) in resampler.rows_mut(row).into_iter().enumerate() {
+            for (plane, out) in resampler.rows_mut(row).into_iter().take(3).enumerate() {
                 let start = (plane * y.averages() + needed.y + row) * x.averages() + needed.x;
                 // Bytes beyond the width are arbitrary.
                 out.fill(0xA5);

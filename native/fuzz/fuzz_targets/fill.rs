@@ -7,7 +7,8 @@ use std::mem::discriminant;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use penstock_core::fill::{Affine, FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Orientation, Row};
+use penstock_core::fill::{Affine, FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Mode, Orientation, Row};
+use penstock_core::image;
 use penstock_core::jpeg::{DecodeHints, Header, Limits, Region, SeekTableKind};
 use penstock_core::resample::Filter;
 use penstock_core::simd::Available;
@@ -133,6 +134,8 @@ impl Case {
                 .ok()?
                 .oriented(Orientation::from_exif(1 + flip as u8 / 4 % 8)?),
             recipe: FillOptions {
+                mode: Mode::Rgb,
+                alpha: [1.0, 0.0],
                 filter: choices.one_of(&[
                     Filter::Box,
                     Filter::Bilinear,
@@ -144,7 +147,7 @@ impl Case {
                 ]),
                 layout: choices.one_of(&[Layout::Hwc, Layout::Chw]),
                 window: [across, down],
-                background: [1, 128, 255],
+                background: [1, 128, 255, 0],
                 quality: choices.one_of(&[f64::INFINITY, 1.0, 2.0]),
                 limits: LIMITS,
             },
@@ -205,8 +208,9 @@ impl Case {
     fn fill_decoded(&self, filler: &mut Filler, header: &Header<'_>) -> Option<Vec<u32>> {
         let (width, height) = (header.width(), header.height());
         let mut pixels = vec![0; 3 * width * height];
+        let (header, region) = (image::Header::Jpeg(header.clone()), Region::whole(header));
         filler
-            .decode(header, DecodeHints::default(), Region::whole(header), &mut pixels)
+            .decode(&header, DecodeHints::default(), region, Mode::Rgb, &mut pixels)
             .ok()?;
         let image = Interleaved {
             bytes: &pixels,

@@ -53,6 +53,7 @@ macro_rules! elements {
 
 elements! {
     u8: "uint8", &[b"B"];
+    u16: "uint16", &[b"H"];
     i32: "int32", &[b"i", b"l"];
     i64: "int64", &[b"l", b"q"];
     f64: "float64", &[b"d"];
@@ -286,6 +287,26 @@ impl<'py, T: Element> IntoPyObject<'py> for NewArray<'py, T> {
 
     fn into_pyobject(self, _py: Python<'py>) -> PyResult<Self::Output> {
         Ok(self.array)
+    }
+}
+
+/// A new array of one of two types.
+pub enum ByteOrWordArray<'py> {
+    Bytes(NewArray<'py, u8>),
+    Words(NewArray<'py, u16>),
+}
+
+impl<'py> IntoPyObject<'py> for ByteOrWordArray<'py> {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+    const OUTPUT_TYPE: PyStaticExpr = ndarray!("uint8", "uint16");
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        match self {
+            Self::Bytes(array) => array.into_pyobject(py),
+            Self::Words(array) => array.into_pyobject(py),
+        }
     }
 }
 

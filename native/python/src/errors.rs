@@ -8,13 +8,13 @@ create_exception!(
     penstock._native,
     UnsupportedError,
     PyValueError,
-    "A kind of JPEG that this decoder does not support: CMYK, 12 bits, a progressive file without all scans ..."
+    "A kind of image that these decoders do not support: CMYK, 12 bits, a progressive file without all scans ..."
 );
 create_exception!(
     penstock._native,
     CorruptError,
     PyValueError,
-    "Bytes that are not a valid JPEG. The message says where."
+    "Bytes that are not a valid image. The message says where."
 );
 create_exception!(
     penstock._native,

@@ -1,140 +1,22 @@
-//! JPEGs: their headers, pixels and indices. Arguments are checked, then the core is called without the GIL.
+//! What only JPEGs have: repairs, indices, transcoding, facts of their headers. Arguments are checked, then the core is
+//! called without the GIL.
 
 use std::convert::Infallible;
 
 use penstock_core::error::Error;
-use penstock_core::fill::{self, Geometry};
-use penstock_core::jpeg::{self, Color, Header, Limits, Process, Region, Scale, SeekTable};
+use penstock_core::fill;
+use penstock_core::jpeg::{self, Color, Header, Limits, Process, SeekTable};
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3::{type_hint_identifier, type_hint_subscript};
 
 use crate::arrays::NewArray;
-use crate::bytes::{Encoded, EncodedImages};
-use crate::errors::{self, invalid_argument};
+use crate::bytes::Encoded;
+use crate::errors;
+use crate::images::scaled_region;
 use crate::level::level;
-use crate::resize::{Corners, region_or_whole};
-use crate::seek_tables::{self, FoundList, HintsPerImage, SeekTables};
-
-/// Returns the width and height of JPEGs that the native decoder supports.
-///
-/// Parameters
-/// ----------
-/// images : sequence of buffer
-///     Encoded images.
-///
-/// Returns
-/// -------
-/// ndarray, shape (n, 2), int32
-///     Width and height in pixels. (0, 0) for images that Pillow must decode (not a JPEG, CMYK, 12 bits, a damaged
-///     header ...).
-#[pyfunction]
-pub fn sizes(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, i32>> {
-    let mut sizes = NewArray::empty(py, &[images.0.len(), 2])?;
-    let rows = sizes.values_mut().as_chunks_mut::<2>().0;
-    py.detach(|| {
-        for (row, image) in rows.iter_mut().zip(&images.0) {
-            *row = match Header::parse(image.bytes(), &Limits::NONE) {
-                Ok(header) => [header.width() as i32, header.height() as i32],
-                Err(_) => [0, 0],
-            };
-        }
-    });
-    Ok(sizes)
-}
-
-/// Returns the Exif orientation of JPEGs.
-///
-/// Parameters
-/// ----------
-/// images : sequence of buffer
-///     Encoded images.
-///
-/// Returns
-/// -------
-/// ndarray, shape (n,), uint8
-///     The value of the tag, 1 to 8; 1 for a JPEG without it. 0 for images that Pillow must look at: not a JPEG, an
-///     Exif segment that is damaged or unusual, or none but XMP.
-#[pyfunction]
-pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, u8>> {
-    let mut orientations = NewArray::empty(py, &[images.0.len()])?;
-    let values = orientations.values_mut();
-    py.detach(|| {
-        for (value, image) in values.iter_mut().zip(&images.0) {
-            *value = jpeg::orientation(image.bytes()).unwrap_or(0);
-        }
-    });
-    Ok(orientations)
-}
-
-/// Decodes a JPEG or a region of it.
-///
-/// Parameters
-/// ----------
-/// image : buffer
-///     The encoded image.
-/// region : tuple of four int, optional
-///     x0, y0, x1, y1 in pixels, inside the image. The pixels equal those of the whole image, cropped. Rows below
-///     the region are not decoded. Of an image of several scans, everything above and beside the region is decoded.
-/// max_pixels : int
-///     Largest width times height that the header may declare.
-/// max_nbytes : int
-///     Largest number of bytes for the coefficients of the whole image, if it has several scans (as progressive
-///     images have): 136 for each block of 8 x 8 samples, 6.4 per pixel in 4:4:4. The default is enough for the
-///     default of `max_pixels`.
-/// scale : {1, 2, 4, 8}
-///     Decode at 1/scale of the size with libjpeg's scaled inverse DCT. Sizes are rounded up, and the region is
-///     rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
-/// index, learn, found, threads
-///     As for `fill`, for this image only. Its number is 0.
-///
-/// Returns
-/// -------
-/// ndarray, shape (height, width, 3), uint8
-///     RGB, a new array. A gray image has three equal channels. Bit-exact with libjpeg-turbo's slow integer IDCT
-///     and fancy upsampling.
-///
-/// Raises
-/// ------
-/// UnsupportedError
-///     The decoder does not support this kind of file.
-/// CorruptError
-///     The bytes are not a valid JPEG.
-/// TooLargeError
-///     More than `max_pixels` or `max_nbytes`. Nothing was allocated.
-/// MemoryError
-///     The system has no more memory.
-/// ValueError
-///     The region does not lie inside the image, or another argument is invalid.
-#[pyfunction]
-#[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_073_741_824, index=None, learn=None, found=None, threads=1))]
-#[allow(clippy::too_many_arguments)] // Python's keyword arguments
-pub fn decode<'py>(
-    py: Python<'py>,
-    image: Encoded,
-    region: Option<(i32, i32, i32, i32)>,
-    max_pixels: u64,
-    scale: usize,
-    max_nbytes: u64,
-    index: Option<Encoded>,
-    learn: Option<&str>,
-    found: Option<FoundList<'py>>,
-    threads: usize,
-) -> PyResult<NewArray<'py, u8>> {
-    let indices = index.map(|index| SeekTables(vec![Some(index)]));
-    let hints = HintsPerImage::new(1, indices, learn, found.is_some(), threads)?;
-    let limits = Limits { max_pixels, max_nbytes };
-    let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::from_decoder(&error))?;
-    let region = scaled_region(&header, region, scale)?;
-    let mut pixels = NewArray::empty(py, &[region.height, region.width, 3])?;
-    let (level, out) = (level(), pixels.values_mut());
-    let decoded =
-        py.detach(|| fill::with_filler(level, |filler| filler.decode(&header, hints.of_image(0), region, out)));
-    let report = decoded.map_err(|error| errors::from_decoder(&error))?;
-    seek_tables::append_found(found, [(0, report)])?;
-    Ok(pixels)
-}
+use crate::seek_tables;
 
 /// Decodes a JPEG that is damaged or ends too early, or a region of it, as libjpeg-turbo does.
 ///
@@ -169,33 +51,12 @@ pub fn decode_damaged<'py>(
 ) -> PyResult<NewArray<'py, u8>> {
     let limits = Limits { max_pixels, max_nbytes };
     let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::from_decoder(&error))?;
-    let region = scaled_region(&header, region, scale)?;
+    let region = scaled_region([header.width(), header.height()], region, scale)?;
     let mut pixels = NewArray::empty(py, &[region.height, region.width, 3])?;
     let (level, out) = (level(), pixels.values_mut());
     py.detach(|| fill::with_filler(level, |filler| filler.decode_damaged(&header, &limits, region, out)))
         .map_err(|error| errors::from_decoder(&error))?;
     Ok(pixels)
-}
-
-/// The samples of a region, or of the whole picture, at a scale.
-fn scaled_region(header: &Header<'_>, region: Option<Corners>, scale: usize) -> PyResult<Region> {
-    let scale = Scale::from_denominator(scale)
-        .ok_or_else(|| invalid_argument(format!("scale must be 1, 2, 4 or 8, got {scale}")))?;
-    let [x0, y0, x1, y1] = region_or_whole(region, header.width(), header.height())?;
-    let window = [
-        x1.saturating_sub(x0).max(0) as usize,
-        y1.saturating_sub(y0).max(0) as usize,
-    ];
-    let geometry = Geometry::new(
-        [x0, y0, x1, y1, window[0] as i32, window[1] as i32, 0, 0, 0],
-        window,
-        false,
-    )
-    .map_err(invalid_argument)?;
-    geometry
-        .check_inside(header.width(), header.height())
-        .map_err(invalid_argument)?;
-    Ok(geometry.scaled_region(scale))
 }
 
 /// Makes the index of a JPEG: where decoding may begin inside it. With it, a crop reads only what it needs.

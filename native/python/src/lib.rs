@@ -7,6 +7,7 @@ mod bytes;
 mod checksum;
 mod errors;
 mod example;
+mod images;
 mod jpeg;
 mod level;
 mod memory;
@@ -25,7 +26,7 @@ mod target;
 
 use pyo3::prelude::*;
 
-/// Penstock's native core: JPEG decoding, resizing and filling batches, without the GIL.
+/// Penstock's native core: decoding of JPEG, PNG and WebP, resizing and filling batches, without the GIL.
 ///
 /// Work is done on the calling thread, unless more threads are requested. Images are HWC uint8 RGB; encoded images are
 /// bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every function may be called from any number of
@@ -42,9 +43,9 @@ mod _native {
     #[pymodule_export]
     use crate::example::example_features;
     #[pymodule_export]
-    use crate::jpeg::{
-        build_index, decode, decode_damaged, inspect, inspect_index, orientations, sizes, transcode_baseline,
-    };
+    use crate::images::{decode, decode_values, orientations, sizes};
+    #[pymodule_export]
+    use crate::jpeg::{build_index, decode_damaged, inspect, inspect_index, transcode_baseline};
     #[pymodule_export]
     use crate::level::{features, level_override};
     #[pymodule_export]

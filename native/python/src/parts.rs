@@ -1,6 +1,6 @@
 //! Parts of one picture, each from an encoded image.
 
-use penstock_core::fill::{self as core, FillError, FillOptions, FillTimes, Geometry, Layout, Row};
+use penstock_core::fill::{self as core, FillError, FillOptions, FillTimes, Geometry, Layout, Mode, Row};
 use penstock_core::jpeg::{DecodeHints, Limits};
 use pyo3::prelude::*;
 
@@ -76,10 +76,12 @@ pub fn fill_parts(
         return Err(invalid_argument("images, geometry and parts must not overlap out"));
     }
     let options = FillOptions {
+        mode: Mode::Rgb,
+        alpha: [1.0, 0.0],
         filter: filter_from_name(filter)?,
         layout: Layout::Hwc,
         window: [0; 2],
-        background: [0; 3],
+        background: [0; 4],
         quality: quality.unwrap_or(f64::INFINITY),
         limits: Limits { max_pixels, max_nbytes },
     };

@@ -1,6 +1,6 @@
 //! Resizing one image, and what other calls share with it.
 
-use penstock_core::fill::{self, FillError, FillOptions, Geometry, Interleaved, Layout, Row};
+use penstock_core::fill::{self, FillError, FillOptions, Geometry, Interleaved, Layout, Mode, Row};
 use penstock_core::jpeg::Limits;
 use pyo3::prelude::*;
 
@@ -54,10 +54,12 @@ pub fn resize<'py>(
         .map_err(invalid_argument)?;
     let mut resized = NewArray::empty(py, &[window[1], window[0], pixels.channels])?;
     let options = FillOptions {
+        mode: Mode::Rgb,
+        alpha: [1.0, 0.0],
         filter,
         layout: Layout::Hwc,
         window,
-        background: [0; 3],
+        background: [0; 4],
         quality: f64::INFINITY,
         limits: Limits::NONE,
     };

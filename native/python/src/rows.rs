@@ -25,8 +25,8 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 ///     x0, y0, x1, y1 (the region of the image), width, height (its size after resizing), left, top (the position
 ///     of the output's H x W window in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit
 ///     1: top and bottom; applied last).
-/// out : ndarray, shape (N, H, W, 3) or (N, 3, H, W), uint8, float16 or float32
-///     The batch; C-contiguous. No other argument may overlap it.
+/// out : ndarray, shape (N, H, W, C) or (N, C, H, W), uint8, float16 or float32
+///     The batch; C-contiguous. C is 3, or what `mode` says. No other argument may overlap it.
 /// rows : ndarray, shape (n,), int64
 ///     Image ``i`` goes to ``out[rows[i]]``. Rows must be distinct.
 /// layout : {"HWC", "CHW"}
@@ -34,7 +34,7 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 /// filter : {"box", "bilinear", "bicubic", "lanczos"}
 ///     Antialiased, as Pillow's `Image.resize` of the cropped region: at most one different per value, for bicubic
 ///     and lanczos equal. A region that keeps its size keeps its pixels.
-/// scale, offset : sequence of three float, optional
+/// scale, offset : sequence of C float, optional
 ///     For float batches: ``value * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if
 ///     that is the type. None for uint8 batches.
 /// max_pixels, max_nbytes : int
@@ -44,7 +44,8 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 ///     and flips are those of the oriented one. Rows equal those of the oriented image, decoded first. None: all
 ///     are 1.
 /// beside : sequence of three int, optional
-///     Colour, 0 to 255, of the window outside the resized region. The window must show a part of the region.
+///     Colour, 0 to 255, of the window outside the resized region, with three channels. The window must show a part of
+///     the region.
 /// quality : float, optional
 ///     Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality``
 ///     samples for each pixel of the size, in both directions; at least 1. The result is that of the full-size
@@ -61,6 +62,8 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 ///     Threads that work on one image together, the calling thread included, if a million pixels or more of it are
 ///     decoded: all of them with an index (or restart markers at every row), otherwise two. Fewer if the system
 ///     starts no more. Rows do not depend on it.
+/// mode : {"RGB", "BGR", "L", "RGBA"}
+///     The channels of the decoded pixels, before they are resized: as for `decode`.
 ///
 /// Returns
 /// -------
@@ -75,7 +78,7 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 ///     Invalid arguments. Nothing was written, except if a region does not lie inside its image (the message names
 ///     ``i``): then other rows may have been written.
 #[pyfunction]
-#[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, max_nbytes=1_073_741_824, orientations=None, beside=None, quality=None, indices=None, learn=None, found=None, threads=1))]
+#[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, max_nbytes=1_073_741_824, orientations=None, beside=None, quality=None, indices=None, learn=None, found=None, threads=1, mode="RGB"))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn fill<'py>(
     py: Python<'py>,
@@ -85,8 +88,8 @@ pub fn fill<'py>(
     rows: Array<i64>,
     layout: &str,
     filter: &str,
-    scale: Option<[f32; 3]>,
-    offset: Option<[f32; 3]>,
+    scale: Option<Vec<f32>>,
+    offset: Option<Vec<f32>>,
     max_pixels: u64,
     max_nbytes: u64,
     orientations: Option<Array<u8>>,
@@ -96,9 +99,11 @@ pub fn fill<'py>(
     learn: Option<&str>,
     found: Option<FoundList<'py>>,
     threads: usize,
+    mode: &str,
 ) -> PyResult<(Failures, u64, u64)> {
     let limits = Limits { max_pixels, max_nbytes };
-    let target = Target::new(&out, layout, filter, [scale, offset], limits, quality, beside)?;
+    let numbers = [scale.as_deref(), offset.as_deref()];
+    let target = Target::new(&out, [layout, filter, mode], numbers, limits, quality, beside)?;
     let hints = HintsPerImage::new(images.0.len(), indices, learn, found.is_some(), threads)?;
     let n = images.0.len();
     if geometry.shape() != [n, Geometry::COLUMNS] || rows.shape() != [n] {
@@ -204,7 +209,11 @@ pub fn fill_pixels(
     orientation: u8,
     beside: Option<[u8; 3]>,
 ) -> PyResult<()> {
-    let target = Target::new(&out, layout, filter, [scale, offset], Limits::NONE, None, beside)?;
+    let numbers = [
+        scale.as_ref().map(|numbers| &numbers[..]),
+        offset.as_ref().map(|numbers| &numbers[..]),
+    ];
+    let target = Target::new(&out, [layout, filter, "RGB"], numbers, Limits::NONE, None, beside)?;
     target.check_apart(&image, || "image".to_owned())?;
     target.check_apart(&geometry, || "geometry".to_owned())?;
     let pixels = as_interleaved(&image, &[3])?;

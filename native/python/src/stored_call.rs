@@ -1,7 +1,7 @@
 //! One call that fills rows from stored pixels: its arguments are checked against each other.
 
 use penstock_core::fill::{
-    self, Affine, Conversion, FillError, FillOptions, Filler, Geometry, Interleaved, Layout, Row, StoredFiller,
+    self, Affine, Conversion, FillError, FillOptions, Filler, Geometry, Interleaved, Layout, Mode, Row, StoredFiller,
     StoredImage, StoredRow, StoredWindow, ValueType,
 };
 use penstock_core::jpeg::Limits;
@@ -12,7 +12,7 @@ use crate::errors::invalid_argument;
 use crate::level::level;
 use crate::memory::BufferArgument;
 use crate::stack::row_index;
-use crate::target::{check_distinct, filter_from_name};
+use crate::target::{background, check_distinct, filter_from_name};
 
 /// How values are converted: the numbers for each channel.
 struct Numbers {
@@ -142,10 +142,12 @@ impl<'a> StoredCall<'a> {
             conversion,
             keeps_type: keeps && same,
             options: FillOptions {
+                mode: Mode::Rgb,
+                alpha: [1.0, 0.0],
                 filter: filter_from_name(arguments.filter)?,
                 layout,
                 window,
-                background: arguments.beside.unwrap_or_default(),
+                background: background(arguments.beside),
                 quality: f64::INFINITY,
                 limits: Limits::NONE,
             },

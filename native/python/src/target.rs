@@ -1,6 +1,6 @@
 //! The batch that a call writes to: its arguments are checked against each other.
 
-use penstock_core::fill::{Affine, FillOptions, Geometry, Layout, Row};
+use penstock_core::fill::{Affine, FillOptions, Geometry, Layout, Mode, Row};
 use penstock_core::jpeg::Limits;
 use penstock_core::resample::Filter;
 use pyo3::exceptions::PyTypeError;
@@ -24,9 +24,8 @@ impl<'a> Target<'a> {
     /// Checks the arguments against each other.
     pub fn new(
         batch: &'a Batch,
-        layout: &str,
-        filter: &str,
-        [scale, offset]: [Option<[f32; 3]>; 2],
+        [layout, filter, mode]: [&str; 3],
+        [scale, offset]: [Option<&[f32]>; 2],
         limits: Limits,
         quality: Option<f64>,
         beside: Option<[u8; 3]>,
@@ -40,11 +39,34 @@ impl<'a> Target<'a> {
                 )));
             }
         };
-        if channels != 3 || height == 0 || width == 0 {
+        let mode = mode_from_name(mode)?;
+        if channels != mode.channels() || height == 0 || width == 0 {
             return Err(invalid_argument(format!(
-                "out must have layout {layout} with 3 channels and at least one pixel, got shape {:?}",
+                "out must have layout {layout} with {} and at least one pixel, got shape {:?}",
+                if mode == Mode::Luma {
+                    "1 channel".to_owned()
+                } else {
+                    format!("{} channels", mode.channels())
+                },
                 batch.shape
             )));
+        }
+        if beside.is_some() && channels != 3 {
+            return Err(invalid_argument("beside must be None for images of 1 or 4 channels"));
+        }
+        if let Some(numbers) = [scale, offset]
+            .into_iter()
+            .flatten()
+            .find(|numbers| numbers.len() != channels)
+        {
+            let found = numbers.len();
+            return Err(invalid_argument(format!(
+                "scale and offset must have a number for each of {channels} channels, got {found}"
+            )));
+        }
+        let mut alpha = [1.0, 0.0];
+        if let ([Some(scale), Some(offset)], true) = ([scale, offset], channels == 4) {
+            alpha = [scale[3], offset[3]];
         }
         let affine = match (batch.dtype, scale, offset) {
             (Dtype::U16, ..) => {
@@ -57,10 +79,19 @@ impl<'a> Target<'a> {
                 offset: [0.0; 3],
             },
             (Dtype::U8, ..) => return Err(invalid_argument("scale and offset must be None for uint8 batches")),
-            (_, Some(scale), Some(offset)) => Affine { scale, offset },
+            (_, Some(scale), Some(offset)) => Affine {
+                scale: first_three(scale),
+                offset: first_three(offset),
+            },
             _ => return Err(invalid_argument("scale and offset must be given for float batches")),
         };
-        if affine.scale.iter().chain(&affine.offset).any(|x| !x.is_finite()) {
+        if affine
+            .scale
+            .iter()
+            .chain(&affine.offset)
+            .chain(&alpha)
+            .any(|x| !x.is_finite())
+        {
             return Err(invalid_argument("scale and offset must be finite float32 numbers"));
         }
         if quality.is_some_and(|quality| !(quality >= 1.0 && quality.is_finite())) {
@@ -68,9 +99,11 @@ impl<'a> Target<'a> {
         }
         let options = FillOptions {
             filter: filter_from_name(filter)?,
+            mode,
+            alpha,
             layout: order,
             window: [width, height],
-            background: beside.unwrap_or_default(),
+            background: background(beside),
             quality: quality.unwrap_or(f64::INFINITY),
             limits,
         };
@@ -123,6 +156,25 @@ impl<'a> Target<'a> {
                 ))
             })
     }
+}
+
+/// Numbers of the first three channels; those of a single one for all.
+fn first_three(numbers: &[f32]) -> [f32; 3] {
+    std::array::from_fn(|channel| *numbers.get(channel).unwrap_or(&numbers[0]))
+}
+
+/// The colour of the window outside the picture.
+pub fn background(beside: Option<[u8; 3]>) -> [u8; 4] {
+    let [r, g, b] = beside.unwrap_or_default();
+    [r, g, b, 0]
+}
+
+/// The mode with this name.
+pub fn mode_from_name(name: &str) -> PyResult<Mode> {
+    Mode::from_name(name).ok_or_else(|| {
+        let names = Mode::NAMES.join(", ");
+        invalid_argument(format!("mode must be one of {names}, got '{name}'"))
+    })
 }
 
 /// The filter with this name.

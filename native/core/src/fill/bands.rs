@@ -31,11 +31,18 @@ impl Filler {
         let (made, threads) = self.run_on_threads(hints.threads, bands, |filler, rows| {
             let geometry = geometry.band(&rows);
             let open_rows = most_rows_at_once(header, region.scale);
-            let region = begin_resize(&mut filler.resampler, &geometry, region.scale, options, 3, open_rows).ok()?;
-            let mut sink = TimedResampler {
-                resampler: &mut filler.resampler,
-                spent: Duration::ZERO,
-            };
+            let region = begin_resize(
+                &mut filler.resampler,
+                &geometry,
+                region.scale,
+                options,
+                options.mode.channels(),
+                open_rows,
+            )
+            .ok()?;
+            let (size, level) = ([region.width, open_rows], filler.level);
+            let (resampler, open) = (&mut filler.resampler, &mut filler.open);
+            let mut sink = TimedResampler::new(resampler, open, options.mode, level, size).ok()?;
             filler
                 .decoder
                 .decode_with_table(header, region, Some(&mut table.clone()), &mut sink)

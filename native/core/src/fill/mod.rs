@@ -1,9 +1,9 @@
 //! From encoded bytes to a row of a batch: decode the visible part, resize, flip, normalise, write.
 //!
 //! ```text
-//!  JPEG bytes ──> Header ──> Decoder ──rows──> Resampler ──> picture ──> row of the batch
-//!                 (size,      (only what         (planar,      (u8)        (layout, flip,
-//!                  cap)        the taps need)     as they come)             u8 | f16 | f32)
+//!  JPEG, PNG, WebP ──> Header ──> Decoder ──rows──> Resampler ──> picture ──> row of the batch
+//!                      (size,      (only what         (planar,      (u8)        (layout, flip,
+//!                       cap)        the taps need)     as they come)             u8 | f16 | f32)
 //! ```
 //!
 //! The row is written when the whole picture is complete: after an error it is unchanged. Each thread has one
@@ -11,25 +11,32 @@
 
 mod bands;
 mod convert;
+mod encoded;
 mod geometry;
 pub mod lines;
+mod mode;
 mod orientation;
 mod row;
+mod sinks;
 mod stored;
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::image;
 use crate::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTable, SeekTableKind};
+use crate::png;
 use crate::resample::{AxisOrder, Filter, Resampler};
-use crate::rows::RowSink;
 use crate::simd::Available;
+use crate::webp;
 pub use geometry::Geometry;
 pub use lines::Affine;
+pub use mode::{Mode, luma};
 pub use orientation::Orientation;
 use row::RowWriter;
 pub use row::{Layout, Row};
+use sinks::{OpenRows, RgbSink, TimedResampler};
 pub use stored::{Conversion, StoredFiller, StoredImage, StoredRow, StoredWindow, ValueType};
 
 /// Bytes of pixels that a filler keeps between images: enough for a picture of 2000 x 2000.
@@ -40,12 +47,16 @@ const KEPT_BYTES: usize = 16 << 20;
 pub struct FillOptions {
     /// Filter of the resize.
     pub filter: Filter,
+    /// Channels of decoded images.
+    pub mode: Mode,
     /// Layout of the row.
     pub layout: Layout,
     /// Width and height of the window.
     pub window: [usize; 2],
-    /// Colour of the window outside the picture.
-    pub background: [u8; 3],
+    /// Colour of the window outside the picture, a value for each channel of the mode.
+    pub background: [u8; 4],
+    /// Factor and summand of alpha, if rows are normalised.
+    pub alpha: [f32; 2],
     /// Encoded images are decoded at the smallest scale that still has this many samples for each pixel of the size, in
     /// both directions. Infinite: always at full size.
     pub quality: f64,
@@ -94,6 +105,9 @@ pub struct Interleaved<'a> {
 pub struct Filler {
     level: Available,
     decoder: Decoder,
+    png: png::Decoder,
+    webp: webp::Decoder,
+    open: OpenRows,
     resampler: Resampler,
     writer: RowWriter,
 }
@@ -104,32 +118,21 @@ impl Filler {
         Self {
             level,
             decoder: Decoder::with_level(level),
+            png: png::Decoder::default(),
+            webp: webp::Decoder::default(),
+            open: OpenRows::default(),
             resampler: Resampler::with_level(level),
             writer: RowWriter::new(level),
         }
     }
 
-    /// Decodes a JPEG into a row, and adds to `times`.
+    /// Decodes an image into a row, and adds to `times`. Hints, and a reduced scale, are for JPEGs.
     ///
     /// # Errors
     /// [`FillError`]. The row is unchanged.
     pub fn fill(
         &mut self,
-        jpeg: &[u8],
-        hints: DecodeHints<'_>,
-        geometry: &Geometry,
-        options: &FillOptions,
-        row: Row<'_>,
-        times: &mut FillTimes,
-    ) -> Result<SeekReport, FillError> {
-        let filled = self.fill_row(jpeg, hints, geometry, options, row, times);
-        self.resampler.shrink(KEPT_BYTES);
-        filled
-    }
-
-    fn fill_row(
-        &mut self,
-        jpeg: &[u8],
+        encoded: &[u8],
         hints: DecodeHints<'_>,
         geometry: &Geometry,
         options: &FillOptions,
@@ -137,14 +140,37 @@ impl Filler {
         times: &mut FillTimes,
     ) -> Result<SeekReport, FillError> {
         let begun = Instant::now();
-        let header = Header::parse(jpeg, &options.limits)?;
-        geometry
-            .check_inside(header.width(), header.height())
-            .map_err(FillError::Geometry)?;
+        let filled = image::Header::parse(encoded, &options.limits)
+            .map_err(FillError::Image)
+            .and_then(|header| {
+                geometry
+                    .check_inside(header.width(), header.height())
+                    .map_err(FillError::Geometry)?;
+                match header {
+                    image::Header::Jpeg(header) => self.fill_jpeg(&header, hints, geometry, options, row, times, begun),
+                    other => self.fill_encoded(&other, geometry, options, row, times, begun),
+                }
+            });
+        self.resampler.shrink(KEPT_BYTES);
+        filled
+    }
+
+    #[allow(clippy::too_many_arguments)] // those of `fill`, and when it began
+    fn fill_jpeg(
+        &mut self,
+        header: &Header<'_>,
+        hints: DecodeHints<'_>,
+        geometry: &Geometry,
+        options: &FillOptions,
+        row: Row<'_>,
+        times: &mut FillTimes,
+        begun: Instant,
+    ) -> Result<SeekReport, FillError> {
         let scale = geometry.scale(options.quality);
-        let open_rows = most_rows_at_once(&header, scale);
-        let region = begin_resize(&mut self.resampler, geometry, scale, options, 3, open_rows)?;
-        if let Some((pictures, resized, report)) = self.fill_bands(&header, hints, geometry, options, region) {
+        let open_rows = most_rows_at_once(header, scale);
+        let planes = options.mode.channels();
+        let region = begin_resize(&mut self.resampler, geometry, scale, options, planes, open_rows)?;
+        if let Some((pictures, resized, report)) = self.fill_bands(header, hints, geometry, options, region) {
             times.resize += resized;
             times.decode += begun.elapsed().saturating_sub(resized);
             let begun = Instant::now();
@@ -152,14 +178,12 @@ impl Filler {
             times.resize += begun.elapsed();
             return Ok(report);
         }
-        let region = begin_resize(&mut self.resampler, geometry, scale, options, 3, open_rows)?;
-        let mut sink = TimedResampler {
-            resampler: &mut self.resampler,
-            spent: Duration::ZERO,
-        };
+        let region = begin_resize(&mut self.resampler, geometry, scale, options, planes, open_rows)?;
+        let size = [region.width, open_rows];
+        let mut sink = TimedResampler::new(&mut self.resampler, &mut self.open, options.mode, self.level, size)?;
         let decoded = self
             .decoder
-            .decode_with_hints(&header, region, hints, &mut sink, |sink| sink.resampler.restart());
+            .decode_with_hints(header, region, hints, &mut sink, TimedResampler::restart);
         let resized = sink.spent;
         times.resize += resized;
         times.decode += begun.elapsed().saturating_sub(resized);
@@ -200,7 +224,7 @@ impl Filler {
         for y in 0..needed.height {
             let start = ((needed.y + y) * image.width + needed.x) * image.channels;
             let line = &image.bytes[start..][..needed.width * image.channels];
-            let [r, g, b] = self.resampler.rows_mut(y);
+            let [r, g, b, _] = self.resampler.rows_mut(y);
             if image.channels == 1 {
                 r[..line.len()].copy_from_slice(line);
             } else {
@@ -211,11 +235,36 @@ impl Filler {
         Ok(self.finish(geometry, options, row)?)
     }
 
-    /// Decodes a region as interleaved RGB.
+    /// Decodes a region as interleaved pixels of a mode. Only JPEGs have other scales than the full size.
     ///
     /// # Errors
-    /// As [`Decoder::decode`]. `out` is partly written.
+    /// As the decoder of the format. `out` is partly written.
     pub fn decode(
+        &mut self,
+        header: &image::Header<'_>,
+        hints: DecodeHints<'_>,
+        region: Region,
+        mode: Mode,
+        out: &mut [u8],
+    ) -> Result<SeekReport, Error> {
+        let width = region.width;
+        if mode != Mode::Rgb {
+            return self.decode_mode(header, hints, region, mode, out);
+        }
+        match header {
+            image::Header::Jpeg(header) => self.decode_jpeg(header, hints, region, out),
+            image::Header::Png(header) => self
+                .png
+                .decode(self.level, header, region, &mut RgbSink { out, width })
+                .map(|()| SeekReport::default()),
+            image::Header::WebP(header) => self
+                .webp
+                .decode(self.level, header, region, &mut RgbSink { out, width })
+                .map(|()| SeekReport::default()),
+        }
+    }
+
+    fn decode_jpeg(
         &mut self,
         header: &Header<'_>,
         hints: DecodeHints<'_>,
@@ -228,6 +277,14 @@ impl Filler {
         let width = region.width;
         self.decoder
             .decode_with_hints(header, region, hints, &mut RgbSink { out, width }, |_| ())
+    }
+
+    /// Decodes the values of a PNG of one channel: see [`png::Decoder::decode_values`].
+    ///
+    /// # Errors
+    /// As [`png::Decoder::decode_values`]. `values` are partly written.
+    pub fn decode_values(&mut self, header: &png::Header<'_>, values: png::Values<'_>) -> Result<(), Error> {
+        self.png.decode_values(self.level, header, values)
     }
 
     /// Decodes a region of a damaged picture, as libjpeg does, into HWC RGB: see [`Decoder::decode_damaged`].
@@ -303,40 +360,4 @@ pub fn with_filler<R>(level: Available, f: impl FnOnce(&mut Filler) -> R) -> R {
         Some((made_for, filler)) if *made_for == level => f(filler),
         _ => f(&mut kept.insert((level, Filler::with_level(level))).1),
     })
-}
-
-/// Passes rows to the resampler and measures its time.
-struct TimedResampler<'a> {
-    resampler: &'a mut Resampler,
-    spent: Duration,
-}
-
-impl RowSink for TimedResampler<'_> {
-    const PLANAR: bool = true;
-
-    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        self.resampler.rows_mut(y)
-    }
-
-    fn done(&mut self, end: usize) {
-        let begun = Instant::now();
-        self.resampler.done(end);
-        self.spent += begun.elapsed();
-    }
-}
-
-/// Collects interleaved RGB without gaps.
-struct RgbSink<'a> {
-    out: &'a mut [u8],
-    width: usize,
-}
-
-impl RowSink for RgbSink<'_> {
-    const PLANAR: bool = false;
-
-    fn row(&mut self, y: usize) -> [&mut [u8]; 3] {
-        [&mut self.out[3 * y * self.width..][..3 * self.width], &mut [], &mut []]
-    }
-
-    fn done(&mut self, _end: usize) {}
 }

@@ -7,6 +7,7 @@
 //!
 //! The picture is complete and has its final size. Nothing is written if memory for the oriented picture is missing.
 
+use super::mode::interleave_four;
 use super::{Affine, FillOptions, Geometry, lines};
 use crate::error::Error;
 use crate::resample::Picture;
@@ -54,8 +55,8 @@ impl Row<'_> {
 pub(super) struct RowWriter {
     level: Available,
     oriented: Picture,
-    framed: [Vec<u8>; 3],
-    mirrored: [Vec<u8>; 3],
+    framed: [Vec<u8>; 4],
+    mirrored: [Vec<u8>; 4],
     interleaved: Vec<u8>,
 }
 
@@ -65,8 +66,8 @@ impl RowWriter {
         Self {
             level,
             oriented: Picture::default(),
-            framed: [const { Vec::new() }; 3],
-            mirrored: [const { Vec::new() }; 3],
+            framed: [const { Vec::new() }; 4],
+            mirrored: [const { Vec::new() }; 4],
             interleaved: Vec::new(),
         }
     }
@@ -120,38 +121,49 @@ impl RowWriter {
             colour: options.background,
         };
         let source = |y| if geometry.flip_y { height - 1 - y } else { y };
-        let [fr, fg, fb] = &mut self.framed;
         if in_planes {
-            for (plane, y) in (0..planes).flat_map(|plane| (0..height).map(move |y| (plane, y))) {
-                let mut line = frame.line(bands, plane, source(y), fr);
+            let (framed, mirrored) = (&mut self.framed[0], &mut self.mirrored[0]);
+            for (channel, y) in (0..planes).flat_map(|channel| (0..height).map(move |y| (channel, y))) {
+                let plane = options.mode.plane_of(channel);
+                let mut line = frame.line(bands, [plane, channel], source(y), framed);
                 if geometry.flip_x {
-                    line = mirror(self.level, line, &mut self.mirrored[0]);
+                    line = mirror(self.level, line, mirrored);
                 }
-                write_line(self.level, line, (plane * height + y) * width, Some(plane), &mut row);
+                let at = (channel * height + y) * width;
+                write_line(self.level, line, at, Some(channel), options.alpha, &mut row);
             }
             return;
         }
-        self.interleaved.resize(3 * width, 0);
+        let nbytes = planes * width;
+        self.interleaved.resize(nbytes, 0);
         for y in 0..height {
-            let from = source(y);
-            let mut r = frame.line(bands, 0, from, fr);
-            let mut g = frame.line(bands, 1, from, fg);
-            let mut b = frame.line(bands, 2, from, fb);
-            if geometry.flip_x {
-                let [mr, mg, mb] = &mut self.mirrored;
-                r = mirror(self.level, r, mr);
-                g = mirror(self.level, g, mg);
-                b = mirror(self.level, b, mb);
+            let mut lines = [&[][..]; 4];
+            let buffers = self.framed.iter_mut().zip(&mut self.mirrored);
+            for ((channel, line), (framed, mirrored)) in lines.iter_mut().enumerate().take(planes).zip(buffers) {
+                *line = frame.line(bands, [options.mode.plane_of(channel), channel], source(y), framed);
+                if geometry.flip_x {
+                    *line = mirror(self.level, line, mirrored);
+                }
             }
-            if let Row::U8(out) = &mut row {
-                lines::interleave(self.level, [r, g, b], &mut out[3 * y * width..][..3 * width]);
-            } else if let Row::Part(out, stride) = &mut row {
-                lines::interleave(self.level, [r, g, b], &mut out[y * *stride..][..3 * width]);
-            } else {
-                lines::interleave(self.level, [r, g, b], &mut self.interleaved);
-                write_line(self.level, &self.interleaved, 3 * y * width, None, &mut row);
+            match &mut row {
+                Row::U8(out) => interleave(self.level, planes, lines, &mut out[y * nbytes..][..nbytes]),
+                Row::Part(out, stride) => interleave(self.level, planes, lines, &mut out[y * *stride..][..nbytes]),
+                _ if planes == 4 => write_floats_of_four(lines, y * nbytes, options.alpha, &mut row),
+                _ => {
+                    interleave(self.level, planes, lines, &mut self.interleaved);
+                    write_line(self.level, &self.interleaved, y * nbytes, None, options.alpha, &mut row);
+                }
             }
         }
+    }
+}
+
+/// Writes three or four planes as pixels.
+fn interleave(level: Available, planes: usize, [r, g, b, alpha]: [&[u8]; 4], out: &mut [u8]) {
+    if planes == 4 {
+        interleave_four([r, g, b, alpha], out);
+    } else {
+        lines::interleave(level, [r, g, b], out);
     }
 }
 
@@ -160,12 +172,19 @@ struct WindowFrame {
     before: [usize; 2],
     visible: [usize; 2],
     window: [usize; 2],
-    colour: [u8; 3],
+    colour: [u8; 4],
 }
 
 impl WindowFrame {
-    /// Line `y` of the window in one plane. It is built in `framed` if a part of it is background.
-    fn line<'a>(&self, bands: &'a [Picture], plane: usize, y: usize, framed: &'a mut Vec<u8>) -> &'a [u8] {
+    /// Line `y` of the window in the plane of a channel. It is built in `framed` if a part of it is background.
+    fn line<'a>(
+        &self,
+        bands: &'a [Picture],
+        [plane, channel]: [usize; 2],
+        y: usize,
+        framed: &'a mut Vec<u8>,
+    ) -> &'a [u8] {
+        let colour = self.colour[channel];
         let content = y.checked_sub(self.before[1]).filter(|y| *y < self.visible[1]);
         let content = content.map_or(&[][..], |y| row_of_bands(bands, plane, y));
         if self.visible[0] == self.window[0] && !content.is_empty() {
@@ -173,10 +192,10 @@ impl WindowFrame {
         }
         framed.clear();
         if !content.is_empty() {
-            framed.resize(self.before[0], self.colour[plane]);
+            framed.resize(self.before[0], colour);
             framed.extend_from_slice(content);
         }
-        framed.resize(self.window[0], self.colour[plane]);
+        framed.resize(self.window[0], colour);
         framed
     }
 }
@@ -198,12 +217,49 @@ fn mirror<'a>(level: Available, line: &[u8], mirrored: &'a mut Vec<u8>) -> &'a [
     mirrored
 }
 
-/// Writes a line at element `at`: of one channel, or of all channels in turn.
-fn write_line(level: Available, line: &[u8], at: usize, channel: Option<usize>, row: &mut Row<'_>) {
-    let of = |affine: &Affine| channel.map_or(*affine, |c| affine.channel(c));
+/// Writes a line at element `at`: of one channel, or of three in turn.
+fn write_line(level: Available, line: &[u8], at: usize, channel: Option<usize>, alpha: [f32; 2], row: &mut Row<'_>) {
+    let of = |affine: &Affine| channel.map_or(*affine, |c| affine_of(*affine, alpha, c));
     match row {
         Row::U8(out) | Row::Part(out, _) => out[at..][..line.len()].copy_from_slice(line),
         Row::F16(out, affine) => lines::normalise_f16(level, line, &of(affine), &mut out[at..][..line.len()]),
         Row::F32(out, affine) => lines::normalise_f32(level, line, &of(affine), &mut out[at..][..line.len()]),
+    }
+}
+
+/// The parameters of a channel, the fourth of which is alpha.
+fn affine_of(affine: Affine, [scale, offset]: [f32; 2], channel: usize) -> Affine {
+    if channel < 3 {
+        return affine.channel(channel);
+    }
+    Affine {
+        scale: [scale; 3],
+        offset: [offset; 3],
+    }
+}
+
+/// Writes normalised values of four planes in turn, from element `at` on.
+fn write_floats_of_four(planes: [&[u8]; 4], at: usize, alpha: [f32; 2], row: &mut Row<'_>) {
+    for (channel, plane) in planes.into_iter().enumerate() {
+        let of = |affine: &Affine| {
+            let Affine { scale, offset } = affine_of(*affine, alpha, channel);
+            move |value: u8| f32::from(value) * scale[0] + offset[0]
+        };
+        let at = at + channel;
+        match row {
+            Row::F16(out, affine) => {
+                let value = of(affine);
+                for (to, from) in out[at..].iter_mut().step_by(4).zip(plane) {
+                    *to = lines::half_bits(value(*from));
+                }
+            }
+            Row::F32(out, affine) => {
+                let value = of(affine);
+                for (to, from) in out[at..].iter_mut().step_by(4).zip(plane) {
+                    *to = value(*from);
+                }
+            }
+            Row::U8(_) | Row::Part(..) => {}
+        }
     }
 }

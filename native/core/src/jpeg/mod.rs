@@ -41,6 +41,7 @@ mod transcode;
 
 pub use decoder::{Decoder, Region};
 pub use format::exif::orientation;
+pub(crate) use format::exif::orientation_of_tiff;
 pub use format::header::{Header, Limits};
 pub use format::markers::{Color, Process};
 pub use format::summary::{Summary, inspect};

@@ -160,7 +160,7 @@ impl Resampler {
         }
     }
 
-    /// Starts an image of `planes` (1 to 3) colour planes. Returns the part of it that is needed.
+    /// Starts an image of `planes` (1 to 4) planes. Returns the part of it that is needed.
     ///
     /// `axes`: across and down the rows of the source. `open_rows`: the largest number of rows written between two calls of
     /// [`done`](Self::done).
@@ -232,7 +232,7 @@ impl Resampler {
     ///
     /// # Panics
     /// If more than `open_rows` rows would be incomplete.
-    pub fn rows_mut(&mut self, y: usize) -> [&mut [u8]; 3] {
+    pub fn rows_mut(&mut self, y: usize) -> [&mut [u8]; 4] {
         assert!(
             y < self.arrived + self.open_rows,
             "row {y} is too far ahead of {}",

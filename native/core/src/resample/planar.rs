@@ -52,7 +52,7 @@ impl Picture {
     }
 
     /// Row `y` of every plane, with its padding. Slices of planes that do not exist are empty.
-    pub(super) fn rows_mut(&mut self, y: usize) -> [&mut [u8]; 3] {
+    pub(super) fn rows_mut(&mut self, y: usize) -> [&mut [u8]; 4] {
         let stride = self.stride;
         let mut planes = self.pixels.chunks_exact_mut(stride * self.height).take(self.planes);
         std::array::from_fn(|_| {
@@ -90,7 +90,7 @@ impl<T: Zero> RowRing<T> {
         y % self.capacity * self.planes * self.stride
     }
 
-    pub(super) fn rows_mut(&mut self, y: usize) -> [&mut [T]; 3] {
+    pub(super) fn rows_mut(&mut self, y: usize) -> [&mut [T]; 4] {
         let offset = self.offset(y);
         let mut planes = self.values[offset..][..self.planes * self.stride].chunks_exact_mut(self.stride);
         std::array::from_fn(|_| planes.next().unwrap_or_default())

@@ -1,6 +1,6 @@
 //! One image on several threads: the pixels and the errors are those of one thread.
 
-use penstock_core::fill::{FillOptions, FillTimes, Filler, Geometry, Layout, Row};
+use penstock_core::fill::{FillOptions, FillTimes, Filler, Geometry, Layout, Mode, Row};
 use penstock_core::jpeg::{DecodeHints, Header, Region, SeekReport, SeekTableKind};
 use penstock_core::resample::Filter;
 use penstock_core::simd::Available;
@@ -11,10 +11,12 @@ use crate::{LIMITS, NO_HINTS, built, decode};
 #[test]
 fn threads_change_no_pixel() {
     let recipe = |window, filter, quality| FillOptions {
+        mode: Mode::Rgb,
+        alpha: [1.0, 0.0],
         filter,
         layout: Layout::Hwc,
         window,
-        background: [0; 3],
+        background: [0; 4],
         quality,
         limits: LIMITS,
     };

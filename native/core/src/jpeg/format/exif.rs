@@ -32,7 +32,7 @@ pub fn orientation(jpeg: &[u8]) -> Option<u8> {
 }
 
 /// The orientation in the first directory of a TIFF structure, if it has one; outer None: as in [`orientation`].
-fn orientation_of_tiff(tiff: &[u8]) -> Option<Option<u8>> {
+pub(crate) fn orientation_of_tiff(tiff: &[u8]) -> Option<Option<u8>> {
     let is_little = match tiff.first_chunk()? {
         b"II*\0" => true,
         b"MM\0*" => false,

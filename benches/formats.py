@@ -1,0 +1,162 @@
+"""Claim: PNG and WebP photographs are cropped, resized and normalised faster than by Pillow or OpenCV.
+
+The photographs as PNG (Pillow's and OpenCV's default compression), lossy and lossless WebP, in memory, one thread each,
+in turns in one run. RandomResizedCrop 224, flip, normalised, float32 CHW: penstock fills rows of a batch; torch +
+Pillow is torchvision's usual transforms; OpenCV decodes, cuts the same boxes, resizes (linear), normalises. Masks are
+label maps as gray PNG: only decoded. Pixels are those of Pillow for penstock (tests); OpenCV resizes otherwise.
+
+OpenCV (``opencv-python-headless``) is left out if it is not installed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from harness import arguments, images_folder, in_turns, jpegs, machine, table, versions
+from numpy.typing import NDArray
+from PIL import Image
+from torchvision.transforms import v2
+
+from penstock import _native
+from penstock import transforms as T
+from penstock.sample import SampleKeys
+
+try:
+    import cv2
+except ImportError:
+    cv2 = None
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CHUNK = 25
+
+
+def written(image: Image.Image, form: str, **options: Any) -> bytes:
+    """The file of an image."""
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def label_map(image: Image.Image) -> Image.Image:
+    """A mask of 20 classes with the outlines of the photograph."""
+    small = image.convert("L").resize((image.width // 16 + 1, image.height // 16 + 1))
+    smooth = np.asarray(small.resize(image.size, Image.Resampling.BICUBIC))
+    return Image.fromarray(smooth // 13)
+
+
+def penstock_rows(images: Sequence[bytes]) -> Callable[[], float]:
+    """Rows of a batch, from the fused path."""
+    ops = [T.Decode(), T.RandomResizedCrop(224), T.HorizontalFlip(), T.Normalize(MEAN, STD), T.ToLayout("CHW")]
+    program = T.Pipeline(ops).compile("image")
+    out = np.empty((CHUNK, 3, 224, 224), np.float32)
+
+    def run() -> float:
+        for start in range(0, len(images), CHUNK):
+            chunk = images[start : start + CHUNK]
+            program.fill(chunk, out, SampleKeys(0, 0, np.arange(start, start + len(chunk))))
+        return len(images)
+
+    return run
+
+
+def pillow_tensors(images: Sequence[bytes]) -> Callable[[], float]:
+    """torchvision's transforms of Pillow's images."""
+    transform = v2.Compose(
+        [
+            v2.RandomResizedCrop(224),
+            v2.RandomHorizontalFlip(),
+            v2.PILToTensor(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(MEAN, STD),
+        ]
+    )
+
+    def run() -> float:
+        for image in images:
+            transform(Image.open(io.BytesIO(image)).convert("RGB"))
+        return len(images)
+
+    return run
+
+
+def boxes(images: Sequence[bytes]) -> NDArray[np.int32]:
+    """The boxes and flips that penstock draws."""
+    program = T.Pipeline([T.Decode(), T.RandomResizedCrop(224), T.HorizontalFlip()]).compile("image")
+    plan: NDArray[np.int32] = program.plan(SampleKeys(0, 0, np.arange(len(images))), _native.sizes(images)).geometry
+    return plan
+
+
+def opencv_arrays(images: Sequence[bytes]) -> Callable[[], float]:
+    """Decoded, cut, resized and normalised by OpenCV."""
+    plan = boxes(images)
+    scale = np.array([1 / (255 * each) for each in STD], np.float32)
+    offset = np.array([-mean / std for mean, std in zip(MEAN, STD, strict=True)], np.float32)
+
+    def run() -> float:
+        for image, (x0, y0, x1, y1, *_, flip) in zip(images, plan.tolist(), strict=True):
+            pixels = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR_RGB)
+            pixels = cv2.resize(pixels[y0:y1, x0:x1], (224, 224), interpolation=cv2.INTER_LINEAR)
+            if flip:
+                pixels = cv2.flip(pixels, 1)
+            np.ascontiguousarray((pixels * scale + offset).transpose(2, 0, 1))
+        return len(images)
+
+    return run
+
+
+def each_of(images: Sequence[bytes], decode: Callable[[bytes], object]) -> Callable[[], float]:
+    """Decode every image."""
+
+    def run() -> float:
+        for image in images:
+            decode(image)
+        return len(images)
+
+    return run
+
+
+def opencv_values(image: bytes) -> object:
+    """A mask by OpenCV."""
+    return cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_UNCHANGED)
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments(__doc__, rounds=7, tasks=("PNG", "PNG by OpenCV", "WebP", "lossless WebP", "masks"))
+    pictures = [Image.open(path).convert("RGB") for path in jpegs(images_folder(options.images))[:100]]
+    torch.set_num_threads(1)
+    makers: dict[str, Callable[[Image.Image], bytes]] = {
+        "PNG": partial(written, form="PNG"),
+        "WebP": partial(written, form="WEBP", quality=80),
+        "lossless WebP": partial(written, form="WEBP", lossless=True),
+        "masks": lambda image: written(label_map(image), "PNG"),
+    }
+    if cv2 is not None:
+        cv2.setNumThreads(1)
+        makers["PNG by OpenCV"] = lambda image: cv2.imencode(".png", np.asarray(image)[:, :, ::-1])[1].tobytes()
+    print(f"{machine()}; {versions('numpy', 'pillow', 'torch', 'torchvision', 'opencv-python-headless')}\n")
+    for task in options.tasks:
+        if task not in makers:
+            continue
+        images = [makers[task](picture) for picture in pictures]
+        if task == "masks":
+            candidates = {"penstock": each_of(images, lambda image: T.Decode().mask(image, np.zeros(0)))}
+            candidates["Pillow"] = each_of(images, lambda image: np.array(Image.open(io.BytesIO(image))))
+            if cv2 is not None:
+                candidates["OpenCV"] = each_of(images, opencv_values)
+        else:
+            candidates = {"penstock": penstock_rows(images), "torch + Pillow": pillow_tensors(images)}
+            if cv2 is not None:
+                candidates["OpenCV"] = opencv_arrays(images)
+        nbytes = sum(map(len, images)) / len(images) / 1000
+        print(f"{task}: {len(images)} images, {nbytes:.0f} kB each\n")
+        print(table(in_turns(candidates, rounds=options.rounds, unit="images/s"), against="penstock"), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()

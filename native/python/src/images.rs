@@ -1,0 +1,215 @@
+//! Encoded images of all formats that are decoded here: sizes, orientations, pixels, values. Arguments are checked, then
+//! the core is called without the GIL.
+
+use penstock_core::error::Error;
+use penstock_core::fill::{self, Geometry, Mode};
+use penstock_core::image::{self, Header};
+use penstock_core::jpeg::{Limits, Region, Scale};
+use penstock_core::png;
+use pyo3::prelude::*;
+
+use crate::arrays::{ByteOrWordArray, NewArray};
+use crate::bytes::{Encoded, EncodedImages};
+use crate::errors::{self, invalid_argument};
+use crate::level::level;
+use crate::resize::{Corners, region_or_whole};
+use crate::seek_tables::{self, FoundList, HintsPerImage, SeekTables};
+use crate::target::mode_from_name;
+
+/// Returns the width and height of images that the native decoders support.
+///
+/// Parameters
+/// ----------
+/// images : sequence of buffer
+///     Encoded images.
+///
+/// Returns
+/// -------
+/// ndarray, shape (n, 2), int32
+///     Width and height in pixels. (0, 0) for images that Pillow must decode (another format, CMYK, 12 bits, a damaged
+///     header ...).
+#[pyfunction]
+pub fn sizes(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, i32>> {
+    let mut sizes = NewArray::empty(py, &[images.0.len(), 2])?;
+    let rows = sizes.values_mut().as_chunks_mut::<2>().0;
+    py.detach(|| {
+        for (row, image) in rows.iter_mut().zip(&images.0) {
+            *row = match Header::parse(image.bytes(), &Limits::NONE) {
+                Ok(header) => [header.width() as i32, header.height() as i32],
+                Err(_) => [0, 0],
+            };
+        }
+    });
+    Ok(sizes)
+}
+
+/// Returns the Exif orientation of images.
+///
+/// Parameters
+/// ----------
+/// images : sequence of buffer
+///     Encoded images.
+///
+/// Returns
+/// -------
+/// ndarray, shape (n,), uint8
+///     The value of the tag, 1 to 8; 1 for a JPEG, PNG or WebP without it. 0 for images that Pillow must look at: of
+///     another format, with an Exif segment that is damaged or unusual, or with none but XMP.
+#[pyfunction]
+pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, u8>> {
+    let mut orientations = NewArray::empty(py, &[images.0.len()])?;
+    let values = orientations.values_mut();
+    py.detach(|| {
+        for (value, image) in values.iter_mut().zip(&images.0) {
+            *value = image::orientation(image.bytes()).unwrap_or(0);
+        }
+    });
+    Ok(orientations)
+}
+
+/// Decodes a JPEG, PNG or WebP, or a region of it.
+///
+/// Parameters
+/// ----------
+/// image : buffer
+///     The encoded image.
+/// region : tuple of four int, optional
+///     x0, y0, x1, y1 in pixels, inside the image. The pixels equal those of the whole image, cropped. Rows below
+///     the region are not decoded. Of a JPEG of several scans, everything above and beside the region is decoded.
+/// max_pixels : int
+///     Largest width times height that the header may declare.
+/// max_nbytes : int
+///     Largest number of bytes for the coefficients of the whole image, if it has several scans (as progressive
+///     images have): 136 for each block of 8 x 8 samples, 6.4 per pixel in 4:4:4. The default is enough for the
+///     default of `max_pixels`.
+/// scale : {1, 2, 4, 8}
+///     Decode a JPEG at 1/scale of the size with libjpeg's scaled inverse DCT; other formats have only 1. Sizes are
+///     rounded up, and the region is rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
+/// index, learn, found, threads
+///     As for `fill`, for this image only. Its number is 0.
+/// mode : {"RGB", "BGR", "L", "RGBA"}
+///     The channels of the result. "L": Pillow's ``convert("L")`` of the RGB pixels. "RGBA": with the alpha of a PNG,
+///     255 for images without alpha; that of a WebP, and of transparent colours, is not supported.
+///
+/// Returns
+/// -------
+/// ndarray, shape (height, width, 3), (height, width) or (height, width, 4), uint8
+///     A new array. A gray image has three equal channels; alpha is dropped; of 16 bits, the high 8 are used.
+///     JPEGs are bit-exact with libjpeg-turbo's slow integer IDCT and fancy upsampling.
+///
+/// Raises
+/// ------
+/// UnsupportedError
+///     The decoder does not support this kind of file.
+/// CorruptError
+///     The bytes are damaged, or no image of these formats.
+/// TooLargeError
+///     More than `max_pixels` or `max_nbytes`. Nothing was allocated.
+/// MemoryError
+///     The system has no more memory.
+/// ValueError
+///     The region does not lie inside the image, or another argument is invalid.
+#[pyfunction]
+#[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_073_741_824, index=None, learn=None, found=None, threads=1, mode="RGB"))]
+#[allow(clippy::too_many_arguments)] // Python's keyword arguments
+pub fn decode<'py>(
+    py: Python<'py>,
+    image: Encoded,
+    region: Option<(i32, i32, i32, i32)>,
+    max_pixels: u64,
+    scale: usize,
+    max_nbytes: u64,
+    index: Option<Encoded>,
+    learn: Option<&str>,
+    found: Option<FoundList<'py>>,
+    threads: usize,
+    mode: &str,
+) -> PyResult<NewArray<'py, u8>> {
+    let indices = index.map(|index| SeekTables(vec![Some(index)]));
+    let hints = HintsPerImage::new(1, indices, learn, found.is_some(), threads)?;
+    let limits = Limits { max_pixels, max_nbytes };
+    let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::from_decoder(&error))?;
+    let region = scaled_region([header.width(), header.height()], region, scale)?;
+    if region.scale != Scale::Full && !matches!(header, Header::Jpeg(_)) {
+        return Err(errors::from_decoder(&Error::Unsupported(
+            "images other than JPEG at a reduced size",
+        )));
+    }
+    let mode = mode_from_name(mode)?;
+    let shape = [region.height, region.width, mode.channels()];
+    let axes = if mode == Mode::Luma { 2 } else { 3 };
+    let mut pixels = NewArray::empty(py, &shape[..axes])?;
+    let (level, out) = (level(), pixels.values_mut());
+    let decoded = py.detach(|| {
+        fill::with_filler(level, |filler| {
+            filler.decode(&header, hints.of_image(0), region, mode, out)
+        })
+    });
+    let report = decoded.map_err(|error| errors::from_decoder(&error))?;
+    seek_tables::append_found(found, [(0, report)])?;
+    Ok(pixels)
+}
+
+/// Decodes the values of a PNG of one channel: a mask.
+///
+/// Parameters
+/// ----------
+/// image : buffer
+///     The encoded image.
+/// max_pixels : int
+///     Largest width times height that the header may declare.
+///
+/// Returns
+/// -------
+/// ndarray, shape (height, width), uint8 or uint16
+///     Indices of a palette, or gray levels. Levels of less than 8 bits are brought to 8.
+///
+/// Raises
+/// ------
+/// UnsupportedError
+///     Not a PNG, or one of several channels.
+/// CorruptError, TooLargeError, MemoryError
+///     As for `decode`.
+#[pyfunction]
+#[pyo3(signature = (image, max_pixels=134_217_728))]
+pub fn decode_values(py: Python<'_>, image: Encoded, max_pixels: u64) -> PyResult<ByteOrWordArray<'_>> {
+    let header = Header::parse(image.bytes(), &Limits::pixels(max_pixels));
+    let Header::Png(header) = header.map_err(|error| errors::from_decoder(&error))? else {
+        return Err(errors::from_decoder(&Error::Unsupported(
+            "values of other images than PNG",
+        )));
+    };
+    let bits = header.channel_bits().map_err(|error| errors::from_decoder(&error))?;
+    let (shape, level) = ([header.height(), header.width()], level());
+    let decode = |values: png::Values<'_>| {
+        py.detach(|| fill::with_filler(level, |filler| filler.decode_values(&header, values)))
+            .map_err(|error| errors::from_decoder(&error))
+    };
+    if bits == 8 {
+        let mut values = NewArray::empty(py, &shape)?;
+        decode(png::Values::Bytes(values.values_mut()))?;
+        return Ok(ByteOrWordArray::Bytes(values));
+    }
+    let mut values = NewArray::empty(py, &shape)?;
+    decode(png::Values::Words(values.values_mut()))?;
+    Ok(ByteOrWordArray::Words(values))
+}
+
+/// The samples of a region, or of the whole picture, at a scale.
+pub fn scaled_region([width, height]: [usize; 2], region: Option<Corners>, scale: usize) -> PyResult<Region> {
+    let scale = Scale::from_denominator(scale)
+        .ok_or_else(|| invalid_argument(format!("scale must be 1, 2, 4 or 8, got {scale}")))?;
+    let [x0, y0, x1, y1] = region_or_whole(region, width, height)?;
+    let window = [
+        x1.saturating_sub(x0).max(0) as usize,
+        y1.saturating_sub(y0).max(0) as usize,
+    ];
+    let geometry = Geometry::new(
+        [x0, y0, x1, y1, window[0] as i32, window[1] as i32, 0, 0, 0],
+        window,
+        false,
+    )
+    .map_err(invalid_argument)?;
+    geometry.check_inside(width, height).map_err(invalid_argument)?;
+    Ok(geometry.scaled_region(scale))
+}
