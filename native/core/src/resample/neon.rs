@@ -23,10 +23,11 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
     for (block, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let mut sums = [vdupq_n_s32(0); 8];
         for (offset, &weight) in offsets.iter().zip(weights) {
-            let values = [0, 16].map(|half| {
-                // SAFETY: `check_rows` covers 32 bytes from `block * 32` on at each offset.
-                unsafe { vld1q_u8(rows.as_ptr().add(offset + block * 32 + half)) }
-            });
+            // SAFETY: `check_rows` covers 32 bytes from `block * 32` on at each offset.
+            let values = unsafe {
+                let at = rows.as_ptr().add(offset + block * 32);
+                [vld1q_u8(at), vld1q_u8(at.add(16))]
+            };
             for (sums, values) in sums.as_chunks_mut::<4>().0.iter_mut().zip(values) {
                 let low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(values)));
                 let high = vreinterpretq_s16_u16(vmovl_high_u8(values));
@@ -53,10 +54,11 @@ pub fn vertical_convex_words(rows: &[i16], offsets: &[usize], weights: &[i16], d
     for (block, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
         let mut sums = [vdupq_n_s32(0); 4];
         for (offset, &weight) in offsets.iter().zip(weights) {
-            let [low, high] = [0, 8].map(|half| {
-                // SAFETY: `check_rows` covers 16 values from `block * 16` on at each offset.
-                unsafe { vld1q_s16(rows.as_ptr().add(offset + block * 16 + half)) }
-            });
+            // SAFETY: `check_rows` covers 16 values from `block * 16` on at each offset.
+            let (low, high) = unsafe {
+                let at = rows.as_ptr().add(offset + block * 16);
+                (vld1q_s16(at), vld1q_s16(at.add(8)))
+            };
             sums = [
                 vmlal_n_s16(sums[0], vget_low_s16(low), weight),
                 vmlal_high_n_s16(sums[1], low, weight),
@@ -149,10 +151,11 @@ unsafe fn near_lines<const BYTES: usize>(
         let shuffles = group.shuffle.as_chunks::<16>().0;
         let shuffles = [load16(&shuffles[0]), load16(&shuffles[1])];
         // Of each pair of taps, the weights of four outputs, and of the other four.
-        let weights = [0, 1].map(|pair| {
+        let halves = |pair: usize| {
             let halves = group.weights[pair].as_chunks().0;
             [load_words(&halves[0]), load_words(&halves[1])]
-        });
+        };
+        let weights = [halves(0), halves(1)];
         for plane in 0..lines.planes {
             // SAFETY: the plane exists.
             let (line, out) = unsafe { lines.plane(plane) };

@@ -7,8 +7,9 @@ use crate::simd::neon::{load16, store_pixels, store16};
 /// See [`super::interleaved`]. Samples are not converted where `ycbcr` is false.
 #[target_feature(enable = "neon")]
 pub(crate) fn interleaved(ycbcr: bool, sources: [&[u8]; 3], out: &mut [u8]) {
+    let [y, cb, cr] = sources;
     let convert = |at: usize| {
-        let samples = sources.map(|source| load16(&source[at..]));
+        let samples = [load16(&y[at..]), load16(&cb[at..]), load16(&cr[at..])];
         if ycbcr { convert(samples) } else { samples }
     };
     let (whole, rest) = out.as_chunks_mut::<48>();
@@ -25,9 +26,9 @@ pub(crate) fn interleaved(ycbcr: bool, sources: [&[u8]; 3], out: &mut [u8]) {
 /// See [`super::planar`].
 #[target_feature(enable = "neon")]
 pub(crate) fn planar(sources: [&[u8]; 3], width: usize, out: [&mut [u8]; 3]) {
-    let [red, green, blue] = out;
+    let ([y, cb, cr], [red, green, blue]) = (sources, out);
     for at in (0..width).step_by(16) {
-        let [r, g, b] = convert(sources.map(|source| load16(&source[at..])));
+        let [r, g, b] = convert([load16(&y[at..]), load16(&cb[at..]), load16(&cr[at..])]);
         store16(&mut red[at..], r);
         store16(&mut green[at..], g);
         store16(&mut blue[at..], b);
@@ -40,7 +41,8 @@ pub(crate) fn planar(sources: [&[u8]; 3], width: usize, out: [&mut [u8]; 3]) {
 fn convert([y, cb, cr]: [uint8x16_t; 3]) -> [uint8x16_t; 3] {
     let low = convert8(vget_low_u8(y), vget_low_u8(cb), vget_low_u8(cr));
     let high = convert8(vget_high_u8(y), vget_high_u8(cb), vget_high_u8(cr));
-    core::array::from_fn(|i| vqmovun_high_s16(vqmovun_s16(low[i]), high[i]))
+    let clip = |i: usize| vqmovun_high_s16(vqmovun_s16(low[i]), high[i]);
+    [clip(0), clip(1), clip(2)]
 }
 
 /// Converts 8 pixels in 16 bits without clamping.
@@ -59,5 +61,6 @@ fn convert8(y: uint8x8_t, cb: uint8x8_t, cr: uint8x8_t) -> [int16x8_t; 3] {
         vrshrn_n_s32::<15>(green32(vget_low_s16(b), vget_low_s16(r))),
         green32(vget_high_s16(b), vget_high_s16(r)),
     );
-    [red, green, blue].map(|v| vreinterpretq_s16_u16(vaddw_u8(vreinterpretq_u16_s16(v), y)))
+    let plus_luma = |v| vreinterpretq_s16_u16(vaddw_u8(vreinterpretq_u16_s16(v), y));
+    [plus_luma(red), plus_luma(green), plus_luma(blue)]
 }

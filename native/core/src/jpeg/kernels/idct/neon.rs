@@ -36,7 +36,8 @@ fn transform_block(block: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8
     let samples = if used <= 10 {
         corner(block, top, quant)
     } else {
-        let rows = core::array::from_fn(|r| if r == 0 { top } else { row(block, quant, r) });
+        let row = |r| row(block, quant, r);
+        let rows = [top, row(1), row(2), row(3), row(4), row(5), row(6), row(7)];
         let [low, high] = pass(transpose(columns_of(pass(rows))));
         samples_of(low, high)
     };
@@ -83,11 +84,18 @@ struct Parts {
 fn pass(x: [int16x8_t; 8]) -> [Parts; 2] {
     let (sum, difference) = (vaddq_s16(x[0], x[4]), vsubq_s16(x[0], x[4]));
     let (a, b) = (vaddq_s16(x[3], x[7]), vaddq_s16(x[1], x[5]));
-    let lanes = [sum, difference, x[2], x[6], a, b, x[1], x[3], x[5], x[7]];
-    [
-        half(lanes.map(|v| vget_low_s16(v))),
-        half(lanes.map(|v| vget_high_s16(v))),
-    ]
+    let ([s0, d0, x2, x6], [a0, b0]) = (
+        low_halves([sum, difference, x[2], x[6]]),
+        [vget_low_s16(a), vget_low_s16(b)],
+    );
+    let [x1, x3, x5, x7] = low_halves([x[1], x[3], x[5], x[7]]);
+    let low = half([s0, d0, x2, x6, a0, b0, x1, x3, x5, x7]);
+    let ([s1, d1, x2, x6], [a1, b1]) = (
+        high_halves([sum, difference, x[2], x[6]]),
+        [vget_high_s16(a), vget_high_s16(b)],
+    );
+    let [x1, x3, x5, x7] = high_halves([x[1], x[3], x[5], x[7]]);
+    [low, half([s1, d1, x2, x6, a1, b1, x1, x3, x5, x7])]
 }
 
 /// `x0 + x4`, `x0 - x4`, `x2`, `x6`, `x3 + x7`, `x1 + x5`, `x1`, `x3`, `x5`, `x7`.
@@ -122,20 +130,45 @@ fn half([sum, difference, x2, x6, a, b, x1, x3, x5, x7]: [int16x4_t; 10]) -> Par
 #[target_feature(enable = "neon")]
 fn corner(block: &[i16; 64], top: int16x8_t, quant: &[i16; 64]) -> [int8x16_t; 4] {
     let x = [top, row(block, quant, 1), row(block, quant, 2), row(block, quant, 3)];
-    let Parts { even, odd } = half_corner(x.map(|v| vget_low_s16(v)));
+    let Parts { even, odd } = half_corner(low_halves(x));
     // Row i, then row 7 - i, of columns 0 to 3.
-    let rows: [int16x8_t; 4] = core::array::from_fn(|i| {
-        vqrshrn_high_n_s32::<11>(
-            vqrshrn_n_s32::<11>(vaddq_s32(even[i], odd[i])),
-            vsubq_s32(even[i], odd[i]),
-        )
-    });
+    let rows = |i: usize| narrow(vaddq_s32(even[i], odd[i]), vsubq_s32(even[i], odd[i]));
     // Rows 0 to 3, then rows 7 to 4, of each column.
-    let y = transpose_4x4(rows);
+    let y = transpose_4x4([rows(0), rows(1), rows(2), rows(3)]);
+    let turned = |v| vrev64_s16(vget_high_s16(v));
     samples_of(
-        half_corner(y.map(|v| vget_low_s16(v))),
-        half_corner(y.map(|v| vrev64_s16(vget_high_s16(v)))),
+        half_corner(low_halves(y)),
+        half_corner([turned(y[0]), turned(y[1]), turned(y[2]), turned(y[3])]),
     )
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+pub(crate) fn low_halves(x: [int16x8_t; 4]) -> [int16x4_t; 4] {
+    [
+        vget_low_s16(x[0]),
+        vget_low_s16(x[1]),
+        vget_low_s16(x[2]),
+        vget_low_s16(x[3]),
+    ]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+pub(crate) fn high_halves(x: [int16x8_t; 4]) -> [int16x4_t; 4] {
+    [
+        vget_high_s16(x[0]),
+        vget_high_s16(x[1]),
+        vget_high_s16(x[2]),
+        vget_high_s16(x[3]),
+    ]
+}
+
+/// Sums of the first pass, rounded and narrowed to 16 bits.
+#[inline]
+#[target_feature(enable = "neon")]
+fn narrow(low: int32x4_t, high: int32x4_t) -> int16x8_t {
+    vqrshrn_high_n_s32::<11>(vqrshrn_n_s32::<11>(low), high)
 }
 
 /// [`half`] with x4 to x7 zero: x0 to x3.
@@ -162,20 +195,22 @@ fn half_corner([x0, x1, x2, x3]: [int16x4_t; 4]) -> Parts {
     }
 }
 
-/// The result of the first pass: rounded and narrowed to 16 bits.
+/// The result of the first pass.
 #[inline]
 #[target_feature(enable = "neon")]
 fn columns_of([low, high]: [Parts; 2]) -> [int16x8_t; 8] {
-    core::array::from_fn(|i| {
-        let output = |parts: Parts| {
-            if i < 4 {
-                vaddq_s32(parts.even[i], parts.odd[i])
-            } else {
-                vsubq_s32(parts.even[7 - i], parts.odd[7 - i])
-            }
-        };
-        vqrshrn_high_n_s32::<11>(vqrshrn_n_s32::<11>(output(low)), output(high))
-    })
+    let sum = |i: usize| narrow(vaddq_s32(low.even[i], low.odd[i]), vaddq_s32(high.even[i], high.odd[i]));
+    let difference = |i: usize| narrow(vsubq_s32(low.even[i], low.odd[i]), vsubq_s32(high.even[i], high.odd[i]));
+    [
+        sum(0),
+        sum(1),
+        sum(2),
+        sum(3),
+        difference(3),
+        difference(2),
+        difference(1),
+        difference(0),
+    ]
 }
 
 /// The result of the second pass: columns 0 and 2, 1 and 3, 4 and 6, 5 and 7. Dropping 16 bits and then 2, rounded, is
@@ -183,16 +218,15 @@ fn columns_of([low, high]: [Parts; 2]) -> [int16x8_t; 8] {
 #[inline]
 #[target_feature(enable = "neon")]
 fn samples_of(low: Parts, high: Parts) -> [int8x16_t; 4] {
-    let column = |i: usize| {
-        if i < 4 {
-            let first = vaddhn_s32(low.even[i], low.odd[i]);
-            vaddhn_high_s32(first, high.even[i], high.odd[i])
-        } else {
-            let first = vsubhn_s32(low.even[7 - i], low.odd[7 - i]);
-            vsubhn_high_s32(first, high.even[7 - i], high.odd[7 - i])
-        }
-    };
-    [0, 1, 4, 5].map(|i| vqrshrn_high_n_s16::<2>(vqrshrn_n_s16::<2>(column(i)), column(i + 2)))
+    let sum = |i: usize| vaddhn_high_s32(vaddhn_s32(low.even[i], low.odd[i]), high.even[i], high.odd[i]);
+    let difference = |i: usize| vsubhn_high_s32(vsubhn_s32(low.even[i], low.odd[i]), high.even[i], high.odd[i]);
+    let two = |a, b| vqrshrn_high_n_s16::<2>(vqrshrn_n_s16::<2>(a), b);
+    [
+        two(sum(0), sum(2)),
+        two(sum(1), sum(3)),
+        two(difference(3), difference(1)),
+        two(difference(2), difference(0)),
+    ]
 }
 
 /// Transposes the 4 x 4 words in both halves of four rows.
@@ -217,13 +251,18 @@ fn transpose(x: [int16x8_t; 8]) -> [int16x8_t; 8] {
     let upper = transpose_4x4([x[0], x[1], x[2], x[3]]);
     let lower = transpose_4x4([x[4], x[5], x[6], x[7]]);
     let wide = |v| vreinterpretq_s64_s16(v);
-    core::array::from_fn(|i| {
-        vreinterpretq_s16_s64(if i < 4 {
-            vtrn1q_s64(wide(upper[i]), wide(lower[i]))
-        } else {
-            vtrn2q_s64(wide(upper[i - 4]), wide(lower[i - 4]))
-        })
-    })
+    let first = |i: usize| vreinterpretq_s16_s64(vtrn1q_s64(wide(upper[i]), wide(lower[i])));
+    let second = |i: usize| vreinterpretq_s16_s64(vtrn2q_s64(wide(upper[i]), wide(lower[i])));
+    [
+        first(0),
+        first(1),
+        first(2),
+        first(3),
+        second(0),
+        second(1),
+        second(2),
+        second(3),
+    ]
 }
 
 /// Stores columns in the order of [`samples_of`] as 8 rows of 8 samples.

@@ -4,7 +4,7 @@ use core::arch::aarch64::*;
 
 use super::scalar::{self, *};
 use crate::jpeg::kernels::idct::BlockRow;
-use crate::jpeg::kernels::idct::neon::{is_large, row, transpose_4x4};
+use crate::jpeg::kernels::idct::neon::{high_halves, is_large, low_halves, row, transpose_4x4};
 
 /// See [`super::block_row`]; 4 x 4.
 #[target_feature(enable = "neon")]
@@ -52,24 +52,21 @@ fn transform_4x4(block: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8],
         return scalar::transform_4x4(block, quant, out, pitch);
     }
     let [x1, x2, x3] = [row(block, quant, 1), row(block, quant, 2), row(block, quant, 3)];
-    let low = [top, x1, x2, x3].map(|v| vget_low_s16(v));
+    let low = low_halves([top, x1, x2, x3]);
     // Zigzag positions up to 10 lie in the top left 4 x 4.
     let columns = if used <= 10 {
-        let rows = pass_four_corner::<12>(low).map(|v| vqshrn_n_s32::<12>(v));
-        let columns = transpose_4x4(rows.map(|v| vcombine_s16(v, v)));
-        pass_four_corner::<19>(columns.map(|v| vget_low_s16(v)))
+        let rows = narrow(pass_four_corner::<12>(low), [vdupq_n_s32(0); 4]);
+        pass_four_corner::<19>(low_halves(transpose_4x4(rows)))
     } else {
         let [x5, x6, x7] = [row(block, quant, 5), row(block, quant, 6), row(block, quant, 7)];
-        let lower = [x5, x6, x7].map(|v| vget_low_s16(v));
-        let left = pass_four::<12>(low, lower);
-        let upper = [top, x1, x2, x3].map(|v| vget_high_s16(v));
-        let right = pass_four::<12>(upper, [x5, x6, x7].map(|v| vget_high_s16(v)));
+        let [x5l, x6l, x7l] = [vget_low_s16(x5), vget_low_s16(x6), vget_low_s16(x7)];
+        let left = pass_four::<12>(low, [x5l, x6l, x7l]);
+        let [x5h, x6h, x7h] = [vget_high_s16(x5), vget_high_s16(x6), vget_high_s16(x7)];
+        let right = pass_four::<12>(high_halves([top, x1, x2, x3]), [x5h, x6h, x7h]);
         // Columns i and i + 4 of four rows each.
-        let columns = transpose_4x4(core::array::from_fn(|i| {
-            vqshrn_high_n_s32::<12>(vqshrn_n_s32::<12>(left[i]), right[i])
-        }));
-        let [_, c5, c6, c7] = columns.map(|v| vget_high_s16(v));
-        pass_four::<19>(columns.map(|v| vget_low_s16(v)), [c5, c6, c7])
+        let columns = transpose_4x4(narrow(left, right));
+        let [_, c5, c6, c7] = high_halves(columns);
+        pass_four::<19>(low_halves(columns), [c5, c6, c7])
     };
     // Dropping 16 bits and then 3 is the same as dropping 19.
     let two = |a, b| vqshrn_n_s16::<3>(vshrn_high_n_s32::<16>(vshrn_n_s32::<16>(a), b));
@@ -78,6 +75,14 @@ fn transform_4x4(block: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8],
     for (row, samples) in out.chunks_mut(pitch).zip(rows) {
         row[..4].copy_from_slice(&samples);
     }
+}
+
+/// The result of the first pass, of the left and of the right four columns.
+#[inline]
+#[target_feature(enable = "neon")]
+fn narrow(left: [int32x4_t; 4], right: [int32x4_t; 4]) -> [int16x8_t; 4] {
+    let row = |i: usize| vqshrn_high_n_s32::<12>(vqshrn_n_s32::<12>(left[i]), right[i]);
+    [row(0), row(1), row(2), row(3)]
 }
 
 /// Transposes 4 x 4 samples and centres them.
