@@ -214,7 +214,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     cases.retain(|case| decode(&mut decoder, case, how, &mut sinks).is_ok());
     // The best time of each image: other processes rarely disturb the same image in all rounds.
-    let mut best = vec![Duration::MAX; cases.len()];
+    let mut best = vec![if rounds == 0 { Duration::ZERO } else { Duration::MAX }; cases.len()];
     let start = Instant::now();
     for _ in 0..rounds {
         for (case, best) in cases.iter().zip(&mut best) {
@@ -226,7 +226,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             *best = (*best).min(start.elapsed());
         }
     }
-    let all = start.elapsed() / rounds;
+    let all = start.elapsed() / rounds.max(1);
     let per_image = |time: Duration| time.as_secs_f64() * 1e3 / cases.len().max(1) as f64;
     println!(
         "{} images, ms per image: best {:.3}, mean {:.3}; index {:.2} % of the files",

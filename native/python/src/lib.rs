@@ -32,7 +32,7 @@ use pyo3::prelude::*;
 /// bytes, bytearray, memoryview or one-dimensional uint8 arrays. Every function may be called from any number of
 /// threads at once. Arrays must not be written to while a call reads them, and a row of a batch must not be written by
 /// two calls at once.
-#[pymodule]
+#[pymodule(gil_used = false)]
 mod _native {
     use penstock_core::fill::Geometry;
 
