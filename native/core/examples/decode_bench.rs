@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use penstock_core::error::Error;
-use penstock_core::fill::{Affine, FillOptions, FillTimes, Filler, Geometry, Layout, Row};
+use penstock_core::fill::{Affine, FillOptions, FillTimes, Filler, Geometry, Layout, Mode, Row};
 use penstock_core::jpeg::{DecodeHints, Decoder, Header, Limits, Region, SeekTable, SeekTableKind};
 use penstock_core::resample::Filter;
 use penstock_core::rows::{RowSink, planar_row_len};
@@ -107,9 +107,11 @@ fn fill(filler: &mut Filler, case: &Case, side: usize, out: &mut Vec<f32>) {
     let columns = [x, y, x + width, y + height, side, side, 0, 0, 1].map(|column| column as i32);
     let options = FillOptions {
         filter: Filter::Bilinear,
+        mode: Mode::Rgb,
         layout: Layout::Chw,
         window: [side; 2],
-        background: [0; 3],
+        background: [0; 4],
+        alpha: [1.0, 0.0],
         quality: f64::INFINITY,
         limits: LIMITS,
     };
