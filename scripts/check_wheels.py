@@ -90,12 +90,12 @@ def main() -> int:
 
 def check_native(folder: Path) -> Path:
     """Install this machine's wheel and run README's first example; returns the environment's Python."""
-    start = time.monotonic()
     run([sys.executable, "-m", "venv", folder / "env"])
     python = folder / "env" / "bin" / "python"
     # Nothing but this environment: neither Rust nor a compiler.
     path = {"PATH": str(python.parent)}
     options = ["--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
+    start = time.monotonic()
     run([python, "-m", "pip", "install", *options, find_wheel(os.uname().machine)], **path)
     installed_s = time.monotonic() - start
     run([python, "-c", PHOTOGRAPHS, folder / "photos"], cwd=folder, **path)
