@@ -116,6 +116,9 @@ def check_arm64(folder: Path, python: Path) -> None:
     if qemu is None or shutil.which("apt-get") is None or os.geteuid() != 0 or os.uname().machine == ARM64:
         print("skipped: the arm64 wheel runs only with qemu-aarch64-static, Debian's apt-get and root", file=sys.stderr)
         return
+    if not list((ROOT / "dist").glob(f"*_{ARM64}.whl")):
+        print("skipped: dist/ has no arm64 wheel, since Rust's library for it could not be had", file=sys.stderr)
+        return
     system = folder / "arm64"
     try:
         version = fetch_python(system)
