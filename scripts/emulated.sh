@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 arm=aarch64-unknown-linux-gnu
-tests=(--quiet --locked --package penstock-core --lib --test fill_lines --test index --test pixel_kernels
+tests=(--quiet --locked --package penstock-core --lib --test fill_lines --test index --test pixel_kernels --test png_filters
   --test resample_kernels --test stored_pixels)
 
 skip() { # why
