@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -42,9 +43,11 @@ def setup(namespace: dict[str, Any]) -> None:
 
 
 def teardown(namespace: dict[str, Any]) -> None:
-    """Leave and remove it."""
+    """Leave and remove it; end the workers of loaders that the examples have kept, which other tests would see."""
     os.chdir(namespace["_home"])
     shutil.rmtree(namespace["_folder"])
+    namespace.clear()
+    gc.collect()
 
 
 pytest_collect_file = Sybil(
