@@ -35,3 +35,19 @@ fuzz fill "${seeds[@]}" -- -timeout=20
 kinds=$(mktemp -d)
 PYTHONPATH=. .venv/bin/python -m tests.native.png_writer "$kinds"
 fuzz png "$kinds" -- -timeout=10
+
+# Seeds: WebPs, lossy and lossless, with alpha and without.
+kinds=$(mktemp -d)
+.venv/bin/python - "$kinds" <<'PYTHON'
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+for channels in (3, 4):
+    for lossless in (False, True):
+        pixels = np.random.default_rng(channels).integers(0, 256, (24, 40, channels), np.uint8)
+        Image.fromarray(pixels).save(Path(sys.argv[1], f"{channels}-{lossless}.webp"), lossless=lossless)
+PYTHON
+fuzz webp "$kinds" -- -timeout=10

@@ -7,7 +7,9 @@ use std::mem::discriminant;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use penstock_core::fill::{Affine, FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Mode, Orientation, Row};
+use penstock_core::fill::{
+    Affine, FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Mode, Orientation, Row,
+};
 use penstock_core::image;
 use penstock_core::jpeg::{DecodeHints, Header, Limits, Region, SeekTableKind};
 use penstock_core::resample::Filter;
