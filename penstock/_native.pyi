@@ -55,6 +55,7 @@ __all__ = [
     "uniforms",
     "warp",
     "warp_window",
+    "write_packets",
 ]
 
 class CorruptError(ValueError):
@@ -1041,6 +1042,49 @@ def warp_window(
     -------
     ndarray, shape (size[1], size[0], 3) or (3, size[1], size[0]), uint8
         A new array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Invalid arguments.
+    """
+
+def write_packets(
+    images: Sequence[Buffer],
+    geometry: NDArray[int32],
+    window: tuple[SupportsIndex, SupportsIndex],
+    *,
+    filter: str,
+    max_pixels: SupportsIndex = 134217728,
+    max_nbytes: SupportsIndex = 1073741824,
+    orientations: NDArray[uint8] | None = None,
+    beside: SupportsLenAndGetItem[SupportsIndex] | None = None,
+    quality: SupportsFloat | SupportsIndex | None = None,
+    indices: Sequence[Buffer | None] | None = None,
+    learn: str | None = None,
+    found: list[tuple[int, bool, bytes | None]] | None = None,
+    mode: str = "RGB",
+) -> tuple[NDArray[uint8], NDArray[int64], list[tuple[int, str, str]]]:
+    """
+    Collects what a device needs to make rows of a batch from JPEGs. Nothing is decoded.
+
+    Parameters
+    ----------
+    images, geometry, filter, max_pixels, max_nbytes, orientations, beside, quality, indices, found, mode
+        As for `fill`. Without an index that covers the region, a scan is read once to make one.
+    window : tuple of int
+        Width and height of the row.
+    learn : {"rows", "tiles"}, optional
+        The kind of the indices that are made and returned in `found`.
+
+    Returns
+    -------
+    packets : ndarray, shape (total,), uint8
+        The packets of all images, one after the other, each a multiple of 16 bytes.
+    lengths : ndarray, shape (n,), int64
+        Bytes of each; 0 for images without one.
+    failures : list of (int, str, str)
+        As `fill`'s, of the images without a packet: "unsupported" where `fill` may succeed.
 
     Raises
     ------

@@ -20,6 +20,7 @@ Jpeg = Callable[..., bytes]
 
 GEOMETRY = np.array([[0, 0, 32, 32, 16, 16, 0, 0, 0]], np.int32)
 FUNCTIONS = [
+    "write_packets",
     "sizes",
     "concat",
     "crc32c",

@@ -12,6 +12,7 @@ mod jpeg;
 mod level;
 mod memory;
 mod pack;
+mod packets;
 mod page_cache;
 mod parts;
 mod pixels;
@@ -50,6 +51,8 @@ mod _native {
     use crate::level::{features, level_override};
     #[pymodule_export]
     use crate::pack::find_blobs;
+    #[pymodule_export]
+    use crate::packets::write_packets;
     #[pymodule_export]
     use crate::page_cache::read_ahead;
     #[pymodule_export]

@@ -240,7 +240,8 @@ pub fn fill_pixels(
     filled.map_err(to_exception)
 }
 
-fn as_orientation(value: u8) -> PyResult<Orientation> {
+/// The orientation with this value of the tag.
+pub fn as_orientation(value: u8) -> PyResult<Orientation> {
     Orientation::from_exif(value)
         .ok_or_else(|| invalid_argument(format!("an orientation must be in [1, 8], got {value}")))
 }

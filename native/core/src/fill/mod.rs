@@ -16,6 +16,7 @@ mod geometry;
 pub mod lines;
 mod mode;
 mod orientation;
+mod packet;
 mod row;
 mod sinks;
 mod stored;
@@ -110,6 +111,8 @@ pub struct Filler {
     open: OpenRows,
     resampler: Resampler,
     writer: RowWriter,
+    /// The packet that is written.
+    packet: Vec<u8>,
 }
 
 impl Filler {
@@ -123,6 +126,7 @@ impl Filler {
             open: OpenRows::default(),
             resampler: Resampler::with_level(level),
             writer: RowWriter::new(level),
+            packet: Vec::new(),
         }
     }
 

@@ -30,6 +30,7 @@ mod decoder;
 mod entropy;
 mod format;
 mod kernels;
+pub(crate) mod packet;
 mod read_ahead;
 mod repair;
 mod sample_strips;

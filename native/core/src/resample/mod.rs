@@ -32,6 +32,7 @@ mod kernels;
 mod line_pointers;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod plan;
 mod planar;
 mod scalar;
 mod taps;
@@ -41,6 +42,7 @@ use crate::memory::{Zero, grow, reserve};
 use crate::rows::{ROW_SPARE, planar_row_len};
 use crate::simd::Available;
 pub use filter::{Axis, Filter};
+pub use plan::{AxisPlan, Passes, ResizePlan};
 pub use planar::Picture;
 use planar::RowRing;
 use taps::{Taps, Weight};

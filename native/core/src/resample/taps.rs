@@ -122,13 +122,7 @@ impl<W: Weight> Taps<W> {
             } else {
                 output
             };
-            let start = match filter {
-                Filter::Cv2Linear | Filter::Cv2AreaLinear | Filter::Cv2Nearest => {
-                    weigh_two(filter, axis, scale, output, &mut exact)
-                }
-                Filter::Cv2Area => weigh_area(axis, scale, output, &mut exact),
-                _ => compute_weights(filter, axis, scale, stretch, output, &mut exact),
-            };
+            let start = weigh(filter, axis, scale, output, &mut exact);
             let from = packed.len();
             W::quantise(&exact, exact.iter().sum(), self.shift, &mut packed);
             let start = if axis.is_mirrored {
@@ -225,6 +219,60 @@ impl<W: Weight> Taps<W> {
             held = held.max(newest - oldest);
         }
         Ok(held)
+    }
+}
+
+/// The source pixels (averages, if it consists of these) that may have a weight for a wanted pixel, and the most weights
+/// of one. At least those of [`Taps`], which have no weights of zero at their ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The first.
+    pub first: usize,
+    /// How many.
+    pub len: usize,
+    /// The most weights of one wanted pixel.
+    pub most: usize,
+}
+
+impl Reach {
+    /// The reach of a filter. It takes the time of two pixels' weights.
+    pub fn of(filter: Filter, axis: Axis) -> Self {
+        let scale = filter.scale(axis);
+        let mut exact = Vec::new();
+        let mut ends = [axis.start, axis.start + axis.len - 1].map(|output| {
+            let output = if axis.is_mirrored {
+                axis.target - 1 - output
+            } else {
+                output
+            };
+            let start = weigh(filter, axis, scale, output, &mut exact);
+            let start = if axis.is_mirrored {
+                axis.source - start - exact.len()
+            } else {
+                start
+            };
+            let average = |pixel: usize| (pixel + axis.phase) / axis.step;
+            (average(start), average(start + exact.len() - 1) + 1)
+        });
+        ends.sort_unstable();
+        let [(first, _), (_, end)] = ends;
+        let pixels = (2.0 * filter.support() * filter.stretch(scale)) as usize + 2;
+        Reach {
+            first,
+            len: end - first,
+            most: (pixels / axis.step + 2).min(axis.averages()),
+        }
+    }
+}
+
+/// The weights of one output pixel, not normalised. Returns its first tap.
+fn weigh(filter: Filter, axis: Axis, scale: f64, output: usize, weights: &mut Vec<f64>) -> usize {
+    match filter {
+        Filter::Cv2Linear | Filter::Cv2AreaLinear | Filter::Cv2Nearest => {
+            weigh_two(filter, axis, scale, output, weights)
+        }
+        Filter::Cv2Area => weigh_area(axis, scale, output, weights),
+        _ => compute_weights(filter, axis, scale, filter.stretch(scale), output, weights),
     }
 }
 

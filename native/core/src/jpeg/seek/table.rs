@@ -100,6 +100,11 @@ impl SeekTable {
         self.points.len()
     }
 
+    /// MCUs of a segment; the last one of a row may have fewer.
+    pub(crate) fn mcus_per_segment(&self) -> usize {
+        self.step
+    }
+
     /// The number of segments of the picture.
     pub fn total(&self) -> usize {
         self.total

@@ -1,0 +1,127 @@
+//! Packets of encoded images, for rows that a device makes.
+
+use penstock_core::fill::{self as core, FillError, FillOptions, Geometry, Layout};
+use penstock_core::jpeg::{Limits, SeekTableKind};
+use pyo3::prelude::*;
+
+use crate::arrays::{Array, NewArray};
+use crate::bytes::EncodedImages;
+use crate::errors::{self, invalid_argument};
+use crate::level::level;
+use crate::rows::{Failures, as_orientation};
+use crate::seek_tables::{self, FoundList, HintsPerImage, SeekTables};
+use crate::target::{background, filter_from_name, mode_from_name};
+
+/// Collects what a device needs to make rows of a batch from JPEGs. Nothing is decoded.
+///
+/// Parameters
+/// ----------
+/// images, geometry, filter, max_pixels, max_nbytes, orientations, beside, quality, indices, found, mode
+///     As for `fill`. Without an index that covers the region, a scan is read once to make one.
+/// window : tuple of int
+///     Width and height of the row.
+/// learn : {"rows", "tiles"}, optional
+///     The kind of the indices that are made and returned in `found`.
+///
+/// Returns
+/// -------
+/// packets : ndarray, shape (total,), uint8
+///     The packets of all images, one after the other, each a multiple of 16 bytes.
+/// lengths : ndarray, shape (n,), int64
+///     Bytes of each; 0 for images without one.
+/// failures : list of (int, str, str)
+///     As `fill`'s, of the images without a packet: "unsupported" where `fill` may succeed.
+///
+/// Raises
+/// ------
+/// TypeError, ValueError
+///     Invalid arguments.
+#[pyfunction]
+#[pyo3(signature = (images, geometry, window, *, filter, max_pixels=134_217_728, max_nbytes=1_073_741_824, orientations=None, beside=None, quality=None, indices=None, learn=None, found=None, mode="RGB"))]
+#[allow(clippy::too_many_arguments)] // Python's keyword arguments
+pub fn write_packets<'py>(
+    py: Python<'py>,
+    images: EncodedImages,
+    geometry: Array<i32>,
+    window: (usize, usize),
+    filter: &str,
+    max_pixels: u64,
+    max_nbytes: u64,
+    orientations: Option<Array<u8>>,
+    beside: Option<[u8; 3]>,
+    quality: Option<f64>,
+    indices: Option<SeekTables>,
+    learn: Option<&str>,
+    found: Option<FoundList<'py>>,
+    mode: &str,
+) -> PyResult<(NewArray<'py, u8>, NewArray<'py, i64>, Failures)> {
+    let n = images.0.len();
+    let options = FillOptions {
+        filter: filter_from_name(filter)?,
+        mode: mode_from_name(mode)?,
+        alpha: [1.0, 0.0],
+        layout: Layout::Chw,
+        window: [window.0, window.1],
+        background: background(beside),
+        quality: quality.unwrap_or(f64::INFINITY),
+        limits: Limits { max_pixels, max_nbytes },
+    };
+    if quality.is_some_and(|quality| !(quality >= 1.0 && quality.is_finite())) {
+        return Err(invalid_argument("quality must be a finite number of at least 1"));
+    }
+    if geometry.shape() != [n, Geometry::COLUMNS] || window.0 == 0 || window.1 == 0 {
+        return Err(invalid_argument(format!(
+            "geometry of {n} images must have shape [{n}, 9] and windows at least one pixel, got {:?} and {window:?}",
+            geometry.shape()
+        )));
+    }
+    let orientations = orientations.as_ref().map(|values| values.values());
+    if orientations.is_some_and(|values| values.len() != n) {
+        return Err(invalid_argument(format!(
+            "orientations of {n} images must have shape [{n}]"
+        )));
+    }
+    let columns = geometry.values().as_chunks::<{ Geometry::COLUMNS }>().0;
+    let geometries: Vec<_> = columns
+        .iter()
+        .enumerate()
+        .map(|(i, columns)| {
+            let orientation = as_orientation(orientations.map_or(1, |values| values[i]))?;
+            Geometry::new(*columns, options.window, beside.is_some())
+                .map(|geometry| geometry.oriented(orientation))
+                .map_err(|message| invalid_argument(format!("geometry[{i}]: {message}")))
+        })
+        .collect::<PyResult<_>>()?;
+    let learn = learn
+        .map(|kind| seek_tables::kind_from_name(kind).map(SeekTableKind::name))
+        .transpose()?;
+    let hints = HintsPerImage::new(n, indices, learn, found.is_some(), 1)?;
+    let mut lengths = NewArray::empty(py, &[n])?;
+    let values = lengths.values_mut();
+    let (mut packets, mut failures, mut reports) = (Vec::new(), Failures::new(), vec![]);
+    let mut geometry_error = None;
+    let level = level();
+    py.detach(|| {
+        core::with_filler(level, |filler| {
+            for (i, image) in images.0.iter().enumerate() {
+                let before = packets.len();
+                match filler.write_packet(image.bytes(), hints.of_image(i), &geometries[i], &options, &mut packets) {
+                    Ok(report) => reports.push((i, report)),
+                    Err(FillError::Image(error)) => failures.push((i, errors::failure_kind(&error), error.to_string())),
+                    Err(FillError::Geometry(message)) => {
+                        geometry_error = Some(invalid_argument(format!("geometry[{i}]: {message}")));
+                        return;
+                    }
+                }
+                values[i] = (packets.len() - before) as i64;
+            }
+        });
+    });
+    seek_tables::append_found(found, reports)?;
+    if let Some(error) = geometry_error {
+        return Err(error);
+    }
+    let mut joined = NewArray::empty(py, &[packets.len()])?;
+    joined.values_mut().copy_from_slice(&packets);
+    Ok((joined, lengths, failures))
+}
