@@ -74,6 +74,10 @@ class RaggedSpec:
         """The least number of bytes of one sample."""
         return 0
 
+    def make_rows(self, count: int) -> RaggedRows:
+        """The rows of ``count`` samples, to be written."""
+        return RaggedRows(self, count)
+
 
 class Padded(NamedTuple):
     """Arrays of different lengths in one array.

@@ -282,7 +282,7 @@ class BatchLayout:
 
         def view(extent: _Extent | RaggedSpec) -> Array | RaggedRows:
             if isinstance(extent, RaggedSpec):
-                return RaggedRows(extent, count)
+                return extent.make_rows(count)
             part = memory[extent.start : extent.start + extent.row_nbytes * count]
             return part.view(extent.spec.dtype).reshape(count, *extent.spec.shape)
 

@@ -11,6 +11,7 @@ Nothing here reads images of the store.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,7 @@ from penstock.stores.base import Store
 from penstock.stores.lazy_column import LazyColumn
 
 if TYPE_CHECKING:
+    from penstock.transforms.packet_program import PacketProgram
     from penstock.transforms.program import Program
 
 __all__ = ["SamplePlan"]
@@ -166,6 +168,17 @@ class SamplePlan:
         if self._pipeline is not None:
             return self._pipeline(sample, kinds=self._kinds)
         return sample if self._images is not None or self.transform is None else self.transform(sample)
+
+    @functools.cached_property
+    def packets(self) -> PacketProgram | str:
+        """What writes packets for a device in place of the image; a string says why there is none."""
+        from penstock.transforms.packet_program import PacketProgram, why_no_packets  # imported with the pipeline
+
+        if self.program is None:
+            return self.reason or "it has no image that is decoded"
+        if self.assembly is not None:
+            return "batch_form= is not made on a device"
+        return why_no_packets(self.program) or PacketProgram(self.program)
 
     def array(self, name: Index, record: Record) -> Any:
         """A small array of a record, or its instances as they are stored."""

@@ -118,7 +118,8 @@ class SeekTables:
             for i, index in enumerate(indices):
                 if (table := found.get(int(index))) is not None:
                     tables[i] = table or None
-        return ChunkSeekTables(tables, self._kind if self._keeps_new else None)
+        kind = self._kind if self._keeps_new else None
+        return ChunkSeekTables(tables, kind, any_kind=self._where == "auto" and not self._writes_file)
 
     def keep(self, indices: NDArray[np.int64] | Sequence[int], tables: ChunkSeekTables) -> None:
         """Keep the tables that a call of ``fill`` made, in the file or in memory."""

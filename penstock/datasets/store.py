@@ -29,6 +29,7 @@ from penstock.datasets.moved_arrays import fill_arrays, fill_columns, find_moves
 from penstock.datasets.sample_plan import SamplePlan
 from penstock.datasets.seek_tables import MEMORY_NBYTES, SeekTables
 from penstock.errors import ArgumentError
+from penstock.ragged import RaggedRows
 from penstock.repairs import Repaired, RepairScope, check_on_truncated, content_of
 from penstock.rng import sample_scope
 from penstock.sample import Array, Record, Sample, SampleKeys, Tree
@@ -187,6 +188,14 @@ class StoreDataset(Dataset[Sample]):
         """Shapes and dtypes of a sample; None where one of its fields has no fixed shape, and is not ragged."""
         return self._current_plan().spec
 
+    def packet_spec(self) -> tuple[Tree | None, str]:
+        """The spec with packets for a device in place of the image, or why there is none; ``fill`` then writes them."""
+        plan = self._current_plan()
+        if plan.spec is None or isinstance(plan.packets, str):
+            return None, plan.reason or str(plan.packets)
+        leaves = {**plan.selection.from_tree(plan.spec), plan.image: plan.packets.packet_spec()}
+        return plan.selection.to_tree(leaves), ""
+
     @property
     def rows_per_fill(self) -> int:
         """Most rows of a call of :meth:`fill`: many where nothing is decoded, and rows are small."""
@@ -252,9 +261,8 @@ class StoreDataset(Dataset[Sample]):
         if plan.program is not None:
             tables = None if self._seek_tables is None else self._seek_tables.get(indices)
             with scope:
-                plan.program.fill(
-                    images, parts[plan.image], keys, rows, None, failures, tables, steps=steps, boxes=boxes
-                )
+                program: Any = plan.packets if isinstance(parts[plan.image], RaggedRows) else plan.program
+                program.fill(images, parts[plan.image], keys, rows, None, failures, tables, steps=steps, boxes=boxes)
             if tables is not None and tables.found:
                 assert self._seek_tables is not None, "which gave it"
                 self._seek_tables.keep(indices, tables)

@@ -21,7 +21,7 @@ from penstock.doctor.work_recorder import WorkRecorder
 from penstock.trace import Trace
 from penstock.workers import threads
 from penstock.workers.jobs.base import ReadTimer
-from penstock.workers.jobs.fill import _FillBuild
+from penstock.workers.jobs.fill import FillBuild
 from penstock.workers.jobs.samples import _SampleBuild
 from penstock.workers.jobs.stream import _StreamBuild
 
@@ -52,7 +52,7 @@ def work_replacements() -> list[tuple[Any, str, Any]]:
         (ReadTimer, "__exit__", _leave_reading(ReadTimer.__exit__)),
         (_SampleBuild, "run", _time_chunk(_SampleBuild.run, is_stream=False)),
         (_StreamBuild, "run", _time_chunk(_StreamBuild.run, is_stream=True)),
-        (_FillBuild, "run", _time_chunk(_FillBuild.run, is_stream=False)),
+        (FillBuild, "run", _time_chunk(FillBuild.run, is_stream=False)),
         (threads, "_report", mark_samples(threads._report)),  # noqa: SLF001  # ours
     ]
 

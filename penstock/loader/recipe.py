@@ -118,6 +118,8 @@ class Recipe:
     page_lock: PageLock | None = None  # locks the memory in which batches arrive
     deliver: Callable[[Batch], Batch] | None = None  # from a built batch, or from filled arrays, to what the user gets
     deliver_rows: Callable[[Tree], Batch] | None = None
+    fill_job: Callable[..., Job] = FillJob  # what makes the job, if the dataset fills rows
+    receive: Callable[[Batch], None] | None = None  # called with each batch by the consumer
     returns_as_given: bool = False  # whether what ``__getitems__`` returns is collated as it is
 
     @property
@@ -144,7 +146,7 @@ class Recipe:
         if self.spec is not None:
             assert self.pool is not None, "allocated with the spec"
             assert self.deliver_rows is not None, "given with the spec"
-            return FillJob(*first, BatchLayout(self.spec, self.rows), self.pool, self.deliver_rows, self.rules)
+            return self.fill_job(*first, BatchLayout(self.spec, self.rows), self.pool, self.deliver_rows, self.rules)
         more: StateDict = {"deliver": self.deliver, "worker_starts": worker_starts, "rules": self.rules}
         if self.is_stream:
             size = (self.batch_size or 1) if self.batched else None

@@ -45,11 +45,14 @@ class ChunkSeekTables:
     found : list of tuple
         ``(position, damaged, entry)``, appended by ``fill``: whether the given table is wrong (bool), and the table
         to use in future (bytes or None).
+    any_kind : bool
+        Whether tables of the other kind are kept as well.
     """
 
     entries: list[bytes | None]
     learn: str | None = None
     found: list[tuple[int, bool, bytes | None]] = field(default_factory=list)
+    any_kind: bool = False
 
 
 @dataclass(slots=True)

@@ -180,15 +180,11 @@ class Program:
             The error of the sample, with its ``position`` in the chunk. Any other exception of a callable is the
             cause of a SampleError.
         """
-        spec = self._spec
-        if spec is None:
+        if self._spec is None:
             raise ArgumentError(
                 f"{self!r} cannot fill rows, because its images differ in shape; apply the pipeline sample by sample"
             )
-        if out.shape[1:] != spec.shape or out.dtype != spec.dtype:
-            raise ArgumentError(
-                f"out must have rows of shape {spec.shape} and dtype {spec.dtype}, got {out.shape[1:]} and {out.dtype}"
-            )
+        self._check_out(out)
         rows = np.arange(len(images)) if rows is None else np.ascontiguousarray(rows, np.int64)
         failed: list[Failure] = []
         if self.reads_boxes and (boxes is None or steps is None):
@@ -202,6 +198,14 @@ class Program:
             failures += failed
         elif failed:
             raise_first(failed)
+
+    def _check_out(self, out: Array) -> None:
+        """Refuse a batch whose rows are not of the spec."""
+        spec = self._spec
+        if spec is not None and (out.shape[1:] != spec.shape or out.dtype != spec.dtype):
+            raise ArgumentError(
+                f"out must have rows of shape {spec.shape} and dtype {spec.dtype}, got {out.shape[1:]} and {out.dtype}"
+            )
 
     def run(self, images: Sequence[ImageLike], keys: SampleKeys, sizes: NDArray[np.int32] | None = None) -> list[Array]:
         """The result of each image as a new array of any shape; arguments and errors as for :meth:`fill`."""
@@ -219,6 +223,11 @@ class Program:
     def _decode(self) -> Decode:
         assert self._fusion.decode is not None, "the first op that fuses"
         return self._fusion.decode
+
+    @property
+    def fusion(self) -> Fusion:
+        """What the native call is given of the fused ops; not to be changed."""
+        return self._fusion
 
     @property
     def scales(self) -> bool:
@@ -286,12 +295,18 @@ class Program:
     def _fill_by_plan(
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
+        """Note what the plan's ops do with the images, and fill the rows."""
+        if isinstance(chunk.steps, ChunkSteps):
+            chunk.steps.note(self._decode, plan.drawn)
+        elif chunk.steps is not None:
+            append_steps(chunk.steps, self._decode, plan.drawn)
+        self._fill_planned(chunk, plan, out, rows, failed)
+
+    def _fill_planned(
+        self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
+    ) -> None:
         """Fill the rows that the plan expresses by one native call; then the refused ones and the rest, one by one."""
         fusion, decode, images, geometry = self._fusion, self._decode, chunk.images, plan.geometry
-        if isinstance(chunk.steps, ChunkSteps):
-            chunk.steps.note(decode, plan.drawn)
-        elif chunk.steps is not None:
-            append_steps(chunk.steps, decode, plan.drawn)
         fused = None if plan.general is None else np.flatnonzero(~plan.general)
         orientations = chunk.orientations
         found: list[tuple[int, bool, bytes | None]] = []

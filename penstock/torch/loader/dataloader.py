@@ -29,6 +29,7 @@ from penstock.loader.statistics import LoaderStatistics
 from penstock.sample import DatasetLike, State, StateDict
 from penstock.samplers.base import check_count, check_seed
 from penstock.torch.datasets import native
+from penstock.torch.loader.device_decoding import check_decode
 from penstock.torch.loader.epoch_draws import EpochCounter
 from penstock.torch.loader.epoch_starter import EpochStarter
 from penstock.torch.loader.iteration import DataLoaderIterator
@@ -86,6 +87,13 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         built. Needs ``persistent_workers``, whose workers are then two sets that take turns; only for a map-style
         dataset in an order that is not drawn from random states: by penstock's samplers, torch's ``SequentialSampler``
         or ``DistributedSampler``. If ``set_epoch`` or another sampler changes the epoch, what was built is dropped.
+    decode : {"cpu", "cuda", "cuda:<number>", "auto"}
+        What decodes the images of a :class:`~penstock.datasets.StoreDataset`, or of subsets and concatenations of such.
+        "cuda": the device does, workers are threads, and the tensors of batches are on the device, complete, with the
+        same values as on the CPU. What no kernel can do is an error of ``iter()`` that names it. "auto": a device, if
+        there is one and it can do all of it, else the CPU.
+    channels_last : bool
+        Whether the images that a device decodes have the memory format ``torch.channels_last``.
 
     Raises
     ------
@@ -136,6 +144,8 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         max_errors: float | None = None,
         error_log: str | os.PathLike[str] | None = None,
         overlap_epochs: bool = False,
+        decode: str | torch.device = "cpu",
+        channels_last: bool = False,
     ) -> None:
         if seed is not None and generator is None:
             generator = torch.Generator()
@@ -160,6 +170,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         if overlap_epochs and not persistent_workers:
             raise ArgumentError("overlap_epochs needs persistent_workers=True: new workers' seeds are drawn at iter()")
         self.overlap_epochs = overlap_epochs
+        self.decode, self.channels_last = check_decode(decode, workers, multiprocessing_context), bool(channels_last)
         self._left_out_log = LeftOutLog(on_error, max_errors, error_log)
         self._resume: Any = None
         self._restores_globals = True

@@ -28,8 +28,13 @@ class DataLoaderIterator(LoaderIterator):
     def __next__(self) -> Any:
         if torch.autograd.profiler._is_profiler_enabled:  # noqa: SLF001  # as torch's own loader: its name in a profile
             with torch.autograd.profiler.record_function("enumerate(DataLoader)#DataLoaderIterator.__next__"):
-                return super().__next__()
-        return super().__next__()
+                return self._hand_over(super().__next__())
+        return self._hand_over(super().__next__())
+
+    def _hand_over(self, batch: Any) -> Any:
+        if self.epoch.recipe.receive is not None:
+            self.epoch.recipe.receive(batch)
+        return batch
 
     def close(self) -> None:
         """End now, and stop the workers; those of a loader with ``persistent_workers`` are left to it.

@@ -32,6 +32,7 @@ from penstock.torch.collate import (
 )
 from penstock.torch.datasets import Subset, native
 from penstock.torch.device import pinning
+from penstock.torch.loader.device_decoding import decode_on_device, find_decoding, find_device
 from penstock.torch.loader.order import TorchOrder
 from penstock.torch.samplers import StatefulDistributedSampler
 from penstock.trace import Trace
@@ -60,7 +61,8 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
     dataset, batched, by_default = native(loader.dataset), order.batched, _collates_by_default(loader)
     if batched and by_default:
         refuse_records(dataset, _SUBSETS)
-    spec = _find_spec(loader)
+    decoding = find_decoding(loader)
+    spec = _find_spec(loader) if decoding is None else decoding.spec
     pins = pinning.should_pin(loader.pin_memory, loader.pin_memory_device, stacklevel=4)
     rows = getattr(loader.batch_sampler, "batch_size", None)
     if isinstance(rows, int) and spec is not None and rows * sum(leaf.nbytes for leaf in tree_leaves(spec)) > _LARGE:
@@ -77,21 +79,26 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
         collate = with_ragged(collate, dataset)
     pool = None
     if spec is not None:
-        pool = memory.slots(limit + 2, pinning.create_slot_lock() if pins else None)
+        pool = memory.slots(limit + 2, pinning.create_slot_lock() if pins or decoding is not None else None)
+    if decoding is not None:
+        pins = False  # what is on the device needs no page-locked memory
     deliver = _Deliver(pins, forms) if assembly is None else _DeliverForm(pins, forms, assembly)
     made = _ThreadRecipe if _starts_threads(context) and loader.worker_init_fn is not None else Recipe
-    return made(
+    recipe = made(
         kind, dataset, order.is_stream, batched, loader.num_workers, loader.chunk_size, loader.worker_init_fn, context,
         collate, _make_rules(loader, order), limit, spec, rows if isinstance(rows, int) else 1, loader.batch_size,
         loader.drop_last, pool, pinning.create_slot_lock() if pins and capabilities.pins_memory else None,
         deliver.batch, deliver.rows, returns_as_given=True,
     )  # fmt: skip
+    return recipe if decoding is None else decode_on_device(recipe, decoding)
 
 
 def choose_backend(loader: Any) -> str:
     """Name of the backend that ``iter(loader)`` chooses; starts and allocates nothing."""
     if not loader.num_workers:
         return "serial"
+    if find_device(loader) is not None:
+        return "threads"  # a forked process cannot use the device
     if loader.workers != "auto":
         return str(loader.workers)
     context = loader.multiprocessing_context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock.datasets.base import Filler, IndexBatch, rows_per_fill
 from penstock.datasets.error_location import add_location
 from penstock.ragged import Padded, Ragged, RaggedRows, RaggedSpec
-from penstock.sample import Array, ArraySpec, Batch, Index, SampleKeys, Tree, Watch, tree_map
+from penstock.sample import Array, ArraySpec, Batch, DType, Index, SampleKeys, Tree, Watch, tree_map
 from penstock.slots import BatchLayout, SpareMemory
 from penstock.trace import Trace
 from penstock.workers.base import NOTHING, Task
@@ -20,7 +20,7 @@ from penstock.workers.jobs.memory import SlotSource, lease
 from penstock.workers.jobs.single_rows import RowsBuild
 from penstock.workers.left_out import SampleRules
 
-__all__ = ["FillJob"]
+__all__ = ["FillBuild", "FillJob"]
 
 
 class FillJob(LoaderJob):
@@ -68,9 +68,9 @@ class FillJob(LoaderJob):
         super().attach(memory, trace, watch)
         self.pool = cast("SlotSource", memory)
 
-    def begin(self, task: Task) -> _FillBuild:
+    def begin(self, task: Task) -> FillBuild:
         """Lease a slot; see :class:`~penstock.workers.base.Job`."""
-        return _FillBuild(self, task)
+        return FillBuild(self, task)
 
 
 class _DeliverLists:
@@ -90,7 +90,9 @@ def _as_form(spec: ArraySpec | RaggedSpec, value: Array | Ragged | Padded) -> ob
     return value.list() if isinstance(spec, RaggedSpec) and isinstance(value, Ragged) and spec.form == "list" else value
 
 
-class _FillBuild(RowsBuild):
+class FillBuild(RowsBuild):
+    """One batch of a :class:`FillJob`."""
+
     __slots__ = ("_arrays", "_rows", "_spare")
     _job: FillJob
 
@@ -108,9 +110,11 @@ class _FillBuild(RowsBuild):
 
     @property
     def most_rows(self) -> int:
+        """See :class:`~penstock.workers.base.BatchBuild`."""
         return self._job.most_rows
 
     def run(self, start: int, stop: int) -> None:
+        """See :class:`~penstock.workers.base.BatchBuild`."""
         job = self._job
         job.trace.activate()
         try:
@@ -136,20 +140,35 @@ class _FillBuild(RowsBuild):
         self._fill(np.array([index], np.int64), row, row + 1)
 
     def finish(self) -> Batch:
+        """See :class:`~penstock.workers.base.BatchBuild`."""
+        kept = self.kept_rows()
+        return self._job.deliver(self.take_arrays(kept)) if len(kept) else NOTHING
+
+    def kept_rows(self) -> NDArray[np.int64]:
+        """The rows that have a sample."""
+        missing = self.missing()
+        rows = self._rows[: self.rows]
+        return np.setdiff1d(rows, list(missing)) if missing else rows
+
+    def take_arrays(self, kept: NDArray[np.int64], replaced: Callable[[RaggedRows], Any] | None = None) -> Tree:
+        """The arrays of the rows ``kept``; the build holds them no longer.
+
+        ``replaced``: called with each ragged leaf; what it returns, if that is not None, stands in its place.
+        """
         arrays, self._arrays = self._arrays, None
         spare, self._spare = self._spare, None
-        missing = self.missing()
-        kept = self._rows[: self.rows]
-        if missing:
-            kept = np.setdiff1d(kept, list(missing))
-            if not len(kept):
-                return NOTHING
+        if len(kept) < self.rows:
             arrays = tree_map(lambda array: _compacted(array, kept), arrays)
         if spare is not None:
-            arrays = tree_map(lambda array: _joined(array, kept, spare), arrays)
+            arrays = tree_map(lambda array: _joined(array, kept, spare, replaced), arrays)
             if spare.nbytes > self._job.spare_nbytes:
                 self._job.spare_nbytes = spare.nbytes + spare.nbytes // 4
-        return self._job.deliver(arrays)
+        return arrays
+
+    def _allocate(self, shape: tuple[int, ...], dtype: DType) -> Array:
+        """Memory behind the arrays of the batch."""
+        assert self._spare is not None, "a batch with ragged leaves"
+        return self._spare.allocate(shape, dtype)
 
 
 def _compacted(array: Array | RaggedRows, kept: NDArray[np.int64]) -> Array | RaggedRows:
@@ -160,5 +179,13 @@ def _compacted(array: Array | RaggedRows, kept: NDArray[np.int64]) -> Array | Ra
     return array[: len(kept)]
 
 
-def _joined(array: Array | RaggedRows, kept: NDArray[np.int64], spare: SpareMemory) -> Array | Ragged | Padded:
-    return array.batch(kept, spare.allocate) if isinstance(array, RaggedRows) else array
+def _joined(
+    array: Array | RaggedRows,
+    kept: NDArray[np.int64],
+    spare: SpareMemory,
+    replaced: Callable[[RaggedRows], Any] | None,
+) -> Any:
+    if not isinstance(array, RaggedRows):
+        return array
+    other = None if replaced is None else replaced(array)
+    return array.batch(kept, spare.allocate) if other is None else other

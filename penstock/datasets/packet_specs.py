@@ -1,0 +1,43 @@
+"""Whether a device can make the images of a dataset, and what a batch then holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.datasets.base import spec_of
+from penstock.datasets.concat import ConcatDataset
+from penstock.datasets.store import StoreDataset
+from penstock.datasets.subset import Subset
+from penstock.sample import Tree
+
+__all__ = ["find_packet_spec"]
+
+
+def find_packet_spec(dataset: Any) -> tuple[Tree | None, str]:
+    """The spec of a sample with packets in place of its image, and why there is none.
+
+    Parameters
+    ----------
+    dataset : dataset
+        A :class:`~penstock.datasets.StoreDataset`, a subset of one, or several of the same spec.
+
+    Returns
+    -------
+    spec : tree of ArraySpec and RaggedSpec, or None
+        With a :class:`~penstock.transforms.packet_program.PacketSpec` for the image.
+    reason : str
+        Why there is none; empty if there is one.
+    """
+    if isinstance(dataset, Subset | ConcatDataset):
+        found = [find_packet_spec(inner) for inner in dataset.wrapped_datasets()]
+        for spec, reason in found:
+            if spec is None:
+                return None, reason
+        if spec_of(dataset) is None or any(spec != found[0][0] for spec, _ in found):
+            return None, f"{type(dataset).__name__} does not fill rows, or its datasets differ"
+        return found[0]
+    if not isinstance(dataset, StoreDataset):
+        return None, f"{type(dataset).__name__} is no StoreDataset, whose images are encoded"
+    if spec_of(dataset) is None:
+        return None, dataset.why_not_filled() or f"{type(dataset).__name__} has a __getitem__ of its own"
+    return dataset.packet_spec()

@@ -1,0 +1,145 @@
+"""What a worker does with a batch of packets: copy it to the device, run the kernels, and wait.
+
+Damaged images are known when the kernels have run. They are then decoded by the CPU, one by one, under the loader's
+rules: that raises the same error as a loader without a device, or repairs, leaves out or replaces the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError
+from penstock.sample import Batch, Tree, tree_leaves
+from penstock.torch.cuda.decoder import DTYPES, PacketDecoder, RowFormat
+from penstock.torch.cuda.runtime import Runtime
+from penstock.torch.device.batches import to_device
+from penstock.transforms.packet_program import PacketRows, PacketSpec
+from penstock.workers.base import NOTHING, Task
+from penstock.workers.jobs.fill import FillBuild, FillJob
+
+__all__ = ["DeviceJob", "DeviceRows"]
+
+
+class DeviceRows:
+    """How packets of a dataset become tensors of a device.
+
+    Parameters
+    ----------
+    runtime : Runtime
+        The device.
+    spec : tree of ArraySpec and RaggedSpec
+        Of a sample, with a PacketSpec.
+    dtype : torch.dtype, optional
+        Of images; None: that of the dataset's rows.
+    channels_last : bool
+        Whether images have torch's channels-last memory format.
+    deliver : callable
+        From arrays in the sample's structure to tensors.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        spec: Tree,
+        deliver: Callable[[Tree], Batch],
+        dtype: torch.dtype | None = None,
+        *,
+        channels_last: bool = False,
+    ) -> None:
+        self.runtime, self.deliver, self._channels_last = runtime, deliver, channels_last
+        found = next(leaf for leaf in tree_leaves(spec) if isinstance(leaf, PacketSpec))
+        self._format = _row_format(found, dtype)
+        self._decoder: PacketDecoder | None = None
+
+    def decode(self, packets: Any) -> tuple[torch.Tensor, NDArray[np.int32]]:
+        """The images of packets, and their status, once the device is done."""
+        if self._decoder is None:
+            self._decoder = PacketDecoder(self.runtime.kernels, self.runtime.device, self._format)
+        rows, status = self._decoder.decode(packets.values, packets.offsets, channels_last=self._channels_last)
+        return rows, status.cpu().numpy()  # waits
+
+
+def _row_format(spec: PacketSpec, dtype: torch.dtype | None) -> RowFormat:
+    own = torch.from_numpy(np.empty(0, spec.image.dtype)).dtype
+    chosen = own if dtype is None else dtype
+    if chosen not in DTYPES:
+        raise ArgumentError(f"images on a device must have one of the dtypes {', '.join(map(str, DTYPES))}")
+    height, width = spec.size
+    shape = spec.image.shape
+    made = RowFormat(
+        channels=shape[0] if spec.image_layout == "CHW" else shape[2],
+        height=height,
+        width=width,
+        dtype=chosen,
+        layout=spec.image_layout,
+        is_reversed=spec.mode == "BGR",
+        background=spec.background,
+    )
+    if spec.scale is not None and spec.offset is not None:
+        made = replace(made, scale=spec.scale, offset=spec.offset)
+    return made
+
+
+class DeviceJob(FillJob):
+    """Batches that a dataset fills with packets, and a device decodes.
+
+    Parameters
+    ----------
+    rows : DeviceRows
+        The device, and how its tensors are made.
+    others
+        As for :class:`~penstock.workers.jobs.FillJob`.
+    """
+
+    def __init__(self, rows: DeviceRows, *others: Any) -> None:
+        super().__init__(*others)
+        self.device_rows = rows
+
+    def begin(self, task: Task) -> FillBuild:
+        """See :class:`~penstock.workers.base.Job`."""
+        return _DeviceBuild(self, task)
+
+
+class _DeviceBuild(FillBuild):
+    __slots__ = ()
+    _job: DeviceJob
+
+    def finish(self) -> Batch:
+        job = self._job
+        job.trace.activate()
+        try:
+            with job.device_rows.runtime.working():
+                return self._finish_on_device(job.device_rows)
+        finally:
+            job.trace.deactivate()
+
+    def _finish_on_device(self, device_rows: DeviceRows) -> Batch:
+        kept = self.kept_rows()
+        if not len(kept):
+            return NOTHING
+        packets = next(leaf for leaf in tree_leaves(self._arrays) if isinstance(leaf, PacketRows))
+        images, status = device_rows.decode(packets.batch(kept, self._allocate))
+        if status.any():
+            packets.only_pixels = True
+            with self._job.seeding():
+                for row in kept[status != 0].tolist():
+                    self.build_rows(row, row + 1, singly=True)
+            kept = self.kept_rows()
+            if not len(kept):
+                return NOTHING
+            images, status = device_rows.decode(packets.batch(kept, self._allocate))
+        arrays = self.take_arrays(kept, lambda rows: images if rows is packets else None)
+        batch = to_device(device_rows.deliver(arrays), device_rows.runtime.device, non_blocking=True)
+        _wait(device_rows.runtime.device)  # copies read the slot, which is used again
+        return batch
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()

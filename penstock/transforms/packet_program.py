@@ -1,0 +1,211 @@
+"""A program that writes packets for a device in place of pixels: compressed bytes and what was drawn.
+
+::
+
+    images ──sizes──> draw, compose ──plan──> _native.write_packets ──> packets: nothing is decoded
+                                     └ not a JPEG of one scan, damaged, padded ... ──> Program ──> a packet of pixels
+
+The draws are those of :class:`~penstock.transforms.program.Program`. A device makes the same rows of both kinds of
+packets: uint8 pixels of the window, then normalised. Which kernels do it is known in ``penstock/torch/cuda``.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _native, trace
+from penstock.ragged import RaggedRows, RaggedSpec
+from penstock.sample import Array, ArraySpec
+from penstock.transforms.decode_plan import Failure, Plan
+from penstock.transforms.image_chunk import Chunk, seek_table_arguments
+from penstock.transforms.layout import ToLayout
+from penstock.transforms.normalize import Normalize
+from penstock.transforms.program import Program
+
+__all__ = ["PacketProgram", "PacketRows", "PacketSpec", "why_no_packets"]
+
+_WORDS: Final = 112
+"""Words at the beginning of each packet; see ``native/core/src/jpeg/packet.rs``."""
+
+_PIXELS: Final = 2
+"""The kind of packets of pixels."""
+
+_ALIGNMENT: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketSpec(RaggedSpec):
+    """The spec of an image that a device makes.
+
+    Parameters
+    ----------
+    image : ArraySpec
+        Shape and dtype of the row that the device makes.
+    image_layout : {"CHW", "HWC"}
+        The order of its axes.
+    mode : {"RGB", "BGR", "L"}
+        Its channels.
+    scale, offset : tuple of float, optional
+        Rows are ``value * scale + offset``; None for uint8.
+    background : tuple of int
+        The colour outside of images.
+    """
+
+    image: ArraySpec
+    image_layout: str
+    mode: str
+    scale: tuple[float, ...] | None = None
+    offset: tuple[float, ...] | None = None
+    background: tuple[int, ...] = (0, 0, 0)
+
+    def make_rows(self, count: int) -> PacketRows:
+        """The packets of a batch while it is filled."""
+        return PacketRows(self, count)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the row."""
+        axes = self.image.shape
+        return (axes[1], axes[2]) if self.image_layout == "CHW" else (axes[0], axes[1])
+
+
+class PacketRows(RaggedRows):
+    """The packets of a batch while it is filled.
+
+    Attributes
+    ----------
+    only_pixels : bool
+        Whether images are decoded here, after a device has found them damaged.
+    """
+
+    only_pixels = False
+
+
+def why_no_packets(program: Program) -> str:
+    """Why a device cannot make the rows of ``program``, naming the op; empty if it can."""
+    fusion = program.fusion
+    if fusion.stored or fusion.decode is None:
+        return "its images are not decoded: they are stored as pixels"
+    if program.fused < len(program.ops):
+        return f"{program.ops[program.fused]!r} has no kernel for a device"
+    if fusion.filter == "lanczos":
+        return "the filter 'lanczos' has no kernel for a device"
+    if fusion.decode.mode not in {"RGB", "BGR", "L"}:
+        return f"{fusion.decode!r} gives pixels that have no kernel for a device"
+    return ""
+
+
+class PacketProgram(Program):
+    """Writes packets of the images of which a program writes pixels.
+
+    Parameters
+    ----------
+    program : Program
+        One of which :func:`why_no_packets` says nothing.
+    """
+
+    def __init__(self, program: Program) -> None:
+        ops = list(program.ops)
+        while ops and isinstance(ops[-1], Normalize | ToLayout):
+            ops.pop()
+        kinds = ["image", "boxes"] if program.reads_boxes or any(op.removes_objects for op in ops) else ["image"]
+        super().__init__([*ops, ToLayout("CHW", "uint8")], kinds, followers=True)
+        fusion, decode, image = program.fusion, self._decode, program.spec()
+        assert image is not None, "a program that fills"
+        self._packets = PacketSpec(
+            shape=(),
+            dtype=np.dtype(np.uint8),
+            form="flat",
+            image=image,
+            image_layout=fusion.layout,
+            mode=decode.mode,
+            scale=fusion.scale,
+            offset=fusion.offset,
+            background=fusion.beside or (0, 0, 0),
+        )
+
+    def packet_spec(self) -> PacketSpec:
+        """What a batch holds of the image."""
+        return self._packets
+
+    def _check_out(self, out: PacketRows) -> None:  # type: ignore[override]  # rows of bytes
+        assert isinstance(out, PacketRows), "made by the spec"
+
+    def _fill_planned(
+        self,
+        chunk: Chunk,
+        plan: Plan,
+        out: PacketRows,  # type: ignore[override]  # as above
+        rows: NDArray[np.int64],
+        failed: list[Failure],
+    ) -> None:
+        """Write the packets of the images that have one, and pixels of the others."""
+        left = list(range(len(chunk.images)))
+        if not out.only_pixels:
+            fused = np.arange(len(left)) if plan.general is None else np.flatnonzero(~plan.general)
+            left = sorted(set(left) - self._write(chunk, plan, out, rows, fused))
+        for i in left:
+            one = replace(plan, geometry=plan.geometry[i : i + 1], size=plan.size[i : i + 1], general=None)
+            if plan.general is not None:
+                one = replace(one, general=plan.general[i : i + 1])
+            shape = self._spec
+            assert shape is not None, "all rows have one shape"
+            pixels = np.empty((1, *shape.shape), np.uint8)
+            own: list[Failure] = []
+            super()._fill_planned(chunk.one(i), one, pixels, np.zeros(1, np.int64), own)
+            failed += [Failure(i, failure.error) for failure in own]
+            if not own:
+                out.write_each(rows[i : i + 1], [_pixel_packet(pixels[0])])
+
+    def _write(
+        self, chunk: Chunk, plan: Plan, out: PacketRows, rows: NDArray[np.int64], fused: NDArray[np.int64]
+    ) -> set[int]:
+        """Write the packets of images ``fused``; returns which of them have one."""
+        fusion, decode, orientations = self._fusion, self._decode, chunk.orientations
+        found: list[tuple[int, bool, bytes | None]] = []
+        begun = time.perf_counter_ns()
+        height, width = self._packets.size
+        packets, lengths, refused = _native.write_packets(
+            [chunk.images[i] for i in fused.tolist()],
+            plan.geometry[fused],
+            (width, height),
+            filter=fusion.filter,
+            beside=fusion.beside,
+            max_pixels=decode.max_pixels,
+            max_nbytes=decode.max_nbytes,
+            orientations=None if orientations is None else orientations[fused],
+            quality=decode.quality if decode.scale == "auto" else None,
+            mode=decode.mode,
+            **self._seek_table_arguments(chunk, fused, found),
+        )
+        if chunk.seek_tables is not None:
+            places = fused.tolist()
+            chunk.seek_tables.found += [(places[i], damaged, entry) for i, damaged, entry in found]
+        written = np.delete(fused, [i for i, _, _ in refused])
+        out.write(rows[written], packets, lengths[lengths > 0])
+        trace.add("decode", time.perf_counter_ns() - begun, len(written))
+        return set(written.tolist())
+
+    @staticmethod
+    def _seek_table_arguments(
+        chunk: Chunk, fused: NDArray[np.int64], found: list[tuple[int, bool, bytes | None]]
+    ) -> dict[str, Any]:
+        """Those of the native call. New tables have tiles where they may: a device decodes all segments at once."""
+        arguments = seek_table_arguments(chunk.seek_tables, fused, found)
+        if chunk.seek_tables is not None and chunk.seek_tables.any_kind and arguments["learn"] is not None:
+            arguments["learn"] = "tiles"
+        return arguments
+
+
+def _pixel_packet(pixels: Array) -> Array:
+    """The packet of an image that was decoded here: CHW."""
+    nbytes = 4 * _WORDS + -(-pixels.nbytes // _ALIGNMENT) * _ALIGNMENT
+    packet = np.zeros(nbytes, np.uint8)
+    packet[:8].view("<i4")[:] = _PIXELS, nbytes
+    packet[4 * _WORDS : 4 * _WORDS + pixels.nbytes] = pixels.reshape(-1)
+    return packet
