@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.datasets.base import spec_of
-from penstock.datasets.concat import ConcatDataset
+from penstock.datasets.base import Wrapper, spec_of
 from penstock.datasets.store import StoreDataset
-from penstock.datasets.subset import Subset
 from penstock.sample import Tree
 
 __all__ = ["find_packet_spec"]
@@ -19,7 +17,8 @@ def find_packet_spec(dataset: Any) -> tuple[Tree | None, str]:
     Parameters
     ----------
     dataset : dataset
-        A :class:`~penstock.datasets.StoreDataset`, a subset of one, or several of the same spec.
+        A :class:`~penstock.datasets.StoreDataset`, or a dataset over such with the same samples: a subset, or
+        several of one spec.
 
     Returns
     -------
@@ -28,13 +27,15 @@ def find_packet_spec(dataset: Any) -> tuple[Tree | None, str]:
     reason : str
         Why there is none; empty if there is one.
     """
-    if isinstance(dataset, Subset | ConcatDataset):
-        found = [find_packet_spec(inner) for inner in dataset.wrapped_datasets()]
-        for spec, reason in found:
-            if spec is None:
-                return None, reason
-        if spec_of(dataset) is None or any(spec != found[0][0] for spec, _ in found):
-            return None, f"{type(dataset).__name__} does not fill rows, or its datasets differ"
+    if isinstance(dataset, Wrapper):
+        inner = list(dataset.wrapped_datasets())
+        own = spec_of(dataset)
+        if own is None or any(spec_of(each) != own for each in inner):
+            return None, f"{type(dataset).__name__} does not fill rows as its datasets do"
+        found = [find_packet_spec(each) for each in inner]
+        refused = [reason for spec, reason in found if spec is None]
+        if refused or any(spec != found[0][0] for spec, _ in found):
+            return None, (refused or ["its datasets decode differently"])[0]
         return found[0]
     if not isinstance(dataset, StoreDataset):
         return None, f"{type(dataset).__name__} is no StoreDataset, whose images are encoded"

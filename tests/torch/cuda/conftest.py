@@ -28,7 +28,7 @@ class HostRuntime:
         """There are no streams."""
         yield
 
-    def receive(self, batch: Any) -> None:  # noqa: ARG002  # the interface
+    def receive(self, batch: Any) -> None:  # the interface
         """Count batches."""
         self.received += 1
 

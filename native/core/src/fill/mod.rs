@@ -111,8 +111,6 @@ pub struct Filler {
     open: OpenRows,
     resampler: Resampler,
     writer: RowWriter,
-    /// The packet that is written.
-    packet: Vec<u8>,
 }
 
 impl Filler {
@@ -126,7 +124,6 @@ impl Filler {
             open: OpenRows::default(),
             resampler: Resampler::with_level(level),
             writer: RowWriter::new(level),
-            packet: Vec::new(),
         }
     }
 

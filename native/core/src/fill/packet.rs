@@ -60,13 +60,11 @@ impl Filler {
         geometry
             .check_inside(header.width(), header.height())
             .map_err(FillError::Geometry)?;
-        let mut packet = std::mem::take(&mut self.packet);
-        let written = self.write_jpeg_packet(&header, hints, geometry, options, &mut packet);
-        if written.is_ok() {
-            reserve(packets, packet.len())?;
-            packets.extend_from_slice(&packet);
+        let start = packets.len();
+        let written = self.write_jpeg_packet(&header, hints, geometry, options, packets);
+        if written.is_err() {
+            packets.truncate(start);
         }
-        self.packet = packet;
         Ok(written?)
     }
 
@@ -76,7 +74,7 @@ impl Filler {
         hints: DecodeHints<'_>,
         geometry: &Geometry,
         options: &FillOptions,
-        packet: &mut Vec<u8>,
+        packets: &mut Vec<u8>,
     ) -> Result<SeekReport, Error> {
         let scale = geometry.scale(options.quality);
         let order = if geometry.orientation().transposes {
@@ -95,12 +93,15 @@ impl Filler {
         };
         let mut words: Words = [0; jpeg_word::COUNT];
         write_geometry(geometry, options, &plan, region, &mut words)?;
-        packet.clear();
-        packet.resize(4 * jpeg_word::COUNT, 0);
-        let report = self.decoder.write_packet(header, region, hints, &mut words, packet)?;
-        packet.resize(packet.len().next_multiple_of(ALIGNMENT), 0);
-        words[word::NBYTES] = as_word(packet.len())?;
-        for (place, value) in packet.as_chunks_mut().0.iter_mut().zip(words) {
+        let start = packets.len();
+        reserve(packets, 4 * jpeg_word::COUNT)?;
+        packets.resize(start + 4 * jpeg_word::COUNT, 0);
+        let report = self
+            .decoder
+            .write_packet(header, region, hints, &mut words, packets, start)?;
+        packets.resize(packets.len().next_multiple_of(ALIGNMENT), 0);
+        words[word::NBYTES] = as_word(packets.len() - start)?;
+        for (place, value) in packets[start..].as_chunks_mut().0.iter_mut().zip(words) {
             *place = value.to_le_bytes();
         }
         Ok(report)

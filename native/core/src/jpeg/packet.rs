@@ -60,8 +60,8 @@ const SEGMENT_NBYTES: usize = 12;
 const MAX_DATA_NBYTES: usize = 1 << 27;
 
 impl Decoder {
-    /// Appends the tables, segments and bytes of a region to `bytes`, in which the words come first, and sets the words
-    /// of the JPEG. Where the given seek table does not cover the region, a whole one is made.
+    /// Appends the tables, segments and bytes of a region to `bytes`, and sets the words of the JPEG. The packet begins at
+    /// `start`, with space for the words. Where the given seek table does not cover the region, a whole one is made.
     ///
     /// # Errors
     /// [`Error::Unsupported`]: several scans, DC values beyond 16 bits, or a scan of more than 128 MiB in the region.
@@ -73,6 +73,7 @@ impl Decoder {
         hints: DecodeHints<'_>,
         words: &mut Words,
         bytes: &mut Vec<u8>,
+        start: usize,
     ) -> Result<SeekReport, Error> {
         if header.has_several_scans {
             return Err(Error::Unsupported("several scans (progressive or not) on a device"));
@@ -90,8 +91,8 @@ impl Decoder {
         };
         write_header(header, &needed, words);
         write_components(header, &needed, words);
-        write_tables(header, words, bytes)?;
-        write_segments(header, &needed, &table, words, bytes)?;
+        write_tables(header, words, bytes, start)?;
+        write_segments(header, &needed, &table, words, bytes, start)?;
         Ok(report)
     }
 }
@@ -179,8 +180,8 @@ impl TableNumbers {
 
 /// Appends quantisation tables, and Huffman tables: for each of three DC and three AC tables its offset and bytes (0 if
 /// there is none), then the tables.
-fn write_tables(header: &Header<'_>, words: &mut Words, bytes: &mut Vec<u8>) -> Result<(), Error> {
-    words[word::QUANT_AT] = bytes.len() as i32;
+fn write_tables(header: &Header<'_>, words: &mut Words, bytes: &mut Vec<u8>, start: usize) -> Result<(), Error> {
+    words[word::QUANT_AT] = (bytes.len() - start) as i32;
     for component in header.components() {
         bytes.extend(
             header.quant[component.quant]
@@ -189,7 +190,7 @@ fn write_tables(header: &Header<'_>, words: &mut Words, bytes: &mut Vec<u8>) -> 
         );
     }
     let directory = bytes.len();
-    words[word::HUFFMAN_AT] = directory as i32;
+    words[word::HUFFMAN_AT] = (directory - start) as i32;
     bytes.resize(directory + 6 * 8, 0);
     let mut numbers = TableNumbers::default();
     for component in header.components() {
@@ -198,20 +199,38 @@ fn write_tables(header: &Header<'_>, words: &mut Words, bytes: &mut Vec<u8>) -> 
             if bytes[at..at + 4] != [0; 4] {
                 continue;
             }
-            let Some(table) = header.huffman[class][id].filter(|table| table.len() >= 16) else {
+            let Some(table) = header.huffman[class][id].filter(|table| is_valid_code(class, table)) else {
                 return Err(Error::Corrupt {
                     what: "bad Huffman table",
                     offset: header.scan,
                 });
             };
-            let start = bytes.len();
+            let at_table = (bytes.len() - start) as u32;
             bytes.extend_from_slice(table);
             bytes.resize(bytes.len().next_multiple_of(4), 0);
-            bytes[at..at + 4].copy_from_slice(&(start as u32).to_le_bytes());
+            bytes[at..at + 4].copy_from_slice(&at_table.to_le_bytes());
             bytes[at + 4..at + 8].copy_from_slice(&(table.len() as u32).to_le_bytes());
         }
     }
     Ok(())
+}
+
+/// Whether a DHT segment's body makes a valid code: as the CPU's tables require it.
+fn is_valid_code(class: usize, table: &[u8]) -> bool {
+    let Some((counts, symbols)) = table.split_first_chunk::<16>() else {
+        return false;
+    };
+    let mut code = 0u32;
+    for (length, &count) in (1u32..).zip(counts) {
+        // As in libjpeg, no code consists of ones only.
+        if count > 0 && code + u32::from(count) >= 1 << length {
+            return false;
+        }
+        code = (code + u32::from(count)) << 1;
+    }
+    let used = counts.iter().map(|count| usize::from(*count)).sum();
+    let symbols = symbols.get(..used);
+    symbols.is_some_and(|symbols| class == 1 || symbols.iter().all(|symbol| *symbol <= 15))
 }
 
 /// Appends the segments of the needed MCUs, and the bytes of the scan that they are in.
@@ -221,6 +240,7 @@ fn write_segments(
     table: &SeekTable,
     words: &mut Words,
     bytes: &mut Vec<u8>,
+    start: usize,
 ) -> Result<(), Error> {
     let segments_of = |row: usize| {
         let first = row * header.mcus_x;
@@ -229,7 +249,7 @@ fn write_segments(
     let first_row = segments_of(needed.rows.start);
     let (per_row, rows) = (first_row.len(), needed.rows.len());
     let (begin, segments_nbytes) = (bytes.len(), rows * (per_row + 1) * SEGMENT_NBYTES);
-    words[word::SEGMENTS_AT] = begin as i32;
+    words[word::SEGMENTS_AT] = (begin - start) as i32;
     words[word::SEGMENTS] = (rows * per_row) as i32;
     words[word::SEGMENTS_PER_ROW] = per_row as i32;
     words[word::MCUS_PER_SEGMENT] = table.mcus_per_segment() as i32;
@@ -237,13 +257,13 @@ fn write_segments(
     reserve(bytes, segments_nbytes)?;
     bytes.resize(begin + segments_nbytes, 0);
     let data = bytes.len();
-    words[word::DATA_AT] = data as i32;
+    words[word::DATA_AT] = (data - start) as i32;
     let scan = &header.bytes[header.scan..];
     let mut copied = 0..0; // the last range of the scan that was copied
     let mut entry = begin;
     for row in needed.rows.clone() {
         let segments = segments_of(row);
-        let start = (table.points[segments.start].bits / 8) as usize;
+        let from = (table.points[segments.start].bits / 8) as usize;
         let end = table.points.get(segments.end);
         let stop = match end {
             // A byte that has begun may be FF00.
@@ -251,8 +271,8 @@ fn write_segments(
             None => find_scan_end(header, (table.points[segments.end - 1].bits / 8) as usize)?,
         };
         let stop = stop.min(scan.len());
-        if start < copied.start || start > copied.end {
-            copied = start..start;
+        if from < copied.start || from > copied.end {
+            copied = from..from;
         }
         let missing = scan.get(copied.end..stop).unwrap_or_default();
         reserve(bytes, missing.len())?;

@@ -194,6 +194,10 @@ DEVICE bool decode_block(Bits &bits, const Tables &tables, const Packet &packet,
   return k == 64;
 }
 
+// Rows of MCUs whose last segment is decoded to its end although only its beginning is needed, to compare it with the
+// seek table: the decoder of the CPU reads one of these to its end.
+enum { COMPARED_ROWS = 2 };
+
 // Decodes an MCU. False if it is invalid.
 DEVICE bool decode_mcu(Bits &bits, const Tables &tables, const Packet &packet, i32 row, i32 column, i32 predictors[3],
                        i16 *coefficients) {
@@ -232,6 +236,8 @@ DEVICE bool decode_segment(const Packet &packet, const Tables &tables, i32 numbe
   row += packet.first_row;
   i32 first = packet.first_segment + place * packet.mcus_per_segment;
   i32 whole = least(first + packet.mcus_per_segment, packet.mcus_x), end = least(whole, packet.end_column);
+  if (row < packet.first_row + COMPARED_ROWS)
+    end = whole; // blocks that are not needed are passed over
   Bits bits = {start + packet.data_at, 0, (u32)packet.data_nbytes, 0, 0, 0};
   bits.begin(entry->bits);
   i32 predictors[3] = {entry->predictors[0], entry->predictors[1], entry->predictors[2]};

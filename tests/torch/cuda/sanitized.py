@@ -1,0 +1,46 @@
+"""Decode pictures, damaged ones and random packets with a library of the kernels that checks every address.
+
+Run by a test, in a process of its own: ``python -m tests.torch.cuda.sanitized LIBRARY``. Every buffer that kernels are
+given has its exact size, so that the sanitizer sees an access outside of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from penstock import _native
+from penstock.torch.cuda.decoder import PacketDecoder, RowFormat
+from tests.torch.cuda.host_kernels import HostKernels
+from tests.torch.cuda.pictures import cases_of, jpegs, mutated
+
+
+def main(library: str) -> None:
+    """Decode everything; print how many packets there were."""
+    kernels, decoded, damaged = HostKernels(Path(library)), 0, 0
+    rng = np.random.default_rng(0)
+    for (_, image), seed in zip(jpegs().items(), itertools.count()):
+        tables = {kind: _native.build_index(image, kind) for kind in ("tiles", "rows")}
+        for kind, table in tables.items():
+            for bytes_ in itertools.chain([image], mutated(image, seed, count=25)):
+                for number, case in enumerate(cases_of(image, seed, count=3)):
+                    filter_name = ("bilinear", "bicubic", "cv2-area")[number]
+                    packets, _, refused = case.write_packets(bytes_, filter_name, kind, table)
+                    if refused:
+                        continue
+                    row_format = RowFormat(case.channels, case.height, case.width, torch.float16)
+                    decoder = PacketDecoder(kernels, torch.device("cpu"), row_format)
+                    _, status = decoder.decode(packets.copy(), np.array([0, len(packets)]))
+                    decoded, damaged = decoded + 1, damaged + int(status[0] != 0)
+                    data = int(packets[4 * 60 : 4 * 61].view("<i4")[0])
+                    packets[data:] = rng.integers(0, 256, len(packets) - data, np.uint8)  # a scan of random bytes
+                    decoder.decode(packets.copy(), np.array([0, len(packets)]))
+    sys.stdout.write(f"decoded {decoded} packets, {damaged} of them damaged\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
