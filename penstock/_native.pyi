@@ -1064,7 +1064,7 @@ def write_packets(
     learn: str | None = None,
     found: list[tuple[int, bool, bytes | None]] | None = None,
     mode: str = "RGB",
-) -> tuple[NDArray[uint8], NDArray[int64], list[tuple[int, str, str]]]:
+) -> tuple[NDArray[uint8], int, NDArray[int64], list[tuple[int, str, str]]]:
     """
     Collects what a device needs to make rows of a batch from JPEGs. Nothing is decoded.
 
@@ -1079,8 +1079,10 @@ def write_packets(
 
     Returns
     -------
-    packets : ndarray, shape (total,), uint8
-        The packets of all images, one after the other, each a multiple of 16 bytes.
+    packets : ndarray, shape (m,), uint8
+        The packets of all images, one after the other, each a multiple of 16 bytes, and space behind them.
+    nbytes : int
+        Bytes of all packets.
     lengths : ndarray, shape (n,), int64
         Bytes of each; 0 for images without one.
     failures : list of (int, str, str)

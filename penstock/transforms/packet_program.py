@@ -170,7 +170,7 @@ class PacketProgram(Program):
         found: list[tuple[int, bool, bytes | None]] = []
         begun = time.perf_counter_ns()
         height, width = self._packets.size
-        packets, lengths, refused = _native.write_packets(
+        packets, nbytes, lengths, refused = _native.write_packets(
             [chunk.images[i] for i in fused.tolist()],
             plan.geometry[fused],
             (width, height),
@@ -187,7 +187,7 @@ class PacketProgram(Program):
             places = fused.tolist()
             chunk.seek_tables.found += [(places[i], damaged, entry) for i, damaged, entry in found]
         written = np.delete(fused, [i for i, _, _ in refused])
-        out.write(rows[written], packets, lengths[lengths > 0])
+        out.write(rows[written], packets[:nbytes], lengths[lengths > 0])
         trace.add("decode", time.perf_counter_ns() - begun, len(written))
         return set(written.tolist())
 

@@ -1,6 +1,7 @@
 //! Packets of encoded images, for rows that a device makes.
 
-use penstock_core::fill::{self as core, FillError, FillOptions, Geometry, Layout};
+use penstock_core::error::Error;
+use penstock_core::fill::{self as core, FillError, FillOptions, Geometry, Layout, PacketBuffer};
 use penstock_core::jpeg::{Limits, SeekTableKind};
 use pyo3::prelude::*;
 
@@ -11,6 +12,9 @@ use crate::level::level;
 use crate::rows::{Failures, as_orientation};
 use crate::seek_tables::{self, FoundList, HintsPerImage, SeekTables};
 use crate::target::{background, filter_from_name, mode_from_name};
+
+/// Memory for a packet besides the bytes of its image: enough for a photograph of a megapixel with tiles.
+const SPARE_NBYTES: usize = 16 << 10;
 
 /// Collects what a device needs to make rows of a batch from JPEGs. Nothing is decoded.
 ///
@@ -25,8 +29,10 @@ use crate::target::{background, filter_from_name, mode_from_name};
 ///
 /// Returns
 /// -------
-/// packets : ndarray, shape (total,), uint8
-///     The packets of all images, one after the other, each a multiple of 16 bytes.
+/// packets : ndarray, shape (m,), uint8
+///     The packets of all images, one after the other, each a multiple of 16 bytes, and space behind them.
+/// nbytes : int
+///     Bytes of all packets.
 /// lengths : ndarray, shape (n,), int64
 ///     Bytes of each; 0 for images without one.
 /// failures : list of (int, str, str)
@@ -54,7 +60,7 @@ pub fn write_packets<'py>(
     learn: Option<&str>,
     found: Option<FoundList<'py>>,
     mode: &str,
-) -> PyResult<(NewArray<'py, u8>, NewArray<'py, i64>, Failures)> {
+) -> PyResult<(NewArray<'py, u8>, usize, NewArray<'py, i64>, Failures)> {
     let n = images.0.len();
     let options = FillOptions {
         filter: filter_from_name(filter)?,
@@ -98,30 +104,46 @@ pub fn write_packets<'py>(
     let hints = HintsPerImage::new(n, indices, learn, found.is_some(), 1)?;
     let mut lengths = NewArray::empty(py, &[n])?;
     let values = lengths.values_mut();
-    let (mut packets, mut failures, mut reports) = (Vec::new(), Failures::new(), vec![]);
-    let mut geometry_error = None;
+    let (mut failures, mut reports, mut geometry_error) = (Failures::new(), vec![], None);
+    let sizes = images.0.iter().map(|image| image.bytes().len() + SPARE_NBYTES);
+    let (mut memory, mut used, mut done) = (NewArray::empty(py, &[sizes.sum()])?, 0, 0);
     let level = level();
-    py.detach(|| {
-        core::with_filler(level, |filler| {
-            for (i, image) in images.0.iter().enumerate() {
-                let before = packets.len();
-                match filler.write_packet(image.bytes(), hints.of_image(i), &geometries[i], &options, &mut packets) {
-                    Ok(report) => reports.push((i, report)),
-                    Err(FillError::Image(error)) => failures.push((i, errors::failure_kind(&error), error.to_string())),
-                    Err(FillError::Geometry(message)) => {
-                        geometry_error = Some(invalid_argument(format!("geometry[{i}]: {message}")));
-                        return;
+    loop {
+        let bytes = memory.values_mut();
+        let missing = py.detach(|| {
+            core::with_filler(level, |filler| {
+                let mut packets = PacketBuffer::with_len(bytes, used);
+                let mut missing = None;
+                while done < n && missing.is_none() {
+                    let (image, hints, geometry) = (images.0[done].bytes(), hints.of_image(done), &geometries[done]);
+                    match filler.write_packet(image, hints, geometry, &options, &mut packets) {
+                        Ok(report) => reports.push((done, report)),
+                        Err(FillError::Image(Error::OutOfMemory { nbytes })) if nbytes > packets.capacity() => {
+                            missing = Some(nbytes);
+                            break;
+                        }
+                        Err(FillError::Image(error)) => {
+                            failures.push((done, errors::failure_kind(&error), error.to_string()));
+                        }
+                        Err(FillError::Geometry(message)) => {
+                            geometry_error = Some(invalid_argument(format!("geometry[{done}]: {message}")));
+                        }
                     }
+                    values[done] = (packets.len() - used) as i64;
+                    used = packets.len();
+                    done += 1;
                 }
-                values[i] = (packets.len() - before) as i64;
-            }
+                missing
+            })
         });
-    });
-    seek_tables::append_found(found, reports)?;
-    if let Some(error) = geometry_error {
-        return Err(error);
+        let Some(nbytes) = missing else { break };
+        let mut larger = NewArray::empty(py, &[2 * nbytes])?;
+        larger.values_mut()[..used].copy_from_slice(&memory.values_mut()[..used]);
+        memory = larger;
     }
-    let mut joined = NewArray::empty(py, &[packets.len()])?;
-    joined.values_mut().copy_from_slice(&packets);
-    Ok((joined, lengths, failures))
+    seek_tables::append_found(found, reports)?;
+    match geometry_error {
+        Some(error) => Err(error),
+        None => Ok((memory, used, lengths, failures)),
+    }
 }

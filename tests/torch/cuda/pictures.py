@@ -94,10 +94,11 @@ class Case:
         self, image: bytes, filter_name: str, kind: str, table: bytes | None = None
     ) -> tuple[np.ndarray, np.ndarray, list[Any]]:
         """The packet of the crop."""
-        return _native.write_packets(
+        packets, nbytes, lengths, failures = _native.write_packets(
             [image], self._geometry, (self.width, self.height), filter=filter_name, indices=[table], learn=kind,
             found=[], **self._arguments(),
         )  # fmt: skip
+        return packets[:nbytes], lengths, failures
 
 
 def cases_of(image: bytes, seed: int, count: int) -> Iterator[Case]:

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::image;
+pub use crate::jpeg::packet::PacketBuffer;
 use crate::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTable, SeekTableKind};
 use crate::png;
 use crate::resample::{AxisOrder, Filter, Resampler};

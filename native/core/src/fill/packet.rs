@@ -10,9 +10,8 @@
 use super::{FillError, FillOptions, Filler, Geometry, Mode};
 use crate::error::Error;
 use crate::image;
-use crate::jpeg::packet::{Words, word as jpeg_word};
+use crate::jpeg::packet::{PacketBuffer, Words, word as jpeg_word};
 use crate::jpeg::{DecodeHints, Header, Region, SeekReport};
-use crate::memory::reserve;
 use crate::resample::{AxisOrder, AxisPlan, Filter, Passes, ResizePlan};
 
 /// Positions of the words that are not the JPEG's.
@@ -43,15 +42,15 @@ impl Filler {
     /// Appends the packet of an image to `packets`: a number of bytes that is a multiple of 16. Times do not count.
     ///
     /// # Errors
-    /// [`FillError`]: [`Error::Unsupported`] of what is no JPEG of one scan, of "lanczos" and of alpha. Nothing is
-    /// appended.
+    /// [`FillError`]: [`Error::Unsupported`] of what is no JPEG of one scan, of "lanczos" and of alpha;
+    /// [`Error::OutOfMemory`] where the buffer is too small. Nothing is appended.
     pub fn write_packet(
         &mut self,
         encoded: &[u8],
         hints: DecodeHints<'_>,
         geometry: &Geometry,
         options: &FillOptions,
-        packets: &mut Vec<u8>,
+        packets: &mut PacketBuffer<'_>,
     ) -> Result<SeekReport, FillError> {
         let header = match image::Header::parse(encoded, &options.limits)? {
             image::Header::Jpeg(header) => header,
@@ -74,7 +73,7 @@ impl Filler {
         hints: DecodeHints<'_>,
         geometry: &Geometry,
         options: &FillOptions,
-        packets: &mut Vec<u8>,
+        packets: &mut PacketBuffer<'_>,
     ) -> Result<SeekReport, Error> {
         let scale = geometry.scale(options.quality);
         let order = if geometry.orientation().transposes {
@@ -94,14 +93,13 @@ impl Filler {
         let mut words: Words = [0; jpeg_word::COUNT];
         write_geometry(geometry, options, &plan, region, &mut words)?;
         let start = packets.len();
-        reserve(packets, 4 * jpeg_word::COUNT)?;
-        packets.resize(start + 4 * jpeg_word::COUNT, 0);
+        packets.append(4 * jpeg_word::COUNT)?;
         let report = self
             .decoder
             .write_packet(header, region, hints, &mut words, packets, start)?;
-        packets.resize(packets.len().next_multiple_of(ALIGNMENT), 0);
+        packets.align(start, ALIGNMENT)?;
         words[word::NBYTES] = as_word(packets.len() - start)?;
-        for (place, value) in packets[start..].as_chunks_mut().0.iter_mut().zip(words) {
+        for (place, value) in packets.from(start).as_chunks_mut().0.iter_mut().zip(words) {
             *place = value.to_le_bytes();
         }
         Ok(report)

@@ -19,7 +19,6 @@ use crate::jpeg::kernels::upsample::Upsample;
 use crate::jpeg::sample_strips::NeededMcus;
 use crate::jpeg::seek::hints::{DecodeHints, SeekReport};
 use crate::jpeg::seek::table::{SeekPoint, SeekTable, SeekTableKind};
-use crate::memory::reserve;
 
 /// Positions of words.
 pub(crate) mod word {
@@ -51,6 +50,65 @@ pub(crate) mod word {
     pub const COUNT: usize = COMPONENT + 3 * PER_COMPONENT;
 }
 
+/// Memory for packets, which are appended.
+#[derive(Debug)]
+pub struct PacketBuffer<'a> {
+    bytes: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> PacketBuffer<'a> {
+    /// A buffer over this memory, with `len` bytes of packets at its front.
+    pub fn with_len(bytes: &'a mut [u8], len: usize) -> Self {
+        let len = len.min(bytes.len());
+        PacketBuffer { bytes, len }
+    }
+
+    /// Bytes that are used.
+    #[allow(clippy::len_without_is_empty)] // nothing asks for it
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes that there are.
+    pub fn capacity(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Forgets all but the first `len` bytes.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// The used bytes from `start` on.
+    pub(crate) fn from(&mut self, start: usize) -> &mut [u8] {
+        &mut self.bytes[start..self.len]
+    }
+
+    /// The next `count` bytes, with arbitrary content. The error says how many bytes in all there must be.
+    pub(crate) fn append(&mut self, count: usize) -> Result<&mut [u8], Error> {
+        let start = self.len;
+        let end = start + count;
+        let Some(part) = self.bytes.get_mut(start..end) else {
+            return Err(Error::OutOfMemory { nbytes: end });
+        };
+        self.len = end;
+        Ok(part)
+    }
+
+    pub(crate) fn extend(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.append(bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Appends zeros up to a multiple of `alignment` bytes from `start` on.
+    pub(crate) fn align(&mut self, start: usize, alignment: usize) -> Result<(), Error> {
+        let missing = (self.len - start).next_multiple_of(alignment) - (self.len - start);
+        self.append(missing)?.fill(0);
+        Ok(())
+    }
+}
+
 /// The words of a packet.
 pub(crate) type Words = [i32; word::COUNT];
 
@@ -72,7 +130,7 @@ impl Decoder {
         region: Region,
         hints: DecodeHints<'_>,
         words: &mut Words,
-        bytes: &mut Vec<u8>,
+        bytes: &mut PacketBuffer<'_>,
         start: usize,
     ) -> Result<SeekReport, Error> {
         if header.has_several_scans {
@@ -180,23 +238,27 @@ impl TableNumbers {
 
 /// Appends quantisation tables, and Huffman tables: for each of three DC and three AC tables its offset and bytes (0 if
 /// there is none), then the tables.
-fn write_tables(header: &Header<'_>, words: &mut Words, bytes: &mut Vec<u8>, start: usize) -> Result<(), Error> {
+fn write_tables(
+    header: &Header<'_>,
+    words: &mut Words,
+    bytes: &mut PacketBuffer<'_>,
+    start: usize,
+) -> Result<(), Error> {
     words[word::QUANT_AT] = (bytes.len() - start) as i32;
     for component in header.components() {
-        bytes.extend(
-            header.quant[component.quant]
-                .iter()
-                .flat_map(|value| value.to_le_bytes()),
-        );
+        let part = bytes.append(128)?.as_chunks_mut().0;
+        for (place, value) in part.iter_mut().zip(&header.quant[component.quant]) {
+            *place = value.to_le_bytes();
+        }
     }
     let directory = bytes.len();
     words[word::HUFFMAN_AT] = (directory - start) as i32;
-    bytes.resize(directory + 6 * 8, 0);
+    bytes.append(6 * 8)?.fill(0);
     let mut numbers = TableNumbers::default();
     for component in header.components() {
         for (class, id) in [component.dc, component.ac].into_iter().enumerate() {
             let at = directory + 8 * (3 * class + numbers.number(class, id));
-            if bytes[at..at + 4] != [0; 4] {
+            if bytes.from(at)[..4] != [0; 4] {
                 continue;
             }
             let Some(table) = header.huffman[class][id].filter(|table| is_valid_code(class, table)) else {
@@ -206,10 +268,11 @@ fn write_tables(header: &Header<'_>, words: &mut Words, bytes: &mut Vec<u8>, sta
                 });
             };
             let at_table = (bytes.len() - start) as u32;
-            bytes.extend_from_slice(table);
-            bytes.resize(bytes.len().next_multiple_of(4), 0);
-            bytes[at..at + 4].copy_from_slice(&at_table.to_le_bytes());
-            bytes[at + 4..at + 8].copy_from_slice(&(table.len() as u32).to_le_bytes());
+            bytes.extend(table)?;
+            bytes.align(start, 4)?;
+            let entry = bytes.from(at);
+            entry[..4].copy_from_slice(&at_table.to_le_bytes());
+            entry[4..8].copy_from_slice(&(table.len() as u32).to_le_bytes());
         }
     }
     Ok(())
@@ -239,7 +302,7 @@ fn write_segments(
     needed: &NeededMcus,
     table: &SeekTable,
     words: &mut Words,
-    bytes: &mut Vec<u8>,
+    bytes: &mut PacketBuffer<'_>,
     start: usize,
 ) -> Result<(), Error> {
     let segments_of = |row: usize| {
@@ -254,8 +317,7 @@ fn write_segments(
     words[word::SEGMENTS_PER_ROW] = per_row as i32;
     words[word::MCUS_PER_SEGMENT] = table.mcus_per_segment() as i32;
     words[word::FIRST_SEGMENT] = (table.first_mcu(first_row.start) - needed.rows.start * header.mcus_x) as i32;
-    reserve(bytes, segments_nbytes)?;
-    bytes.resize(begin + segments_nbytes, 0);
+    bytes.append(segments_nbytes)?;
     let data = bytes.len();
     words[word::DATA_AT] = (data - start) as i32;
     let scan = &header.bytes[header.scan..];
@@ -275,8 +337,7 @@ fn write_segments(
             copied = from..from;
         }
         let missing = scan.get(copied.end..stop).unwrap_or_default();
-        reserve(bytes, missing.len())?;
-        bytes.extend_from_slice(missing);
+        bytes.extend(missing)?;
         copied.end += missing.len();
         let base = 8 * (bytes.len() - data - copied.len()) as u64; // the range's place in the data, in bits
         let last = end.copied().unwrap_or(SeekPoint {
@@ -287,7 +348,12 @@ fn write_segments(
         for (i, point) in points.enumerate() {
             let ends_scan = i == per_row && end.is_none();
             let bits = base + (point.bits - 8 * copied.start as u64);
-            write_entry(&mut bytes[entry..][..SEGMENT_NBYTES], bits, point.predictors, ends_scan)?;
+            write_entry(
+                &mut bytes.from(entry)[..SEGMENT_NBYTES],
+                bits,
+                point.predictors,
+                ends_scan,
+            )?;
             entry += SEGMENT_NBYTES;
         }
         if bytes.len() - data > MAX_DATA_NBYTES {
