@@ -36,7 +36,7 @@ _BUDGET_NBYTES: Final = 1 << 30
 _STEPS: Final = ("entropy", "idct", "color", "taps", "first_pass", "second_pass", "windows", "finish")
 
 
-class _Batch(ctypes.Structure):
+class _KernelBatch(ctypes.Structure):
     """``struct Batch`` of ``kernels/packet.h``."""
 
     _fields_ = (
@@ -168,7 +168,7 @@ class PacketDecoder:
         windows = torch.empty(group.count * row_format.values, dtype=torch.uint8, device=device)
         of_group = slice(group.first, group.first + group.count)
         places = [compressed, bases, *(memory[name] for name in BASES[1:]), windows, status[of_group], rows[of_group]]
-        batch = _Batch(*(tensor.data_ptr() for tensor in places))
+        batch = _KernelBatch(*(tensor.data_ptr() for tensor in places))
         batch.strides[:] = row_format.strides(rows)
         batch.images, batch.channels = group.count, row_format.channels
         batch.width, batch.height = row_format.width, row_format.height
