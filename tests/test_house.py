@@ -58,7 +58,7 @@ def test_the_libraries_in_the_documentation_have_the_pinned_versions() -> None:
 
 
 def test_data_files_are_in_the_wheel() -> None:
-    """What is read from the package at run time, such as the doctor's page and the kernels, lies in it and is not excluded."""
+    """What is read from the package at run time, such as the doctor's page and kernels, is in it and not excluded."""
     excluded = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]["exclude"]
     suffixes = {".html", ".css", ".js", ".cu", ".h"}
     files = [path.relative_to(ROOT) for path in (ROOT / "penstock").rglob("*") if path.suffix in suffixes]

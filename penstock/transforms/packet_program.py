@@ -12,7 +12,7 @@ packets: uint8 pixels of the window, then normalised. Which kernels do it is kno
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from penstock import _native, trace
 from penstock.ragged import RaggedRows, RaggedSpec
 from penstock.sample import Array, ArraySpec
+from penstock.transforms.base import Fusion, Op
 from penstock.transforms.decode_plan import Failure, Plan
+from penstock.transforms.erase import RandomErasing
 from penstock.transforms.image_chunk import Chunk, seek_table_arguments
 from penstock.transforms.layout import ToLayout
 from penstock.transforms.normalize import Normalize
@@ -54,6 +56,11 @@ class PacketSpec(RaggedSpec):
         Rows are ``value * scale + offset``; None for uint8.
     background : tuple of int
         The colour outside of images.
+    augmenting : tuple of (int, Op)
+        Ops between the resize and Normalize, which the device applies to uint8 pixels, and their positions in the
+        pipeline.
+    erasing : tuple of (int, RandomErasing), optional
+        The op that erases after Normalize.
     """
 
     image: ArraySpec
@@ -62,6 +69,9 @@ class PacketSpec(RaggedSpec):
     scale: tuple[float, ...] | None = None
     offset: tuple[float, ...] | None = None
     background: tuple[int, ...] = (0, 0, 0)
+    augmenting: tuple[tuple[int, Op], ...] = field(default=(), compare=False)
+    erasing: tuple[int, RandomErasing] | None = field(default=None, compare=False)
+    settings: str = ""  # of these ops, to compare
 
     def make_rows(self, count: int) -> PacketRows:
         """The packets of a batch while it is filled."""
@@ -91,12 +101,13 @@ def why_no_packets(program: Program) -> str:
     fusion = program.fusion
     if fusion.stored or fusion.decode is None:
         return "its images are not decoded: they are stored as pixels"
-    if program.fused < len(program.ops):
-        return f"{program.ops[program.fused]!r} has no kernel for a device"
     if fusion.filter == "lanczos":
         return "the filter 'lanczos' has no kernel for a device"
     if fusion.decode.mode not in {"RGB", "BGR", "L"}:
         return f"{fusion.decode!r} gives pixels that have no kernel for a device"
+    augmenting = _Parts.of(program).augmenting
+    if augmenting and fusion.decode.mode == "L":
+        return f"{augmenting[0][1]!r} has a kernel for images of three channels only"
     return ""
 
 
@@ -110,12 +121,11 @@ class PacketProgram(Program):
     """
 
     def __init__(self, program: Program) -> None:
-        ops = list(program.ops)
-        while ops and isinstance(ops[-1], Normalize | ToLayout):
-            ops.pop()
+        parts = _Parts.of(program)
+        ops = parts.geometry
         kinds = ["image", "boxes"] if program.reads_boxes or any(op.removes_objects for op in ops) else ["image"]
         super().__init__([*ops, ToLayout("CHW", "uint8")], kinds, followers=True)
-        fusion, decode, image = program.fusion, self._decode, program.spec()
+        fusion, decode, image = parts.fusion, self._decode, program.spec()
         assert image is not None, "a program that fills"
         self._packets = PacketSpec(
             shape=(),
@@ -126,7 +136,10 @@ class PacketProgram(Program):
             mode=decode.mode,
             scale=fusion.scale,
             offset=fusion.offset,
-            background=fusion.beside or (0, 0, 0),
+            background=program.fusion.beside or (0, 0, 0),
+            augmenting=tuple(parts.augmenting),
+            erasing=parts.erasing,
+            settings=repr((parts.augmenting, parts.erasing)),
         )
 
     def packet_spec(self) -> PacketSpec:
@@ -200,6 +213,40 @@ class PacketProgram(Program):
         if chunk.seek_tables is not None and chunk.seek_tables.any_kind and arguments["learn"] is not None:
             arguments["learn"] = "tiles"
         return arguments
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The ops of a program by what does them.
+
+    ``geometry``: the workers draw, the device resizes. ``fusion``: Normalize and ToLayout as the device needs them.
+    """
+
+    geometry: list[Op]
+    augmenting: list[tuple[int, Op]]
+    erasing: tuple[int, RandomErasing] | None
+    fusion: Fusion
+
+    @classmethod
+    def of(cls, program: Program) -> _Parts:
+        """Those of a program: a fused prefix, augmentation, and the last ops."""
+        ops = program.ops
+        end = len(ops)
+        layout = end > 0 and isinstance(ops[end - 1], ToLayout)
+        end -= layout
+        erasing = None
+        if end > 1 and isinstance(erase := ops[end - 1], RandomErasing) and isinstance(ops[end - 2], Normalize):
+            erasing, end = (end - 1, erase), end - 1
+        if end and isinstance(ops[end - 1], Normalize):
+            end -= 1
+        if program.fused == len(ops):
+            return cls(list(ops[:end]), [], None, program.fusion)
+        begin, fusion = min(program.fused, end), Fusion()
+        for op in ops[end:]:
+            if not isinstance(op, RandomErasing):
+                op.fuse(fusion)
+        augmenting = [(place, ops[place]) for place in range(begin, end)]
+        return cls(list(ops[:begin]), augmenting, erasing, fusion)
 
 
 def _pixel_packet(pixels: Array) -> Array:
