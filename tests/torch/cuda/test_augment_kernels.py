@@ -164,7 +164,8 @@ EXAMPLES: dict[str, list[T.Op]] = {
     "affine": [T.RandomAffine(20, (0.2, 0.1), (0.5, 1.5), 10, "bilinear", 9)],
     "upright": [T.RandomAffine(0, (0.3, 0.3), (0.4, 1.7))],
     "shear": [T.RandomAffine(0, shear=80)],
-    "far away": [T.RandomAffine(30, scale=(1e-4, 1e-3))],
+    "far away": [T.RandomAffine(30, scale=(1e-4, 1e-3)), T.RandomAffine(30, scale=(1e-9, 1e-8))],
+    "far away, upright": [T.RandomAffine(0, scale=(1e-9, 1e-8))],
     "perspective": [T.RandomPerspective(0.8, 0.8), T.RandomPerspective(0.9, 0.9, "nearest")],
     "erasing": [T.RandomErasing(0.8, value=(1, 2, 3))],
     "augment": [T.RandAugment(3, 12), T.RandAugment(2, 30, filter="bilinear", fill=(3, 2, 1))],
@@ -198,6 +199,15 @@ def test_kernels_equal_the_cpu_at_odd_sizes(kernels: HostKernels, size: tuple[in
 
     for ops in EXAMPLES.values():
         assert_equal_to_cpu(kernels, ops, images, seed=9)
+
+
+@pytest.mark.parametrize("factor", [0.4, 0.5, 2.5, 10, 10 / 3, 5 / 3])
+def test_positions_between_two_pixels_equal_the_cpu(kernels: HostKernels, factor: float) -> None:
+    """Where a position is on the border of two pixels, rounding errors choose between them as on the CPU."""
+    for width in range(40, 72):
+        images = make_images(2, width, 111 - width)
+        for filter_name in ("nearest", "bilinear"):
+            assert_equal_to_cpu(kernels, [T.RandomAffine(0, scale=(factor, factor), filter=filter_name)], images)
 
 
 def test_all_colours_turn_as_on_the_cpu(kernels: HostKernels) -> None:
