@@ -387,7 +387,7 @@ def test_kernels_stay_within_their_memory(tmp_path: Path) -> None:
     sanitizer = next(find_sanitizer(), None)
     if sanitizer is None:
         pytest.skip("g++ or its address sanitizer is not installed")
-    options = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    options = ("-g", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
     library = compile_kernels(tmp_path, *options)
     environment = os.environ | {
         SANITIZED: str(library),

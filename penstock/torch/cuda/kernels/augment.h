@@ -107,7 +107,8 @@ DEVICE i64 pixels_of(const Augment &augment) { return (i64)augment.width * augme
 
 // The first plane of an image in one of the memories.
 DEVICE u8 *planes_of(const Augment &augment, i32 memory, i32 image) {
-  return augment.pixels[memory] + (i64)image * 3 * pixels_of(augment);
+  u8 *pixels = memory ? augment.pixels[1] : augment.pixels[0]; // no index: the arguments stay in registers
+  return pixels + (i64)image * 3 * pixels_of(augment);
 }
 
 struct Pixel {
@@ -121,6 +122,10 @@ DEVICE Pixel pixel_at(const u8 *planes, i64 pixels, i64 number) {
 DEVICE void set_pixel(u8 *planes, i64 pixels, i64 number, const Pixel &pixel) {
   for (i32 c = 0; c < 3; c++)
     planes[number + c * pixels] = pixel.values[c];
+}
+
+DEVICE u8 channel_of(const Pixel &pixel, i32 channel) {
+  return channel == 0 ? pixel.values[0] : channel == 1 ? pixel.values[1] : pixel.values[2];
 }
 
 DEVICE u8 luma_of(const Pixel &pixel) {
@@ -223,7 +228,7 @@ DEVICE Pixel changed_by(const Augment &augment, const Step &step, const Pixel &p
     else if (step.kind == GRAYSCALE)
       changed.values[c] = luma;
     else if (step.kind == PERMUTE)
-      changed.values[c] = pixel.values[step.integers[c]];
+      changed.values[c] = channel_of(pixel, step.integers[c]);
     else if (is_erased)
       changed.values[c] = (u8)step.numbers[c];
     else

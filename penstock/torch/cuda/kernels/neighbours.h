@@ -8,6 +8,8 @@
 
 // The position in 0..length, reflected at the first and the last one.
 DEVICE i32 reflected(i32 position, i32 length) {
+  if (position >= 0 && position < length)
+    return position; // without a division
   i32 period = 2 * (length - 1);
   if (period == 0)
     return 0;
