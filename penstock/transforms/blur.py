@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from penstock.transforms.chance import ProbabilisticOp
 from penstock.transforms.checks import as_numbers, as_range, is_number
 from penstock.transforms.pixels import Pixels, blend
 
-__all__ = ["GaussianBlur", "Sharpness", "gaussian_weights", "sharpen", "sharpen_native"]
+__all__ = ["GaussianBlur", "Sharpness", "gaussian_weights", "group_gaussians", "sharpen", "sharpen_native"]
 
 _LIGHTEST: Final = 2.0**-20
 """Weights below it are left out; all those of a kernel change a value by less than 0.01 of a level."""
@@ -163,6 +163,19 @@ def gaussian_weights(length: int, sigma: float) -> NDArray[np.float32]:
     weights = weights[weights >= _LIGHTEST]
     kernel: NDArray[np.float32] = (weights / weights.sum()).astype(np.float32)
     return kernel
+
+
+def group_gaussians(length: int, sigmas: Array) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
+    """:func:`gaussian_weights` of many sigmas: positions in ``sigmas``, and weights (n, count), by their count."""
+    distance = np.arange(length) - (length - 1) / 2
+    weights = np.exp(-0.5 * (distance / sigmas[:, None]) ** 2)
+    weights /= weights.sum(axis=1, keepdims=True)
+    counts = (weights >= _LIGHTEST).sum(axis=1)
+    for count in np.unique(counts).tolist():
+        rows = np.flatnonzero(counts == count)
+        first = (length - count) // 2
+        middle = np.ascontiguousarray(weights[rows, first : first + count])
+        yield rows, (middle / middle.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
 def _convolve(image: NDArray[np.float32], weights: NDArray[np.float32], axis: int) -> NDArray[np.float32]:

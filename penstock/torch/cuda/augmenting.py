@@ -286,20 +286,22 @@ class _LaunchBuilder:
         """Add launches for the steps of each image, (n, columns).
 
         A round of an image begins with a step that needs the whole image, and ends before the next one. The pixels are
-        in the first memory before the first round of an image, and after its last one.
+        in the first memory before the first round of an image, and after its last one: steps on single pixels write
+        to the memory from which the steps to come that change the memory end in the first one.
         """
         kinds = steps["kind"]
         is_moving = np.isin(kinds, MOVING)
         is_head = is_moving | np.isin(kinds, MEASURED)
         rounds = np.cumsum(is_head, axis=1)
         last = rounds[:, -1]
-        memory = np.zeros(len(steps), np.int32)
+        memory, to_come = np.zeros(len(steps), np.int32), is_moving.sum(axis=1)
         for number in range(int(last.max()) + 1):
             is_here = (rounds == number) & (kinds != NOTHING)
             memory = self._add_moves(steps, is_here & is_moving, memory)
+            to_come -= (is_here & is_moving).sum(axis=1)
             self._add_measuring(steps, is_here & np.isin(kinds, MEASURED), memory)
-            self._add_changes(steps, is_here & ~is_moving, memory, is_last=last == number)
-            memory = np.where(last == number, 0, memory).astype(np.int32)
+            target = np.where(to_come % 2 == 1, 1, 0).astype(np.int32)
+            memory = self._add_changes(steps, is_here & ~is_moving, memory, target, is_last=last == number)
 
     def build(self, tables: Sequence[Array], weights: Sequence[NDArray[np.float32]]) -> AugmentPlan:
         """The plan."""
@@ -339,19 +341,31 @@ class _LaunchBuilder:
             self.add("measure", measured[:, None], 1, _MEASURE_BLOCK)
 
     def _add_changes(
-        self, steps: Steps, chosen: NDArray[np.bool_], memory: NDArray[np.int32], *, is_last: NDArray[np.bool_]
-    ) -> None:
-        """Add the steps on single pixels, and copies of images that would end in the second memory."""
+        self,
+        steps: Steps,
+        chosen: NDArray[np.bool_],
+        memory: NDArray[np.int32],
+        target: NDArray[np.int32],
+        *,
+        is_last: NDArray[np.bool_],
+    ) -> NDArray[np.int32]:
+        """Add the steps on single pixels, and copies of images that would end in the second memory.
+
+        Returns in which memory pixels are after them.
+        """
         counts = chosen.sum(axis=1)
         is_copied = is_last & (memory == 1) & (counts == 0)
         rows = np.flatnonzero((counts > 0) | is_copied)
         if not len(rows):
-            return
+            return memory
         order = np.argsort(~chosen[rows], axis=1, kind="stable")[:, : max(int(counts.max()), 1)]
         changes = np.take_along_axis(steps[rows], order, axis=1)
         is_unused = np.arange(changes.shape[1]) >= counts[rows, None]
         changes["kind"][is_unused] = NOTHING
         changes["kind"][is_copied[rows], 0] = KEEP
         changes["source"][:, 0] = memory[rows]
-        changes["target"][:, 0] = np.where(is_last[rows], 0, memory[rows])
+        changes["target"][:, 0] = target[rows]
         self.add("change", changes, self._size[0] * self._size[1])
+        changed = memory.copy()
+        changed[rows] = target[rows]
+        return changed

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from penstock.sample import Array, DType
 from penstock.transforms.base import Params
-from penstock.transforms.blur import GaussianBlur, Sharpness, gaussian_weights
+from penstock.transforms.blur import GaussianBlur, Sharpness, group_gaussians
 from penstock.transforms.checks import colour_as_dtype
 from penstock.transforms.color import ColorJitter, Grayscale
 from penstock.transforms.distort import CHANNEL_ORDERS, RandomPhotometricDistort
@@ -143,11 +143,15 @@ class StepWriter:
         self.columns.append(steps)
         return steps
 
-    def add_weights(self, weights: NDArray[np.float32]) -> int:
-        """Position of these weights among all."""
-        self.weights.append(weights)
-        self._weights += len(weights)
-        return self._weights - len(weights)
+    def add_gaussians(self, length: int, sigmas: Array) -> NDArray[np.int32]:
+        """Add the weights of each sigma; returns, for each, the position of the first weight and their number."""
+        places = np.zeros((len(sigmas), 2), np.int32)
+        for rows, weights in group_gaussians(length, sigmas):
+            count = weights.shape[1]
+            places[rows] = np.stack([self._weights + count * np.arange(len(rows)), np.full(len(rows), count)], axis=1)
+            self.weights.append(weights.ravel())
+            self._weights += weights.size
+        return places
 
 
 def explain_refusal(op: object) -> str | None:
@@ -222,12 +226,9 @@ def _write_lookup(op: LookupTable, params: Params, writer: StepWriter) -> None:
 
 def _write_blur(op: GaussianBlur, params: Params, writer: StepWriter) -> None:
     steps = writer.add(_NUMBERS["blur"])
-    is_square = op.kernel_size[0] == op.kernel_size[1]
-    for place, sigma in enumerate(params[:, 0].tolist()):
-        across = gaussian_weights(op.kernel_size[0], sigma)
-        down = across if is_square else gaussian_weights(op.kernel_size[1], sigma)
-        first = writer.add_weights(np.concatenate([across, down]))
-        steps["integers"][place, :3] = first, len(across), len(down)
+    across, down = op.kernel_size
+    steps["integers"][:, :2] = writer.add_gaussians(across, params[:, 0])
+    steps["integers"][:, 2:] = steps["integers"][:, :2] if across == down else writer.add_gaussians(down, params[:, 0])
 
 
 def _write_warp(op: Warp, params: Params, writer: StepWriter) -> None:

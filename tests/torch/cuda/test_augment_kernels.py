@@ -246,6 +246,20 @@ def test_steps_on_single_pixels_run_in_one_launch() -> None:
     assert [launch.kernel for launch in plan.launches] == ["change"]
 
 
+def test_images_are_copied_only_if_no_step_can_write_elsewhere() -> None:
+    """A step on single pixels before or after a blur writes to the other memory; else a copy follows."""
+    images = make_images(16, 30, 30)
+    lists: list[list[T.Op]] = [[T.GaussianBlur(5)], [T.GaussianBlur(5), T.Invert(1)], [T.Invert(1), T.GaussianBlur(5)]]
+
+    plans = [plan_pixels(ops, draw_all(ops, images), (30, 30)) for ops in lists]
+
+    assert [[launch.kernel for launch in plan.launches] for plan in plans] == [
+        ["blur", "change"],
+        ["blur", "change"],
+        ["change", "blur"],
+    ]
+
+
 class _OwnJitter(T.ColorJitter):
     """A subclass, which may compute something else."""
 

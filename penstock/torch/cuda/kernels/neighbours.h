@@ -19,6 +19,7 @@ DEVICE i32 reflected(i32 position, i32 length) {
 
 enum Tile { TILE_WIDTH = 64, TILE_HEIGHT = 8, LONGEST = 255 };
 
+// A step of BLUR has the place and the number of its weights across, then of those down.
 // Columns of a part of one plane, blurred down; with those that its borders need.
 struct BlurTile {
   float values[TILE_HEIGHT][TILE_WIDTH + LONGEST - 1];
@@ -41,8 +42,8 @@ DEVICE void blur_down(const Augment &augment, BlurTile &tile) {
   TilePlace place(augment);
   if (place.plane >= 3)
     return;
-  i32 reach = step.integers[1] / 2, half = step.integers[2] / 2, columns = TILE_WIDTH + 2 * reach;
-  const float *weights = augment.weights + step.integers[0] + step.integers[1];
+  i32 reach = step.integers[1] / 2, half = step.integers[3] / 2, columns = TILE_WIDTH + 2 * reach;
+  const float *weights = augment.weights + step.integers[2];
   const u8 *plane = planes_of(augment, step.source, step.image) + place.plane * pixels_of(augment);
   for (i32 i = threadIdx.x; i < columns * TILE_HEIGHT; i += blockDim.x) {
     i32 column = i % columns, row = i / columns;
