@@ -62,8 +62,12 @@ class _BatchMix:
                 f"shape {tuple(labels.shape)}"
             )
         mixed, share = self._mix(images, self._generator(batch, epoch))
+        return mixed, self.mix_labels(labels, share)
+
+    def mix_labels(self, labels: Batch, share: float) -> Batch:
+        """The targets of a batch whose images keep ``share`` of themselves: (n, num_classes) shares."""
         targets = self._shares(labels)
-        return mixed, targets * share + targets[_partners(len(labels))] * (1 - share)
+        return targets * share + targets[_partners(len(labels))] * (1 - share)
 
     def _generator(self, batch: int, epoch: int) -> np.random.Generator:
         counter = np.array(
@@ -132,10 +136,17 @@ class MixUp(_BatchMix):
     ((4, 3), [1.0, 1.0, 1.0, 1.0])
     """
 
+    def draw_share(self, *, batch: int, epoch: int = 0) -> float:
+        """The share of each image itself in a batch, for other code that mixes images."""
+        return self._share(self._generator(batch, epoch))
+
+    def _share(self, draw: np.random.Generator) -> float:
+        return float(draw.beta(self.alpha, self.alpha))
+
     def _mix(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:
         if "float" not in str(images.dtype):
             raise ArgumentError(f"MixUp needs float images, got {images.dtype}; put it after Normalize and ToLayout")
-        share = float(draw.beta(self.alpha, self.alpha))
+        share = self._share(draw)
         pair = _as_native(images)
         if pair is None:
             return images[_partners(len(images))] * (1 - share) + images * share, share
@@ -178,6 +189,10 @@ class CutMix(_BatchMix):
         if layout not in {"CHW", "HWC"}:
             raise ArgumentError(f"layout must be 'CHW' or 'HWC', got {layout!r}")
         self.layout = layout
+
+    def draw_rectangle(self, width: int, height: int, *, batch: int, epoch: int = 0) -> tuple[int, int, int, int]:
+        """The rectangle of a batch of images of this size, x0, y0, x1, y1, for other code that mixes images."""
+        return self._rectangle(width, height, self._generator(batch, epoch))
 
     def _mix(self, images: Batch, draw: np.random.Generator) -> tuple[Batch, float]:
         if images.ndim != 4:

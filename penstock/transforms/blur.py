@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from penstock.transforms.chance import ProbabilisticOp
 from penstock.transforms.checks import as_numbers, as_range, is_number
 from penstock.transforms.pixels import Pixels, blend
 
-__all__ = ["GaussianBlur", "Sharpness", "sharpen", "sharpen_native"]
+__all__ = ["GaussianBlur", "Sharpness", "gaussian_weights", "group_gaussians", "sharpen", "sharpen_native"]
 
 _LIGHTEST: Final = 2.0**-20
 """Weights below it are left out; all those of a kernel change a value by less than 0.01 of a level."""
@@ -76,7 +76,7 @@ class GaussianBlur(Op):
     def image(self, image: Array, params: Params) -> Array:
         """A new array."""
         sigma = float(params[0])
-        across, down = (_gaussian(length, sigma) for length in self.kernel_size)
+        across, down = (gaussian_weights(length, sigma) for length in self.kernel_size)
         x, y = len(across) // 2, len(down) // 2
         padded = np.pad(image, [(y, y), (x, x), (0, 0)][: image.ndim], "reflect")
         blurred = np.empty(image.shape, np.uint8 if image.dtype == np.uint8 else np.float32)
@@ -91,7 +91,7 @@ class GaussianBlur(Op):
         """Blur by the native core; adds the same numbers in the same order."""
         if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in {1, 3})):
             return self.image(image, params)
-        across, down = (_gaussian(length, float(params[0])) for length in self.kernel_size)
+        across, down = (gaussian_weights(length, float(params[0])) for length in self.kernel_size)
         if image.dtype == np.uint8:
             return _native.blur(np.ascontiguousarray(image), across, down)
         if image.dtype.kind == "f":
@@ -155,7 +155,7 @@ def _smooth(image: Pixels) -> Pixels:
     return smooth
 
 
-def _gaussian(length: int, sigma: float) -> NDArray[np.float32]:
+def gaussian_weights(length: int, sigma: float) -> NDArray[np.float32]:
     """Symmetric weights with sum 1, without negligible ones; their number is odd."""
     distance = np.arange(length) - (length - 1) / 2
     weights = np.exp(-0.5 * (distance / sigma) ** 2)
@@ -163,6 +163,19 @@ def _gaussian(length: int, sigma: float) -> NDArray[np.float32]:
     weights = weights[weights >= _LIGHTEST]
     kernel: NDArray[np.float32] = (weights / weights.sum()).astype(np.float32)
     return kernel
+
+
+def group_gaussians(length: int, sigmas: Array) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
+    """:func:`gaussian_weights` of many sigmas: positions in ``sigmas``, and weights (n, count), by their count."""
+    distance = np.arange(length) - (length - 1) / 2
+    weights = np.exp(-0.5 * (distance / sigmas[:, None]) ** 2)
+    weights /= weights.sum(axis=1, keepdims=True)
+    counts = (weights >= _LIGHTEST).sum(axis=1)
+    for count in np.unique(counts).tolist():
+        rows = np.flatnonzero(counts == count)
+        first = (length - count) // 2
+        middle = np.ascontiguousarray(weights[rows, first : first + count])
+        yield rows, (middle / middle.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
 def _convolve(image: NDArray[np.float32], weights: NDArray[np.float32], axis: int) -> NDArray[np.float32]:

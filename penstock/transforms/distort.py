@@ -12,9 +12,9 @@ from penstock.transforms.checks import as_probability, as_range, require_pixel_s
 from penstock.transforms.color import brighten, contrast, rotate_hue, saturate
 from penstock.transforms.pixels import Pixels, Steps, adjust
 
-__all__ = ["RandomPhotometricDistort"]
+__all__ = ["CHANNEL_ORDERS", "RandomPhotometricDistort"]
 
-_ORDERS: Final = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
+CHANNEL_ORDERS: Final = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
 """Of the channels of the result; the first changes nothing."""
 
 _SPECIFIED: Final = {"brightness": brighten, "contrast": contrast, "saturation": saturate, "hue": rotate_hue}
@@ -71,7 +71,7 @@ class RandomPhotometricDistort(Op):
         params = np.empty((len(numbers), 6))
         params[:, :4] = np.where(numbers[:, :4] < self.p, least + numbers[:, 4:8] * (most - least), np.nan)
         params[:, 4] = numbers[:, 8] < 0.5
-        params[:, 5] = np.where(numbers[:, 9] < self.p, np.floor(numbers[:, 10] * len(_ORDERS)), 0)
+        params[:, 5] = np.where(numbers[:, 9] < self.p, np.floor(numbers[:, 10] * len(CHANNEL_ORDERS)), 0)
         return params
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
@@ -99,7 +99,7 @@ def _steps(params: Params) -> Steps:
 
 
 def _permute(image: Pixels, params: Params) -> Pixels:
-    order = _ORDERS[int(params[5])]
-    if image.ndim == 2 or image.shape[2] != 3 or order == _ORDERS[0]:
+    order = CHANNEL_ORDERS[int(params[5])]
+    if image.ndim == 2 or image.shape[2] != 3 or order == CHANNEL_ORDERS[0]:
         return image
     return image.take(order, axis=2)

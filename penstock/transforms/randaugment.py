@@ -124,7 +124,7 @@ class _Augment(Op):
             if name in _ON_VALUES:
                 pixels = _ON_VALUES[name](pixels, magnitude)
             else:
-                pixels = self._move(name).image(pixels, np.array([magnitude]))
+                pixels = self.moving_op(name).image(pixels, np.array([magnitude]))
         return pixels
 
     def native(self, image: Array, params: Params) -> Pixels:
@@ -140,7 +140,7 @@ class _Augment(Op):
             if name == "Sharpness":
                 pixels = sharpen_native(pixels, 1.0 + magnitude)
             else:
-                pixels = self._move(name).native(pixels, np.array([magnitude]))
+                pixels = self.moving_op(name).native(pixels, np.array([magnitude]))
         return adjust(pixels, steps)
 
     def mask(self, mask: Array, params: Params) -> Array:
@@ -170,13 +170,14 @@ class _Augment(Op):
         onward = [invert_map(matrix) for matrix in matrices if matrix is not None]
         return reduce(lambda first, then: then @ first, onward) if onward else None
 
-    def _moving_ops(self, params: Params) -> Iterator[tuple[_MoveOp, Params]]:
+    def _moving_ops(self, params: Params) -> Iterator[tuple[Warp, Params]]:
         """The chosen ops that move pixels, with their params."""
         for place, magnitude in params.reshape(-1, 2).tolist():
             if SPACE[int(place)] not in _ON_VALUES:
-                yield self._move(SPACE[int(place)]), np.array([magnitude])
+                yield self.moving_op(SPACE[int(place)]), np.array([magnitude])
 
-    def _move(self, name: str) -> _MoveOp:
+    def moving_op(self, name: str) -> Warp:
+        """The op of :data:`SPACE` that moves pixels by its params, the magnitude."""
         return _MoveOp(name, self.filter, self.fill, self.mask_fill)
 
 

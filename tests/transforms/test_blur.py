@@ -107,3 +107,18 @@ def test_settings_that_mean_nothing_are_refused(make: Any) -> None:
     """Settings that cannot mean anything are an ArgumentError."""
     with pytest.raises(ArgumentError):
         make()
+
+
+@pytest.mark.parametrize("length", [1, 3, 9, 23, 101, 255])
+def test_grouped_weights_equal_single_ones(length: int) -> None:
+    """Weights of many sigmas at once are those of each sigma alone, bit for bit."""
+    sigmas = np.random.default_rng(length).uniform(0.05, 40, 300)
+    sigmas[::2] = np.linspace(0.1, 2, 150)
+
+    grouped = {
+        int(row): weights[i] for rows, weights in blur.group_gaussians(length, sigmas) for i, row in enumerate(rows)
+    }
+
+    assert sorted(grouped) == list(range(300))
+    for row, sigma in enumerate(sigmas.tolist()):
+        assert grouped[row].tobytes() == blur.gaussian_weights(length, sigma).tobytes()

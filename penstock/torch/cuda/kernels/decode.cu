@@ -5,3 +5,6 @@
 #include "color.h"
 #include "resize.h"
 #include "rows.h"
+#include "augment.h"
+#include "neighbours.h"
+#include "mix.h"
