@@ -178,7 +178,15 @@ class SamplePlan:
             return self.reason or "it has no image that is decoded"
         if self.assembly is not None:
             return "batch_form= is not made on a device"
-        return why_no_packets(self.program) or PacketProgram(self.program)
+        reason = why_no_packets(self.program)
+        if reason:
+            return reason
+        made = PacketProgram(self.program)
+        if self.moved and (mover := made.find_late_mover()) is not None:
+            return (
+                f"{mover!r} comes after ops that only a device applies, and {', '.join(map(str, self.moved))} follow it"
+            )
+        return made
 
     def array(self, name: Index, record: Record) -> Any:
         """A small array of a record, or its instances as they are stored."""

@@ -105,7 +105,10 @@ def why_no_packets(program: Program) -> str:
         return "the filter 'lanczos' has no kernel for a device"
     if fusion.decode.mode not in {"RGB", "BGR", "L"}:
         return f"{fusion.decode!r} gives pixels that have no kernel for a device"
-    augmenting = _Parts.of(program).augmenting
+    parts = _Parts.of(program)
+    augmenting = parts.augmenting
+    if early := [op for op in parts.geometry if isinstance(op, Normalize)]:
+        return f"{early[0]!r} must come after all ops but RandomErasing and ToLayout on a device"
     if augmenting and fusion.decode.mode == "L":
         return f"{augmenting[0][1]!r} has a kernel for images of three channels only"
     return ""
@@ -141,6 +144,11 @@ class PacketProgram(Program):
             erasing=parts.erasing,
             settings=repr((parts.augmenting, parts.erasing)),
         )
+
+    def find_late_mover(self) -> Op | None:
+        """The first op that the device applies and that moves boxes, keypoints or masks."""
+        late = [op for _, op in self._packets.augmenting]
+        return next((op for op in late if type(op).boxes is not Op.boxes or type(op).mask is not Op.mask), None)
 
     def packet_spec(self) -> PacketSpec:
         """What a batch holds of the image."""

@@ -15,10 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import Batch, Tree, tree_leaves
+from penstock.sample import Batch, SampleKeys, Tree, tree_leaves
+from penstock.torch.cuda.augmenting import AugmentPlan, plan_erasing, plan_pixels
 from penstock.torch.cuda.decoder import DTYPES, PacketDecoder, RowFormat
 from penstock.torch.cuda.runtime import Runtime
 from penstock.torch.device.batches import to_device
+from penstock.transforms.base import Op, Params
 from penstock.transforms.packet_program import PacketRows, PacketSpec
 from penstock.workers.base import NOTHING, Task
 from penstock.workers.jobs.fill import FillBuild, FillJob
@@ -53,16 +55,46 @@ class DeviceRows:
         channels_last: bool = False,
     ) -> None:
         self.runtime, self.deliver, self._channels_last = runtime, deliver, channels_last
-        found = next(leaf for leaf in tree_leaves(spec) if isinstance(leaf, PacketSpec))
-        self._format = _row_format(found, dtype)
+        self._spec: PacketSpec = next(leaf for leaf in tree_leaves(spec) if isinstance(leaf, PacketSpec))
+        self._format = _row_format(self._spec, dtype)
         self._decoder: PacketDecoder | None = None
 
-    def decode(self, packets: Any) -> tuple[torch.Tensor, NDArray[np.int32]]:
-        """The images of packets, and their status, once the device is done."""
+    def decode(self, packets: Any, keys: SampleKeys) -> tuple[torch.Tensor, NDArray[np.int32]]:
+        """The images of packets, of samples with these keys, and their status, once the device is done."""
         if self._decoder is None:
             self._decoder = PacketDecoder(self.runtime.kernels, self.runtime.device, self._format)
-        rows, status = self._decoder.decode(packets.values, packets.offsets, channels_last=self._channels_last)
+        augmentation = _DrawnAugmentation(self._spec, keys) if self._spec.augmenting or self._spec.erasing else None
+        rows, status = self._decoder.decode(
+            packets.values, packets.offsets, augmentation, channels_last=self._channels_last
+        )
         return rows, status.cpu().numpy()  # waits
+
+
+class _DrawnAugmentation:
+    """What the ops of a pipeline draw for the samples of a batch, as launches of kernels."""
+
+    def __init__(self, spec: PacketSpec, keys: SampleKeys) -> None:
+        self._spec, self._keys = spec, keys
+        height, width = spec.size
+        self._size = width, height
+
+    def plan_pixels(self, first: int, count: int) -> AugmentPlan | None:
+        """See :class:`~penstock.torch.cuda.decoder.Augmentation`."""
+        if not self._spec.augmenting:
+            return None
+        drawn = [self._draw(op, stream, first, count) for stream, op in self._spec.augmenting]
+        return plan_pixels([op for _, op in self._spec.augmenting], drawn, self._size)
+
+    def plan_values(self, first: int, count: int) -> AugmentPlan | None:
+        """See :class:`~penstock.torch.cuda.decoder.Augmentation`."""
+        if self._spec.erasing is None:
+            return None
+        stream, op = self._spec.erasing
+        return plan_erasing(op, self._draw(op, stream, first, count), self._size)
+
+    def _draw(self, op: Op, stream: int, first: int, count: int) -> Params:
+        sizes = np.tile(np.array([self._size], np.int32), (count, 1))
+        return op.draw(self._keys[first : first + count], sizes, stream)
 
 
 def _row_format(spec: PacketSpec, dtype: torch.dtype | None) -> RowFormat:
@@ -124,7 +156,7 @@ class _DeviceBuild(FillBuild):
         if not len(kept):
             return NOTHING
         packets = next(leaf for leaf in tree_leaves(self._arrays) if isinstance(leaf, PacketRows))
-        images, status = device_rows.decode(packets.batch(kept, self._allocate))
+        images, status = device_rows.decode(packets.batch(kept, self._allocate), self._keys(kept))
         if status.any():
             packets.only_pixels = True
             with self._job.seeding():
@@ -133,11 +165,15 @@ class _DeviceBuild(FillBuild):
             kept = self.kept_rows()
             if not len(kept):
                 return NOTHING
-            images, status = device_rows.decode(packets.batch(kept, self._allocate))
+            images, _ = device_rows.decode(packets.batch(kept, self._allocate), self._keys(kept))
         arrays = self.take_arrays(kept, lambda rows: images if rows is packets else None)
         batch = to_device(device_rows.deliver(arrays), device_rows.runtime.device, non_blocking=True)
         _wait(device_rows.runtime.device)  # copies read the slot, which is used again
         return batch
+
+    def _keys(self, kept: NDArray[np.int64]) -> SampleKeys:
+        keys = self._task.keys
+        return SampleKeys(keys.seed, keys.epoch, keys.indices[kept])
 
 
 def _wait(device: torch.device) -> None:

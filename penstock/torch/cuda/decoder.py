@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from penstock.sample import Array
+from penstock.torch.cuda.augmenting import AugmentMemory, AugmentPlan
 from penstock.torch.cuda.packets import BASES, Group, plan_groups
 
 __all__ = ["DTYPES", "Kernels", "PacketDecoder", "RowFormat"]
@@ -33,7 +34,7 @@ _BLOCK: Final = 128
 _BUDGET_NBYTES: Final = 1 << 30
 """Memory for the steps of a group of images: 400 photographs of 500 x 375."""
 
-_STEPS: Final = ("entropy", "idct", "color", "taps", "first_pass", "second_pass", "windows", "finish")
+_STEPS: Final = ("entropy", "idct", "color", "taps", "first_pass", "second_pass", "windows")
 
 
 class _KernelBatch(ctypes.Structure):
@@ -107,6 +108,18 @@ class RowFormat:
         return (image, third, first, second) if self.layout == "HWC" else (image, first, second, third)
 
 
+class Augmentation(Protocol):
+    """What is done with the images of a batch besides decoding."""
+
+    def plan_pixels(self, first: int, count: int) -> AugmentPlan | None:
+        """What is done with the uint8 pixels of some images; None: nothing."""
+        ...
+
+    def plan_values(self, first: int, count: int) -> AugmentPlan | None:
+        """What is done with their values after normalisation; None: nothing."""
+        ...
+
+
 class PacketDecoder:
     """Decodes packets on one device.
 
@@ -128,7 +141,12 @@ class PacketDecoder:
         self._kernels, self._device, self._format, self._budget = kernels, device, row_format, budget
 
     def decode(
-        self, packets: Array, offsets: NDArray[np.int64], *, channels_last: bool = False
+        self,
+        packets: Array,
+        offsets: NDArray[np.int64],
+        augmentation: Augmentation | None = None,
+        *,
+        channels_last: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Queue the decoding of a batch on the current stream.
 
@@ -137,6 +155,8 @@ class PacketDecoder:
         packets, offsets
             As for :func:`plan_groups`. They must not change until the stream has copied them; copies are asynchronous
             from page-locked memory.
+        augmentation : Augmentation, optional
+            What is done with the images.
         channels_last : bool
             Whether the memory of a CHW tensor has torch's channels-last format.
 
@@ -154,13 +174,20 @@ class PacketDecoder:
             return rows, status
         compressed = self._to_device(packets[: int(offsets[-1])])
         for group in plan_groups(packets, offsets, self._format.values, self._budget):
-            self._decode_group(group, compressed, rows, status)
+            self._decode_group(group, compressed, rows, status, augmentation)
         return rows, status
 
     def _to_device(self, array: Array) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device, non_blocking=True)
 
-    def _decode_group(self, group: Group, compressed: torch.Tensor, rows: torch.Tensor, status: torch.Tensor) -> None:
+    def _decode_group(
+        self,
+        group: Group,
+        compressed: torch.Tensor,
+        rows: torch.Tensor,
+        status: torch.Tensor,
+        augmentation: Augmentation | None,
+    ) -> None:
         row_format, device = self._format, self._device
         bases = self._to_device(group.bases)
         memory = {name: torch.empty(nbytes, dtype=torch.uint8, device=device) for name, nbytes in group.nbytes.items()}
@@ -180,5 +207,31 @@ class PacketDecoder:
         ):
             target[: len(values)] = values
         for name in _STEPS:
-            if (threads := group.threads[name]) > 0:
-                self._kernels.launch(name, batch, -(-threads // _BLOCK), group.count, _BLOCK)
+            self._launch(name, batch, group)
+        del memory  # the allocator may use it again on this stream
+        plan = None if augmentation is None else augmentation.plan_pixels(group.first, group.count)
+        if plan is not None:
+            self._augment(plan, AugmentMemory(windows=windows.data_ptr()))
+        self._launch("finish", batch, group)
+        plan = None if augmentation is None else augmentation.plan_values(group.first, group.count)
+        if plan is not None:
+            own = rows[of_group]
+            strides = row_format.strides(rows)
+            self._augment(plan, AugmentMemory(out=own.data_ptr(), strides=strides, dtype=DTYPES[row_format.dtype]))
+
+    def _launch(self, name: str, batch: _KernelBatch, group: Group) -> None:
+        if (threads := group.threads[name]) > 0:
+            self._kernels.launch(name, batch, -(-threads // _BLOCK), group.count, _BLOCK)
+
+    def _augment(self, plan: AugmentPlan, memory: AugmentMemory) -> None:
+        """Copy the arrays of a plan, and queue its launches."""
+        steps, tables, weights = (
+            self._to_device(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
+            for array in (plan.steps, plan.tables, plan.weights)
+        )
+        nbytes = 3 * plan.images * plan.width * plan.height if plan.needs_second else 0
+        second, measured = (
+            torch.empty(size, dtype=torch.uint8, device=self._device) for size in (nbytes, 768 * plan.images)
+        )
+        memory = replace(memory, second=second.data_ptr(), measured=measured.data_ptr(), steps=steps.data_ptr())
+        plan.run(self._kernels, replace(memory, tables=tables.data_ptr(), weights=weights.data_ptr()))

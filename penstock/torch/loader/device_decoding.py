@@ -10,7 +10,7 @@ import torch
 
 from penstock.datasets.packet_specs import find_packet_spec
 from penstock.errors import ArgumentError
-from penstock.sample import Tree
+from penstock.sample import Tree, tree_leaves
 from penstock.torch.collate import default_collate
 from penstock.torch.datasets import native
 
@@ -93,4 +93,18 @@ def _find_spec(loader: Any) -> tuple[Tree | None, str]:
         return None, "samples are not batched (batch_size=None)"
     if loader.collate_fn is not default_collate:
         return None, "it has a collate_fn, which is called with samples of the CPU"
-    return find_packet_spec(native(loader.dataset))
+    spec, reason = find_packet_spec(native(loader.dataset))
+    if spec is not None:
+        reason = _explain_ops(spec)
+    return (None, reason) if reason else (spec, "")
+
+
+def _explain_ops(spec: Tree) -> str:
+    """Why an op of the images cannot be applied on a device; empty if all can."""
+    from penstock.torch.cuda.augmenting_steps import explain_refusal  # imported only where a device may decode
+    from penstock.transforms.packet_program import PacketSpec
+
+    images = next(leaf for leaf in tree_leaves(spec) if isinstance(leaf, PacketSpec))
+    ops = [*images.augmenting, *([images.erasing] if images.erasing else [])]
+    refusals = [f"{op!r} {refusal}" for _, op in ops if (refusal := explain_refusal(op)) is not None]
+    return refusals[0] if refusals else ""

@@ -33,6 +33,17 @@ PIPELINES: dict[str, list[Any]] = {
     "uint8": [T.Decode(orient=True), T.RandomResizedCrop(32), T.ToLayout("HWC", "uint8")],
     "scaled": [T.Decode(scale="auto"), T.RandomResizedCrop(24), T.ToLayout("CHW", "uint8")],
     "gray": [T.Decode(mode="L"), T.Resize((30, 30)), T.ToLayout("CHW", "uint8")],
+    "jitter": [
+        T.Decode(),
+        T.RandomResizedCrop(40),
+        T.HorizontalFlip(),
+        T.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        T.GaussianBlur(5),
+        T.Normalize(MEAN, STD),
+        T.RandomErasing(p=0.5),
+        T.ToLayout("CHW", "float16"),
+    ],
+    "randaugment": [T.Decode(mode="BGR"), T.Resize((33, 41)), T.RandAugment(), T.RandomErasing(), T.ToLayout("CHW")],
     "bicubic": [T.Decode(mode="BGR"), T.Resize((30, 36), filter="bicubic"), T.HorizontalFlip(), T.ToLayout("CHW")],
 }
 
@@ -194,7 +205,8 @@ def test_what_no_kernel_does_is_named(folder: Path, host_runtime: HostRuntime) -
     """An op, a filter, a callable, a ``collate_fn``: refused by ``iter()``, never left to the CPU silently."""
     lanczos = [T.Decode(), T.Resize((8, 8), filter="lanczos"), T.ToLayout("CHW")]
     called = [T.Decode(), T.Resize((8, 8)), lambda image: image, T.ToLayout("CHW")]
-    for pipeline, what in ((lanczos, "lanczos"), (called, "one shape")):
+    erased = [T.Decode(), T.Resize((8, 8)), T.Normalize(MEAN, STD), T.RandomErasing(value="random"), T.ToLayout("CHW")]
+    for pipeline, what in ((lanczos, "lanczos"), (called, "one shape"), (erased, "RandomErasing.*noise")):
         loader = DataLoader(dataset(folder, pipeline), 8, decode="cuda")
         with pytest.raises(ArgumentError, match=what):
             iter(loader)
