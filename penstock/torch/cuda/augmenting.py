@@ -54,6 +54,9 @@ _BLOCK: Final = 128
 
 _MEASURE_BLOCK: Final = 1024
 
+_ON_FLOATS: Final = ("erase", "mix_up")
+"""Kernels that take no tensor of uint8."""
+
 _TILE: Final = (64, 8)
 """Width and height of the tiles of ``blur``: ``enum Tile``."""
 
@@ -166,6 +169,8 @@ class AugmentPlan:
     def run(self, kernels: KernelLauncher, memory: AugmentMemory) -> None:
         """Queue all launches on the current stream."""
         for launch in self.launches:
+            if launch.kernel in _ON_FLOATS and memory.dtype == 0:
+                raise ArgumentError(f"{launch.kernel} needs a tensor of floats, got uint8; put it after Normalize")
             argument = Augment()
             argument.pixels[:] = (memory.windows, memory.second)
             argument.steps = memory.steps + launch.first * self.steps.itemsize

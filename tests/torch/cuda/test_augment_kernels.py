@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +260,14 @@ def test_images_are_copied_only_if_no_step_can_write_elsewhere() -> None:
     ]
 
 
+class _NoKernels:
+    """Refuses to launch."""
+
+    def launch(self, name: str, argument: ctypes.Structure, columns: int, rows: int, threads: int) -> None:
+        """Fail."""
+        raise AssertionError(name, argument, columns, rows, threads)
+
+
 class _OwnJitter(T.ColorJitter):
     """A subclass, which may compute something else."""
 
@@ -277,10 +285,12 @@ def test_ops_without_a_kernel_are_refused_by_name(op: T.Op) -> None:
         plan_pixels([op], [np.zeros((2, 0))], (8, 8))
 
 
-def test_params_of_other_batches_are_refused() -> None:
-    """All arrays of params have a row for each image."""
+def test_arguments_that_do_not_fit_are_refused() -> None:
+    """All arrays of params have a row for each image; MixUp needs floats, as on the CPU."""
     with pytest.raises(ArgumentError, match="one array for each of 2 ops"):
         plan_pixels([T.Invert(), T.Invert()], [np.ones(3, np.bool_), np.ones(2, np.bool_)], (8, 8))
+    with pytest.raises(ArgumentError, match="mix_up needs a tensor of floats"):
+        plan_mix_up(0.5, 2, (8, 8)).run(_NoKernels(), AugmentMemory())
 
 
 FLOATS = {"float32": 1, "float16": 2, "bfloat16": 3}
@@ -386,26 +396,19 @@ def test_kernels_compile_for_devices(architecture: str) -> None:
     assert not log.strip(b" \0\n"), log.decode()
 
 
-def find_sanitizer() -> Iterator[str]:
-    """Paths of the runtime of the address sanitizer, if g++ has it."""
-    if shutil.which("g++") is not None:
-        found = subprocess.run(["g++", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
-        path = Path(found.stdout.strip())
-        if path.is_absolute():
-            yield str(path.resolve())
-
-
 @pytest.mark.skipif(SANITIZED in os.environ, reason="this process is the one that runs under the sanitizer")
 def test_kernels_stay_within_their_memory(tmp_path: Path) -> None:
     """All comparisons above run under the sanitizers of addresses and undefined behaviour, which find nothing."""
-    sanitizer = next(find_sanitizer(), None)
-    if sanitizer is None:
-        pytest.skip("g++ or its address sanitizer is not installed")
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed: kernels cannot be compiled")
+    asked = subprocess.run(["g++", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
+    if not (sanitizer := Path(asked.stdout.strip())).is_absolute():
+        pytest.skip("the address sanitizer of g++ is not installed")
     options = ("-g", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
     library = compile_kernels(tmp_path, *options)
     environment = os.environ | {
         SANITIZED: str(library),
-        "LD_PRELOAD": sanitizer,
+        "LD_PRELOAD": str(sanitizer.resolve()),
         "ASAN_OPTIONS": "detect_leaks=0",
         "PYTHONMALLOC": "malloc",
     }
