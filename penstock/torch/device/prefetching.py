@@ -21,14 +21,14 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 
 from penstock.sample import Batch, State
 from penstock.samplers.base import check_count
-from penstock.torch.device.batches import iterate_tensors, to_device
-from penstock.torch.device.streams import CopyStreams, Event, find_streams
+from penstock.torch.device.copying import BatchCopier, PendingBatch, SideStreamCopier, SynchronousCopier
+from penstock.torch.device.streams import find_streams
 from penstock.torch.loader.dataloader import DataLoader
 
 __all__ = ["Prefetcher", "prefetch"]
@@ -161,11 +161,11 @@ class Prefetcher:
         """The loader's progress (:meth:`penstock.DataLoader.progress`), as a context manager around the loop."""
         return self.loader.progress(**display)
 
-    def _create_copier(self) -> _BatchCopier:
+    def _create_copier(self) -> BatchCopier:
         streams = self._streams or find_streams(self.device)
         if streams is None:
-            return _SynchronousCopier(self.device, self.transform)
-        return _SideStreamCopier(streams, self.transform, self.depth, non_blocking=self.non_blocking)
+            return SynchronousCopier(self.device, self.transform)
+        return SideStreamCopier(streams, self.transform, self.depth, non_blocking=self.non_blocking)
 
 
 @dataclass(slots=True)
@@ -175,23 +175,12 @@ class _ResumePoint:
     state: Callable[[], State] | None = None
 
 
-@dataclass(slots=True)
-class _PendingBatch:
-    """A batch that is being copied, or the error in its place. ``host`` is the memory that the copy reads."""
-
-    batch: Batch = None
-    event: Event = None
-    host: object = None
-    state: Callable[[], State] | None = None
-    error: Exception | None = None
-
-
 class _PrefetchIterator:
     """One epoch of a prefetcher. It holds no reference to the prefetcher."""
 
-    def __init__(self, loader: Any, source: Iterator[Batch], copier: _BatchCopier, resume_point: _ResumePoint) -> None:
+    def __init__(self, loader: Any, source: Iterator[Batch], copier: BatchCopier, resume_point: _ResumePoint) -> None:
         self._loader, self._source, self._copier, self._resume_point = loader, source, copier, resume_point
-        self._pending: deque[_PendingBatch] = deque()
+        self._pending: deque[PendingBatch] = deque()
         self._returned = 0
         self._ended = False
 
@@ -252,7 +241,7 @@ class _PrefetchIterator:
         return lambda: copy.deepcopy(state)
 
     def _draw(self) -> None:
-        drawn, host = _PendingBatch(), None
+        drawn, host = PendingBatch(), None
         try:
             host = next(self._source)
         except StopIteration:
@@ -268,102 +257,3 @@ class _PrefetchIterator:
                 drawn.error = error
         self._pending.append(drawn)
         del self, drawn, host  # as in __next__
-
-
-class _BatchCopier(Protocol):
-    """Copies batches to a device."""
-
-    depth: int
-
-    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
-        """Start the copy. Return the batch, the event after the copy, and the memory to keep until the event."""
-        ...
-
-    def deliver(self, pending: _PendingBatch) -> Batch:
-        """Return the batch, safe to use on the current stream."""
-        ...
-
-    def finish(self, dropped: deque[_PendingBatch]) -> None:
-        """Wait until no copy reads host memory. Clear ``dropped``, the batches that are not returned."""
-        ...
-
-
-class _SynchronousCopier:
-    """For a device without streams. A batch is copied when it is requested; on the CPU it is not copied."""
-
-    depth = 0
-
-    def __init__(self, device: torch.device, transform: Callable[[Batch], Batch] | None) -> None:
-        self._device, self._transform = device, transform
-
-    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
-        batch = host if self._device.type == "cpu" else to_device(host, self._device, non_blocking=False)
-        return (batch if self._transform is None else self._transform(batch)), None, None
-
-    def deliver(self, pending: _PendingBatch) -> Batch:
-        return pending.batch
-
-    def finish(self, dropped: deque[_PendingBatch]) -> None:
-        dropped.clear()
-
-
-class _SideStreamCopier:
-    """For a device with streams. Each rule has its test in ``tests/torch/device/test_prefetch.py``.
-
-    - The side stream waits once for the work that was queued before the iteration, such as a transform's parameters.
-      It waits again only for a batch that is on the device already.
-    - When a batch is returned, the current stream waits for the batch's event, and each tensor is recorded on it.
-    - Host memory is kept until the event is done. It is released while the side stream is current, so that a slot waits
-      for copies only, and not for the training step.
-    """
-
-    def __init__(
-        self, streams: CopyStreams, transform: Callable[[Batch], Batch] | None, depth: int, *, non_blocking: bool
-    ) -> None:
-        self.depth = depth
-        self._streams, self._transform, self._non_blocking = streams, transform, non_blocking
-        self._side = streams.side()
-        self._side.wait_stream(streams.current())
-        self._in_use: deque[tuple[Event, object]] = deque()
-
-    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
-        streams, side = self._streams, self._side
-        sources = list(iterate_tensors(host))  # an object whose `to` works in place drops them too early
-        resident = [tensor for tensor in sources if streams.is_resident(tensor)]
-        if resident:
-            side.wait_stream(streams.current())
-        try:
-            with streams.on(side):
-                batch = to_device(host, streams.device, non_blocking=self._non_blocking)
-                if self._transform is not None:
-                    batch = self._transform(batch)
-                event = side.record_event()
-        except BaseException:
-            side.synchronize()  # the copy reads memory that is released next
-            raise
-        for tensor in resident:
-            streams.record(tensor, side)
-        return batch, event, (host, sources)
-
-    def deliver(self, pending: _PendingBatch) -> Batch:
-        current = self._streams.current()
-        current.wait_event(pending.event)
-        for tensor in iterate_tensors(pending.batch):
-            if self._streams.is_resident(tensor):
-                self._streams.record(tensor, current)
-        self._in_use.append((pending.event, pending.host))
-        pending.host = None
-        with self._streams.on(self._side):
-            while self._in_use and self._in_use[0][0].query():
-                self._in_use.popleft()
-        return pending.batch
-
-    def finish(self, dropped: deque[_PendingBatch]) -> None:
-        with self._streams.on(self._side):
-            while self._in_use:
-                self._in_use[0][0].synchronize()
-                self._in_use.popleft()
-            while dropped:
-                if dropped[0].event is not None:
-                    dropped[0].event.synchronize()
-                dropped.popleft()
