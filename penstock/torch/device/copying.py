@@ -27,6 +27,7 @@ class PendingBatch:
     event: Event = None
     host: object = None
     state: Callable[[], State] | None = None
+    epoch: int | None = None
     error: Exception | None = None
 
 

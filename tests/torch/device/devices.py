@@ -17,7 +17,8 @@ META: Final = torch.device("meta")
 def needs_cuda(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test that runs on a device: ``pytest -m cuda`` chooses these. Without a device it is skipped."""
     skips = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-    return pytest.mark.cuda(skips(test))
+    marked: Callable[..., None] = pytest.mark.cuda(skips(test))
+    return marked
 
 
 class FakeEvent:
