@@ -178,6 +178,24 @@ def test_an_endless_iterator_gives_all_epochs_in_order(depth: int, streams: Any)
     assert got == expected
 
 
+@pytest.mark.parametrize("dataset", [SAMPLES, Plain(20)])
+@pytest.mark.parametrize("workers", [{}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}])
+def test_torchs_own_loader_goes_on_too(dataset: Any, workers: dict[str, Any]) -> None:
+    """The batches are those of a loop over epochs."""
+    torch.manual_seed(1)
+    shuffle = None if dataset is not SAMPLES else True
+    loader = torch.utils.data.DataLoader(dataset, 6, shuffle, collate_fn=as_list, **workers)
+    expected = [batch for _ in range(3) for batch in loader]
+    del loader
+    torch.manual_seed(1)
+    loader = torch.utils.data.DataLoader(dataset, 6, shuffle, collate_fn=as_list, **workers)
+
+    got = [batch for _, batch in zip(expected, on_fake(loader, endless=True), strict=False)]
+
+    assert len(expected) == 12
+    assert got == expected
+
+
 @pytest.mark.parametrize(
     ("depth", "during"),
     [
