@@ -15,8 +15,8 @@ streams (the CPU, MPS), a batch is copied when it is requested.
 An endless iterator begins the next epoch when the last batch of this one has been drawn. Up to ``depth`` batches are
 then ahead; the loader builds its first batches while they are used::
 
-    depth=2     returned   0    1    2    3 (the last)   0    1
-                drawn      0   1,2   3   iter(loader)    0   1,2      a first batch is drawn when one is left ahead
+    depth=2    returned   0    1     2                  3 (the last)   0     1
+               drawn      0    1,2   3, iter(loader)    0              1,2   3     one is left ahead: draw the first
 """
 
 from __future__ import annotations
