@@ -11,24 +11,31 @@
 There is no thread. Copies are asynchronous, so the thread that iterates queues the next ones before it returns a batch.
 The prefetchers of NVIDIA's apex and of timm do the same; this one takes batches of any structure. For a device without
 streams (the CPU, MPS), a batch is copied when it is requested.
+
+An endless iterator begins the next epoch when the last batch of this one has been drawn. Up to ``depth`` batches are
+then ahead; the loader builds its first batches while they are used::
+
+    depth=2    returned   0    1     2                  3 (the last)   0     1
+               drawn      0    1,2   3, iter(loader)    0              1,2   3     one is left ahead: draw the first
 """
 
 from __future__ import annotations
 
-import copy
 import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 
+from penstock.errors import ArgumentError
 from penstock.sample import Batch, State
 from penstock.samplers.base import check_count
-from penstock.torch.device.batches import iterate_tensors, to_device
-from penstock.torch.device.streams import CopyStreams, Event, find_streams
+from penstock.torch.device.copying import BatchCopier, PendingBatch, SideStreamCopier, SynchronousCopier
+from penstock.torch.device.epochs import LoaderEpochs, defer_state
+from penstock.torch.device.streams import find_streams
 from penstock.torch.loader.dataloader import DataLoader
 
 __all__ = ["Prefetcher", "prefetch"]
@@ -43,6 +50,7 @@ def prefetch(
     transform: Callable[[Batch], Batch] | None = None,
     depth: int = 2,
     non_blocking: bool = True,
+    endless: bool = False,
 ) -> Prefetcher:
     """Iterate ``loader``, and copy its batches to ``device`` before they are used.
 
@@ -60,16 +68,22 @@ def prefetch(
         Number of batches that are copied ahead of the one in use. Each takes device memory.
     non_blocking : bool
         If False, the program waits for each copy.
+    endless : bool
+        If True, an iteration goes from one epoch to the next and does not end. The next epoch begins while the last
+        batches of this one are in use. Samplers (and a dataset) that do not count epochs themselves, such as torch's
+        ``DistributedSampler``, are given the next epoch: ``set_epoch(epoch + 1)``.
 
     Returns
     -------
     Prefetcher
-        Iterate it once per epoch, like ``loader``. Its ``state_dict`` counts the batches that it returned.
+        Iterate it once per epoch, like ``loader``, or call its ``next()``. Its ``state_dict`` counts the batches that
+        it returned.
 
     Raises
     ------
     ArgumentError
-        If ``depth`` is not a positive integer.
+        If ``depth`` is not a positive integer. With ``endless``, the iterator raises it if two epochs in a row have no
+        batches, and ``iter()`` if a sampler has ``set_epoch`` and no integer attribute ``epoch``.
 
     Examples
     --------
@@ -78,9 +92,13 @@ def prefetch(
         loader = DataLoader(dataset, batch_size=256, num_workers=8, pin_memory=True)
         for images, labels in prefetch(loader, "cuda"):
             ...
+
+        batches = prefetch(loader, "cuda", endless=True)
+        for step, (images, labels) in zip(range(90_000), batches):
+            ...
     """
     depth = check_count("depth", depth, least=1)
-    return Prefetcher(loader, torch.device(device), transform, depth, non_blocking=non_blocking)
+    return Prefetcher(loader, torch.device(device), transform, depth, non_blocking=non_blocking, endless=endless)
 
 
 class Prefetcher:
@@ -88,7 +106,7 @@ class Prefetcher:
 
     Parameters
     ----------
-    loader, device, transform, depth, non_blocking
+    loader, device, transform, depth, non_blocking, endless
         As for :func:`prefetch`.
     streams : object, optional
         A fake of the device's streams, for tests.
@@ -97,6 +115,8 @@ class Prefetcher:
     ------
     AttributeError
         From ``state_dict``, ``load_state_dict``, ``set_epoch`` and ``stats``, if the loader lacks the method.
+    TypeError
+        From ``len()``, if the loader has no length, or the prefetcher is endless.
     NotImplementedError
         From pickling.
 
@@ -105,6 +125,9 @@ class Prefetcher:
     The caller owns the tensors, and may use them on the stream that was current when the batch was returned. An
     iterator that is closed or deleted (after ``break``) closes the loader's iterator. Not thread-safe. It cannot be
     pickled: pickle its ``state_dict``.
+
+    :meth:`next` has an iterator of its own, which a ``for`` loop does not use. ``state_dict`` and ``epoch`` are those
+    of the newest iterator.
     """
 
     def __init__(
@@ -115,20 +138,79 @@ class Prefetcher:
         depth: int = 2,
         *,
         non_blocking: bool = True,
+        endless: bool = False,
         streams: Any = None,
     ) -> None:
         self.loader, self.device, self.transform, self.depth = loader, device, transform, depth
-        self.non_blocking = non_blocking
+        self.non_blocking, self.endless = non_blocking, endless
         self._streams = streams
         self._resume_point = _ResumePoint()
+        self._walk: _PrefetchIterator | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        source = iter(self.loader)  # first, so that workers are forked before this process uses the device
+        return self._begin()
+
+    def _begin(self) -> _PrefetchIterator:
+        # The loader first, so that workers are forked before this process uses the device.
+        epochs = LoaderEpochs(self.loader, endless=self.endless)
         self._resume_point = _ResumePoint()
-        return _PrefetchIterator(self.loader, source, self._create_copier(), self._resume_point)
+        return _PrefetchIterator(self.loader, epochs, self._create_copier(), self._resume_point)
+
+    def next(self) -> Batch | None:
+        """The next batch; None after the last one of an epoch, and the call after that begins the next epoch.
+
+        The form of the ``DataPrefetcher`` in many scripts. If ``endless``, None is never returned::
+
+            while (batch := batches.next()) is not None:
+                images, labels = batch
+
+        Raises
+        ------
+        ArgumentError
+            If the loader returns None as a batch.
+        """
+        if self._walk is None:
+            self._walk = self._begin()
+        try:
+            batch = next(self._walk)
+        except StopIteration:
+            self._walk = None
+            return None
+        if batch is None:
+            raise ArgumentError(
+                "next() returns None at the end of an epoch, but the loader's batch is None; use a for loop"
+            )
+        return batch
+
+    def reset(self) -> None:
+        """Leave the epoch that :meth:`next` is in, and begin the next one; workers start."""
+        self.close()
+        self._walk = self._begin()
+
+    def close(self) -> None:
+        """Leave the epoch that :meth:`next` is in, and stop the workers that it started. Idempotent."""
+        walk, self._walk = self._walk, None
+        if walk is not None:
+            walk.close()
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the batch that was returned last; None before the first one.
+
+        It is numbered as by the loader's sampler or penstock's loader. For another loader, 0 is the first epoch of an
+        iteration.
+        """
+        return self._resume_point.epoch
+
+    def __repr__(self) -> str:
+        """The loader's type and the arguments; the loader is not asked."""
+        loader = f"{type(self.loader).__module__}.{type(self.loader).__qualname__}"
+        return f"Prefetcher({loader}, device='{self.device}', depth={self.depth}, endless={self.endless})"
 
     def __len__(self) -> int:
         """Number of batches, as the loader counts them."""
+        if self.endless:
+            raise TypeError("an endless prefetcher has no length; len(prefetcher.loader) is that of an epoch")
         return len(self.loader)
 
     def __reduce__(self) -> NoReturn:
@@ -144,14 +226,16 @@ class Prefetcher:
         return self.loader.state_dict()
 
     def load_state_dict(self, state: State) -> None:
-        """Load the loader's state. The next ``iter()`` continues there."""
+        """Load the loader's state. The next ``iter()``, ``next()`` or ``reset()`` continues there."""
+        self.close()
         self.loader.load_state_dict(state)
         self._resume_point = _ResumePoint()
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the loader's epoch for the next ``iter()``."""
+        """Set the loader's epoch for the next ``iter()`` or ``reset()``."""
         self.loader.set_epoch(epoch)
-        self._resume_point = _ResumePoint()
+        if not isinstance(self.loader, DataLoader):  # its state is that of the epoch under way until iter()
+            self._resume_point = _ResumePoint()
 
     def stats(self) -> object:
         """The loader's statistics."""
@@ -161,55 +245,44 @@ class Prefetcher:
         """The loader's progress (:meth:`penstock.DataLoader.progress`), as a context manager around the loop."""
         return self.loader.progress(**display)
 
-    def _create_copier(self) -> _BatchCopier:
+    def _create_copier(self) -> BatchCopier:
         streams = self._streams or find_streams(self.device)
         if streams is None:
-            return _SynchronousCopier(self.device, self.transform)
-        return _SideStreamCopier(streams, self.transform, self.depth, non_blocking=self.non_blocking)
+            return SynchronousCopier(self.device, self.transform)
+        return SideStreamCopier(streams, self.transform, self.depth, non_blocking=self.non_blocking)
 
 
 @dataclass(slots=True)
 class _ResumePoint:
-    """The loader's state after the batch that an iterator returned last. Each iterator has its own."""
+    """Where the loader stood after the batch that an iterator returned last. Each iterator has its own."""
 
     state: Callable[[], State] | None = None
-
-
-@dataclass(slots=True)
-class _PendingBatch:
-    """A batch that is being copied, or the error in its place. ``host`` is the memory that the copy reads."""
-
-    batch: Batch = None
-    event: Event = None
-    host: object = None
-    state: Callable[[], State] | None = None
-    error: Exception | None = None
+    epoch: int | None = None
 
 
 class _PrefetchIterator:
-    """One epoch of a prefetcher. It holds no reference to the prefetcher."""
+    """One iteration of a prefetcher: an epoch, or epoch after epoch. It holds no reference to the prefetcher."""
 
-    def __init__(self, loader: Any, source: Iterator[Batch], copier: _BatchCopier, resume_point: _ResumePoint) -> None:
-        self._loader, self._source, self._copier, self._resume_point = loader, source, copier, resume_point
-        self._pending: deque[_PendingBatch] = deque()
-        self._returned = 0
+    def __init__(self, loader: Any, epochs: LoaderEpochs, copier: BatchCopier, resume_point: _ResumePoint) -> None:
+        self._loader, self._epochs, self._copier, self._resume_point = loader, epochs, copier, resume_point
+        self._pending: deque[PendingBatch] = deque()
+        self._ahead = 0  # batches to copy ahead: the first call draws one, each later call one more, until `depth`
+        self._awaits_first = False  # whether an epoch has begun, and its first batch is not drawn
         self._ended = False
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        # The first call draws one batch. Each later call draws one more, until `depth` batches are ahead.
-        target = min(self._copier.depth, self._returned) + 1
-        while len(self._pending) < target and not self._ended and not self._has_failed():
-            self._draw()
+        self._draw_ahead()
         if not self._pending:
             self._resume_point.state = None
             self._copier.finish(self._pending)
             raise StopIteration
         ready = self._pending.popleft()
-        self._resume_point.state = ready.state
-        self._returned += 1
+        self._resume_point.state, self._resume_point.epoch = ready.state, ready.epoch
+        if not self._awaits_first:
+            self._ahead = min(self._ahead + 1, self._copier.depth)
         batch, error = (self._copier.deliver(ready) if ready.error is None else None), ready.error
         # The error's traceback holds the frames of the call that drew it, which may be this call. A notebook keeps the
         # traceback. Delete the local references, so that it keeps neither workers nor batches alive.
@@ -225,9 +298,7 @@ class _PrefetchIterator:
         """Drop the batches that are copied ahead, and close the loader's iterator if it has ``close``. Idempotent."""
         self._ended = True
         self._copier.finish(self._pending)
-        source, self._source = self._source, iter(())
-        if hasattr(source, "close"):
-            source.close()
+        self._epochs.close()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing() or not hasattr(self, "_pending"):
@@ -237,30 +308,40 @@ class _PrefetchIterator:
         except RuntimeError as failed:  # a finaliser cannot raise; the user has seen the device's error
             _logger.debug("waiting for pending copies failed: %s", failed)
 
+    def _draw_ahead(self) -> None:
+        began_now = False
+        while len(self._pending) <= self._ahead and not self._ended and not self._has_failed():
+            if began_now and self._pending:
+                break  # these batches are used while the loader builds the first one
+            awaited = self._awaits_first
+            self._draw()
+            began_now = self._awaits_first and not awaited
+        del self  # as in __next__
+
     def _has_failed(self) -> bool:
         """Whether the last draw failed. The next draw waits until that error is raised."""
         return bool(self._pending) and self._pending[-1].error is not None
 
-    def _state(self) -> Callable[[], State] | None:
-        """A function that returns the loader's present state; None if the loader has no state."""
-        if getattr(type(self._loader), "state_dict", None) is DataLoader.state_dict:
-            deferred = self._loader._defer_state()  # noqa: SLF001  # the state is computed only if it is requested
-            return None if deferred is None else deferred.state
-        if not hasattr(self._loader, "state_dict"):
-            return None
-        state = self._loader.state_dict()
-        return lambda: copy.deepcopy(state)
-
     def _draw(self) -> None:
-        drawn, host = _PendingBatch(), None
+        """Draw a batch and start its copy, or begin the next epoch if this one has ended."""
+        drawn, host = PendingBatch(epoch=self._epochs.epoch), None
         try:
-            host = next(self._source)
+            host = self._epochs.draw()
         except StopIteration:
-            self._ended = True
-            return
-        except Exception as error:  # noqa: BLE001  # raised after the batches before it are returned
+            if not self._epochs.endless:
+                self._ended = True
+                return
+            try:
+                self._epochs.begin_next()
+            except Exception as error:  # noqa: BLE001  # raised after the batches before it are returned
+                drawn.error = error
+            else:
+                self._ahead, self._awaits_first = min(1, self._copier.depth), True
+                return
+        except Exception as error:  # noqa: BLE001  # as above
             drawn.error = error
-        drawn.state = self._state()
+        self._awaits_first = False
+        drawn.state = defer_state(self._loader)
         if drawn.error is None:
             try:
                 drawn.batch, drawn.event, drawn.host = self._copier.copy(host)
@@ -268,102 +349,3 @@ class _PrefetchIterator:
                 drawn.error = error
         self._pending.append(drawn)
         del self, drawn, host  # as in __next__
-
-
-class _BatchCopier(Protocol):
-    """Copies batches to a device."""
-
-    depth: int
-
-    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
-        """Start the copy. Return the batch, the event after the copy, and the memory to keep until the event."""
-        ...
-
-    def deliver(self, pending: _PendingBatch) -> Batch:
-        """Return the batch, safe to use on the current stream."""
-        ...
-
-    def finish(self, dropped: deque[_PendingBatch]) -> None:
-        """Wait until no copy reads host memory. Clear ``dropped``, the batches that are not returned."""
-        ...
-
-
-class _SynchronousCopier:
-    """For a device without streams. A batch is copied when it is requested; on the CPU it is not copied."""
-
-    depth = 0
-
-    def __init__(self, device: torch.device, transform: Callable[[Batch], Batch] | None) -> None:
-        self._device, self._transform = device, transform
-
-    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
-        batch = host if self._device.type == "cpu" else to_device(host, self._device, non_blocking=False)
-        return (batch if self._transform is None else self._transform(batch)), None, None
-
-    def deliver(self, pending: _PendingBatch) -> Batch:
-        return pending.batch
-
-    def finish(self, dropped: deque[_PendingBatch]) -> None:
-        dropped.clear()
-
-
-class _SideStreamCopier:
-    """For a device with streams. Each rule has its test in ``tests/torch/device/test_prefetch.py``.
-
-    - The side stream waits once for the work that was queued before the iteration, such as a transform's parameters.
-      It waits again only for a batch that is on the device already.
-    - When a batch is returned, the current stream waits for the batch's event, and each tensor is recorded on it.
-    - Host memory is kept until the event is done. It is released while the side stream is current, so that a slot waits
-      for copies only, and not for the training step.
-    """
-
-    def __init__(
-        self, streams: CopyStreams, transform: Callable[[Batch], Batch] | None, depth: int, *, non_blocking: bool
-    ) -> None:
-        self.depth = depth
-        self._streams, self._transform, self._non_blocking = streams, transform, non_blocking
-        self._side = streams.side()
-        self._side.wait_stream(streams.current())
-        self._in_use: deque[tuple[Event, object]] = deque()
-
-    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
-        streams, side = self._streams, self._side
-        sources = list(iterate_tensors(host))  # an object whose `to` works in place drops them too early
-        resident = [tensor for tensor in sources if streams.is_resident(tensor)]
-        if resident:
-            side.wait_stream(streams.current())
-        try:
-            with streams.on(side):
-                batch = to_device(host, streams.device, non_blocking=self._non_blocking)
-                if self._transform is not None:
-                    batch = self._transform(batch)
-                event = side.record_event()
-        except BaseException:
-            side.synchronize()  # the copy reads memory that is released next
-            raise
-        for tensor in resident:
-            streams.record(tensor, side)
-        return batch, event, (host, sources)
-
-    def deliver(self, pending: _PendingBatch) -> Batch:
-        current = self._streams.current()
-        current.wait_event(pending.event)
-        for tensor in iterate_tensors(pending.batch):
-            if self._streams.is_resident(tensor):
-                self._streams.record(tensor, current)
-        self._in_use.append((pending.event, pending.host))
-        pending.host = None
-        with self._streams.on(self._side):
-            while self._in_use and self._in_use[0][0].query():
-                self._in_use.popleft()
-        return pending.batch
-
-    def finish(self, dropped: deque[_PendingBatch]) -> None:
-        with self._streams.on(self._side):
-            while self._in_use:
-                self._in_use[0][0].synchronize()
-                self._in_use.popleft()
-            while dropped:
-                if dropped[0].event is not None:
-                    dropped[0].event.synchronize()
-                dropped.popleft()

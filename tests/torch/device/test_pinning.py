@@ -17,8 +17,7 @@ torch = pytest.importorskip("torch")
 from penstock.errors import ArgumentError  # noqa: E402  # it needs torch
 from penstock.slots import SlotPool  # noqa: E402  # as above
 from penstock.torch.device import pinning  # noqa: E402  # as above
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+from tests.torch.device.devices import needs_cuda  # noqa: E402  # as above
 
 
 class FakeEvent:
@@ -314,7 +313,7 @@ def test_without_cuda_slots_are_not_locked() -> None:
 # on a device
 
 
-@needs_gpu
+@needs_cuda
 def test_a_locked_slot_is_pinned_memory() -> None:
     """torch reports tensors in a locked slot as pinned, so pin_batch() does not copy them."""
     lock = pinning.create_slot_lock()
@@ -330,7 +329,7 @@ def test_a_locked_slot_is_pinned_memory() -> None:
     assert copied.is_pinned()
 
 
-@needs_gpu
+@needs_cuda
 def test_locking_twice_is_refused_and_leaves_no_error_behind() -> None:
     """CUDA's error is cleared, so the next kernel does not raise it."""
     array = np.zeros(1 << 20, np.uint8)
@@ -346,7 +345,7 @@ def test_locking_twice_is_refused_and_leaves_no_error_behind() -> None:
     pinning.lock_pages(address, 8192)()
 
 
-@needs_gpu
+@needs_cuda
 @pytest.mark.parametrize("side", [False, True])
 def test_a_slot_is_not_overwritten_under_a_copy(side: bool) -> None:
     """Batches that are deleted when their copy is queued, behind slow kernels, arrive intact."""
@@ -371,7 +370,7 @@ def test_a_slot_is_not_overwritten_under_a_copy(side: bool) -> None:
     assert [(int(t.min()), int(t.max())) for t in arrived] == [(n, n) for n in range(40)]
 
 
-@needs_gpu
+@needs_cuda
 def test_a_program_with_locked_slots_ends_quietly() -> None:
     """CUDA may be unloaded before the slots at exit: the program ends without a crash or a message."""
     code = (

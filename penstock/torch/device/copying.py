@@ -1,0 +1,136 @@
+"""Start the copy of a batch to a device, and return the batch when the training step may use it.
+
+Called by :mod:`penstock.torch.device.prefetching`, which decides what is copied when.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from penstock.sample import Batch, State
+from penstock.torch.device.batches import iterate_tensors, to_device
+from penstock.torch.device.streams import CopyStreams, Event
+
+__all__ = ["BatchCopier", "PendingBatch", "SideStreamCopier", "SynchronousCopier"]
+
+
+@dataclass(slots=True)
+class PendingBatch:
+    """A batch that is being copied, or the error in its place. ``host`` is the memory that the copy reads."""
+
+    batch: Batch = None
+    event: Event = None
+    host: object = None
+    state: Callable[[], State] | None = None
+    epoch: int | None = None
+    error: Exception | None = None
+
+
+class BatchCopier(Protocol):
+    """Copies batches to a device."""
+
+    depth: int
+
+    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
+        """Start the copy. Return the batch, the event after the copy, and the memory to keep until the event."""
+        ...
+
+    def deliver(self, pending: PendingBatch) -> Batch:
+        """Return the batch, safe to use on the current stream."""
+        ...
+
+    def finish(self, dropped: deque[PendingBatch]) -> None:
+        """Wait until no copy reads host memory. Clear ``dropped``, the batches that are not returned."""
+        ...
+
+
+class SynchronousCopier:
+    """For a device without streams. A batch is copied when it is requested; on the CPU it is not copied."""
+
+    depth = 0
+
+    def __init__(self, device: torch.device, transform: Callable[[Batch], Batch] | None) -> None:
+        self._device, self._transform = device, transform
+
+    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
+        """See :meth:`BatchCopier.copy`."""
+        batch = host if self._device.type == "cpu" else to_device(host, self._device, non_blocking=False)
+        return (batch if self._transform is None else self._transform(batch)), None, None
+
+    def deliver(self, pending: PendingBatch) -> Batch:
+        """See :meth:`BatchCopier.deliver`."""
+        return pending.batch
+
+    def finish(self, dropped: deque[PendingBatch]) -> None:
+        """See :meth:`BatchCopier.finish`."""
+        dropped.clear()
+
+
+class SideStreamCopier:
+    """For a device with streams. Each rule has its test in ``tests/torch/device/test_prefetch.py``.
+
+    - The side stream waits once for the work that was queued before the iteration, such as a transform's parameters.
+      It waits again only for a batch that is on the device already.
+    - When a batch is returned, the current stream waits for the batch's event, and each tensor is recorded on it.
+    - Host memory is kept until the event is done. It is released while the side stream is current, so that a slot waits
+      for copies only, and not for the training step.
+    """
+
+    def __init__(
+        self, streams: CopyStreams, transform: Callable[[Batch], Batch] | None, depth: int, *, non_blocking: bool
+    ) -> None:
+        self.depth = depth
+        self._streams, self._transform, self._non_blocking = streams, transform, non_blocking
+        self._side = streams.side()
+        self._side.wait_stream(streams.current())
+        self._in_use: deque[tuple[Event, object]] = deque()
+
+    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
+        """See :meth:`BatchCopier.copy`."""
+        streams, side = self._streams, self._side
+        sources = list(iterate_tensors(host))  # an object whose `to` works in place drops them too early
+        resident = [tensor for tensor in sources if streams.is_resident(tensor)]
+        if resident:
+            side.wait_stream(streams.current())
+        try:
+            with streams.on(side):
+                batch = to_device(host, streams.device, non_blocking=self._non_blocking)
+                if self._transform is not None:
+                    batch = self._transform(batch)
+                event = side.record_event()
+        except BaseException:
+            side.synchronize()  # the copy reads memory that is released next
+            raise
+        for tensor in resident:
+            streams.record(tensor, side)
+        return batch, event, (host, sources)
+
+    def deliver(self, pending: PendingBatch) -> Batch:
+        """See :meth:`BatchCopier.deliver`."""
+        current = self._streams.current()
+        current.wait_event(pending.event)
+        for tensor in iterate_tensors(pending.batch):
+            if self._streams.is_resident(tensor):
+                self._streams.record(tensor, current)
+        self._in_use.append((pending.event, pending.host))
+        pending.host = None
+        with self._streams.on(self._side):
+            while self._in_use and self._in_use[0][0].query():
+                self._in_use.popleft()
+        return pending.batch
+
+    def finish(self, dropped: deque[PendingBatch]) -> None:
+        """See :meth:`BatchCopier.finish`."""
+        with self._streams.on(self._side):
+            while self._in_use:
+                self._in_use[0][0].synchronize()
+                self._in_use.popleft()
+            while dropped:
+                if dropped[0].event is not None:
+                    dropped[0].event.synchronize()
+                dropped.popleft()
