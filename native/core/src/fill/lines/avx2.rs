@@ -139,7 +139,9 @@ pub fn normalise_f16(line: &[u8], affine: &Affine, out: &mut [u16]) {
 
 #[target_feature(enable = "avx2")]
 pub fn normalise_bf16(line: &[u8], affine: &Affine, out: &mut [u16]) {
-    let done = normalise_blocks(line, affine, out, |out, values| store_8_words(out, to_bfloats(values)));
+    let done = normalise_blocks(line, affine, out, |out, values| {
+        store_8_words(out, low_words(round_upper(_mm256_castps_si256(values)))); // finite, or infinite: never NaN
+    });
     scalar::normalise_bf16(&line[done..], &rotate_affine(affine, done), &mut out[done..]);
 }
 
@@ -166,17 +168,24 @@ pub fn bfloats(values: &[f32], out: &mut [u16]) {
 #[target_feature(enable = "avx2")]
 fn to_bfloats(values: __m256) -> __m128i {
     let bits = _mm256_castps_si256(values);
-    let upper = _mm256_srli_epi32::<16>(bits);
-    let odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
-    let bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-    let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, bias));
-    let nan = _mm256_or_si256(
-        _mm256_and_si256(upper, _mm256_set1_epi32(0x8000)),
-        _mm256_set1_epi32(0x7fc0),
-    );
+    let sign = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(0x8000));
+    let nan = _mm256_or_si256(sign, _mm256_set1_epi32(0x7fc0));
     let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(values, values));
-    let rounded = _mm256_blendv_epi8(rounded, nan, is_nan);
-    // The low half packed has values 0 to 3 twice, the high half 4 to 7.
-    let packed = _mm256_packus_epi32(rounded, rounded);
-    _mm_unpacklo_epi64(_mm256_castsi256_si128(packed), _mm256_extracti128_si256::<1>(packed))
+    low_words(_mm256_blendv_epi8(round_upper(bits), nan, is_nan))
+}
+
+/// The upper halves of the bits of floats that are not NaN, rounded.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn round_upper(bits: __m256i) -> __m256i {
+    let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+    let bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+    _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, bias))
+}
+
+/// The lower halves of eight numbers below 2^16.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn low_words(numbers: __m256i) -> __m128i {
+    _mm_packus_epi32(_mm256_castsi256_si128(numbers), _mm256_extracti128_si256::<1>(numbers))
 }
