@@ -391,8 +391,9 @@ def fill(
         x0, y0, x1, y1 (the region of the image), width, height (its size after resizing), left, top (the position
         of the output's H x W window in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit
         1: top and bottom; applied last).
-    out : ndarray, shape (N, H, W, C) or (N, C, H, W), uint8, float16 or float32
-        The batch; C-contiguous. C is 3, or what `mode` says. No other argument may overlap it.
+    out : ndarray, shape (N, H, W, C) or (N, C, H, W), uint8, float16, float32 or uint16
+        The batch; C-contiguous. uint16 is for the bits of bfloat16 numbers. C is 3, or what `mode` says. No other
+        argument may overlap it.
     rows : ndarray, shape (n,), int64
         Image ``i`` goes to ``out[rows[i]]``. Rows must be distinct.
     layout : {"HWC", "CHW"}
@@ -401,8 +402,8 @@ def fill(
         Antialiased, as Pillow's `Image.resize` of the cropped region: at most one different per value, for bicubic
         and lanczos equal. A region that keeps its size keeps its pixels.
     scale, offset : sequence of C float, optional
-        For float batches: ``value * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if
-        that is the type. None for uint8 batches.
+        For float batches: ``value * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 or
+        bfloat16 if that is the type. None for uint8 batches.
     max_pixels, max_nbytes : int
         As for `decode`, for each image.
     orientations : ndarray, shape (n,), uint8, optional
@@ -597,7 +598,8 @@ def fill_stored(
         One number for each channel: ``value * scale[c] + offset[c]`` in float32 (two roundings).
     mean, std : sequence of float, optional
         Instead of these: ``(value - mean[c]) / std[c]`` in float32. Without any, values are kept; float32 values may
-        then be rounded to float16.
+        then be rounded to float16, or to bfloat16 if the batch is of uint16. Any batch of uint16 has the bits of
+        bfloat16 numbers, unless uint16 values are kept.
     pad : bool
         Whether regions have the size of the rows, and may leave the image: there, values are 0 before they are
         converted.

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from penstock import _native
+from penstock.bfloat16 import is_bfloat16, refuse_stand_in
 from penstock.frameworks import FRAMEWORKS, is_imported
 from penstock.sample import Array, Batch, Index, Sample, Tree
 from penstock.scalars import CollateError, CollateTypeError, as_array, as_doubles, as_dtype, common_dtype, stack_scalars
@@ -102,6 +103,8 @@ def default_convert(sample: Sample) -> Sample:
         return rebuild_mapping(sample, {name: default_convert(value) for name, value in sample.items()})
     if isinstance(sample, Sequence) and not isinstance(sample, (str, bytes)):
         return rebuild_sequence(sample, [default_convert(value) for value in sample])
+    if isinstance(sample, np.ndarray):
+        refuse_stand_in(sample.dtype)
     return sample
 
 
@@ -239,6 +242,13 @@ def _stack_arrays(batch: Sequence[Sample], at: str) -> Array:
     return _stack(batch, at)
 
 
+def _stack_for_torch(batch: Sequence[Sample], at: str) -> Array:
+    """Stack arrays of which torch makes tensors; those of bfloat16 are left to torch's collation."""
+    if is_bfloat16(batch[0].dtype):
+        raise CollateTypeError(f"default_collate: arrays of bfloat16 are stacked as tensors{_field(at)}")
+    return _stack_arrays(batch, at)
+
+
 def _as_foreign(sample: Sample, first: Sample, position: int, at: str) -> Array:
     """An array of another library; as in torch, these are not mixed with other arrays."""
     if isinstance(sample, (np.ndarray, np.generic)) or not hasattr(sample, "__array__"):
@@ -267,7 +277,9 @@ def _stack(batch: Sequence[Array], at: str) -> Array:
 
 
 def _refuse_text(first: Array, at: str) -> None:
-    if first.dtype.kind in "OSUV":
+    if is_bfloat16(first.dtype):
+        refuse_stand_in(first.dtype)
+    elif first.dtype.kind in "OSUV":
         raise TypeError(
             f"default_collate: batch must contain arrays of numbers; found dtype {first.dtype}{_field(at)}; "
             "give the loader a collate_fn for other types"
@@ -329,5 +341,9 @@ _LEAVES: Final[_Leaves] = (
 )
 """Types of leaves, and the functions that stack them."""
 
-_TORCH_LEAVES: Final = tuple((kinds, _keep_strings if kinds is _TEXTS else collate) for kinds, collate in _LEAVES)
+_TORCH_LEAVES: Final[_Leaves] = (
+    (np.ndarray, _stack_for_torch),
+    (_TEXTS, _keep_strings),
+    *_LEAVES[2:],
+)
 """As in torch, strings of tuples stay a tuple."""

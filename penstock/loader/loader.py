@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from penstock.bfloat16 import refuse_stand_in
 from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import spec_of
 from penstock.datasets.batch_assembly import batch_assembly
@@ -33,7 +34,7 @@ from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse
 from penstock.loader.statistics import LoaderStatistics
-from penstock.sample import Batch, DatasetLike, Sample, SamplerLike, State, StateDict
+from penstock.sample import Batch, DatasetLike, Sample, SamplerLike, State, StateDict, tree_leaves
 from penstock.samplers.base import check_count
 from penstock.workers import BACKENDS
 from penstock.workers.left_out import SampleRules
@@ -305,6 +306,8 @@ class DataLoader(LoaderStatistics):
         order, limit = self._order, self.num_workers * (self.prefetch_factor or 0) or 1
         by_default = order.batched and self._collates_by_default and not order.is_stream
         spec = spec_of(self.dataset) if by_default else None
+        for leaf in [] if spec is None else tree_leaves(spec):
+            refuse_stand_in(leaf.dtype)
         collate = with_ragged(self.collate_fn, self.dataset) if by_default else self.collate_fn
         assembly = batch_assembly(self.dataset) if by_default else None
         rules = SampleRules(self.on_error, order.population if self.on_error == "replace" else 0, self.seed_per_sample)

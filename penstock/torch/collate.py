@@ -13,6 +13,7 @@ from penstock.collate import default_convert as default_structure
 from penstock.nested import NestedTensor
 from penstock.ragged import Ragged
 from penstock.sample import Array, Batch, Tree, tree_map
+from penstock.torch import bfloat16
 
 __all__ = ["as_batch", "as_tensors", "convert_parts", "default_collate", "default_convert", "has_own_functions"]
 
@@ -23,8 +24,9 @@ def as_tensors(arrays: Tree) -> Tree:
     Parameters
     ----------
     arrays : tree of ndarray
-        Of a dtype and byte order that torch has (float16 and bool are); others raise ``TypeError``. A
-        :class:`~penstock.Ragged` counts as its arrays; tensors stay.
+        Of a dtype and byte order that torch has (float16 and bool are), or of bfloat16, as
+        :class:`~penstock.transforms.ToLayout` gives them; others raise ``TypeError``. A :class:`~penstock.Ragged`
+        counts as its arrays; tensors stay.
 
     Returns
     -------
@@ -65,7 +67,9 @@ def _is_special(kind: object) -> bool:
 
 _ARRAYS: Final = (torch.Tensor, np.ndarray)
 
-_KNOWN: Final = frozenset({torch_collate.__name__, "penstock.torch.tensor_sharing"})
+bfloat16.install()
+
+_KNOWN: Final = frozenset({torch_collate.__name__, "penstock.torch.bfloat16", "penstock.torch.tensor_sharing"})
 """Modules of functions that collate as torch does: torch's, and ours in worker processes."""
 
 
@@ -80,4 +84,4 @@ def _as_tensor(array: Array | Ragged | torch.Tensor) -> torch.Tensor | Ragged:
         return array
     if isinstance(array, Ragged):
         return Ragged(_as_tensor(array.values), _as_tensor(array.offsets))
-    return torch.from_numpy(array)
+    return bfloat16.as_tensor(array)

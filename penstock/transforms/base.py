@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _native
+from penstock import _native, bfloat16
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Sample, SampleKeys
 
@@ -254,8 +254,10 @@ def require_hwc(spec: ImageSpec, op: Op) -> ImageSpec:
     Raises
     ------
     ArgumentError
-        If they are CHW.
+        If they are CHW, or of bfloat16.
     """
     if spec.layout != "HWC":
         raise ArgumentError(f"{op!r} needs HWC images; put it before ToLayout({spec.layout!r})")
+    if spec.dtype == bfloat16.NAME:
+        raise ArgumentError(f"{op!r} does not take images of bfloat16; put it before ToLayout")
     return spec

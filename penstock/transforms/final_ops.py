@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from penstock import bfloat16
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.apply import apply_to_image, draw_one, image_size
 from penstock.transforms.base import Fusion, ImageLike, Op
@@ -54,7 +55,8 @@ class Closing:
         kinds = [type(ops[place]) for place in places]
         if kinds[-2:-1] == [Normalize]:
             self.first -= 1
-        elif kinds[-3:-1] == [Normalize, RandomErasing]:  # without Normalize, the op erases uint8 values itself
+        elif kinds[-3:-1] == [Normalize, RandomErasing] and ops[-1].dtype != bfloat16.NAME:
+            # Without Normalize, the op erases uint8 values itself; it does not write bfloat16.
             self.first, self._erasing = self.first - 2, self.first - 1
         for place in range(self.first, len(ops)):
             if place != self._erasing and not ops[place].fuse(self._fusion):  # such as for four channels

@@ -7,6 +7,8 @@ from typing import Final
 
 import numpy as np
 
+from penstock import bfloat16
+from penstock.bfloat16 import array_dtype
 from penstock.errors import ArgumentError
 from penstock.sample import Array
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, require_hwc
@@ -14,7 +16,7 @@ from penstock.transforms.pixels import MAXIMA, is_colour, write_row
 
 __all__ = ["ToLayout"]
 
-_DTYPES: Final = ("uint8", "float16", "float32")
+_DTYPES: Final = ("uint8", "float16", "bfloat16", "float32")
 _UNITS: Final = {dtype: np.float32(1 / largest) for dtype, largest in MAXIMA.items()}
 
 
@@ -25,16 +27,22 @@ class ToLayout(Op):
     ----------
     layout : {"CHW", "HWC"}
         Order of axes.
-    dtype : {"uint8", "float16", "float32"}
+    dtype : {"uint8", "float16", "bfloat16", "float32"}
         A uint8 image becomes float on the scale 0 to 1, like torchvision's ToTensor (``value * (1 / 255)`` in
         float32, within one unit in the last place of torchvision's ``value / 255``), a uint16 image in the same way by
-        ``1 / 65535``; a float image, also after Normalize, keeps its values. float16 is rounded from float32 to nearest
-        even.
+        ``1 / 65535``; a float image, also after Normalize, keeps its values. float16 and bfloat16 are rounded from
+        float32 to nearest even.
 
     Raises
     ------
     ArgumentError
         If an argument is out of range.
+
+    Notes
+    -----
+    Of bfloat16, a torch loader makes ``torch.bfloat16`` tensors. NumPy has no such dtype: arrays have that of the
+    package ``ml_dtypes``. If it is not installed, a NumPy loader refuses, and a sample that is read by itself has a
+    record dtype of one field, ``bfloat16``, with the bits.
     """
 
     def __init__(self, layout: str = "CHW", dtype: str = "float32") -> None:
@@ -60,6 +68,8 @@ class ToLayout(Op):
         unit = _UNITS.get(image.dtype.name)
         if unit is not None and self.dtype != "uint8":
             image = image.astype(np.float32) * unit
+        if self.dtype == bfloat16.NAME:
+            return bfloat16.from_floats(image.astype(np.float32, copy=False))
         return np.ascontiguousarray(image.astype(self.dtype, copy=False))
 
     def native(self, image: Array, params: Params) -> Array:
@@ -67,7 +77,9 @@ class ToLayout(Op):
         if not is_colour(image) or (self.layout, self.dtype) == ("HWC", "uint8"):
             return self.image(image, params)
         height, width = image.shape[:2]
-        out = np.empty((1, height, width, 3) if self.layout == "HWC" else (1, 3, height, width), self.dtype)
+        out = np.empty(
+            (1, height, width, 3) if self.layout == "HWC" else (1, 3, height, width), array_dtype(self.dtype)
+        )
         if self.dtype == "uint8":
             write_row(image, out, self.layout)
         else:
@@ -84,6 +96,8 @@ class ToLayout(Op):
         return True
 
     def _check(self, dtype: str | None) -> None:
+        if dtype == bfloat16.NAME:
+            raise ArgumentError(f"{self!r} needs images before ToLayout to bfloat16; use one ToLayout, at the end")
         if self.dtype == "uint8" and dtype not in {"uint8", None}:
             raise ArgumentError(
                 f"{self!r} needs uint8 images, got {dtype}, whose values uint8 cannot hold; leave Normalize out, or "

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, trace
+from penstock.bfloat16 import as_words
 from penstock.errors import CorruptRecordError
 from penstock.pixel_rows import PixelRows
 from penstock.sample import Array, ArrayKind
@@ -103,7 +104,7 @@ class PixelProgram(Program):
         out: Array,
         rows: NDArray[np.int64],
     ) -> None:
-        fusion = self._fusion
+        fusion, out = self._fusion, as_words(out)
         geometry = plan.geometry if self._moving else None  # whole images need none
         if places is not None:
             images = images.take(places) if isinstance(images, PixelRows) else [images[i] for i in places.tolist()]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
+from penstock.bfloat16 import as_words
 from penstock.sample import Array
 from penstock.transforms.base import ImageLike
 
@@ -71,7 +72,7 @@ def write_row(
     height, width = image.shape[:2]
     identity = np.array([0, 0, width, height, width, height, 0, 0, 0], np.int32)
     _native.fill_pixels(
-        np.ascontiguousarray(image), identity, out, 0, layout=layout, filter="box", scale=scale, offset=offset
+        np.ascontiguousarray(image), identity, as_words(out), 0, layout=layout, filter="box", scale=scale, offset=offset
     )
 
 

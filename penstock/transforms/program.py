@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, trace
+from penstock.bfloat16 import array_dtype, as_words
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, PenstockError
 from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image
@@ -94,7 +95,7 @@ class Program:
         last = self._spec_after(len(self.ops)) if self._rowwise else None
         self._spec: ArraySpec | None = None
         if last is not None and last.shape is not None and last.dtype is not None:
-            self._spec = ArraySpec(last.shape, np.dtype(last.dtype))
+            self._spec = ArraySpec(last.shape, array_dtype(last.dtype))
 
     def spec(self) -> ArraySpec | None:
         """Shape and dtype of one row; None if samples differ, or if other values than the image are transformed."""
@@ -313,7 +314,7 @@ class Program:
         refused, decode_ns, resize_ns = _native.fill(
             images if fused is None else [images[i] for i in fused.tolist()],
             geometry if fused is None else geometry[fused],
-            out,
+            as_words(out),
             rows if fused is None else rows[fused],
             layout=fusion.layout,
             filter=fusion.filter,
@@ -358,7 +359,7 @@ class Program:
                     _native.fill_pixels(
                         pixels,
                         geometry,
-                        out,
+                        as_words(out),
                         0,
                         layout=fusion.layout,
                         filter=fusion.filter,
@@ -398,7 +399,7 @@ class Program:
         if self.fused == 0:
             return list(chunk.images)
         if self._prefix.shape is not None:
-            out = np.empty((len(chunk.images), *self._prefix.shape), self._fusion.dtype)
+            out = np.empty((len(chunk.images), *self._prefix.shape), array_dtype(self._fusion.dtype))
             own: list[Failure] = []
             self._fill_fused(chunk, out, np.arange(len(out)), own)
             failed += own
@@ -418,7 +419,7 @@ class Program:
         width, height = (int(side) for side in plan.size[0])
         shape = replace(self._prefix, width=width, height=height).shape
         assert shape is not None
-        out = np.empty((1, *shape), self._fusion.dtype)
+        out = np.empty((1, *shape), array_dtype(self._fusion.dtype))
         failed: list[Failure] = []
         self._fill_by_plan(one, plan, out, np.zeros(1, np.int64), failed)
         if failed:

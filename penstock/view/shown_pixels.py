@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.bfloat16 import to_floats
 from penstock.errors import ArgumentError
 from penstock.sample import Array
 from penstock.transforms.decode import Decode, decode
@@ -123,7 +124,7 @@ def as_array(value: Any) -> Array:
         value = value.detach().cpu()
         value = value.float() if "bfloat16" in str(value.dtype) else value
     try:
-        return np.asarray(value)
+        return to_floats(np.asarray(value))
     except (TypeError, ValueError, OverflowError) as error:  # lists of lists of different lengths
         raise ArgumentError(f"a value must be an array, got {type(value).__name__}: {error}") from error
 

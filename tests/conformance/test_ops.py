@@ -47,7 +47,13 @@ EXAMPLES: dict[str, list[T.Op]] = {
     "HorizontalFlip": [T.HorizontalFlip(), T.HorizontalFlip(1.0), T.HorizontalFlip(0.5, [(0, 1)], 2)],
     "VerticalFlip": [T.VerticalFlip(), T.VerticalFlip(0.3)],
     "Normalize": [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)],
-    "ToLayout": [T.ToLayout(), T.ToLayout("HWC", "uint8"), T.ToLayout("CHW", "float16"), T.ToLayout("CHW", "uint8")],
+    "ToLayout": [
+        T.ToLayout(),
+        T.ToLayout("HWC", "uint8"),
+        T.ToLayout("CHW", "float16"),
+        T.ToLayout("CHW", "uint8"),
+        T.ToLayout("HWC", "bfloat16"),
+    ],
     "ColorJitter": [T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.ColorJitter(saturation=(0, 2)), T.ColorJitter(hue=0.5)],
     "RandomHSV": [T.RandomHSV(), T.RandomHSV(0.5, 1, 1)],
     "Grayscale": [T.Grayscale(), T.Grayscale(p=0.2), T.Grayscale(1)],
@@ -292,7 +298,7 @@ def test_no_annotations_are_no_trouble(op: T.Op) -> None:
 @pytest.mark.parametrize("encoded", [True, False], ids=["encoded", "array"])
 def test_torch_takes_what_a_pipeline_gives(op: T.Op, encoded: bool) -> None:
     """Behind any op, image, mask, boxes and keypoints are arrays that torch views: row by row, and not read-only."""
-    torch = pytest.importorskip("torch")
+    as_tensors = pytest.importorskip("penstock.torch").as_tensors
     ops = [T.Decode(), op] if encoded and not isinstance(op, T.Decode) else [op]
     for i, (width, height) in enumerate(SIZES.tolist()):
         sample: dict[str, Any] = {
@@ -307,7 +313,7 @@ def test_torch_takes_what_a_pipeline_gives(op: T.Op, encoded: bool) -> None:
         result = T.Pipeline(ops)(sample, keys=keys_of(1, first=i))
 
         for name, value in result.items():
-            assert torch.from_numpy(value).shape == value.shape, name
+            assert as_tensors(value).shape == value.shape, name
             assert value.flags.c_contiguous, name
 
 

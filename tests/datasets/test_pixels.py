@@ -87,7 +87,9 @@ def assert_filled_as_collated(dataset: ps.StoreDataset, seed: int = 3, epoch: in
     indices = np.random.default_rng(seed).permutation(len(dataset)).astype(np.int64)
     rows = np.arange(len(indices))[::-1].copy()
     keys = SampleKeys(seed, epoch, indices)
-    out = tuple(np.full((len(indices), *leaf.shape), 77, leaf.dtype) for leaf in spec)
+    out = tuple(np.zeros((len(indices), *leaf.shape), leaf.dtype) for leaf in spec)
+    for array in out:
+        array.view(np.uint8)[...] = 77
     dataset.fill(indices, out, keys, rows)
     samples = list(dataset.load_samples(indices.tolist(), keys))
     for leaf, array in enumerate(out):
@@ -121,6 +123,8 @@ ENDS: dict[str, Any] = {
     "nothing": [],
     "floats": [T.ToLayout("CHW", "float32")],
     "halves": [T.ToLayout("HWC", "float16")],
+    "bfloat16": [T.ToLayout("HWC", "bfloat16")],
+    "normalised bfloat16": [T.Normalize(0.25, 0.3), T.ToLayout("CHW", "bfloat16")],
     "normalised": [T.Normalize(127.5 / 255, 128 / 255), T.ToLayout("CHW", "float32")],
     "normalised halves": [T.Normalize(0.25, 0.3), T.ToLayout("CHW", "float16")],
     "normalised alone": [T.Normalize(0.1, 2.0)],
@@ -175,6 +179,7 @@ def test_resized_rows_equal_samples(channels: int, geometry: str, end: str, seed
     [
         [T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.Normalize(0.5, 0.5), T.ToLayout()],
         [T.HorizontalFlip(), T.RandAugment(), T.ToLayout("CHW", "float16")],
+        [T.Normalize(0.5, 0.5), T.RandomErasing(1.0), T.ToLayout("CHW", "bfloat16")],
         [T.RandomCrop(8, padding=2), T.Grayscale(3), T.ToLayout("CHW", "uint8")],
         [T.Normalize((0.1, 0.2, 0.3), (1, 2, 3)), T.RandomErasing(1.0), T.ToLayout()],
         [T.Letterbox((20, 10), fill=(1, 2, 3)), T.ToLayout()],

@@ -17,10 +17,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from penstock import _native
+from penstock.bfloat16 import as_words, from_floats
 
 SCALE = [1 / (255 * s) for s in (0.229, 0.224, 0.225)]
 OFFSET = [-m / s for m, s in ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225))]
 SAVES: list[dict[str, Any]] = [{"subsampling": 0}, {"subsampling": 1}, {"subsampling": 2}, {"gray": True}]
+
+BITS = "uint16"
+"""The dtype of a batch of the bits of bfloat16 numbers."""
 
 Jpeg = Callable[..., bytes]
 Rows = NDArray[Any]
@@ -39,7 +43,8 @@ def converted(levels: NDArray[np.uint8], layout: str, dtype: str, scale: list[fl
     values: Rows = levels
     if dtype != "uint8":
         values = levels.astype(np.float32) * np.array(scale, np.float32) + np.array(offset, np.float32)
-    return (values.transpose(2, 0, 1) if layout == "CHW" else values).astype(dtype)
+    values = values.transpose(2, 0, 1) if layout == "CHW" else values
+    return as_words(from_floats(values)) if dtype == BITS else values.astype(dtype)
 
 
 def batch(n: int, height: int, width: int, layout: str, dtype: str) -> Rows:
@@ -67,7 +72,7 @@ def random_geometry(rng: np.random.Generator, size: tuple[int, int], window: tup
 
 
 @pytest.mark.parametrize("name", ["box", "bilinear", "bicubic", "lanczos"])
-@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", BITS, "float32"])
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
 @pytest.mark.parametrize("window", [(224, 160), (33, 17), (1, 1)], ids=str)
 def test_fill_equals_its_pieces(jpeg: Jpeg, window: tuple[int, int], layout: str, dtype: str, name: str) -> None:
@@ -117,11 +122,11 @@ def test_photographs_equal_their_pieces(photographs_dir: Path, name: str) -> Non
 @given(
     st.lists(st.floats(-1e5, 1e5, width=32), min_size=3, max_size=3),
     st.lists(st.floats(-1e5, 1e5, width=32), min_size=3, max_size=3),
-    st.sampled_from(["float16", "float32"]),
+    st.sampled_from(["float16", BITS, "float32"]),
     st.sampled_from(["HWC", "CHW"]),
 )
 def test_normalisation_is_numpys(scale: list[float], offset: list[float], dtype: str, layout: str) -> None:
-    """All 256 levels become NumPy's float32 product and sum, and its float16: subnormal, infinite or in between."""
+    """All 256 levels become NumPy's float32 product and sum, or these rounded: subnormal, infinite or in between."""
     pixels = np.arange(3 * 256, dtype=np.int64).astype(np.uint8).reshape(16, 16, 3)
     out = batch(1, 16, 16, layout, dtype)
     geometry = np.array([0, 0, 16, 16, 16, 16, 0, 0, 0], np.int32)
@@ -134,7 +139,7 @@ def test_normalisation_is_numpys(scale: list[float], offset: list[float], dtype:
 
 
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
-@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", BITS, "float32"])
 def test_pixels_fill_as_their_jpeg_does(jpeg: Jpeg, dtype: str, layout: str) -> None:
     """What Pillow decoded fills a row exactly as the JPEG itself does."""
     rng = np.random.default_rng(7)

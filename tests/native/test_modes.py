@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from penstock import _native
+from penstock.bfloat16 import as_words, from_floats
 from tests.native.conftest import Jpeg
 from tests.native.png_writer import chunk, png, samples
 
@@ -95,15 +96,18 @@ def test_rows_in_a_mode(image: bytes, mode: str, layout: str, flip: int) -> None
     scale = np.array([0.01, 0.02, 0.03, 0.04], np.float32)[: CHANNELS[mode]]
     offset = np.array([-1, 2, -3, 4], np.float32)[: CHANNELS[mode]]
     row, floats, halves = np.zeros(shape, np.uint8), np.zeros(shape, np.float32), np.zeros(shape, np.float16)
+    bits = np.zeros(shape, np.uint16)
 
     fill(image, row, flip, mode, layout)
     fill(image, floats, flip, mode, layout, scale=scale.tolist(), offset=offset.tolist())
     fill(image, halves, flip, mode, layout, scale=scale.tolist(), offset=offset.tolist())
+    fill(image, bits, flip, mode, layout, scale=scale.tolist(), offset=offset.tolist())
 
     normalised = window.astype(np.float32) * scale + offset
     np.testing.assert_array_equal(row[0], window.transpose(axes))
     np.testing.assert_array_equal(floats[0], normalised.transpose(axes))
     np.testing.assert_array_equal(halves[0], normalised.astype(np.float16).transpose(axes))
+    np.testing.assert_array_equal(bits[0], as_words(from_floats(normalised)).transpose(axes))
 
 
 @pytest.mark.parametrize("orientation", [3, 6])

@@ -76,7 +76,7 @@ def filled(ops: Sequence[T.Op], images: list[Any], size: int) -> Any:
     [
         (end, dtype)
         for end in ENDS
-        for dtype in ("float32", "float16", "uint8")
+        for dtype in ("float32", "float16", "bfloat16", "uint8")
         if dtype != "uint8" or NORMALIZE not in end
     ],
     ids=repr,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 
 from penstock import transforms as T
+from penstock.bfloat16 import from_floats, to_floats
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 from tests.conformance.test_ops import OPS, RESIZING
@@ -258,11 +259,12 @@ def test_crops_resized_are_pillows(every: Images, name_of_filter: str) -> None:
     compared.tell()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
 def test_floats_are_numpys(every: Images, layout: str, dtype: str) -> None:
-    """Normalised values are float32's product and sum: of a crop exactly, of a resize nearly; float16 rounds."""
-    exact, resized = Compared(), Compared(1.01 / 255 / min(T.IMAGENET_STD))
+    """Normalised values are float32's product and sum: of a crop exactly, of a resize nearly; others round."""
+    unit = 2**-6 if dtype == "bfloat16" else 0  # of values from 2 to 4
+    exact, resized = Compared(), Compared(1.01 / 255 / min(T.IMAGENET_STD) + unit)
     for number, (name, file) in enumerate(every.items()):
         image = Image.fromarray(pixels_of(file))
         left, top = (round((side - 100) / 2) if side > 100 else -((100 - side) // 2) for side in image.size)
@@ -270,8 +272,9 @@ def test_floats_are_numpys(every: Images, layout: str, dtype: str) -> None:
         small = image.resize((60, 50), Image.Resampling.BILINEAR)
         for op, compared, oracle in ((T.CenterCrop(100), exact, crop), (T.Resize((50, 60)), resized, small)):
             values = np.asarray(oracle).astype(np.float32) * NORMALIZE.scale + NORMALIZE.offset
-            expected = (values.transpose(2, 0, 1) if layout == "CHW" else values).astype(dtype)
-            compared(name, made(file, number, op, NORMALIZE, T.ToLayout(layout, dtype)), expected)
+            values = values.transpose(2, 0, 1) if layout == "CHW" else values
+            expected = to_floats(from_floats(values)) if dtype == "bfloat16" else values.astype(dtype)
+            compared(name, to_floats(made(file, number, op, NORMALIZE, T.ToLayout(layout, dtype))), expected)
 
     exact.tell()
     resized.tell()

@@ -85,6 +85,8 @@ VALUES = st.sampled_from(
         [T.ToLayout("CHW", "uint8")],
         [T.ToLayout("HWC", "float32")],
         [T.ToLayout("CHW", "float16")],
+        [T.ToLayout("CHW", "bfloat16")],
+        [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.ToLayout("HWC", "bfloat16")],
         [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)],
         [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.ToLayout("CHW", "float32")],
         [

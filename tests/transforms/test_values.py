@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from penstock import transforms as T
+from penstock.bfloat16 import array_dtype, from_floats
 from penstock.errors import ArgumentError
 
 EVERY_VALUE: NDArray[np.uint8] = np.repeat(np.arange(256, dtype=np.uint8)[:, None, None], 3, axis=2)
@@ -49,17 +50,25 @@ def test_normalize_of_floats_takes_them_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
-@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "bfloat16", "float32"])
 def test_layout_and_dtype(layout: str, dtype: str) -> None:
     """The result has the axes and dtype asked for, uint8 values keep or become 0 to 1, and memory is contiguous."""
     image = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
 
     found = T.ToLayout(layout, dtype).image(image, NONE)
 
-    expected = image if dtype == "uint8" else (image.astype(np.float32) * np.float32(1 / 255)).astype(dtype)
+    scaled = image.astype(np.float32) * np.float32(1 / 255)
+    expected = image if dtype == "uint8" else from_floats(scaled) if dtype == "bfloat16" else scaled.astype(dtype)
     np.testing.assert_array_equal(found, expected if layout == "HWC" else expected.transpose(2, 0, 1))
-    assert found.dtype == dtype
+    assert found.dtype == array_dtype(dtype)
     assert found.flags.c_contiguous
+
+
+@pytest.mark.parametrize("op", [T.HorizontalFlip(), T.RandomErasing(), T.Normalize(0.5, 0.5), T.ToLayout()], ids=repr)
+def test_no_op_follows_bfloat16(op: T.Op) -> None:
+    """NumPy does not compute with bfloat16: ops come before the ToLayout that rounds to it."""
+    with pytest.raises(ArgumentError, match="does not take images of bfloat16; put it before ToLayout"):
+        T.Pipeline([T.Decode(), T.ToLayout("HWC", "bfloat16"), op])
 
 
 def test_unit_scale_is_totensors() -> None:

@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw
 
 import penstock as ps
 from penstock import transforms as T
+from penstock.bfloat16 import to_floats
 from penstock.errors import ArgumentError, PenstockError
 from penstock.ragged import Ragged
 from penstock.sample import Array, Field
@@ -564,3 +565,15 @@ def test_any_annotation_is_drawn_or_said(boxes: Any, keypoints: Any, masks: list
 
     with contextlib.suppress(PenstockError):
         assert draw_tile(sample, 64, PixelForm()).picture.size == (64, 64)
+
+
+def test_an_image_of_bfloat16_is_shown_as_its_floats() -> None:
+    """What a pipeline rounds to bfloat16 looks like the same values in float32."""
+    image = np.random.default_rng(0).integers(0, 256, (6, 7, 3), np.uint8)
+    floats = to_floats(T.ToLayout("CHW", "bfloat16").image(image, np.empty(0)))
+
+    shown, _ = to_rgb(T.ToLayout("CHW", "bfloat16").image(image, np.empty(0)), PixelForm())
+
+    expected, _ = to_rgb(floats, PixelForm())
+    np.testing.assert_array_equal(shown, expected)
+    assert np.abs(shown.astype(int) - image).max() <= 1

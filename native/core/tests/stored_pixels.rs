@@ -1,6 +1,6 @@
 //! Rows from stored pixels equal a loop over pixels, at every level.
 
-use penstock_core::fill::lines::half_bits;
+use penstock_core::fill::lines::{bfloat_bits, half_bits};
 use penstock_core::fill::{Conversion, Layout, StoredFiller, StoredImage, StoredRow, StoredWindow, ValueType};
 use penstock_core::simd::Available;
 
@@ -71,9 +71,10 @@ fn check(image: StoredImage<'_>, window: StoredWindow, layout: Layout) {
             assert_eq!(got, want, "{level:?} {layout:?} {window:?}");
         }
         for conversion in conversions {
-            let (mut floats, mut halves) = (vec![9.0; count], vec![9; count]);
+            let (mut floats, mut halves, mut bfloats) = (vec![9.0; count], vec![9; count], vec![9; count]);
             filler.fill(image, window, layout, conversion, &mut StoredRow::F32(&mut floats));
             filler.fill(image, window, layout, conversion, &mut StoredRow::F16(&mut halves));
+            filler.fill(image, window, layout, conversion, &mut StoredRow::Bf16(&mut bfloats));
             for (i, (channel, place)) in elements.iter().enumerate() {
                 let value = place.map_or(0.0, |place| load(image.bytes, image.value, place));
                 let want = match conversion {
@@ -89,6 +90,11 @@ fn check(image: StoredImage<'_>, window: StoredWindow, layout: Layout) {
                 assert_eq!(
                     halves[i],
                     half_bits(want),
+                    "{level:?} {layout:?} {window:?} {conversion:?} at {i}"
+                );
+                assert_eq!(
+                    bfloats[i],
+                    bfloat_bits(want),
                     "{level:?} {layout:?} {window:?} {conversion:?} at {i}"
                 );
             }

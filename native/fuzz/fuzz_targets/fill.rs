@@ -82,6 +82,7 @@ impl Choices<'_> {
 enum Dtype {
     U8,
     F16,
+    Bf16,
     F32,
 }
 
@@ -153,7 +154,7 @@ impl Case {
                 quality: choices.one_of(&[f64::INFINITY, 1.0, 2.0]),
                 limits: LIMITS,
             },
-            dtype: choices.one_of(&[Dtype::U8, Dtype::F16, Dtype::F32]),
+            dtype: choices.one_of(&[Dtype::U8, Dtype::F16, Dtype::F32, Dtype::Bf16]),
             learn: choices.one_of(&[None, Some(SeekTableKind::Rows), Some(SeekTableKind::Tiles)]),
             threads: 2 + choices.byte() % 3,
         })
@@ -175,6 +176,11 @@ impl Case {
             Dtype::F16 => {
                 let mut row = vec![BEFORE.into(); len];
                 let filled = fill(Row::F16(&mut row, affine));
+                (row.into_iter().map(u32::from).collect(), filled)
+            }
+            Dtype::Bf16 => {
+                let mut row = vec![BEFORE.into(); len];
+                let filled = fill(Row::Bf16(&mut row, affine));
                 (row.into_iter().map(u32::from).collect(), filled)
             }
             Dtype::F32 => {

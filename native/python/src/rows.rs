@@ -25,8 +25,9 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 ///     x0, y0, x1, y1 (the region of the image), width, height (its size after resizing), left, top (the position
 ///     of the output's H x W window in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit
 ///     1: top and bottom; applied last).
-/// out : ndarray, shape (N, H, W, C) or (N, C, H, W), uint8, float16 or float32
-///     The batch; C-contiguous. C is 3, or what `mode` says. No other argument may overlap it.
+/// out : ndarray, shape (N, H, W, C) or (N, C, H, W), uint8, float16, float32 or uint16
+///     The batch; C-contiguous. uint16 is for the bits of bfloat16 numbers. C is 3, or what `mode` says. No other
+///     argument may overlap it.
 /// rows : ndarray, shape (n,), int64
 ///     Image ``i`` goes to ``out[rows[i]]``. Rows must be distinct.
 /// layout : {"HWC", "CHW"}
@@ -35,8 +36,8 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 ///     Antialiased, as Pillow's `Image.resize` of the cropped region: at most one different per value, for bicubic
 ///     and lanczos equal. A region that keeps its size keeps its pixels.
 /// scale, offset : sequence of C float, optional
-///     For float batches: ``value * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 if
-///     that is the type. None for uint8 batches.
+///     For float batches: ``value * scale[c] + offset[c]`` in float32 (two roundings), then rounded to float16 or
+///     bfloat16 if that is the type. None for uint8 batches.
 /// max_pixels, max_nbytes : int
 ///     As for `decode`, for each image.
 /// orientations : ndarray, shape (n,), uint8, optional

@@ -33,7 +33,8 @@ use crate::stored_call::{RowArguments, StoredCall, refuse_overlap};
 ///     One number for each channel: ``value * scale[c] + offset[c]`` in float32 (two roundings).
 /// mean, std : sequence of float, optional
 ///     Instead of these: ``(value - mean[c]) / std[c]`` in float32. Without any, values are kept; float32 values may
-///     then be rounded to float16.
+///     then be rounded to float16, or to bfloat16 if the batch is of uint16. Any batch of uint16 has the bits of
+///     bfloat16 numbers, unless uint16 values are kept.
 /// pad : bool
 ///     Whether regions have the size of the rows, and may leave the image: there, values are 0 before they are
 ///     converted.

@@ -124,14 +124,13 @@ impl<'a> StoredCall<'a> {
             (value, out.dtype),
             (Some(ValueType::U8), Dtype::U8) | (Some(ValueType::U16), Dtype::U16) | (Some(ValueType::F32), Dtype::F32)
         );
-        let (keeps, is_float) = (
-            conversion == Conversion::Keep,
-            matches!(out.dtype, Dtype::F16 | Dtype::F32),
-        );
+        let keeps = conversion == Conversion::Keep;
+        // A batch of uint16, unless it keeps values of this type, has the bits of bfloat16 numbers.
+        let is_float = out.dtype != Dtype::U8;
         if value.is_some() && !(keeps && same) && (!is_float || keeps && value != Some(ValueType::F32)) {
             return Err(invalid_argument(
-                "a batch of floats needs scale and offset, or mean and std; a batch of integers has the type of the \
-                 images, and no numbers",
+                "a batch of floats, or of the bits of bfloat16 numbers (uint16), needs scale and offset, or mean and \
+                 std, or images of floats; any other batch of integers has the type of the images, and no numbers",
             ));
         }
         Ok(Self {
@@ -176,6 +175,7 @@ impl<'a> StoredCall<'a> {
                 let mut row = unsafe {
                     match (self.keeps_type, self.out.dtype) {
                         (false, Dtype::F16) => StoredRow::F16(self.out.row_mut(row)),
+                        (false, Dtype::U16) => StoredRow::Bf16(self.out.row_mut(row)),
                         (false, _) => StoredRow::F32(self.out.row_mut(row)),
                         (true, _) => StoredRow::Same(self.out.row_bytes_mut(row)),
                     }
@@ -190,7 +190,8 @@ impl<'a> StoredCall<'a> {
             match self.out.dtype {
                 Dtype::F16 => Row::F16(self.out.row_mut(row), affine),
                 Dtype::F32 => Row::F32(self.out.row_mut(row), affine),
-                Dtype::U8 | Dtype::U16 => Row::U8(self.out.row_bytes_mut(row)),
+                Dtype::U16 => Row::Bf16(self.out.row_mut(row), affine), // only images of uint8 are resized
+                Dtype::U8 => Row::U8(self.out.row_bytes_mut(row)),
             }
         };
         let pixels = Interleaved {

@@ -69,9 +69,10 @@ impl<'a> Target<'a> {
             alpha = [scale[3], offset[3]];
         }
         let affine = match (batch.dtype, scale, offset) {
-            (Dtype::U16, ..) => {
+            (Dtype::U16, None, None) => {
                 return Err(PyTypeError::new_err(
-                    "the batch must be of type uint8, float16 or float32, got uint16",
+                    "the batch must be of type uint8, float16 or float32, or uint16 for the bits of bfloat16 numbers \
+                     with scale and offset, got uint16 without",
                 ));
             }
             (Dtype::U8, None, None) => Affine {
@@ -131,7 +132,8 @@ impl<'a> Target<'a> {
         // SAFETY: the types are those of `dtype`; the caller guarantees the rest.
         unsafe {
             match self.batch.dtype {
-                Dtype::U8 | Dtype::U16 => Row::U8(self.batch.row_bytes_mut(row)), // `new` refuses uint16
+                Dtype::U8 => Row::U8(self.batch.row_bytes_mut(row)),
+                Dtype::U16 => Row::Bf16(self.batch.row_mut(row), self.affine),
                 Dtype::F16 => Row::F16(self.batch.row_mut(row), self.affine),
                 Dtype::F32 => Row::F32(self.batch.row_mut(row), self.affine),
             }

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from penstock.bfloat16 import is_bfloat16
 from penstock.errors import ArgumentError
 from penstock.sample import Batch, SampleKeys, Tree, tree_leaves
 from penstock.torch.cuda.augmenting import AugmentPlan, plan_erasing, plan_pixels
@@ -98,9 +99,10 @@ class _DrawnAugmentation:
 
 
 def _row_format(spec: PacketSpec, dtype: torch.dtype | None) -> RowFormat:
-    own = torch.from_numpy(np.empty(0, spec.image.dtype)).dtype
+    dtypes = {str(known).removeprefix("torch."): known for known in DTYPES}
+    own = torch.bfloat16 if is_bfloat16(spec.image.dtype) else dtypes.get(spec.image.dtype.name)
     chosen = own if dtype is None else dtype
-    if chosen not in DTYPES:
+    if chosen is None or chosen not in DTYPES:
         raise ArgumentError(f"images on a device must have one of the dtypes {', '.join(map(str, DTYPES))}")
     height, width = spec.size
     shape = spec.image.shape

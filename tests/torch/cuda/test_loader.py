@@ -44,6 +44,15 @@ PIPELINES: dict[str, list[Any]] = {
         T.ToLayout("CHW", "float16"),
     ],
     "randaugment": [T.Decode(mode="BGR"), T.Resize((33, 41)), T.RandAugment(), T.RandomErasing(), T.ToLayout("CHW")],
+    "bfloat16": [
+        T.Decode(),
+        T.RandomResizedCrop(40),
+        T.ColorJitter(0.4),
+        T.Normalize(MEAN, STD),
+        T.RandomErasing(p=0.5),
+        T.ToLayout("CHW", "bfloat16"),
+    ],
+    "fused bfloat16": [T.Decode(), T.RandomResizedCrop(40), T.Normalize(MEAN, STD), T.ToLayout("HWC", "bfloat16")],
     "bicubic": [T.Decode(mode="BGR"), T.Resize((30, 36), filter="bicubic"), T.HorizontalFlip(), T.ToLayout("CHW")],
 }
 

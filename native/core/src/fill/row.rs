@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  bands of planes ──orient──> picture ──frame──> line of the window ──mirror──> ──interleave──> ──write──> row
-//!                                                                                     (HWC | CHW; u8 | f16 | f32)
+//!                                                                              (HWC | CHW; u8 | f16 | bf16 | f32)
 //! ```
 //!
 //! The picture is complete and has its final size. Nothing is written if memory for the oriented picture is missing.
@@ -31,6 +31,8 @@ pub enum Row<'a> {
     Part(&'a mut [u8], usize),
     /// Normalised values, as the bits of half-precision floats.
     F16(&'a mut [u16], Affine),
+    /// Normalised values, as the bits of bfloat16 numbers.
+    Bf16(&'a mut [u16], Affine),
     /// Normalised values.
     F32(&'a mut [f32], Affine),
 }
@@ -45,7 +47,7 @@ impl Row<'_> {
                 let line = planes * width;
                 planes == 3 && line <= *stride && (height == 0 || (height - 1) * stride + line <= rest.len())
             }
-            Row::F16(row, _) => row.len() == len,
+            Row::F16(row, _) | Row::Bf16(row, _) => row.len() == len,
             Row::F32(row, _) => row.len() == len,
         }
     }
@@ -223,6 +225,7 @@ fn write_line(level: Available, line: &[u8], at: usize, channel: Option<usize>, 
     match row {
         Row::U8(out) | Row::Part(out, _) => out[at..][..line.len()].copy_from_slice(line),
         Row::F16(out, affine) => lines::normalise_f16(level, line, &of(affine), &mut out[at..][..line.len()]),
+        Row::Bf16(out, affine) => lines::normalise_bf16(level, line, &of(affine), &mut out[at..][..line.len()]),
         Row::F32(out, affine) => lines::normalise_f32(level, line, &of(affine), &mut out[at..][..line.len()]),
     }
 }
@@ -251,6 +254,12 @@ fn write_floats_of_four(planes: [&[u8]; 4], at: usize, alpha: [f32; 2], row: &mu
                 let value = of(affine);
                 for (to, from) in out[at..].iter_mut().step_by(4).zip(plane) {
                     *to = lines::half_bits(value(*from));
+                }
+            }
+            Row::Bf16(out, affine) => {
+                let value = of(affine);
+                for (to, from) in out[at..].iter_mut().step_by(4).zip(plane) {
+                    *to = lines::bfloat_bits(value(*from));
                 }
             }
             Row::F32(out, affine) => {

@@ -1,7 +1,7 @@
 //! From pixels that are stored as they are to a row of a batch: cut out a window, flip, convert, write.
 //!
 //! ```text
-//!  image (u8 | u16 | f32, any channels) ──lines of the window──mirror──> ──convert──> row (HWC | CHW; same | f16 | f32)
+//!  image (u8 | u16 | f32, any channels) ──lines of the window──mirror──> ──convert──> row (HWC | CHW; same | f16 | bf16 | f32)
 //! ```
 //!
 //! Nothing is resampled here: an image that changes its size goes through [`super::Filler::fill_pixels`]. A window of
@@ -99,7 +99,7 @@ impl StoredWindow {
 /// What happens to each value, in single precision, with a number for each channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Conversion<'a> {
-    /// Nothing, except that the type may become half precision.
+    /// Nothing, except that the type may become half precision or bfloat16.
     Keep,
     /// `value * scale + offset`, rounded after each operation.
     Scale {
@@ -124,6 +124,8 @@ pub enum StoredRow<'a> {
     Same(&'a mut [u8]),
     /// Converted values, as the bits of half-precision floats.
     F16(&'a mut [u16]),
+    /// Converted values, as the bits of bfloat16 numbers.
+    Bf16(&'a mut [u16]),
     /// Converted values.
     F32(&'a mut [f32]),
 }
@@ -275,6 +277,11 @@ impl LineWriter<'_> {
                 convert::convert(values, channels, self.conversion, &mut scratch.floats);
                 lines::halves(self.level, &scratch.floats, &mut out[begin..][..count]);
             }
+            StoredRow::Bf16(out) => {
+                scratch.floats.resize(count, 0.0);
+                convert::convert(values, channels, self.conversion, &mut scratch.floats);
+                lines::bfloats(self.level, &scratch.floats, &mut out[begin..][..count]);
+            }
         };
         let count = self.channels;
         if self.layout == Layout::Hwc {
@@ -326,6 +333,9 @@ fn write_line(level: Available, line: &[u8], at: usize, affine: Option<Affine>, 
         (StoredRow::Same(out), _) => out[at..][..line.len()].copy_from_slice(line),
         (StoredRow::F16(out), Some(affine)) => {
             lines::normalise_f16(level, line, &affine, &mut out[at..][..line.len()]);
+        }
+        (StoredRow::Bf16(out), Some(affine)) => {
+            lines::normalise_bf16(level, line, &affine, &mut out[at..][..line.len()]);
         }
         (StoredRow::F32(out), Some(affine)) => {
             lines::normalise_f32(level, line, &affine, &mut out[at..][..line.len()]);

@@ -62,6 +62,14 @@ pub(crate) fn store_words(out: &mut [i16; 8], v: int16x8_t) {
     unsafe { vst1q_s16(out.as_mut_ptr(), v) }
 }
 
+/// Writes 8 words without a sign.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(crate) fn store_8_words(out: &mut [u16; 8], v: uint16x8_t) {
+    // SAFETY: an array of 16 bytes.
+    unsafe { vst1q_u16(out.as_mut_ptr(), v) }
+}
+
 /// Writes four floats.
 #[inline]
 #[target_feature(enable = "neon")]

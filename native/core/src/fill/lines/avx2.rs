@@ -3,7 +3,7 @@
 use core::arch::x86_64::*;
 
 use super::{Affine, TRANSPOSED_ROWS, scalar};
-use crate::simd::avx2::{load8, load16, store_8_words, store_floats, store16};
+use crate::simd::avx2::{load_floats, load8, load16, store_8_words, store_floats, store16};
 use crate::simd::interleave::{DEINTERLEAVE, INTERLEAVE};
 
 /// Combines bytes of three vectors, each shuffled by its own mask.
@@ -109,38 +109,83 @@ fn rotate_affine(affine: &Affine, at: usize) -> Affine {
     }
 }
 
+/// Normalises as many values as fill blocks of 8, and returns their number.
+#[inline]
 #[target_feature(enable = "avx2")]
-pub fn normalise_f32(line: &[u8], affine: &Affine, out: &mut [f32]) {
+fn normalise_blocks<T>(line: &[u8], affine: &Affine, out: &mut [T], store: impl Fn(&mut [T; 8], __m256)) -> usize {
     let (scale, offset) = (pattern(&affine.scale), pattern(&affine.offset));
-    let ((blocks, rest), (outs, out_rest)) = (line.as_chunks::<8>(), out.as_chunks_mut::<8>());
+    let (blocks, outs) = (line.as_chunks::<8>().0, out.as_chunks_mut::<8>().0);
     for (blocks, outs) in blocks.chunks(3).zip(outs.chunks_mut(3)) {
         for (i, (block, out)) in blocks.iter().zip(outs).enumerate() {
-            store_floats(out, normalise(block, scale[i], offset[i]));
+            store(out, normalise(block, scale[i], offset[i]));
         }
     }
-    scalar::normalise_f32(rest, &rotate_affine(affine, blocks.len() * 8), out_rest);
+    8 * blocks.len()
+}
+
+#[target_feature(enable = "avx2")]
+pub fn normalise_f32(line: &[u8], affine: &Affine, out: &mut [f32]) {
+    let done = normalise_blocks(line, affine, out, |out, values| store_floats(out, values));
+    scalar::normalise_f32(&line[done..], &rotate_affine(affine, done), &mut out[done..]);
 }
 
 #[target_feature(enable = "avx2,f16c")]
 pub fn normalise_f16(line: &[u8], affine: &Affine, out: &mut [u16]) {
-    let (scale, offset) = (pattern(&affine.scale), pattern(&affine.offset));
-    let ((blocks, rest), (outs, out_rest)) = (line.as_chunks::<8>(), out.as_chunks_mut::<8>());
-    for (blocks, outs) in blocks.chunks(3).zip(outs.chunks_mut(3)) {
-        for (i, (block, out)) in blocks.iter().zip(outs).enumerate() {
-            let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(normalise(block, scale[i], offset[i]));
-            store_8_words(out, halves);
-        }
-    }
-    scalar::normalise_f16(rest, &rotate_affine(affine, blocks.len() * 8), out_rest);
+    let done = normalise_blocks(line, affine, out, |out, values| {
+        store_8_words(out, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values));
+    });
+    scalar::normalise_f16(&line[done..], &rotate_affine(affine, done), &mut out[done..]);
+}
+
+#[target_feature(enable = "avx2")]
+pub fn normalise_bf16(line: &[u8], affine: &Affine, out: &mut [u16]) {
+    let done = normalise_blocks(line, affine, out, |out, values| {
+        store_8_words(out, low_words(round_upper(_mm256_castps_si256(values)))); // finite, or infinite: never NaN
+    });
+    scalar::normalise_bf16(&line[done..], &rotate_affine(affine, done), &mut out[done..]);
 }
 
 #[target_feature(enable = "avx2,f16c")]
 pub fn halves(values: &[f32], out: &mut [u16]) {
     let ((blocks, rest), (outs, out_rest)) = (values.as_chunks::<8>(), out.as_chunks_mut::<8>());
     for (block, out) in blocks.iter().zip(outs) {
-        // SAFETY: an array of 8 floats.
-        let floats = unsafe { _mm256_loadu_ps(block.as_ptr()) };
-        store_8_words(out, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(floats));
+        store_8_words(out, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(load_floats(block)));
     }
     scalar::halves(rest, out_rest);
+}
+
+#[target_feature(enable = "avx2")]
+pub fn bfloats(values: &[f32], out: &mut [u16]) {
+    let ((blocks, rest), (outs, out_rest)) = (values.as_chunks::<8>(), out.as_chunks_mut::<8>());
+    for (block, out) in blocks.iter().zip(outs) {
+        store_8_words(out, to_bfloats(load_floats(block)));
+    }
+    scalar::bfloats(rest, out_rest);
+}
+
+/// The upper halves of floats, rounded to nearest, ties to even: the bits of bfloat16 numbers.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn to_bfloats(values: __m256) -> __m128i {
+    let bits = _mm256_castps_si256(values);
+    let sign = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(0x8000));
+    let nan = _mm256_or_si256(sign, _mm256_set1_epi32(0x7fc0));
+    let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(values, values));
+    low_words(_mm256_blendv_epi8(round_upper(bits), nan, is_nan))
+}
+
+/// The upper halves of the bits of floats that are not NaN, rounded.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn round_upper(bits: __m256i) -> __m256i {
+    let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+    let bias = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+    _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, bias))
+}
+
+/// The lower halves of eight numbers below 2^16.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn low_words(numbers: __m256i) -> __m128i {
+    _mm_packus_epi32(_mm256_castsi256_si128(numbers), _mm256_extracti128_si256::<1>(numbers))
 }

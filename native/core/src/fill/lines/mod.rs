@@ -27,7 +27,7 @@ impl Affine {
     }
 }
 
-pub use scalar::half_bits;
+pub use scalar::{bfloat_bits, half_bits};
 
 /// The number of rows that [`transpose`] takes.
 pub const TRANSPOSED_ROWS: usize = 16;
@@ -62,8 +62,19 @@ pub fn halves(level: Available, values: &[f32], out: &mut [u16]) {
     dispatch!(level, [Avx2, Neon], halves(values, out));
 }
 
+/// Writes values as the bits of bfloat16 numbers, rounded to nearest, ties to even.
+pub fn bfloats(level: Available, values: &[f32], out: &mut [u16]) {
+    dispatch!(level, [Avx2, Neon], bfloats(values, out));
+}
+
 /// Writes normalised values as the bits of half-precision floats, rounded to nearest, ties to even. Channels alternate
 /// with period 3.
 pub fn normalise_f16(level: Available, line: &[u8], affine: &Affine, out: &mut [u16]) {
     dispatch!(level, [Avx2, Neon], normalise_f16(line, affine, out));
+}
+
+/// Writes normalised values as the bits of bfloat16 numbers, rounded to nearest, ties to even. Channels alternate with
+/// period 3.
+pub fn normalise_bf16(level: Available, line: &[u8], affine: &Affine, out: &mut [u16]) {
+    dispatch!(level, [Avx2, Neon], normalise_bf16(line, affine, out));
 }

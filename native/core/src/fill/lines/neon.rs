@@ -4,7 +4,9 @@ use core::arch::aarch64::*;
 use core::arch::asm;
 
 use super::{Affine, TRANSPOSED_ROWS, scalar};
-use crate::simd::neon::{load_floats, load_pixels, load16, store_floats, store_pixels, store16, to_floats};
+use crate::simd::neon::{
+    load_floats, load_pixels, load16, store_8_words, store_floats, store_pixels, store16, to_floats,
+};
 
 #[target_feature(enable = "neon")]
 pub fn reverse(line: &[u8], out: &mut [u8]) {
@@ -150,6 +152,18 @@ pub fn normalise_f16(line: &[u8], affine: &Affine, out: &mut [u16]) {
 }
 
 #[target_feature(enable = "neon")]
+pub fn normalise_bf16(line: &[u8], affine: &Affine, out: &mut [u16]) {
+    let done = normalise_blocks(line, affine, out, |out, [a, b, c, d]| {
+        let [first, second] = out.as_chunks_mut().0 else {
+            unreachable!("two halves")
+        };
+        store_8_words(first, to_bfloats(a, b));
+        store_8_words(second, to_bfloats(c, d));
+    });
+    scalar::normalise_bf16(&line[done..], &rotate_affine(affine, done), &mut out[done..]);
+}
+
+#[target_feature(enable = "neon")]
 pub fn halves(values: &[f32], out: &mut [u16]) {
     let ((blocks, rest), (outs, out_rest)) = (values.as_chunks::<8>(), out.as_chunks_mut::<8>());
     for (block, out) in blocks.iter().zip(outs) {
@@ -175,6 +189,33 @@ fn store_halves(out: &mut [u16; 8], low: float32x4_t, high: float32x4_t) {
             halves = out(vreg) halves, low = in(vreg) low, high = in(vreg) high,
             options(pure, nomem, nostack, preserves_flags),
         );
-        vst1q_u16(out.as_mut_ptr(), halves);
     }
+    store_8_words(out, halves);
+}
+
+#[target_feature(enable = "neon")]
+pub fn bfloats(values: &[f32], out: &mut [u16]) {
+    let ((blocks, rest), (outs, out_rest)) = (values.as_chunks::<8>(), out.as_chunks_mut::<8>());
+    for (block, out) in blocks.iter().zip(outs) {
+        let [first, second] = block.as_chunks().0 else {
+            unreachable!("two halves")
+        };
+        store_8_words(out, to_bfloats(load_floats(first), load_floats(second)));
+    }
+    scalar::bfloats(rest, out_rest);
+}
+
+/// The upper halves of floats, rounded to nearest, ties to even: the bits of bfloat16 numbers.
+#[inline]
+#[target_feature(enable = "neon")]
+fn to_bfloats(low: float32x4_t, high: float32x4_t) -> uint16x8_t {
+    let round = |values: float32x4_t| {
+        let bits = vreinterpretq_u32_f32(values);
+        let upper = vshrq_n_u32::<16>(bits);
+        let bias = vaddq_u32(vandq_u32(upper, vdupq_n_u32(1)), vdupq_n_u32(0x7fff));
+        let nan = vorrq_u32(vandq_u32(upper, vdupq_n_u32(0x8000)), vdupq_n_u32(0x7fc0));
+        let rounded = vshrq_n_u32::<16>(vaddq_u32(bits, bias));
+        vmovn_u32(vbslq_u32(vceqq_f32(values, values), rounded, nan))
+    };
+    vcombine_u16(round(low), round(high))
 }

@@ -56,6 +56,27 @@ pub fn halves(values: &[f32], out: &mut [u16]) {
     values.iter().zip(out).for_each(|(x, out)| *out = half_bits(*x));
 }
 
+pub fn normalise_bf16(line: &[u8], affine: &Affine, out: &mut [u16]) {
+    for (i, (x, out)) in line.iter().zip(out).enumerate() {
+        *out = bfloat_bits(f32::from(*x) * affine.scale[i % 3] + affine.offset[i % 3]);
+    }
+}
+
+pub fn bfloats(values: &[f32], out: &mut [u16]) {
+    values.iter().zip(out).for_each(|(x, out)| *out = bfloat_bits(*x));
+}
+
+/// The bits of the nearest bfloat16 number, ties to even. Values that are too large become infinite; NaN becomes the
+/// quiet NaN with its sign.
+pub fn bfloat_bits(value: f32) -> u16 {
+    let bits = value.to_bits();
+    if value.is_nan() {
+        return (bits >> 16 & 0x8000) as u16 | 0x7fc0;
+    }
+    let odd = bits >> 16 & 1;
+    ((bits + 0x7fff + odd) >> 16) as u16
+}
+
 /// The bits of the nearest half-precision float, ties to even. Values that are too large become infinite; NaN stays a
 /// (quiet) NaN.
 pub fn half_bits(value: f32) -> u16 {

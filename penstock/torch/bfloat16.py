@@ -1,0 +1,41 @@
+"""Arrays of bfloat16 as tensors, which ``torch.from_numpy`` refuses.
+
+Used by :mod:`penstock.torch.collate`, and in worker processes that import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data._utils import collate as torch_collate
+
+from penstock.bfloat16 import is_bfloat16
+from penstock.sample import Array
+
+__all__ = ["as_tensor", "install"]
+
+_plain_collate: Final[Callable[..., Any]] = torch_collate.collate_numpy_array_fn
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """A tensor over the memory of ``array``: as ``torch.from_numpy``, and torch.bfloat16 for arrays of bfloat16."""
+    if is_bfloat16(array.dtype):
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def install() -> None:
+    """Let torch's ``default_collate`` stack arrays of bfloat16; nothing else changes, nor if the user replaced it."""
+    functions = torch_collate.default_collate_fn_map
+    if functions.get(np.ndarray) is _plain_collate:
+        functions[np.ndarray] = _collate
+
+
+def _collate(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+    if is_bfloat16(batch[0].dtype):
+        arrays = [as_tensor(each) if isinstance(each, np.ndarray) else each for each in batch]
+        return torch_collate.collate(arrays, collate_fn_map=collate_fn_map)
+    return _plain_collate(batch, collate_fn_map=collate_fn_map)
