@@ -80,13 +80,20 @@ struct Bits {
   // Bits of bytes that are not consumed; negative if more were consumed than there are.
   DEVICE_METHOD i32 left() const { return count - padding; }
 
+  // The next four bytes, the first one lowest. The data begin at a multiple of four bytes, and packets end at one.
+  DEVICE_METHOD u32 next_word() const {
+    const u32 *words = (const u32 *)data + at / 4;
+    u32 shift = 8 * (at % 4);
+    return shift == 0 ? words[0] : words[0] >> shift | words[1] << (32 - shift);
+  }
+
   // Loads bits, until there are more than 32.
   DEVICE_METHOD void refill() {
     while (count <= 32) {
       if (at + 4 <= end) {
-        u32 a = data[at], b = data[at + 1], c = data[at + 2], d = data[at + 3];
-        if (a != 0xff && b != 0xff && c != 0xff && d != 0xff) {
-          buffer |= (u64)(a << 24 | b << 16 | c << 8 | d) << (32 - count);
+        u32 word = next_word();
+        if (((~word - 0x01010101) & word & 0x80808080) == 0) { // no byte is FF
+          buffer |= (u64)swap_bytes(word) << (32 - count);
           count += 32;
           at += 4;
           return;

@@ -17,6 +17,8 @@ typedef unsigned long long u64;
 #define DEVICE_METHOD __device__ __forceinline__
 #define CONSTANT static __constant__ const
 
+DEVICE u32 swap_bytes(u32 word) { return __byte_perm(word, 0, 0x0123); }
+
 #define KERNEL(name)                                                                                                   \
   DEVICE void name##_thread(const Batch &);                                                                            \
   extern "C" __global__ void name(const Batch batch) { name##_thread(batch); }                                         \
@@ -38,6 +40,8 @@ typedef unsigned long long u64;
 #define DEVICE static inline
 #define DEVICE_METHOD inline
 #define CONSTANT static const
+
+DEVICE u32 swap_bytes(u32 word) { return word << 24 | (word & 0xff00) << 8 | (word >> 8 & 0xff00) | word >> 24; }
 
 struct Index {
   i32 x, y;
