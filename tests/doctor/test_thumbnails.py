@@ -63,7 +63,7 @@ def opened(picture: bytes) -> np.ndarray[Any, Any]:
 )
 def test_the_image_of_a_sample_is_found(sample: object) -> None:
     """In whatever form a dataset gives it, the thumbnail has its colours and proportions."""
-    picture = opened(make_thumbnails(Mixed({7: sample}), [7], side=30)[7])
+    picture = opened(make_thumbnails(Mixed({7: sample}), [7], side=30, budget_s=60)[7])
 
     assert picture.shape == (20, 30, 3)
     assert np.abs(picture.astype(int) - RED[0, 0]).max() <= 6

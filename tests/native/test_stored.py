@@ -44,7 +44,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"shape": (4, 4, 3)}, ValueError, "must have the size of the rows"),
     ({"shape": (5, 4, 1)}, ValueError, "channels of the images"),
     ({"dtype": "int8"}, ValueError, "dtype must be one of"),
-    ({"dtype": "uint16", "shape": (5, 4, 3)}, ValueError, "a batch of integers has the type of the images"),
+    ({"dtype": "uint16", "shape": (5, 4, 3)}, ValueError, "batch of integers has the type of the images"),
     ({"layout": "NHWC"}, ValueError, "layout must be one of"),
     ({"filter": "nearest"}, ValueError, "filter must be one of"),
     ({"rows": np.array([0, 0])}, ValueError, "distinct"),
@@ -52,7 +52,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"rows": np.array([0, -1])}, ValueError, "rows must be in"),
     ({"out": np.zeros((2, 5, 4, 3))}, TypeError, "must be of type"),
     ({"out": np.zeros((2, 5, 4, 3), np.float32)}, ValueError, "needs scale and offset"),
-    ({"scale": [1.0] * 3, "offset": [0.0] * 3}, ValueError, "a batch of integers"),
+    ({"scale": [1.0] * 3, "offset": [0.0] * 3}, ValueError, "batch of integers"),
     ({"out": np.zeros((2, 5, 4, 3), np.float32), "scale": [1.0], "offset": [0.0]}, ValueError, "3 finite numbers each"),
     ({"out": np.zeros((2, 5, 4, 3), np.float32), "scale": [1.0] * 3}, ValueError, "given together"),
     (

@@ -137,6 +137,8 @@ EXTRA: dict[str, Any] = {
     "on_error": "raise",
     "max_errors": None,
     "error_log": None,
+    "decode": "auto",
+    "channels_last": True,
 }
 
 
