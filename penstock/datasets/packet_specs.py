@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.datasets.base import Wrapper, spec_of
-from penstock.datasets.store import StoreDataset
 from penstock.sample import Tree
 
 __all__ = ["find_packet_spec"]
@@ -17,8 +16,8 @@ def find_packet_spec(dataset: Any) -> tuple[Tree | None, str]:
     Parameters
     ----------
     dataset : dataset
-        A :class:`~penstock.datasets.StoreDataset`, or a dataset over such with the same samples: a subset, or
-        several of one spec.
+        A :class:`~penstock.datasets.StoreDataset` or another with a method ``packet_spec``, or a dataset over such with
+        the same samples: a subset, or several of one spec.
 
     Returns
     -------
@@ -37,8 +36,9 @@ def find_packet_spec(dataset: Any) -> tuple[Tree | None, str]:
         if refused or any(spec != found[0][0] for spec, _ in found):
             return None, (refused or ["its datasets decode differently"])[0]
         return found[0]
-    if not isinstance(dataset, StoreDataset):
-        return None, f"{type(dataset).__name__} is no StoreDataset, whose images are encoded"
-    if spec_of(dataset) is None:
-        return None, dataset.why_not_filled() or f"{type(dataset).__name__} has a __getitem__ of its own"
-    return dataset.packet_spec()
+    if not hasattr(dataset, "packet_spec"):
+        return None, f"{type(dataset).__name__} is no StoreDataset or folder, whose images are encoded"
+    spec, reason = dataset.packet_spec()
+    if spec is not None and spec_of(dataset) is None:
+        return None, f"{type(dataset).__name__} has a __getitem__ of its own"
+    return spec, reason

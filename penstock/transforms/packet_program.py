@@ -95,6 +95,10 @@ class PacketRows(RaggedRows):
 
     only_pixels = False
 
+    def write_pixels(self, row: int, pixels: Array) -> None:
+        """Set the row to an image that was decoded here: CHW, uint8."""
+        self.write_each(np.array([row], np.int64), [_pixel_packet(pixels)])
+
 
 def why_no_packets(program: Program) -> str:
     """Why a device cannot make the rows of ``program``, naming the op; empty if it can."""
@@ -181,7 +185,7 @@ class PacketProgram(Program):
             super()._fill_planned(chunk.one(i), one, pixels, np.zeros(1, np.int64), own)
             failed += [Failure(i, failure.error) for failure in own]
             if not own:
-                out.write_each(rows[i : i + 1], [_pixel_packet(pixels[0])])
+                out.write_pixels(int(rows[i]), pixels[0])
 
     def _write(
         self, chunk: Chunk, plan: Plan, out: PacketRows, rows: NDArray[np.int64], fused: NDArray[np.int64]

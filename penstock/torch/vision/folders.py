@@ -13,11 +13,12 @@ The program is compiled for the dataset's present ``transform`` and ``loader``, 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torchvision
@@ -26,6 +27,7 @@ from torchvision import datasets
 from torchvision.datasets import folder
 
 from penstock.datasets.error_location import add_location
+from penstock.datasets.seek_tables import MEMORY_NBYTES
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
 from penstock.rng import globals_put_back, sample_scope
 from penstock.sample import Array, ArraySpec, Sample, SampleKeys, Tree
@@ -34,7 +36,10 @@ from penstock.torch.vision.recognise import Transform
 from penstock.trace import stage
 from penstock.transforms import Failure
 from penstock.transforms.apply import apply_to_image
+from penstock.transforms.base import Op
 from penstock.transforms.fallback import sniff
+from penstock.transforms.image_chunk import ChunkSeekTables
+from penstock.transforms.packet_program import PacketProgram, PacketRows, why_no_packets
 
 __all__ = ["NATIVE", "ImageFolder", "NativeFolder", "UnreadableImageError"]
 
@@ -84,6 +89,14 @@ class NativeFolder(datasets.DatasetFolder):  # type: ignore[misc]  # torchvision
             except Exception:  # noqa: BLE001  # the sample raises it again
                 return None
         return (native.spec, _TARGET) if type(target) is int else None
+
+    def packet_spec(self) -> tuple[Tree | None, str]:
+        """The spec with packets for a device in place of the image, or why there is none; ``fill`` then writes them."""
+        native = self._current_transform()
+        if native is None or self.spec() is None:
+            return None, "not all of its transforms are native" if native is None else native.what
+        packets = native.packets
+        return (None, packets) if isinstance(packets, str) else ((packets.packet_spec(), _TARGET), "")
 
     def fill(
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
@@ -206,10 +219,18 @@ class _FolderTransform(NativeTransform):
 
     def __init__(self, transform: Transform, loader: Callable[[str], object]) -> None:
         self.loader = loader
+        self._tables: dict[str, bytes] = {}
+        self._tables_nbytes = 0
         if loader not in _LOADERS or (loader is folder.default_loader and torchvision.get_image_backend() != "PIL"):
             super().__init__(transform, "the loader is not torchvision's loader for PIL images")
         else:
             super().__init__(transform)
+
+    @functools.cached_property
+    def packets(self) -> PacketProgram | str:
+        """What writes packets for a device in place of images; a string says why there is none."""
+        assert self.program is not None
+        return why_no_packets(self.program) or PacketProgram(self.program)
 
     def load(self, path: str, index: int) -> Sample:
         """Read, decode and transform one image."""
@@ -219,19 +240,25 @@ class _FolderTransform(NativeTransform):
         try:
             array = self.program.run([encoded], keys)[0]
         except DecodeError as error:
-            array = self._decode_with_pillow(path, index, encoded, keys, error)
+            array = self._decode_with_pillow(path, index, encoded, keys, error, self.program.ops)
         except Exception as error:  # noqa: BLE001  # raised again, with its location
             raise _with_location(error, path, index)  # noqa: B904  # the same object, or a chained one
         return self.finish(array, encoded)
 
     def fill(
-        self, paths: list[str], indices: NDArray[np.int64], out: Array, keys: SampleKeys, rows: NDArray[np.int64]
+        self, paths: list[str], indices: NDArray[np.int64], out: Any, keys: SampleKeys, rows: NDArray[np.int64]
     ) -> None:
         """Write images into their rows. The first error is raised after all other images are written."""
-        assert self.program is not None
+        program, tables = self.program, None
+        if isinstance(out, PacketRows):
+            assert not isinstance(self.packets, str), "there is a spec for packets"
+            program, tables = self.packets, self._seek_tables(paths)
+        assert program is not None
         images = _read(paths)
         failures: list[Failure] = []
-        self.program.fill(images, out, keys, rows, failures=failures)
+        program.fill(images, out, keys, rows, failures=failures, seek_tables=tables)
+        if tables is not None:
+            self._keep_seek_tables(paths, tables)
         failed: Exception | None = None
         for failure in sorted(failures, key=lambda failure: failure.position):
             i, error = failure.position, failure.error
@@ -239,15 +266,32 @@ class _FolderTransform(NativeTransform):
             try:
                 if not isinstance(error, DecodeError):
                     raise _with_location(error, path, index)  # noqa: TRY301  # all failures are handled below
-                out[rows[i]] = self._decode_with_pillow(path, index, images[i], keys[i : i + 1], error)
+                array = self._decode_with_pillow(path, index, images[i], keys[i : i + 1], error, program.ops)
+                if isinstance(out, PacketRows):
+                    out.write_pixels(rows[i], array)
+                else:
+                    out[rows[i]] = array
             except Exception as final:  # noqa: BLE001  # raised below
                 failed = failed or final
         if failed is not None:
             raise failed
 
-    def _decode_with_pillow(self, path: str, index: int, encoded: bytes, keys: SampleKeys, error: DecodeError) -> Array:
+    def _seek_tables(self, paths: list[str]) -> ChunkSeekTables:
+        """The seek tables of images whose packets were written before."""
+        return ChunkSeekTables([self._tables.get(path) for path in paths], "tiles", any_kind=True)
+
+    def _keep_seek_tables(self, paths: list[str], tables: ChunkSeekTables) -> None:
+        for position, _, table in tables.found:
+            if table is None:
+                self._tables.pop(paths[position], None)
+            elif self._tables_nbytes + len(table) <= MEMORY_NBYTES:
+                self._tables[paths[position]] = table
+                self._tables_nbytes += len(table)
+
+    def _decode_with_pillow(
+        self, path: str, index: int, encoded: bytes, keys: SampleKeys, error: DecodeError, ops: Sequence[Op]
+    ) -> Array:
         """Decode with Pillow if penstock does not know the format; otherwise raise ``error``."""
-        assert self.program is not None
         if isinstance(error, ImageTooLargeError):
             raise _with_location(error, path, index)
         error.where.pop("position", None)
@@ -259,7 +303,7 @@ class _FolderTransform(NativeTransform):
                 pixels = np.array(folder.pil_loader(path))
             except OSError:
                 raise unreadable from error
-            transformed: Array = apply_to_image(self.program.ops, pixels, keys, first=1)
+            transformed: Array = apply_to_image(ops, pixels, keys, first=1)
             return transformed
         raise unreadable from error
 

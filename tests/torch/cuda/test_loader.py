@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,30 @@ def test_subsets_and_concatenations(folder: Path, host_runtime: HostRuntime) -> 
     device = DataLoader(dataset(folder), 8, sampler=samplers[1], seed=1, decode="cuda")
     assert assert_same(cpu, device) == 17
     assert host_runtime.received == len(device) + sum(-(-n // 8) for n in (17, len(weights) + 2, 17))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_folders_of_torchvision(folder: Path, host_runtime: HostRuntime, tmp_path: Path, num_workers: int) -> None:
+    """A script of torchvision: its transforms, also a format that only Pillow knows; seek tables are kept."""
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    from penstock.torch.vision.folders import ImageFolder
+
+    shutil.copytree(folder, tmp_path / "all")
+    Image.fromarray(np.full((40, 50, 3), 77, np.uint8)).save(tmp_path / "all" / "others" / "x.ppm")
+    transform = v2.Compose(
+        [
+            v2.RandomResizedCrop(40, antialias=True), v2.RandomHorizontalFlip(), v2.ToImage(),
+            v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD),
+        ]
+    )  # fmt: skip
+    cpu, device = both(lambda: ImageFolder(tmp_path / "all", transform), num_workers=num_workers)
+    for _ in range(2):
+        assert assert_same(cpu, device) == len(cpu.dataset)
+    assert host_runtime.received == 2 * len(device)
+    assert len(device.dataset._native._tables) > len(device.dataset) / 2
+    called = ImageFolder(tmp_path / "all", v2.Compose([v2.Resize((8, 8)), v2.ColorJitter(0.3), v2.ToImage()]))
+    with pytest.raises(ArgumentError, match="called as usual: ColorJitter"):
+        iter(DataLoader(called, 8, num_workers=num_workers, decode="cuda"))
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
