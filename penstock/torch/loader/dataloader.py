@@ -88,8 +88,8 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         dataset in an order that is not drawn from random states: by penstock's samplers, torch's ``SequentialSampler``
         or ``DistributedSampler``. If ``set_epoch`` or another sampler changes the epoch, what was built is dropped.
     decode : {"cpu", "cuda", "cuda:<number>", "auto"}
-        What decodes the images of a :class:`~penstock.datasets.StoreDataset` or a folder of torchvision whose transforms
-        are all native, or of subsets and concatenations of such.
+        What decodes the images of a :class:`~penstock.datasets.StoreDataset`, or of a folder of torchvision whose
+        transforms are all native, or of subsets and concatenations of such.
         "cuda": the device does, workers are threads, and the tensors of batches are on the device, complete, with the
         same values as on the CPU. What no kernel can do is an error of ``iter()`` that names it. "auto": a device, if
         there is one and it can do all of it, else the CPU.
