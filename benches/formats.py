@@ -5,7 +5,9 @@ in turns in one run. RandomResizedCrop 224, flip, normalised, float32 CHW: penst
 Pillow is torchvision's usual transforms; OpenCV decodes, cuts the same boxes, resizes (linear), normalises. Masks are
 label maps as gray PNG: only decoded. Pixels are those of Pillow for penstock (tests); OpenCV resizes otherwise.
 
-OpenCV (``opencv-python-headless``) is left out if it is not installed.
+torchvision's own decoder (libpng, libwebp) gives tensors, which the same transforms crop and resize. DALI decodes on
+the CPU, with its fused crop and one thread. OpenCV (``opencv-python-headless``) and DALI (``nvidia-dali-cuda120``) are
+left out if they are not installed.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torchvision.io
 from harness import arguments, images_folder, in_turns, jpegs, machine, table, versions
 from numpy.typing import NDArray
 from PIL import Image
@@ -30,6 +33,10 @@ try:
     import cv2
 except ImportError:
     cv2 = None
+try:
+    from nvidia import dali
+except ImportError:
+    dali = None
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CHUNK = 25
@@ -64,17 +71,58 @@ def penstock_rows(images: Sequence[bytes]) -> Callable[[], float]:
     return run
 
 
+def make_transform(*, of_tensors: bool) -> v2.Compose:
+    """torchvision's usual transforms."""
+    first = [] if of_tensors else [v2.PILToTensor()]
+    crop = [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip()]
+    return v2.Compose([*crop, *first, v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
+
+
+def torchvision_tensors(images: Sequence[bytes]) -> Callable[[], float]:
+    """torchvision's transforms of the images of its own decoder."""
+    transform, mode = make_transform(of_tensors=True), torchvision.io.ImageReadMode.RGB
+    encoded = [torch.frombuffer(bytearray(image), dtype=torch.uint8) for image in images]
+
+    def run() -> float:
+        for image in encoded:
+            transform(torchvision.io.decode_image(image, mode))
+        return len(images)
+
+    return run
+
+
+def dali_arrays(images: Sequence[bytes]) -> Callable[[], float]:
+    """Batches of DALI's pipeline on the CPU."""
+    types, fn = dali.types, dali.fn
+    encoded = [np.frombuffer(image, np.uint8) for image in images]
+
+    @dali.pipeline_def(batch_size=CHUNK, num_threads=1, device_id=None, prefetch_queue_depth=1)
+    def graph() -> Any:
+        source = fn.external_source(lambda info: encoded[info.idx_in_epoch % len(encoded)], batch=False)
+        shown = fn.decoders.image_random_crop(
+            source, device="cpu", random_aspect_ratio=[3 / 4, 4 / 3], random_area=[0.08, 1.0]
+        )
+        small = fn.resize(shown, size=(224, 224), interp_type=types.INTERP_LINEAR, antialias=True)
+        mean, deviation = ([255 * value for value in values] for values in (MEAN, STD))
+        return fn.crop_mirror_normalize(
+            small, dtype=types.FLOAT, output_layout="CHW", crop=(224, 224), mean=mean, std=deviation,
+            mirror=fn.random.coin_flip(probability=0.5),
+        )  # fmt: skip
+
+    pipeline = graph()
+    pipeline.build()
+
+    def run() -> float:
+        for _ in range(len(images) // CHUNK):
+            pipeline.run()
+        return len(images) // CHUNK * CHUNK
+
+    return run
+
+
 def pillow_tensors(images: Sequence[bytes]) -> Callable[[], float]:
     """torchvision's transforms of Pillow's images."""
-    transform = v2.Compose(
-        [
-            v2.RandomResizedCrop(224),
-            v2.RandomHorizontalFlip(),
-            v2.PILToTensor(),
-            v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(MEAN, STD),
-        ]
-    )
+    transform = make_transform(of_tensors=False)
 
     def run() -> float:
         for image in images:
@@ -151,8 +199,11 @@ def main() -> None:
                 candidates["OpenCV"] = each_of(images, opencv_values)
         else:
             candidates = {"penstock": penstock_rows(images), "torch + Pillow": pillow_tensors(images)}
+            candidates["torchvision.io"] = torchvision_tensors(images)
             if cv2 is not None:
                 candidates["OpenCV"] = opencv_arrays(images)
+            if dali is not None:
+                candidates["DALI"] = dali_arrays(images)
         nbytes = sum(map(len, images)) / len(images) / 1000
         print(f"{task}: {len(images)} images, {nbytes:.0f} kB each\n")
         print(table(in_turns(candidates, rounds=options.rounds, unit="images/s"), against="penstock"), end="\n\n")
