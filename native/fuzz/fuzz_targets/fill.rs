@@ -1,14 +1,16 @@
 //! Any bytes and any geometry: a row of a batch is the same at every level, on one thread and on several, with an
 //! index, while learning one and without, with a fresh filler and with a used one, and from pixels that were decoded
-//! first. A refused image leaves the row unchanged.
+//! first. A refused image leaves the row unchanged. A packet for a device is whole, or nothing is appended.
 #![no_main]
 
 use std::mem::discriminant;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use penstock_core::error::Error;
 use penstock_core::fill::{
-    Affine, FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Mode, Orientation, Row,
+    Affine, FillError, FillOptions, FillTimes, Filler, Geometry, Interleaved, Layout, Mode, Orientation, PacketBuffer,
+    Row,
 };
 use penstock_core::image;
 use penstock_core::jpeg::{DecodeHints, Header, Limits, Region, SeekTableKind};
@@ -231,6 +233,33 @@ impl Case {
     }
 }
 
+/// Writes the packet of an image twice, the second time to memory that ends `missing` bytes too early.
+fn write_packet(case: &Case, image: &[u8], hints: DecodeHints<'_>, whole: bool, missing: usize) {
+    let mut filler = Filler::with_level(Available::SCALAR);
+    let mut memory = vec![BEFORE; image.len() + (1 << 20)];
+    let mut packets = PacketBuffer::with_len(&mut memory, 16);
+    let written = filler.write_packet(image, hints, &case.geometry, &case.recipe, &mut packets);
+    let nbytes = packets.len() - 16;
+    match written {
+        Ok(_) => assert!(nbytes >= 448 && nbytes.is_multiple_of(16), "{nbytes} bytes"),
+        Err(failure) => {
+            assert_eq!(nbytes, 0, "{failure:?}");
+            let refused = case.recipe.filter == Filter::Lanczos || matches!(failure, FillError::Geometry(_));
+            assert!(!whole || refused, "a good image: {failure:?}");
+            return;
+        }
+    }
+    let enough = memory[16..16 + nbytes].to_vec();
+    memory.truncate(nbytes - 1 - missing % nbytes);
+    let mut packets = PacketBuffer::with_len(&mut memory, 0);
+    let written = filler.write_packet(image, hints, &case.geometry, &case.recipe, &mut packets);
+    assert!(matches!(written, Err(FillError::Image(Error::OutOfMemory { .. }))) && packets.len() == 0);
+    memory.resize(nbytes, 0);
+    let mut packets = PacketBuffer::with_len(&mut memory, 0);
+    let written = filler.write_packet(image, hints, &case.geometry, &case.recipe, &mut packets);
+    assert!(written.is_ok() && memory == enough, "the same packet");
+}
+
 /// Whether two failures are of one kind: the place where damage is found may differ.
 fn same_kind(one: &FillError, other: &FillError) -> bool {
     match (one, other) {
@@ -270,6 +299,12 @@ fn run(image: &[u8], whole: bool, mut choices: Choices<'_>) {
     {
         assert_eq!(&row, expected, "decoded first: {:?}", case.columns);
     }
+    let hints = DecodeHints {
+        seek_table: index.as_deref(),
+        learn: case.learn,
+        threads: 1,
+    };
+    write_packet(&case, image, hints, whole, choices.below(1 << 16));
     for &level in Available::all() {
         let mut filler = Filler::with_level(level);
         for threads in [1, case.threads, 1] {
