@@ -21,6 +21,7 @@ from penstock.torch.cuda.augmenting import AugmentPlan, plan_erasing, plan_pixel
 from penstock.torch.cuda.decoder import DTYPES, PacketDecoder, RowFormat
 from penstock.torch.cuda.runtime import Runtime
 from penstock.torch.device.batches import to_device
+from penstock.trace import stage
 from penstock.transforms.base import Op, Params
 from penstock.transforms.packet_program import PacketRows, PacketSpec
 from penstock.workers.base import NOTHING, Task
@@ -158,7 +159,8 @@ class _DeviceBuild(FillBuild):
         if not len(kept):
             return NOTHING
         packets = next(leaf for leaf in tree_leaves(self._arrays) if isinstance(leaf, PacketRows))
-        images, status = device_rows.decode(packets.batch(kept, self._allocate), self._keys(kept))
+        with stage("transport", len(kept)):
+            images, status = device_rows.decode(packets.batch(kept, self._allocate), self._keys(kept))
         if status.any():
             packets.only_pixels = True
             with self._job.seeding():
@@ -167,10 +169,12 @@ class _DeviceBuild(FillBuild):
             kept = self.kept_rows()
             if not len(kept):
                 return NOTHING
-            images, _ = device_rows.decode(packets.batch(kept, self._allocate), self._keys(kept))
+            with stage("transport", 0):
+                images, _ = device_rows.decode(packets.batch(kept, self._allocate), self._keys(kept))
         arrays = self.take_arrays(kept, lambda rows: images if rows is packets else None)
-        batch = to_device(device_rows.deliver(arrays), device_rows.runtime.device, non_blocking=True)
-        _wait(device_rows.runtime.device)  # copies read the slot, which is used again
+        with stage("transport", 0):
+            batch = to_device(device_rows.deliver(arrays), device_rows.runtime.device, non_blocking=True)
+            _wait(device_rows.runtime.device)  # copies read the slot, which is used again
         return batch
 
     def _keys(self, kept: NDArray[np.int64]) -> SampleKeys:

@@ -120,6 +120,7 @@ def test_batches_are_the_same(folder: Path, host_runtime: HostRuntime, pipeline:
         assert assert_same(cpu, device) == len(cpu.dataset)
     assert host_runtime.received == 2 * len(device)
     assert host_runtime.kernels.launched.count("entropy") >= len(device)
+    assert device.stats()["transport"].items == 2 * len(device.dataset)
 
 
 def test_subsets_and_concatenations(folder: Path, host_runtime: HostRuntime) -> None:
