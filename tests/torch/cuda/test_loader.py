@@ -123,6 +123,21 @@ def test_batches_are_the_same(folder: Path, host_runtime: HostRuntime, pipeline:
     assert device.stats()["transport"].items == 2 * len(device.dataset)
 
 
+@pytest.mark.parametrize("overlap_epochs", [False, True])
+def test_persistent_workers(folder: Path, host_runtime: HostRuntime, overlap_epochs: bool) -> None:
+    """Epoch after epoch with the same threads, also where the next epoch is begun early, and after a break."""
+    options = {"num_workers": 2, "persistent_workers": True, "overlap_epochs": overlap_epochs, "shuffle": False}
+    cpu, device = both(lambda: dataset(folder, "jitter"), **options)
+    for _ in range(2):
+        assert assert_same(cpu, device) == len(cpu.dataset)
+    for loader in (cpu, device):
+        next(iter(loader))
+    assert assert_same(cpu, device) == len(cpu.dataset)
+    assert host_runtime.received >= 3 * len(device)
+    for loader in (cpu, device):
+        loader.close()
+
+
 def test_subsets_and_concatenations(folder: Path, host_runtime: HostRuntime) -> None:
     """Datasets over datasets, ours and torch's, with a sampler of torch's."""
     wraps: list[Callable[[Any], Any]] = [
