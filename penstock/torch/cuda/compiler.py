@@ -13,6 +13,8 @@ import hashlib
 import logging
 import os
 import tempfile
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +22,7 @@ import torch
 
 from penstock.errors import ArgumentError
 
-__all__ = ["CudaKernels", "compile_kernels", "kernel_sources"]
+__all__ = ["CudaKernels", "compile_kernels", "is_installed", "kernel_sources", "require_bindings"]
 
 _logger = logging.getLogger(__name__)
 
@@ -61,6 +63,22 @@ def compile_kernels(architecture: str) -> bytes:
     finally:
         _call(nvrtc.nvrtcDestroyProgram(program))
     return cubin
+
+
+def is_installed() -> bool:
+    """Whether there is NVIDIA's package that compiles and launches kernels. It is not imported."""
+    return find_spec("cuda") is not None and find_spec("cuda.bindings") is not None
+
+
+def require_bindings() -> None:
+    """Import what compiles and launches kernels.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not installed.
+    """
+    _import("nvrtc")
 
 
 class CudaKernels:
@@ -126,9 +144,7 @@ def _import(name: str) -> Any:
             'decode="cuda" needs NVIDIA\'s cuda-bindings, which torch brings where it is built for CUDA; '
             "pip install cuda-bindings"
         ) from error
-    import importlib
-
-    return importlib.import_module(f"{bindings.__name__}.{name}")
+    return import_module(f"{bindings.__name__}.{name}")
 
 
 def _call(result: tuple[Any, ...]) -> Any:

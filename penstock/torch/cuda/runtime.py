@@ -11,7 +11,7 @@ import torch
 
 from penstock.errors import ArgumentError
 from penstock.sample import Batch
-from penstock.torch.cuda.compiler import CudaKernels
+from penstock.torch.cuda.compiler import CudaKernels, require_bindings
 from penstock.torch.cuda.decoder import Kernels
 from penstock.torch.device.batches import iterate_tensors
 
@@ -87,7 +87,7 @@ def open_runtime(device: torch.device) -> Runtime:
     Raises
     ------
     ArgumentError
-        If torch finds no such device.
+        If torch finds no such device, or what compiles kernels is not installed.
     """
     if not torch.cuda.is_available():
         raise ArgumentError(
@@ -97,4 +97,5 @@ def open_runtime(device: torch.device) -> Runtime:
     index = torch.cuda.current_device() if given is None else given
     if index >= torch.cuda.device_count():
         raise ArgumentError(f'decode="{device}": there are {torch.cuda.device_count()} CUDA devices')
+    require_bindings()
     return CudaRuntime(torch.device("cuda", index))

@@ -57,7 +57,9 @@ def find_device(loader: Any) -> torch.device | None:
         return torch.device(decode)
     if loader.workers == "processes" or loader.multiprocessing_context is not None or not torch.cuda.is_available():
         return None
-    return None if _find_spec(loader)[0] is None else torch.device("cuda")
+    from penstock.torch.cuda.compiler import is_installed  # imported only where there is a device
+
+    return torch.device("cuda") if is_installed() and _find_spec(loader)[0] is not None else None
 
 
 def find_decoding(loader: Any) -> Decoding | None:

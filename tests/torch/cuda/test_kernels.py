@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from penstock import _native
+from penstock.errors import ArgumentError
 from penstock.torch.cuda.compiler import compile_kernels as compile_for_device
-from penstock.torch.cuda.compiler import kernel_sources
+from penstock.torch.cuda.compiler import kernel_sources, require_bindings
 from penstock.torch.cuda.decoder import PacketDecoder, RowFormat
 from penstock.torch.cuda.packets import plan_groups
 from tests.torch.cuda.host_kernels import HostKernels, compile_kernels, has_compiler
@@ -177,6 +178,13 @@ def test_the_sources_are_installed() -> None:
     assert {"decode.cu", "grid.h", "packet.h", "entropy.h", "idct.h", "color.h", "resize.h", "rows.h"} <= set(
         kernel_sources()
     )
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without NVIDIA's bindings, the error says what to install."""
+    monkeypatch.setitem(sys.modules, "cuda", None)
+    with pytest.raises(ArgumentError, match="pip install cuda-bindings"):
+        require_bindings()
 
 
 @pytest.mark.slow
