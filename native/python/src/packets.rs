@@ -9,7 +9,7 @@ use crate::arrays::{Array, NewArray};
 use crate::bytes::EncodedImages;
 use crate::errors::{self, invalid_argument};
 use crate::level::level;
-use crate::rows::{Failures, as_orientation};
+use crate::rows::{Failures, oriented};
 use crate::seek_tables::{self, FoundList, HintsPerImage, SeekTables};
 use crate::target::{background, filter_from_name, mode_from_name};
 
@@ -81,23 +81,10 @@ pub fn write_packets<'py>(
             geometry.shape()
         )));
     }
-    let orientations = orientations.as_ref().map(|values| values.values());
-    if orientations.is_some_and(|values| values.len() != n) {
-        return Err(invalid_argument(format!(
-            "orientations of {n} images must have shape [{n}]"
-        )));
-    }
-    let columns = geometry.values().as_chunks::<{ Geometry::COLUMNS }>().0;
-    let geometries: Vec<_> = columns
-        .iter()
-        .enumerate()
-        .map(|(i, columns)| {
-            let orientation = as_orientation(orientations.map_or(1, |values| values[i]))?;
-            Geometry::new(*columns, options.window, beside.is_some())
-                .map(|geometry| geometry.oriented(orientation))
-                .map_err(|message| invalid_argument(format!("geometry[{i}]: {message}")))
-        })
-        .collect::<PyResult<_>>()?;
+    let geometries = oriented(&geometry, orientations.as_ref(), |columns, i| {
+        Geometry::new(*columns, options.window, beside.is_some())
+            .map_err(|message| invalid_argument(format!("geometry[{i}]: {message}")))
+    })?;
     let learn = learn
         .map(|kind| seek_tables::kind_from_name(kind).map(SeekTableKind::name))
         .transpose()?;

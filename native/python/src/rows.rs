@@ -119,21 +119,9 @@ pub fn fill<'py>(
         target.check_apart(image, || format!("image {i}"))?;
     }
     hints.check_apart(&target)?;
-    let orientations = orientations.as_ref().map(|values| values.values());
-    if orientations.is_some_and(|values| values.len() != n) {
-        return Err(invalid_argument(format!(
-            "orientations of {n} images must have shape [{n}]"
-        )));
-    }
-    let columns = geometry.values().as_chunks::<{ Geometry::COLUMNS }>().0;
-    let geometries: Vec<_> = columns
-        .iter()
-        .enumerate()
-        .map(|(i, c)| {
-            let orientation = as_orientation(orientations.map_or(1, |values| values[i]))?;
-            Ok(target.geometry(c, i)?.oriented(orientation))
-        })
-        .collect::<PyResult<_>>()?;
+    let geometries = oriented(&geometry, orientations.as_ref(), |columns, i| {
+        target.geometry(columns, i)
+    })?;
     let rows: Vec<_> = rows
         .values()
         .iter()
@@ -241,8 +229,27 @@ pub fn fill_pixels(
     filled.map_err(to_exception)
 }
 
-/// The orientation with this value of the tag.
-pub fn as_orientation(value: u8) -> PyResult<Orientation> {
+/// The geometry of each image with its orientation; `make` is given the columns of an image, and its number.
+pub fn oriented(
+    geometry: &Array<i32>,
+    orientations: Option<&Array<u8>>,
+    make: impl Fn(&[i32; Geometry::COLUMNS], usize) -> PyResult<Geometry>,
+) -> PyResult<Vec<Geometry>> {
+    let columns = geometry.values().as_chunks().0;
+    let (n, orientations) = (columns.len(), orientations.map(|values| values.values()));
+    if orientations.is_some_and(|values| values.len() != n) {
+        return Err(invalid_argument(format!(
+            "orientations of {n} images must have shape [{n}]"
+        )));
+    }
+    let each = columns.iter().enumerate().map(|(i, columns)| {
+        let orientation = as_orientation(orientations.map_or(1, |values| values[i]))?;
+        Ok(make(columns, i)?.oriented(orientation))
+    });
+    each.collect()
+}
+
+fn as_orientation(value: u8) -> PyResult<Orientation> {
     Orientation::from_exif(value)
         .ok_or_else(|| invalid_argument(format!("an orientation must be in [1, 8], got {value}")))
 }

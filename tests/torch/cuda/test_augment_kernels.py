@@ -27,35 +27,17 @@ from penstock.torch.cuda.augmenting import (
     plan_pixels,
     supports,
 )
+from tests.torch.cuda.host_kernels import HostKernels, compile_kernels
 
 KERNELS = Path(__file__).parents[3] / "penstock" / "torch" / "cuda" / "kernels"
-OPTIONS = ["-std=c++17", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Werror"]
 SANITIZED = "PENSTOCK_SANITIZED_KERNELS"
 """Of a process that runs under the address sanitizer: the compiled kernels."""
 
 Pixels = NDArray[np.uint8]
 
 
-def compile_kernels(folder: Path, *options: str) -> Path:
-    """Compile all kernels as a shared library."""
-    library = folder / "kernels.so"
-    source = KERNELS / "decode.cu"
-    command = ["g++", *OPTIONS, *options, "-shared", "-fPIC", "-x", "c++", str(source), "-o", str(library)]
-    subprocess.run(command, check=True)
-    return library
-
-
-class HostKernels:
+class AugmentKernels(HostKernels):
     """Kernels that run on the processor, over arrays."""
-
-    def __init__(self, library: Path) -> None:
-        self._library = ctypes.CDLL(str(library))
-        self.launched: list[str] = []
-
-    def launch(self, name: str, argument: ctypes.Structure, columns: int, rows: int, threads: int) -> None:
-        """Run a kernel to its end."""
-        self.launched.append(name)
-        getattr(self._library, name)(ctypes.byref(argument), columns, rows, threads)
 
     def change(self, plan: AugmentPlan, images: Pixels) -> Pixels:
         """Run a plan over HWC images, in arrays of exactly the sizes that it needs."""
@@ -89,13 +71,13 @@ class HostKernels:
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> HostKernels:
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> AugmentKernels:
     """The kernels, compiled once."""
     if SANITIZED in os.environ:
-        return HostKernels(Path(os.environ[SANITIZED]))
+        return AugmentKernels(Path(os.environ[SANITIZED]))
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed: kernels cannot be compiled")
-    return HostKernels(compile_kernels(tmp_path_factory.mktemp("augment")))
+    return AugmentKernels(compile_kernels(tmp_path_factory.mktemp("augment")))
 
 
 def make_images(count: int, width: int, height: int, seed: int = 0) -> Pixels:
@@ -132,7 +114,7 @@ def change_on_cpu(ops: Sequence[T.Op], params: Sequence[Array], images: Pixels) 
     return np.stack(changed)
 
 
-def assert_equal_to_cpu(kernels: HostKernels, ops: Sequence[T.Op], images: Pixels, seed: int = 3) -> None:
+def assert_equal_to_cpu(kernels: AugmentKernels, ops: Sequence[T.Op], images: Pixels, seed: int = 3) -> None:
     """Compare every value of a batch."""
     params = draw_all(ops, images, seed)
     plan = plan_pixels(ops, params, (images.shape[2], images.shape[1]))
@@ -185,7 +167,7 @@ EXAMPLES: dict[str, list[T.Op]] = {
 
 
 @pytest.mark.parametrize("ops", EXAMPLES.values(), ids=EXAMPLES)
-def test_kernels_equal_the_cpu_in_every_value(kernels: HostKernels, ops: list[T.Op]) -> None:
+def test_kernels_equal_the_cpu_in_every_value(kernels: AugmentKernels, ops: list[T.Op]) -> None:
     """Each op on a device, with what it draws for a batch, gives the values of the op on the CPU."""
     images = make_images(36, 70, 45)
 
@@ -193,7 +175,7 @@ def test_kernels_equal_the_cpu_in_every_value(kernels: HostKernels, ops: list[T.
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (5, 1), (64, 8), (65, 9), (129, 2)])
-def test_kernels_equal_the_cpu_at_odd_sizes(kernels: HostKernels, size: tuple[int, int]) -> None:
+def test_kernels_equal_the_cpu_at_odd_sizes(kernels: AugmentKernels, size: tuple[int, int]) -> None:
     """Images of one pixel, of one row, and of a whole number of tiles give the values of the CPU."""
     images = make_images(6, *size)
 
@@ -202,7 +184,7 @@ def test_kernels_equal_the_cpu_at_odd_sizes(kernels: HostKernels, size: tuple[in
 
 
 @pytest.mark.parametrize("factor", [0.4, 0.5, 2.5, 10, 10 / 3, 5 / 3])
-def test_positions_between_two_pixels_equal_the_cpu(kernels: HostKernels, factor: float) -> None:
+def test_positions_between_two_pixels_equal_the_cpu(kernels: AugmentKernels, factor: float) -> None:
     """Where a position is on the border of two pixels, rounding errors choose between them as on the CPU."""
     for width in range(40, 72):
         images = make_images(2, width, 111 - width)
@@ -210,7 +192,7 @@ def test_positions_between_two_pixels_equal_the_cpu(kernels: HostKernels, factor
             assert_equal_to_cpu(kernels, [T.RandomAffine(0, scale=(factor, factor), filter=filter_name)], images)
 
 
-def test_all_colours_turn_as_on_the_cpu(kernels: HostKernels) -> None:
+def test_all_colours_turn_as_on_the_cpu(kernels: AugmentKernels) -> None:
     """Every fourth value of each channel, turned by many hues, equals the CPU's colour."""
     levels = np.append(np.arange(0, 256, 4), 255).astype(np.uint8)
     colours = np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape(1, 65 * 65, 65, 3)
@@ -220,7 +202,7 @@ def test_all_colours_turn_as_on_the_cpu(kernels: HostKernels) -> None:
         assert_equal_to_cpu(kernels, [T.ColorJitter(hue=0.5), T.RandomHSV(0.5, 1, 1)], images, seed)
 
 
-def test_launches_have_rows_only_for_images_that_change(kernels: HostKernels) -> None:
+def test_launches_have_rows_only_for_images_that_change(kernels: AugmentKernels) -> None:
     """A kernel is launched for the images that it changes, and not at all if there are none."""
     images = make_images(8, 20, 10)
     size, chosen = (20, 10), np.arange(8) % 2 == 0
@@ -316,7 +298,7 @@ def as_array(tensor: Any) -> Array:
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_mixing_equals_the_cpu(kernels: HostKernels, dtype: str, channels_last: bool) -> None:
+def test_mixing_equals_the_cpu(kernels: AugmentKernels, dtype: str, channels_last: bool) -> None:
     """MixUp and CutMix in place give the values of the same classes on tensors of the CPU, in the same format."""
     mix, cut = T.MixUp(0.4, num_classes=3), T.CutMix(num_classes=3)
     labels = np.arange(7) % 3
@@ -335,7 +317,7 @@ def test_mixing_equals_the_cpu(kernels: HostKernels, dtype: str, channels_last: 
         assert array.tobytes() == as_array(moved).tobytes()
 
 
-def test_cut_mix_moves_bytes(kernels: HostKernels) -> None:
+def test_cut_mix_moves_bytes(kernels: AugmentKernels) -> None:
     """CutMix takes batches of uint8."""
     cut, images = T.CutMix(num_classes=2), np.ascontiguousarray(make_images(5, 12, 10).transpose(0, 3, 1, 2))
     expected, _ = cut(images, np.zeros(5, np.int64), batch=3)
@@ -355,7 +337,7 @@ def test_labels_mix_as_images_do() -> None:
 
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_erasing_floats_equals_the_cpu(kernels: HostKernels, layout: str, dtype: str) -> None:
+def test_erasing_floats_equals_the_cpu(kernels: AugmentKernels, layout: str, dtype: str) -> None:
     """RandomErasing after Normalize gives the values of the pipeline in the dtype and layout of the tensor."""
     images = make_images(12, 31, 22)
     op = T.RandomErasing(0.8, value=(0.1, -2.5, 1e-6))
