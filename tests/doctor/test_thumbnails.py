@@ -74,7 +74,7 @@ def test_normalised_values_are_stretched() -> None:
     ramp = torch.linspace(-2, 2, 64).expand(1, 64, 64).to(torch.bfloat16).clone()
     ramp[0, 0, 0] = float("nan")
 
-    picture = opened(make_thumbnails(Mixed({0: ramp}), [0])[0])
+    picture = opened(make_thumbnails(Mixed({0: ramp}), [0], budget_s=60)[0])
 
     assert picture[32, :, 0].min() <= 6
     assert picture[32, :, 0].max() >= 249
@@ -94,7 +94,7 @@ def test_a_sample_that_raises_is_left_out() -> None:
     """So is one that is not there, and one that ends the process takes only those behind it."""
     samples = {0: RED, 1: lambda: 1 / 0, 3: RED, 4: lambda: os._exit(3), 5: RED}
 
-    assert sorted(make_thumbnails(Mixed(samples), [0, 1, 2, 3, 4, 5])) == [0, 3]
+    assert sorted(make_thumbnails(Mixed(samples), [0, 1, 2, 3, 4, 5], budget_s=60)) == [0, 3]
 
 
 def test_the_dataset_of_the_script_is_not_asked(capfd: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +106,7 @@ def test_the_dataset_of_the_script_is_not_asked(capfd: pytest.CaptureFixture[str
 
     dataset = Mixed({0: shout})
 
-    assert list(make_thumbnails(dataset, [0])) == [0]
+    assert list(make_thumbnails(dataset, [0], budget_s=60)) == [0]
     assert dataset.asked == []
     assert capfd.readouterr().out == ""
 

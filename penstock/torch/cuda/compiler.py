@@ -55,7 +55,8 @@ def compile_kernels(architecture: str) -> bytes:
         options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={architecture}")]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            log = bytes(_call(nvrtc.nvrtcGetProgramLogSize(program)))
+            # One byte more: NVRTC writes to the object, and Python shares those of length 1.
+            log = bytes(_call(nvrtc.nvrtcGetProgramLogSize(program)) + 1)
             _call(nvrtc.nvrtcGetProgramLog(program, log))
             raise ArgumentError(f"the kernels cannot be compiled for {architecture}: {log.decode(errors='replace')}")
         cubin = bytes(_call(nvrtc.nvrtcGetCUBINSize(program)))
