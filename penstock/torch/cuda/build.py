@@ -39,8 +39,6 @@ class DeviceRows:
         The device.
     spec : tree of ArraySpec and RaggedSpec
         Of a sample, with a PacketSpec.
-    dtype : torch.dtype, optional
-        Of images; None: that of the dataset's rows.
     channels_last : bool
         Whether images have torch's channels-last memory format.
     deliver : callable
@@ -52,13 +50,12 @@ class DeviceRows:
         runtime: Runtime,
         spec: Tree,
         deliver: Callable[[Tree], Batch],
-        dtype: torch.dtype | None = None,
         *,
         channels_last: bool = False,
     ) -> None:
         self.runtime, self.deliver, self._channels_last = runtime, deliver, channels_last
         self._spec: PacketSpec = next(leaf for leaf in tree_leaves(spec) if isinstance(leaf, PacketSpec))
-        self._format = _row_format(self._spec, dtype)
+        self._format = _row_format(self._spec)
         self._decoder: PacketDecoder | None = None
 
     def decode(self, packets: Any, keys: SampleKeys) -> tuple[torch.Tensor, NDArray[np.int32]]:
@@ -99,19 +96,21 @@ class _DrawnAugmentation:
         return op.draw(self._keys[first : first + count], sizes, stream)
 
 
-def _row_format(spec: PacketSpec, dtype: torch.dtype | None) -> RowFormat:
+def _row_format(spec: PacketSpec) -> RowFormat:
     dtypes = {str(known).removeprefix("torch."): known for known in DTYPES}
-    own = torch.bfloat16 if is_bfloat16(spec.image.dtype) else dtypes.get(spec.image.dtype.name)
-    chosen = own if dtype is None else dtype
-    if chosen is None or chosen not in DTYPES:
-        raise ArgumentError(f"images on a device must have one of the dtypes {', '.join(map(str, DTYPES))}")
+    dtype = torch.bfloat16 if is_bfloat16(spec.image.dtype) else dtypes.get(spec.image.dtype.name)
+    if dtype is None:
+        raise ArgumentError(
+            f"images on a device must have one of the dtypes {', '.join(dtypes)}, got {spec.image.dtype}; choose one in "
+            "ToLayout"
+        )
     height, width = spec.size
     shape = spec.image.shape
     made = RowFormat(
         channels=shape[0] if spec.image_layout == "CHW" else shape[2],
         height=height,
         width=width,
-        dtype=chosen,
+        dtype=dtype,
         layout=spec.image_layout,
         is_reversed=spec.mode == "BGR",
         background=spec.background,
