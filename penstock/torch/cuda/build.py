@@ -101,8 +101,8 @@ def _row_format(spec: PacketSpec) -> RowFormat:
     dtype = torch.bfloat16 if is_bfloat16(spec.image.dtype) else dtypes.get(spec.image.dtype.name)
     if dtype is None:
         raise ArgumentError(
-            f"images on a device must have one of the dtypes {', '.join(dtypes)}, got {spec.image.dtype}; choose one in "
-            "ToLayout"
+            f"images on a device must have one of the dtypes {', '.join(dtypes)}, got {spec.image.dtype}; choose one "
+            "in ToLayout"
         )
     height, width = spec.size
     shape = spec.image.shape
