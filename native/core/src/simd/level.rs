@@ -11,7 +11,7 @@ pub enum Level {
     /// x86-64 with AVX2, BMI1, BMI2, F16C, FMA, LZCNT, MOVBE and POPCNT (Haswell, Zen and later).
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX-512 with F, BW, DQ, VL, VBMI and VNNI (Ice Lake, Zen 4 and later, where wide vectors do not lower the clock).
+    /// AVX-512 with F, BW, DQ, VL, VBMI, VBMI2 and VNNI (Ice Lake, Zen 4 and later, where wide vectors do not lower the clock).
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// AArch64 with Advanced SIMD and CRC (all but the first processors of Armv8.0).
@@ -62,7 +62,8 @@ impl Level {
             ),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => features!(
-                is_x86_feature_detected: "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512vnni"
+                is_x86_feature_detected: "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vbmi", "avx512vbmi2",
+                "avx512vnni"
             ),
             #[cfg(target_arch = "aarch64")]
             Self::Neon => features!(is_aarch64_feature_detected: "neon", "crc"),

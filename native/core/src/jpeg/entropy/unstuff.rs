@@ -17,14 +17,14 @@ pub(crate) struct Unstuffed {
 /// Copies entropy-coded data from `source` to `target` without the stuffing. Stops at a marker, at the end of `source`,
 /// or when `target` has no space for another step.
 pub(crate) fn unstuff(level: Available, source: &[u8], target: &mut [u8]) -> Unstuffed {
-    dispatch!(level, [Avx2, Neon], unstuff(source, target))
+    dispatch!(level, [Avx512, Avx2, Neon], unstuff(source, target))
 }
 
 mod scalar {
     use super::{Unstuffed, find_ff, unstuff_by};
 
     pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
-        unstuff_by(find_ff, source, target)
+        unstuff_by(find_ff, source, target, (0, 0))
     }
 }
 
@@ -37,12 +37,53 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,bmi1")]
     pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
+        unstuff_from(source, target, (0, 0))
+    }
+
+    /// The same after the first bytes, which are already copied: how many are read, and how many are written.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi1")]
+    pub(super) fn unstuff_from(source: &[u8], target: &mut [u8], done: (usize, usize)) -> Unstuffed {
         let find_ff = |bytes: &[u8; STEP]| {
             let equal = _mm256_cmpeq_epi8(load32(bytes), _mm256_set1_epi8(-1));
             let mask = _mm256_movemask_epi8(equal) as u32;
             (mask != 0).then(|| mask.trailing_zeros() as usize)
         };
-        unstuff_by(find_ff, source, target)
+        unstuff_by(find_ff, source, target, done)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use core::arch::x86_64::*;
+
+    use super::{Unstuffed, avx2};
+    use crate::simd::avx512::{load64, store64};
+
+    /// Bytes per step.
+    const STEP: usize = 64;
+
+    #[target_feature(enable = "avx512vl,avx512bw,avx512vbmi2,bmi1,popcnt")]
+    pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
+        let (mut read, mut written) = (0, 0);
+        // Bit 0: whether the byte before `read` is FF.
+        let mut after_ff = 0;
+        while let Some(out) = target.get_mut(written..).and_then(|t| t.first_chunk_mut::<STEP>())
+            && let Some(bytes) = source.get(read..).and_then(|s| s.first_chunk::<STEP>())
+        {
+            let bytes = load64(bytes);
+            let ff = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(-1));
+            let stuffed = ff << 1 | after_ff;
+            if stuffed & _mm512_test_epi8_mask(bytes, bytes) != 0 {
+                break; // a marker
+            }
+            store64(out, _mm512_maskz_compress_epi8(!stuffed, bytes));
+            read += STEP;
+            written += STEP - stuffed.count_ones() as usize;
+            after_ff = ff >> (STEP - 1);
+        }
+        let open = after_ff as usize;
+        avx2::unstuff_from(source, target, (read - open, written - open))
     }
 }
 
@@ -72,14 +113,18 @@ mod neon {
             };
             Some(zeros as usize / 4)
         };
-        unstuff_by(find_ff, source, target)
+        unstuff_by(find_ff, source, target, (0, 0))
     }
 }
 
-/// `find_ff`: the position of the first FF.
+/// `find_ff`: the position of the first FF. The last argument: how many bytes are already read and written.
 #[inline(always)]
-fn unstuff_by(find_ff: impl Fn(&[u8; STEP]) -> Option<usize>, source: &[u8], target: &mut [u8]) -> Unstuffed {
-    let (mut read, mut written) = (0, 0);
+fn unstuff_by(
+    find_ff: impl Fn(&[u8; STEP]) -> Option<usize>,
+    source: &[u8],
+    target: &mut [u8],
+    (mut read, mut written): (usize, usize),
+) -> Unstuffed {
     while let Some(out) = target.get_mut(written..).and_then(|t| t.first_chunk_mut::<STEP>()) {
         let Some(bytes) = source.get(read..).and_then(|s| s.first_chunk::<STEP>()) else {
             return unstuff_tail(source, target, read, written);

@@ -290,6 +290,26 @@ fn unstuffing_agrees_and_stops_at_markers() {
             );
         }
         assert_eq!(unstuff::find_marker(&source), end, "round {round}");
+
+        let space = 64 + numbers.below(80);
+        for &level in Available::all() {
+            let found = unstuff_in_pieces(level, &source, space);
+            assert_eq!(found, (expected.clone(), end), "round {round}, {level:?}");
+        }
+    }
+}
+
+/// Unstuffs with a target of `space` bytes, which is emptied and filled again.
+fn unstuff_in_pieces(level: Available, source: &[u8], space: usize) -> (Vec<u8>, usize) {
+    let (mut out, mut at, mut target) = (Vec::new(), 0, vec![0u8; space]);
+    loop {
+        let Unstuffed { read, written, ended } = unstuff::unstuff(level, &source[at..], &mut target);
+        out.extend_from_slice(&target[..written]);
+        at += read;
+        if ended {
+            return (out, at);
+        }
+        assert!(read > 0, "no progress at {at}");
     }
 }
 
