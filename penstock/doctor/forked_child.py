@@ -7,6 +7,7 @@ user's dataset.
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import logging
 import math
@@ -101,6 +102,7 @@ def run_in_child(function: Callable[[], Any], limit_s: float) -> Any:
 def _run(work: Callable[[Callable[[bytes], None]], None], limit_s: float, sender: int) -> NoReturn:
     """The child's whole life."""
     try:
+        gc.freeze()  # finalizers of the parent's garbage may wait for its threads, or close what both share
         os.setsid()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(math.ceil(limit_s) + 2)  # it ends also if its parent has died

@@ -104,7 +104,12 @@ def measure_cast(shapes: list[tuple[tuple[int, ...], str, str]], limit_s: float)
 
 def measure_collection(limit_s: float) -> float | None:
     """Seconds of ``gc.collect()`` with the objects of this process; None if it could not be tried."""
-    seconds = run_in_child(lambda: _time_median(gc.collect, 3), limit_s)
+
+    def collect() -> float:
+        gc.unfreeze()
+        return _time_median(gc.collect, 3)
+
+    seconds = run_in_child(collect, limit_s)
     return None if seconds is None else float(seconds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -109,6 +110,29 @@ def test_the_dataset_of_the_script_is_not_asked(capfd: pytest.CaptureFixture[str
     assert list(make_thumbnails(dataset, [0], budget_s=60)) == [0]
     assert dataset.asked == []
     assert capfd.readouterr().out == ""
+
+
+class WaitsForItsThread:
+    """Garbage, as an abandoned loader is, whose finalizer waits for a thread that a forked child does not have."""
+
+    def __init__(self) -> None:
+        self.itself, self.made_by = self, os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() != self.made_by:
+            time.sleep(600)
+
+
+def test_garbage_of_the_script_is_not_collected_in_the_child() -> None:
+    """Its finalizers are the script's: they may wait for its threads, or close what both processes share."""
+
+    def collect() -> Any:
+        gc.collect()
+        return RED
+
+    WaitsForItsThread()
+
+    assert list(make_thumbnails(Mixed({0: collect}), [0], budget_s=60)) == [0]
 
 
 def test_a_sample_that_takes_too_long_is_left_out(tmp_path: Path) -> None:
