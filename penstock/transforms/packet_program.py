@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, trace
-from penstock.ragged import RaggedRows, RaggedSpec
-from penstock.sample import Array, ArraySpec
+from penstock.ragged import Allocate, Ragged, RaggedRows, RaggedSpec
+from penstock.sample import Array, ArraySpec, DType
 from penstock.transforms.base import Fusion, Op
 from penstock.transforms.decode_plan import Failure, Plan
 from penstock.transforms.erase import RandomErasing
@@ -94,6 +94,18 @@ class PacketRows(RaggedRows):
     """
 
     only_pixels = False
+
+    def batch_with_room(self, kept: NDArray[np.int64], allocate: Allocate, room: int) -> Ragged:
+        """As ``batch``, with ``room`` more bytes behind the packets."""
+        buffers: list[Array] = []
+
+        def allocate_more(shape: tuple[int, ...], dtype: DType) -> Array:
+            buffers.append(allocate((shape[0] + room, *shape[1:]), dtype))
+            return buffers[-1][: shape[0]]
+
+        made = self.batch(kept, allocate_more)
+        assert isinstance(made, Ragged), "the form of packets"
+        return Ragged(buffers[-1], made.offsets)
 
     def write_pixels(self, row: int, pixels: Array) -> None:
         """Set the row to an image that was decoded here: CHW, uint8."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.bfloat16 import is_bfloat16
 from penstock.errors import ArgumentError
+from penstock.ragged import Allocate
 from penstock.sample import Batch, SampleKeys, Tree, tree_leaves
 from penstock.torch.cuda.augmenting import AugmentPlan, plan_erasing, plan_pixels
 from penstock.torch.cuda.decoder import DTYPES, PacketDecoder, RowFormat
@@ -58,14 +59,19 @@ class DeviceRows:
         self._format = _row_format(self._spec)
         self._decoder: PacketDecoder | None = None
 
-    def decode(self, packets: Any, keys: SampleKeys) -> tuple[torch.Tensor, NDArray[np.int32]]:
-        """The images of packets, of samples with these keys, and their status, once the device is done."""
+    def decode(
+        self, packets: PacketRows, kept: NDArray[np.int64], allocate: Allocate, keys: SampleKeys
+    ) -> tuple[torch.Tensor, NDArray[np.int32]]:
+        """The images of the rows ``kept``, of samples with these keys, and their status, once the device is done.
+
+        ``allocate`` gives the memory from which the device copies.
+        """
         if self._decoder is None:
             self._decoder = PacketDecoder(self.runtime.kernels, self.runtime.device, self._format)
+        decoder = self._decoder
+        joined = packets.batch_with_room(kept, allocate, decoder.room(len(kept)))
         augmentation = _DrawnAugmentation(self._spec, keys) if self._spec.augmenting or self._spec.erasing else None
-        rows, status = self._decoder.decode(
-            packets.values, packets.offsets, augmentation, channels_last=self._channels_last
-        )
+        rows, status = decoder.decode(joined.values, joined.offsets, augmentation, channels_last=self._channels_last)
         return rows, status.cpu().numpy()  # waits
 
 
@@ -159,7 +165,7 @@ class _DeviceBuild(FillBuild):
             return NOTHING
         packets = next(leaf for leaf in tree_leaves(self._arrays) if isinstance(leaf, PacketRows))
         with stage("transport", len(kept)):
-            images, status = device_rows.decode(packets.batch(kept, self._allocate), self._keys(kept))
+            images, status = device_rows.decode(packets, kept, self._allocate, self._keys(kept))
         if status.any():
             packets.only_pixels = True
             with self._job.seeding():
@@ -169,7 +175,7 @@ class _DeviceBuild(FillBuild):
             if not len(kept):
                 return NOTHING
             with stage("transport", 0):
-                images, _ = device_rows.decode(packets.batch(kept, self._allocate), self._keys(kept))
+                images, _ = device_rows.decode(packets, kept, self._allocate, self._keys(kept))
         arrays = self.take_arrays(kept, lambda rows: images if rows is packets else None)
         with stage("transport", 0):
             batch = to_device(device_rows.deliver(arrays), device_rows.runtime.device, non_blocking=True)

@@ -5,6 +5,7 @@
     packets ──copy──> entropy ──> idct ──> color ──> taps, first_pass, second_pass ──> windows ──> finish ──> tensor
                       a thread    a block   a pixel    an output value                  a value
 
+One copy brings all that the kernels of a batch read: places and steps of augmentation stand behind the packets.
 Memory between the steps comes from torch's allocator, for one group of images after the other.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -33,6 +34,12 @@ _BLOCK: Final = 128
 
 _BUDGET_NBYTES: Final = 1 << 30
 """Memory for the steps of a group of images: 400 photographs of 500 x 375."""
+
+_ROOM_NBYTES: Final = 256
+"""Bytes behind the packets for each image, at first: :meth:`PacketDecoder.room`."""
+
+_ALIGNMENT: Final = 16
+"""Of arrays behind the packets."""
 
 _STEPS: Final = ("entropy", "idct", "color", "taps", "first_pass", "second_pass", "windows")
 
@@ -120,6 +127,79 @@ class Augmentation(Protocol):
         ...
 
 
+class _Upload:
+    """Arrays that go to the device in one copy with the packets, as far as there is room behind these.
+
+    Parameters
+    ----------
+    buffer : ndarray of uint8
+        Packets, and room.
+    used : int
+        Bytes of the packets.
+    device : torch.device
+        Where they go.
+    """
+
+    def __init__(self, buffer: Array, used: int, device: torch.device) -> None:
+        self._buffer, self._used, self._device = buffer, used, device
+        self._others: list[Array] = []
+        self._sent: list[torch.Tensor] = []
+        self.nbytes_behind = 0
+
+    def add(self, array: Array) -> _Place:
+        """Give an array a place; its content is taken now."""
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        start = -(-self._used // _ALIGNMENT) * _ALIGNMENT
+        self.nbytes_behind += len(content) + _ALIGNMENT
+        if start + len(content) > len(self._buffer):
+            self._others.append(content)
+            return _Place(len(self._others), 0)
+        self._buffer[start : start + len(content)] = content
+        self._used = start + len(content)
+        return _Place(0, start)
+
+    def send(self) -> None:
+        """Queue the copy, and one for each array that found no room."""
+        self._sent = [
+            torch.from_numpy(array).to(self._device, non_blocking=True)
+            for array in (self._buffer[: self._used], *self._others)
+        ]
+
+    def address(self, place: _Place) -> int:
+        """On the device, of an array that was sent."""
+        return self._sent[place.copy].data_ptr() + place.start
+
+
+class _Place(NamedTuple):
+    """Which copy has an array, and where."""
+
+    copy: int
+    start: int
+
+
+_PACKETS: Final = _Place(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A group of images, what is done with them, and the places of the arrays that this needs."""
+
+    group: Group
+    bases: _Place
+    on_pixels: _AugmentWork | None
+    on_values: _AugmentWork | None
+
+
+@dataclass(frozen=True, slots=True)
+class _AugmentWork:
+    """A plan, and the places of its arrays."""
+
+    plan: AugmentPlan
+    steps: _Place
+    tables: _Place
+    weights: _Place
+
+
 class PacketDecoder:
     """Decodes packets on one device.
 
@@ -139,6 +219,11 @@ class PacketDecoder:
         self, kernels: Kernels, device: torch.device, row_format: RowFormat, budget: int = _BUDGET_NBYTES
     ) -> None:
         self._kernels, self._device, self._format, self._budget = kernels, device, row_format, budget
+        self._room_nbytes = _ROOM_NBYTES
+
+    def room(self, count: int) -> int:
+        """Bytes behind the packets of ``count`` images that :meth:`decode` can use: what earlier batches needed."""
+        return count * self._room_nbytes
 
     def decode(
         self,
@@ -153,8 +238,9 @@ class PacketDecoder:
         Parameters
         ----------
         packets, offsets
-            As for :func:`plan_groups`. They must not change until the stream has copied them; copies are asynchronous
-            from page-locked memory.
+            As for :func:`plan_groups`. ``packets`` may be longer, by :meth:`room`: arrays for the kernels are written
+            there, so that all is copied at once. It must not change until the stream has copied it; the copy is
+            asynchronous from page-locked memory.
         augmentation : Augmentation, optional
             What is done with the images.
         channels_last : bool
@@ -172,30 +258,37 @@ class PacketDecoder:
         status = torch.zeros(count, dtype=torch.int32, device=self._device)
         if not count:
             return rows, status
-        compressed = self._to_device(packets[: int(offsets[-1])])
-        for group in plan_groups(packets, offsets, self._format.values, self._budget):
-            self._decode_group(group, compressed, rows, status, augmentation)
+        upload = _Upload(packets, int(offsets[-1]), self._device)
+        groups = plan_groups(packets, offsets, self._format.values, self._budget)
+        works = [self._plan(group, upload, augmentation) for group in groups]
+        self._room_nbytes = max(self._room_nbytes, -(-upload.nbytes_behind // count))
+        upload.send()
+        for work in works:
+            self._decode_group(work, upload, rows, status)
         return rows, status
 
-    def _to_device(self, array: Array) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._device, non_blocking=True)
+    def _plan(self, group: Group, upload: _Upload, augmentation: Augmentation | None) -> _Work:
+        def add(plan: AugmentPlan | None) -> _AugmentWork | None:
+            if plan is None:
+                return None
+            return _AugmentWork(plan, upload.add(plan.steps), upload.add(plan.tables), upload.add(plan.weights))
 
-    def _decode_group(
-        self,
-        group: Group,
-        compressed: torch.Tensor,
-        rows: torch.Tensor,
-        status: torch.Tensor,
-        augmentation: Augmentation | None,
-    ) -> None:
+        on_pixels = on_values = None
+        if augmentation is not None:
+            on_pixels = add(augmentation.plan_pixels(group.first, group.count))
+            on_values = add(augmentation.plan_values(group.first, group.count))
+        return _Work(group, upload.add(group.bases), on_pixels, on_values)
+
+    def _decode_group(self, work: _Work, upload: _Upload, rows: torch.Tensor, status: torch.Tensor) -> None:
+        group = work.group
         row_format, device = self._format, self._device
-        bases = self._to_device(group.bases)
         memory = {name: torch.empty(nbytes, dtype=torch.uint8, device=device) for name, nbytes in group.nbytes.items()}
         memory["blocks"].zero_()
         windows = torch.empty(group.count * row_format.values, dtype=torch.uint8, device=device)
         of_group = slice(group.first, group.first + group.count)
-        places = [compressed, bases, *(memory[name] for name in BASES[1:]), windows, status[of_group], rows[of_group]]
-        batch = _KernelBatch(*(tensor.data_ptr() for tensor in places))
+        places = [*(memory[name] for name in BASES[1:]), windows, status[of_group], rows[of_group]]
+        read = [upload.address(_PACKETS), upload.address(work.bases)]
+        batch = _KernelBatch(*read, *(tensor.data_ptr() for tensor in places))
         batch.strides[:] = row_format.strides(rows)
         batch.images, batch.channels = group.count, row_format.channels
         batch.width, batch.height = row_format.width, row_format.height
@@ -209,29 +302,26 @@ class PacketDecoder:
         for name in _STEPS:
             self._launch(name, batch, group)
         del memory  # the allocator may use it again on this stream
-        plan = None if augmentation is None else augmentation.plan_pixels(group.first, group.count)
-        if plan is not None:
-            self._augment(plan, AugmentMemory(windows=windows.data_ptr()))
+        if work.on_pixels is not None:
+            self._augment(work.on_pixels, upload, AugmentMemory(windows=windows.data_ptr()))
         self._launch("finish", batch, group)
-        plan = None if augmentation is None else augmentation.plan_values(group.first, group.count)
-        if plan is not None:
-            own = rows[of_group]
-            strides = row_format.strides(rows)
-            self._augment(plan, AugmentMemory(out=own.data_ptr(), strides=strides, dtype=DTYPES[row_format.dtype]))
+        if work.on_values is not None:
+            memory_of_rows = AugmentMemory(
+                out=rows[of_group].data_ptr(), strides=row_format.strides(rows), dtype=DTYPES[row_format.dtype]
+            )
+            self._augment(work.on_values, upload, memory_of_rows)
 
     def _launch(self, name: str, batch: _KernelBatch, group: Group) -> None:
         if (threads := group.threads[name]) > 0:
             self._kernels.launch(name, batch, -(-threads // _BLOCK), group.count, _BLOCK)
 
-    def _augment(self, plan: AugmentPlan, memory: AugmentMemory) -> None:
-        """Copy the arrays of a plan, and queue its launches."""
-        steps, tables, weights = (
-            self._to_device(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
-            for array in (plan.steps, plan.tables, plan.weights)
-        )
+    def _augment(self, work: _AugmentWork, upload: _Upload, memory: AugmentMemory) -> None:
+        """Queue the launches of a plan."""
+        plan = work.plan
         nbytes = 3 * plan.images * plan.width * plan.height if plan.needs_second else 0
         second, measured = (
             torch.empty(size, dtype=torch.uint8, device=self._device) for size in (nbytes, 768 * plan.images)
         )
-        memory = replace(memory, second=second.data_ptr(), measured=measured.data_ptr(), steps=steps.data_ptr())
-        plan.run(self._kernels, replace(memory, tables=tables.data_ptr(), weights=weights.data_ptr()))
+        steps, tables, weights = map(upload.address, (work.steps, work.tables, work.weights))
+        memory = replace(memory, second=second.data_ptr(), measured=measured.data_ptr())
+        plan.run(self._kernels, replace(memory, steps=steps, tables=tables, weights=weights))

@@ -15,7 +15,10 @@ import pytest
 import torch
 
 from penstock import _native
+from penstock import transforms as T
 from penstock.errors import ArgumentError
+from penstock.sample import SampleKeys
+from penstock.torch.cuda.augmenting import AugmentPlan, plan_pixels
 from penstock.torch.cuda.compiler import compile_kernels as compile_for_device
 from penstock.torch.cuda.compiler import kernel_sources, require_bindings
 from penstock.torch.cuda.decoder import PacketDecoder, RowFormat
@@ -128,6 +131,43 @@ def test_batches_in_groups_are_the_same(host_kernels: HostKernels) -> None:
     assert torch.equal(batches[0], batches[2])
     assert len(plan_groups(joined, ends, row_format.values, 1)) == len(images)
     assert len(plan_groups(joined, ends, row_format.values, 1 << 30)) == 1
+
+
+def test_one_copy_brings_a_batch(host_kernels: HostKernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is room behind the packets; else the batch is the same, and tells how much room it needs."""
+    packets = []
+    for image in jpegs().values():
+        case = Case(next(iter(cases_of(image, 3, count=1))).region, 40, 30)
+        packets.append(case.write_packets(image, "bilinear", "tiles")[0])
+    joined, ends = np.concatenate(packets), np.cumsum([0, *map(len, packets)])
+    ops = [T.ColorJitter(0.4, 0.4, 0.4, 0.2), T.GaussianBlur((5, 5), (0.5, 2.0))]
+    keys, sizes = SampleKeys(1, 0, np.arange(len(packets))), np.tile(np.array([[40, 30]], np.int32), (len(packets), 1))
+    drawn = [op.draw(keys, sizes, stream) for stream, op in enumerate(ops)]
+
+    class Augment:
+        def plan_pixels(self, first: int, count: int) -> AugmentPlan:
+            return plan_pixels(ops, [params[first : first + count] for params in drawn], (40, 30))
+
+        def plan_values(self, _first: int, _count: int) -> None:
+            return None
+
+    copies, from_numpy = [0], torch.from_numpy
+
+    def count_copies(array: Any) -> torch.Tensor:
+        copies[0] += 1
+        return from_numpy(array)
+
+    monkeypatch.setattr(torch, "from_numpy", count_copies)
+    decoder = PacketDecoder(host_kernels, torch.device("cpu"), RowFormat(3, 30, 40, torch.float32), 1 << 20)
+    separate, _ = decoder.decode(joined, ends, Augment())
+    assert copies[0] > len(plan_groups(joined, ends, 3600, 1 << 20)) > 1
+    copies[0] = 0
+    room = decoder.room(len(packets))
+    together, status = decoder.decode(np.concatenate([joined, np.full(room, 255, np.uint8)]), ends, Augment())
+
+    assert copies[0] == 1
+    assert torch.equal(separate, together)
+    assert not status.any()
 
 
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
