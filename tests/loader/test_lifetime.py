@@ -408,7 +408,10 @@ def test_a_fork_in_the_middle_of_an_epoch_hangs_nobody() -> None:
         assert sum(1 for _ in it) == 9
     """)
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    quiet = "ignore:This process:DeprecationWarning"  # of Python 3.12 and newer: the parent has threads
+    done = subprocess.run(
+        [sys.executable, "-W", quiet, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
 

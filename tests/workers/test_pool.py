@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -68,13 +69,14 @@ class At:
 
 
 def waited(pool: Pool, tracer: Any) -> None:
-    """Wait once, traced."""
-    before = sys.gettrace()
-    sys.settrace(tracer)
-    try:
+    """Wait once, traced, in a thread: an error of a trace function can leave its thread inside an ``except``."""
+
+    def wait() -> None:
+        sys.settrace(tracer)
         pool.wait(5)
-    finally:
-        sys.settrace(before)
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(wait).result()
 
 
 STEP = 8
