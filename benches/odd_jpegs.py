@@ -173,7 +173,7 @@ def main() -> None:
     photographs = [Image.open(path).convert("RGB") for path in jpegs(folder)[::EVERY]]
     timings = in_turns(candidates(photographs), rounds=options.rounds, unit="images/s")
     print(f"{len(photographs)} photographs saved at quality {QUALITY}; {machine()}; ", end="")
-    print(f"{versions('penstock', 'Pillow', 'simplejpeg', 'numpy')}. Both decoders give the same rows.\n")
+    print(f"{versions('penstock-data', 'Pillow', 'simplejpeg', 'numpy')}. Both decoders give the same rows.\n")
     print(table(timings, against="YCbCr 4:2:0, native"))
     print(f"\n{gains(timings)}\n\nThe folder's own files: {counted(folder)}.")
 

@@ -44,7 +44,8 @@ def main() -> None:
         dataset = ps.ConcatDataset([photographs] * REPEATS)
         silent = SimpleNamespace(fill=lambda *_, **__: ([], 0, 0), fill_pixels=_native.fill_pixels)
         print("### Python time per image on the fill path\n")
-        print(f"{len(dataset)} images an epoch, batch {BATCH}; {machine()}; {versions('penstock', 'numpy', 'lmdb')}.\n")
+        print(f"{len(dataset)} images an epoch, batch {BATCH}; {machine()};", end=" ")
+        print(versions("penstock-data", "numpy", "lmdb") + ".\n")
         print("| workers | CPU time per image, us (each round) |\n|---|---|")
         with mock.patch.object(program, "_native", silent):
             cost_us(dataset, 0)

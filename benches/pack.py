@@ -59,7 +59,7 @@ def main() -> None:
             unit="MB/s",
         )
     print("### Packing, checks and checksums included\n")
-    print(f"{len(paths)} files; {machine()}; {versions('penstock', 'lmdb', 'xxhash')}.\n")
+    print(f"{len(paths)} files; {machine()}; {versions('penstock-data', 'lmdb', 'xxhash')}.\n")
     print(table(timings, against="plain lmdb script"))
 
 

@@ -127,7 +127,7 @@ def main() -> None:
     """Measure and print."""
     options = arguments(__doc__, rounds=5, tasks=tuple(TASKS))
     images = images_folder(options.images)
-    print(f"{machine()}; {versions('penstock', 'numpy')}; two workers or threads each.\n")
+    print(f"{machine()}; {versions('penstock-data', 'numpy')}; two workers or threads each.\n")
     with tempfile.TemporaryDirectory() as folder:
         large(images, Path(folder) / "T2", (1920, 1080), 2.5)
         large(images, Path(folder) / "T4", (640, 480), 0)

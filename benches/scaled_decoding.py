@@ -142,7 +142,7 @@ def main() -> None:
     photographs = [encoded for encoded in photographs if _native.sizes([encoded])[0, 0]]
     large = [enlarged(encoded, seed) for seed, encoded in enumerate(photographs[::8])]
     sets = {"photographs": photographs, "1920 x 1080": large}
-    print(f"{machine()}; {versions('penstock', 'numpy', 'pillow')}.")
+    print(f"{machine()}; {versions('penstock-data', 'numpy', 'pillow')}.")
     for name, images in sets.items():
         print(f"\n### Error: {len(images)} {name}\n\n{errors(images, TARGETS[name])}")
     crops: dict[str, list[T.Op]] = {

@@ -88,7 +88,7 @@ def main() -> None:
         return
     options = arguments(__doc__, rounds=5)
     print("### Batches from worker processes\n")
-    print(f"{WORKERS} processes; {machine()}; {versions('penstock', 'torch', 'numpy')}.\n")
+    print(f"{WORKERS} processes; {machine()}; {versions('penstock-data', 'torch', 'numpy')}.\n")
     print("| | torch, batches/s | penstock, batches/s | ratio (lowest - highest) |\n|---|---|---|---|")
     for name, make, batch_size, batches in CASES:
         candidates = {label: epoch(module, make, batch_size, batches) for label, module in LOADERS.items()}
