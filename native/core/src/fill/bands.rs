@@ -9,7 +9,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use super::{FillOptions, Filler, Geometry, RgbSink, TimedResampler, most_rows_at_once};
+use super::jpegs::most_rows_at_once;
+use super::{FillOptions, Filler, Geometry, RgbSink, TimedResampler};
 use crate::jpeg::{DecodeHints, Header, Region, SeekReport, SeekTable};
 use crate::resample::Picture;
 

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use super::jpegs::most_rows_at_once;
 use super::sinks::{ModeSink, TimedResampler};
-use super::{FillError, FillOptions, FillTimes, Filler, Geometry, Mode, Row, begin_resize, most_rows_at_once};
+use super::{FillError, FillOptions, FillTimes, Filler, Geometry, Mode, Row, begin_resize};
 use crate::error::Error;
 use crate::image::Header;
 use crate::jpeg::{DecodeHints, Region, Scale, SeekReport};

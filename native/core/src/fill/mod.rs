@@ -13,6 +13,7 @@ mod bands;
 mod convert;
 mod encoded;
 mod geometry;
+mod jpegs;
 mod late_color;
 pub mod lines;
 mod mode;
@@ -30,7 +31,7 @@ use crate::image;
 pub use crate::jpeg::packet::PacketBuffer;
 use crate::jpeg::{DecodeHints, Decoder, Header, Limits, Region, Scale, SeekReport, SeekTable, SeekTableKind};
 use crate::png;
-use crate::resample::{AxisOrder, Filter, Picture, Resampler};
+use crate::resample::{AxisOrder, Filter, Resampler};
 use crate::simd::Available;
 use crate::webp;
 pub use geometry::Geometry;
@@ -164,73 +165,6 @@ impl Filler {
         filled
     }
 
-    #[allow(clippy::too_many_arguments)] // those of `fill`, and when it began
-    fn fill_jpeg(
-        &mut self,
-        header: &Header<'_>,
-        hints: DecodeHints<'_>,
-        geometry: &Geometry,
-        options: &FillOptions,
-        row: Row<'_>,
-        times: &mut FillTimes,
-        begun: Instant,
-    ) -> Result<SeekReport, FillError> {
-        let scale = geometry.scale(options.quality);
-        let open_rows = most_rows_at_once(header, scale);
-        let region = self.begin_jpeg(header, geometry, scale, options)?;
-        if let Some((pictures, resized, report)) = self.fill_bands(header, hints, geometry, options, region) {
-            times.resize += resized;
-            times.decode += begun.elapsed().saturating_sub(resized);
-            let begun = Instant::now();
-            self.writer.write(&pictures, geometry, options, row)?;
-            times.resize += begun.elapsed();
-            return Ok(report);
-        }
-        let region = self.begin_jpeg(header, geometry, scale, options)?;
-        let size = [region.width, open_rows];
-        let mut sink = TimedResampler::new(
-            &mut self.resampler,
-            &mut self.late,
-            &mut self.open,
-            options.mode,
-            self.level,
-            size,
-        )?;
-        let decoded = self
-            .decoder
-            .decode_with_hints(header, region, hints, &mut sink, TimedResampler::restart);
-        let resized = sink.spent;
-        times.resize += resized;
-        times.decode += begun.elapsed().saturating_sub(resized);
-        let report = decoded?;
-        let begun = Instant::now();
-        self.finish(geometry, options, row)?;
-        times.resize += begun.elapsed();
-        Ok(report)
-    }
-
-    /// Starts a picture of a JPEG. Returns the part of the image at `scale` that is needed.
-    fn begin_jpeg(
-        &mut self,
-        header: &Header<'_>,
-        geometry: &Geometry,
-        scale: Scale,
-        options: &FillOptions,
-    ) -> Result<Region, Error> {
-        if let Some(region) = self.late.begin(&mut self.resampler, header, geometry, scale, options)? {
-            return Ok(region);
-        }
-        let open_rows = most_rows_at_once(header, scale);
-        begin_resize(
-            &mut self.resampler,
-            geometry,
-            scale,
-            options,
-            options.mode.channels(),
-            open_rows,
-        )
-    }
-
     /// Writes decoded pixels to a row. An image of 1 channel needs a row of 1 channel.
     ///
     /// # Errors
@@ -349,18 +283,6 @@ impl Filler {
         self.decoder.build_seek_table(header, kind)
     }
 
-    /// Takes the picture of a JPEG. None: there is no memory for it.
-    fn take_picture(&mut self) -> Option<Picture> {
-        match self.late.windows() {
-            Some(_) => self
-                .late
-                .convert(self.level, self.resampler.words())
-                .ok()
-                .map(std::mem::take),
-            None => Some(self.resampler.take_picture()),
-        }
-    }
-
     fn finish(&mut self, geometry: &Geometry, options: &FillOptions, row: Row<'_>) -> Result<(), Error> {
         let picture = match self.late.windows() {
             Some(_) => self.late.convert(self.level, self.resampler.words())?,
@@ -369,11 +291,6 @@ impl Filler {
         let picture = std::slice::from_ref(picture);
         self.writer.write(picture, geometry, options, row)
     }
-}
-
-/// The most rows that are emitted at once: an MCU row, and the row before it if that needed the chroma below it.
-fn most_rows_at_once(header: &Header<'_>, scale: Scale) -> usize {
-    8 * header.vmax / scale.denominator() + 1
 }
 
 /// Starts a picture. Returns the part of the image at `scale` that is needed.
