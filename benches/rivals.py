@@ -33,7 +33,7 @@ RIVALS = (
 )
 OURS = {
     "T1": ("plain", "rows", "tiles", "folder", "bare loop"),
-    "T2": ("plain", "rows", "tiles", "plain, scaled", "tiles, scaled"),
+    "T2": ("plain", "rows", "tiles", "plain, scaled", "tiles, scaled", "tiles, scaled, late colour"),
     "T3": ("plain", "rows"),
     "T4": ("plain",),
 }

@@ -379,6 +379,7 @@ def fill(
     found: list[tuple[int, bool, bytes | None]] | None = None,
     threads: SupportsIndex = 1,
     mode: str = "RGB",
+    late_color: bool = False,
 ) -> tuple[list[tuple[int, str, str]], int, int]:
     """
     Fills rows of a batch from encoded images: decode, crop, resize, flip, normalise.
@@ -417,6 +418,9 @@ def fill(
         Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality``
         samples for each pixel of the size, in both directions; at least 1. The result is that of the full-size
         picture with every pixel replaced by the sample that covers it. None: always at full size.
+    late_color : bool
+        Resize luma and chroma of JPEGs, each from its own samples, and convert the result to RGB: where the mode is
+        "RGB" or "BGR", no weight of the filter is negative, and the resize makes the region smaller.
     indices : sequence of (buffer or None), optional
         The index of each image, from `build_index` or from `found`. Rows do not depend on it, even if it is wrong.
     learn : {"rows", "tiles"}, optional
@@ -488,6 +492,7 @@ def fill_parts(
     max_pixels: SupportsIndex = 134217728,
     max_nbytes: SupportsIndex = 1073741824,
     quality: SupportsFloat | SupportsIndex | None = None,
+    late_color: bool = False,
 ) -> tuple[list[tuple[int, str, str]], int, int]:
     """
     Fills parts of a picture from encoded images: decode, crop, resize.
@@ -505,7 +510,7 @@ def fill_parts(
         earlier ones.
     filter : {"box", "bilinear", "bicubic", "lanczos"}
         As for `fill`.
-    max_pixels, max_nbytes, quality
+    max_pixels, max_nbytes, quality, late_color
         As for `fill`.
 
     Returns

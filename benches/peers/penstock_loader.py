@@ -1,5 +1,5 @@
 """penstock from a pack without and with an index, with scaled decoding of large crops ("scaled", at the default
-quality), from the folder, and the native fill alone."""
+quality; "late colour"), from the folder, and the native fill alone."""
 
 import tempfile
 import threading
@@ -20,6 +20,7 @@ FLOATS = [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.ToLayout("CHW", "float
 def dataset(task, candidate, files):
     folder = Path(tempfile.mkdtemp())
     candidate, _, scaled = candidate.partition(", ")
+    decode = T.Decode(scale="auto" if scaled else "full", late_color=scaled.endswith("late colour"))
     once = list(dict.fromkeys(files))
     (folder / "images").mkdir()
     for number, path in enumerate(once):
@@ -28,9 +29,7 @@ def dataset(task, candidate, files):
     if candidate != "folder":
         source = folder / "images.lmdb"
         ps.pack(folder / "images", source, index="none" if candidate in {"plain", "bare loop"} else candidate)
-    pipeline = T.Pipeline(
-        [T.Decode(scale="auto" if scaled else "full"), *GEOMETRY.get(task, TRAINING), *([] if task == "T4" else FLOATS)]
-    )
+    pipeline = T.Pipeline([decode, *GEOMETRY.get(task, TRAINING), *([] if task == "T4" else FLOATS)])
     one = ps.StoreDataset(ps.open(source), fields=("image", "label"), transform=pipeline, **LEARN.get(candidate, {}))
     return ps.ConcatDataset([one] * (len(files) // len(once)))
 

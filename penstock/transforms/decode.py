@@ -234,6 +234,9 @@ class Decode(Op):
         Of an animated image, or the page of a TIFF: see :func:`decode`.
     to_srgb : bool
         Whether to convert colours by the ICC profile of each file: see :func:`decode`.
+    late_color : bool
+        With "auto": where a JPEG becomes smaller, resize its luma and chroma, each from its own samples, and convert
+        the result to RGB or BGR; see ``docs/scaled-decoding.md``. Not with the filters "bicubic" and "lanczos".
 
     Raises
     ------
@@ -262,6 +265,7 @@ class Decode(Op):
         mode: str = "RGB",
         frame: int = 0,
         to_srgb: bool = False,
+        late_color: bool = False,
     ) -> None:
         check_on_truncated(on_truncated)
         form = DecodedForm(mode, frame, to_srgb)
@@ -273,6 +277,10 @@ class Decode(Op):
             raise ArgumentError(
                 f"quality of Decode must be a finite number of samples per pixel, at least 1, got {quality!r}"
             )
+        if late_color and scale != "auto":
+            raise ArgumentError(
+                f"late_color of Decode needs scale='auto', got late_color={late_color!r} with scale={scale!r}"
+            )
         self.orient = orient
         self.max_pixels = max_pixels
         self.scale = scale
@@ -280,6 +288,7 @@ class Decode(Op):
         self.max_nbytes = max_nbytes
         self.on_truncated = on_truncated
         self.mode, self.frame, self.to_srgb = form.mode, form.frame, form.to_srgb
+        self.late_color = late_color
 
     @property
     def is_plain(self) -> bool:

@@ -117,8 +117,9 @@ def why_no_packets(program: Program) -> str:
     fusion = program.fusion
     if fusion.stored or fusion.decode is None:
         return "its images are not decoded: they are stored as pixels"
-    if fusion.filter == "lanczos":
-        return "the filter 'lanczos' has no kernel for a device"
+    if fusion.filter == "lanczos" or fusion.decode.late_color:
+        refused = "late_color=True of Decode" if fusion.decode.late_color else "the filter 'lanczos'"
+        return f"{refused} has no kernel for a device"
     if fusion.decode.mode not in {"RGB", "BGR", "L"}:
         return f"{fusion.decode!r} gives pixels that have no kernel for a device"
     parts = _Parts.of(program)

@@ -175,6 +175,7 @@ def _paste_encoded(
         max_pixels=decode.max_pixels,
         max_nbytes=decode.max_nbytes,
         quality=decode.quality if decode.scale == "auto" else None,
+        late_color=decode.late_color,
     )
     trace.add("decode", decode_ns, len(pastes))
     trace.add("augment", resize_ns, len(pastes))

@@ -325,6 +325,7 @@ class Program:
             max_nbytes=decode.max_nbytes,
             orientations=orientations if orientations is None or fused is None else orientations[fused],
             quality=decode.quality if decode.scale == "auto" else None,
+            late_color=decode.late_color,
             threads=chunk.count_threads(),
             mode=decode.mode,
             **seek_table_arguments(chunk.seek_tables, fused, found),

@@ -34,25 +34,24 @@ def random_part(rng: np.random.Generator, size: tuple[int, int]) -> tuple[list[i
     return [left, top, right, bottom, wide, high, *start, int(rng.integers(4))], [x0, y0, x1, y1]
 
 
-@pytest.mark.parametrize("quality", [None, 1.0])
+@pytest.mark.parametrize(("quality", "late_color"), [(None, False), (1.0, False), (1.0, True)])
 @pytest.mark.parametrize("name", ["box", "bilinear", "lanczos"])
-def test_parts_are_what_fill_gives(jpeg: Jpeg, name: str, quality: float | None) -> None:
+def test_parts_are_what_fill_gives(jpeg: Jpeg, name: str, quality: float | None, late_color: bool) -> None:
     """Parts of any place, written in turn; all other pixels stay as they were."""
     rng = np.random.default_rng(5)
     sizes = [(64, 48), (33, 70), (200, 150), (16, 16)]
     images = [jpeg(*size) for size in sizes]
+    options: dict[str, Any] = {"filter": name, "quality": quality, "late_color": late_color}
     for _ in range(15):
         drawn = [random_part(rng, size) for size in sizes]
         geometry, parts = (np.array([each[i] for each in drawn], np.int32) for i in range(2))
         out, expected = canvas(), canvas()
         for image, own, (x0, y0, x1, y1) in zip(images, geometry, parts.tolist(), strict=True):
             row = np.empty((1, y1 - y0, x1 - x0, 3), np.uint8)
-            assert not _native.fill(
-                [image], own[None], row, np.zeros(1, np.int64), layout="HWC", filter=name, quality=quality
-            )[0]
+            assert not _native.fill([image], own[None], row, np.zeros(1, np.int64), layout="HWC", **options)[0]
             expected[y0:y1, x0:x1] = row[0]
 
-        failures, _, _ = _native.fill_parts(images, geometry, out, parts, filter=name, quality=quality)
+        failures, _, _ = _native.fill_parts(images, geometry, out, parts, **options)
 
         assert failures == []
         np.testing.assert_array_equal(out, expected)

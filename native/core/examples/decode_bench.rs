@@ -1,9 +1,10 @@
 //! Decodes JPEGs from memory on one thread and prints the time per image.
 //!
-//! `decode_bench [--level scalar|avx2|avx512] [--planar] [--rounds N] [--region SCALE | --crops] [--fill SIDE] [--index rows|tiles|learn-rows|learn-tiles] FILE...`
+//! `decode_bench [--level scalar|avx2|avx512] [--planar] [--rounds N] [--region SCALE | --crops] [--fill SIDE [--quality Q] [--late-color]] [--index rows|tiles|learn-rows|learn-tiles] FILE...`
 //!
 //! `--crops`: one crop of each image as RandomResizedCrop draws it (0.08 to 1 of the area), the same on every run.
-//! `--fill`: it is also resized to a square, normalised and written as planes of floats.
+//! `--fill`: it is also resized to a square, normalised and written as planes of floats, from samples at the
+//! smallest scale that `--quality` allows.
 
 use std::time::{Duration, Instant};
 
@@ -96,11 +97,13 @@ struct Case {
 struct How {
     planar: bool,
     fill: Option<usize>,
+    quality: f64,
+    late_color: bool,
     learn: Option<SeekTableKind>,
 }
 
 /// Crops, resizes and normalises an image into a row of floats.
-fn fill(filler: &mut Filler, case: &Case, side: usize, out: &mut Vec<f32>) {
+fn fill(filler: &mut Filler, case: &Case, how: How, side: usize, out: &mut Vec<f32>) {
     let Region {
         x, y, width, height, ..
     } = case.region;
@@ -112,7 +115,8 @@ fn fill(filler: &mut Filler, case: &Case, side: usize, out: &mut Vec<f32>) {
         window: [side; 2],
         background: [0; 4],
         alpha: [1.0, 0.0],
-        quality: f64::INFINITY,
+        quality: how.quality,
+        late_color: how.late_color,
         limits: LIMITS,
     };
     let affine = Affine {
@@ -124,7 +128,10 @@ fn fill(filler: &mut Filler, case: &Case, side: usize, out: &mut Vec<f32>) {
     let row = Row::F32(out, affine);
     let filled = filler.fill(
         &case.bytes,
-        DecodeHints::default(),
+        DecodeHints {
+            seek_table: case.index.as_deref(),
+            ..DecodeHints::default()
+        },
         &geometry,
         &options,
         row,
@@ -165,6 +172,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut how = How {
         planar: false,
         fill: None,
+        quality: f64::INFINITY,
+        late_color: false,
         learn: None,
     };
     let mut files: Vec<String> = vec![];
@@ -175,6 +184,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "--rounds" => rounds = value()?.parse()?,
             "--region" => scale = value()?.parse()?,
             "--fill" => how.fill = Some(value()?.parse()?),
+            "--quality" => how.quality = value()?.parse()?,
+            "--late-color" => how.late_color = true,
             "--planar" => how.planar = true,
             "--crops" => crops = true,
             "--index" => match value()?.as_str() {
@@ -222,7 +233,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (case, best) in cases.iter().zip(&mut best) {
             let start = Instant::now();
             match how.fill {
-                Some(side) => fill(&mut filler, case, side, &mut row),
+                Some(side) => fill(&mut filler, case, how, side, &mut row),
                 None => decode(&mut decoder, case, how, &mut sinks)?,
             }
             *best = (*best).min(start.elapsed());

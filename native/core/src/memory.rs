@@ -9,7 +9,7 @@ use crate::error::Error;
 ///
 /// # Safety
 /// All bits zero is a valid value, and the type is not zero-sized.
-pub(crate) unsafe trait Zero: Copy {}
+pub unsafe trait Zero: Copy {}
 
 // SAFETY: an integer.
 unsafe impl Zero for u8 {}

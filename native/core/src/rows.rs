@@ -13,6 +13,21 @@ pub const fn planar_row_len(width: usize) -> usize {
     width.next_multiple_of(ROW_ALIGN) + ROW_SPARE
 }
 
+/// A rectangle of the samples of one component of a JPEG, at the scale at which its blocks have `block` x `block` samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ComponentWindow {
+    /// 1, 2, 4 or 8.
+    pub block: usize,
+    /// First column.
+    pub x: usize,
+    /// First row.
+    pub y: usize,
+    /// Columns; at least 1.
+    pub width: usize,
+    /// Rows; at least 1.
+    pub height: usize,
+}
+
 /// Receives the decoded rows of a region from top to bottom, a few at a time.
 pub trait RowSink {
     /// `true`: the sink wants planar r, g, b rows (for resizing). `false`: interleaved RGB.
@@ -29,6 +44,22 @@ pub trait RowSink {
     fn alpha(&mut self, _y: usize) -> &mut [u8] {
         &mut []
     }
+
+    /// The samples that the sink wants of each component of a JPEG instead of rows of pixels: neither upsampled nor
+    /// converted. Only the decoder of JPEGs asks, and only for images of three components.
+    #[inline]
+    fn components(&self) -> Option<[ComponentWindow; 3]> {
+        None
+    }
+
+    /// Memory for a component's blocks from column `x` and row `y` of its samples on, and the bytes from a row to the next.
+    /// Blocks are written whole, where a part of them lies in the window. They are at most those of an MCU row.
+    fn samples(&mut self, _component: usize, _x: usize, _y: usize) -> (&mut [u8], usize) {
+        (&mut [], 0)
+    }
+
+    /// Declares the rows of each component's window before these complete.
+    fn samples_done(&mut self, _ends: [usize; 3]) {}
 
     /// Declares rows before `end` complete. Called once per strip (about an MCU row), so that sinks can work on strips.
     fn done(&mut self, end: usize);

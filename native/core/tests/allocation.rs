@@ -157,6 +157,7 @@ fn recipe(filter: Filter, window: [usize; 2]) -> FillOptions {
         window,
         background: [0; 4],
         quality: f64::INFINITY,
+        late_color: false,
         limits: Limits::NONE,
     }
 }
@@ -207,16 +208,21 @@ fn refuse_each_of_filling(file: &[u8], hints: DecodeHints<'_>, size: [usize; 2],
         filler.decode(&image::Header::Jpeg(header), hints, region, Mode::Rgb, &mut pixels)?;
         Ok(pixels)
     });
-    for (filter, window) in [
-        (Filter::Bilinear, size),
-        (Filter::Bilinear, [3, 2]),
-        (Filter::Box, [width - 5, 3]),
-        (Filter::Bicubic, [width - 5, height]),
-        (Filter::Lanczos, [5, 2]),
+    for (filter, window, late_color) in [
+        (Filter::Bilinear, size, false),
+        (Filter::Bilinear, [3, 2], false),
+        (Filter::Bilinear, [3, 2], true),
+        (Filter::Box, [width - 5, 3], false),
+        (Filter::Bicubic, [width - 5, height], false),
+        (Filter::Lanczos, [5, 2], false),
     ] {
         count += refuse_each(&format!("{case}, {filter:?} to {window:?}"), level, |filler| {
             let mut row = uncounted(|| vec![0; 3 * window[0] * window[1]]);
-            let (recipe, geometry) = (recipe(filter, window), whole(size, window));
+            let recipe = FillOptions {
+                late_color,
+                ..recipe(filter, window)
+            };
+            let geometry = whole(size, window);
             filler.fill(
                 file,
                 hints,

@@ -70,6 +70,7 @@ pub fn write_packets<'py>(
         window: [window.0, window.1],
         background: background(beside),
         quality: quality.unwrap_or(f64::INFINITY),
+        late_color: false,
         limits: Limits { max_pixels, max_nbytes },
     };
     if quality.is_some_and(|quality| !(quality >= 1.0 && quality.is_finite())) {

@@ -27,7 +27,7 @@ use crate::target::filter_from_name;
 ///     earlier ones.
 /// filter : {"box", "bilinear", "bicubic", "lanczos"}
 ///     As for `fill`.
-/// max_pixels, max_nbytes, quality
+/// max_pixels, max_nbytes, quality, late_color
 ///     As for `fill`.
 ///
 /// Returns
@@ -43,7 +43,7 @@ use crate::target::filter_from_name;
 ///     Invalid arguments. Nothing was written, except if a region does not lie inside its image (the message names
 ///     ``i``): then other parts may have been written.
 #[pyfunction]
-#[pyo3(signature = (images, geometry, out, parts, *, filter, max_pixels=134_217_728, max_nbytes=1_073_741_824, quality=None))]
+#[pyo3(signature = (images, geometry, out, parts, *, filter, max_pixels=134_217_728, max_nbytes=1_073_741_824, quality=None, late_color=false))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn fill_parts(
     py: Python<'_>,
@@ -55,6 +55,7 @@ pub fn fill_parts(
     max_pixels: u64,
     max_nbytes: u64,
     quality: Option<f64>,
+    late_color: bool,
 ) -> PyResult<(Failures, u64, u64)> {
     let n = images.0.len();
     if geometry.shape() != [n, Geometry::COLUMNS] || parts.shape() != [n, 4] {
@@ -83,6 +84,7 @@ pub fn fill_parts(
         window: [0; 2],
         background: [0; 4],
         quality: quality.unwrap_or(f64::INFINITY),
+        late_color,
         limits: Limits { max_pixels, max_nbytes },
     };
     let columns = geometry.values().as_chunks().0;

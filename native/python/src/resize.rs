@@ -61,6 +61,7 @@ pub fn resize<'py>(
         window,
         background: [0; 4],
         quality: f64::INFINITY,
+        late_color: false,
         limits: Limits::NONE,
     };
     let (level, out) = (level(), resized.values_mut());

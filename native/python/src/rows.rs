@@ -51,6 +51,9 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 ///     Decode each image at the smallest scale (1/1, 1/2, 1/4, 1/8) at which its region still has ``quality``
 ///     samples for each pixel of the size, in both directions; at least 1. The result is that of the full-size
 ///     picture with every pixel replaced by the sample that covers it. None: always at full size.
+/// late_color : bool
+///     Resize luma and chroma of JPEGs, each from its own samples, and convert the result to RGB: where the mode is
+///     "RGB" or "BGR", no weight of the filter is negative, and the resize makes the region smaller.
 /// indices : sequence of (buffer or None), optional
 ///     The index of each image, from `build_index` or from `found`. Rows do not depend on it, even if it is wrong.
 /// learn : {"rows", "tiles"}, optional
@@ -79,7 +82,7 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 ///     Invalid arguments. Nothing was written, except if a region does not lie inside its image (the message names
 ///     ``i``): then other rows may have been written.
 #[pyfunction]
-#[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, max_nbytes=1_073_741_824, orientations=None, beside=None, quality=None, indices=None, learn=None, found=None, threads=1, mode="RGB"))]
+#[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, max_nbytes=1_073_741_824, orientations=None, beside=None, quality=None, indices=None, learn=None, found=None, threads=1, mode="RGB", late_color=false))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn fill<'py>(
     py: Python<'py>,
@@ -101,10 +104,12 @@ pub fn fill<'py>(
     found: Option<FoundList<'py>>,
     threads: usize,
     mode: &str,
+    late_color: bool,
 ) -> PyResult<(Failures, u64, u64)> {
     let limits = Limits { max_pixels, max_nbytes };
     let numbers = [scale.as_deref(), offset.as_deref()];
-    let target = Target::new(&out, [layout, filter, mode], numbers, limits, quality, beside)?;
+    let mut target = Target::new(&out, [layout, filter, mode], numbers, limits, quality, beside)?;
+    target.options.late_color = late_color;
     let hints = HintsPerImage::new(images.0.len(), indices, learn, found.is_some(), threads)?;
     let n = images.0.len();
     if geometry.shape() != [n, Geometry::COLUMNS] || rows.shape() != [n] {

@@ -148,6 +148,7 @@ impl<'a> StoredCall<'a> {
                 window,
                 background: background(arguments.beside),
                 quality: f64::INFINITY,
+                late_color: false,
                 limits: Limits::NONE,
             },
         })

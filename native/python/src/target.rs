@@ -106,6 +106,7 @@ impl<'a> Target<'a> {
             window: [width, height],
             background: background(beside),
             quality: quality.unwrap_or(f64::INFINITY),
+            late_color: false,
             limits,
         };
         Ok(Self {

@@ -9,7 +9,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use super::{FillOptions, Filler, Geometry, RgbSink, TimedResampler, begin_resize, most_rows_at_once};
+use super::jpegs::most_rows_at_once;
+use super::{FillOptions, Filler, Geometry, RgbSink, TimedResampler};
 use crate::jpeg::{DecodeHints, Header, Region, SeekReport, SeekTable};
 use crate::resample::Picture;
 
@@ -31,24 +32,16 @@ impl Filler {
         let (made, threads) = self.run_on_threads(hints.threads, bands, |filler, rows| {
             let geometry = geometry.band(&rows);
             let open_rows = most_rows_at_once(header, region.scale);
-            let region = begin_resize(
-                &mut filler.resampler,
-                &geometry,
-                region.scale,
-                options,
-                options.mode.channels(),
-                open_rows,
-            )
-            .ok()?;
+            let region = filler.begin_jpeg(header, &geometry, region.scale, options).ok()?;
             let (size, level) = ([region.width, open_rows], filler.level);
-            let (resampler, open) = (&mut filler.resampler, &mut filler.open);
-            let mut sink = TimedResampler::new(resampler, open, options.mode, level, size).ok()?;
+            let (resampler, late, open) = (&mut filler.resampler, &mut filler.late, &mut filler.open);
+            let mut sink = TimedResampler::new(resampler, late, open, options.mode, level, size).ok()?;
             filler
                 .decoder
                 .decode_with_table(header, region, Some(&mut table.clone()), &mut sink)
                 .ok()?;
             let spent = sink.spent;
-            Some((filler.resampler.take_picture(), spent))
+            Some((filler.take_picture()?, spent))
         })?;
         let spent = made.iter().map(|(_, spent)| *spent).sum::<Duration>() / threads;
         Some((made.into_iter().map(|(picture, _)| picture).collect(), spent, report))

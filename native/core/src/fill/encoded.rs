@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use super::jpegs::most_rows_at_once;
 use super::sinks::{ModeSink, TimedResampler};
-use super::{FillError, FillOptions, FillTimes, Filler, Geometry, Mode, Row, begin_resize, most_rows_at_once};
+use super::{FillError, FillOptions, FillTimes, Filler, Geometry, Mode, Row, begin_resize};
 use crate::error::Error;
 use crate::image::Header;
 use crate::jpeg::{DecodeHints, Region, Scale, SeekReport};
@@ -29,6 +30,7 @@ impl Filler {
         begun: Instant,
     ) -> Result<SeekReport, FillError> {
         check_alpha(header, options.mode)?;
+        self.late.leave();
         let (planes, level) = (options.mode.channels(), self.level);
         let region = begin_resize(
             &mut self.resampler,
@@ -39,7 +41,14 @@ impl Filler {
             ROWS_AT_ONCE,
         )?;
         let size = [region.width, ROWS_AT_ONCE];
-        let mut sink = TimedResampler::new(&mut self.resampler, &mut self.open, options.mode, level, size)?;
+        let mut sink = TimedResampler::new(
+            &mut self.resampler,
+            &mut self.late,
+            &mut self.open,
+            options.mode,
+            level,
+            size,
+        )?;
         let decoded = match header {
             Header::Png(header) => self.png.decode(level, header, region, &mut sink),
             Header::WebP(header) => self.webp.decode(level, header, region, &mut sink),

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::Orientation;
-use crate::jpeg::{Region, Scale};
-use crate::resample::Axis;
+use crate::jpeg::{ChromaGrid, Region, Scale};
+use crate::resample::{Axis, Between};
 
 /// Region, size, window and flip of one image, checked for consistency. The region is one of the stored image; size,
 /// window and flip are those of the picture, after its orientation.
@@ -167,6 +167,12 @@ impl Geometry {
         Scale::smallest_sufficient([x1 - x0, y1 - y0], stored, quality)
     }
 
+    /// Whether the resize makes the region smaller on an axis, and larger on none.
+    pub(super) fn shrinks(&self) -> bool {
+        let axes = self.axes(Scale::Full);
+        axes.iter().all(|axis| axis.target <= axis.source) && !axes.iter().all(|axis| axis.is_identity())
+    }
+
     /// Both axes of the visible part of the stored image, for a source at `scale`.
     pub fn axes(&self, scale: Scale) -> [Axis; 2] {
         let step = scale.denominator();
@@ -184,9 +190,31 @@ impl Geometry {
                 len,
                 step,
                 phase: self.region[stored] % step,
+                between: Between::Constant,
                 is_mirrored,
             }
         })
+    }
+
+    /// Both axes of the visible part of the stored image, for a source of chroma samples, and the sample in the image
+    /// that is the first of each axis.
+    pub(super) fn chroma_axes(&self, grid: &ChromaGrid) -> ([Axis; 2], [usize; 2]) {
+        let mut origin = [0; 2];
+        let mut axes = self.axes(Scale::Full);
+        for (i, axis) in axes.iter_mut().enumerate() {
+            let (start, end, step) = (self.region[i], self.region[i + 2], grid.step[i]);
+            (axis.step, axis.phase) = (step, start % step);
+            origin[i] = start / step;
+            if grid.is_interpolated[i] {
+                let has_before = origin[i] > 0;
+                origin[i] -= usize::from(has_before);
+                axis.between = Between::Linear {
+                    has_before,
+                    has_after: end.div_ceil(step) < grid.size[i],
+                };
+            }
+        }
+        (axes, origin)
     }
 }
 

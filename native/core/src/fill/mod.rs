@@ -13,6 +13,8 @@ mod bands;
 mod convert;
 mod encoded;
 mod geometry;
+mod jpegs;
+mod late_color;
 pub mod lines;
 mod mode;
 mod orientation;
@@ -33,6 +35,7 @@ use crate::resample::{AxisOrder, Filter, Resampler};
 use crate::simd::Available;
 use crate::webp;
 pub use geometry::Geometry;
+use late_color::LateColor;
 pub use lines::Affine;
 pub use mode::{Mode, luma};
 pub use orientation::Orientation;
@@ -62,6 +65,8 @@ pub struct FillOptions {
     /// Encoded images are decoded at the smallest scale that still has this many samples for each pixel of the size, in
     /// both directions. Infinite: always at full size.
     pub quality: f64,
+    /// Whether JPEGs are converted to RGB after the resize, where that makes them smaller.
+    pub late_color: bool,
     /// Limits on what an image may declare.
     pub limits: Limits,
 }
@@ -110,6 +115,7 @@ pub struct Filler {
     png: png::Decoder,
     webp: webp::Decoder,
     open: OpenRows,
+    late: LateColor,
     resampler: Resampler,
     writer: RowWriter,
 }
@@ -123,6 +129,7 @@ impl Filler {
             png: png::Decoder::default(),
             webp: webp::Decoder::default(),
             open: OpenRows::default(),
+            late: LateColor::new(level),
             resampler: Resampler::with_level(level),
             writer: RowWriter::new(level),
         }
@@ -154,46 +161,8 @@ impl Filler {
                 }
             });
         self.resampler.shrink(KEPT_BYTES);
+        self.late.shrink(KEPT_BYTES);
         filled
-    }
-
-    #[allow(clippy::too_many_arguments)] // those of `fill`, and when it began
-    fn fill_jpeg(
-        &mut self,
-        header: &Header<'_>,
-        hints: DecodeHints<'_>,
-        geometry: &Geometry,
-        options: &FillOptions,
-        row: Row<'_>,
-        times: &mut FillTimes,
-        begun: Instant,
-    ) -> Result<SeekReport, FillError> {
-        let scale = geometry.scale(options.quality);
-        let open_rows = most_rows_at_once(header, scale);
-        let planes = options.mode.channels();
-        let region = begin_resize(&mut self.resampler, geometry, scale, options, planes, open_rows)?;
-        if let Some((pictures, resized, report)) = self.fill_bands(header, hints, geometry, options, region) {
-            times.resize += resized;
-            times.decode += begun.elapsed().saturating_sub(resized);
-            let begun = Instant::now();
-            self.writer.write(&pictures, geometry, options, row)?;
-            times.resize += begun.elapsed();
-            return Ok(report);
-        }
-        let region = begin_resize(&mut self.resampler, geometry, scale, options, planes, open_rows)?;
-        let size = [region.width, open_rows];
-        let mut sink = TimedResampler::new(&mut self.resampler, &mut self.open, options.mode, self.level, size)?;
-        let decoded = self
-            .decoder
-            .decode_with_hints(header, region, hints, &mut sink, TimedResampler::restart);
-        let resized = sink.spent;
-        times.resize += resized;
-        times.decode += begun.elapsed().saturating_sub(resized);
-        let report = decoded?;
-        let begun = Instant::now();
-        self.finish(geometry, options, row)?;
-        times.resize += begun.elapsed();
-        Ok(report)
     }
 
     /// Writes decoded pixels to a row. An image of 1 channel needs a row of 1 channel.
@@ -222,6 +191,7 @@ impl Filler {
         geometry
             .check_inside(image.width, image.height)
             .map_err(FillError::Geometry)?;
+        self.late.leave();
         let needed = begin_resize(&mut self.resampler, geometry, Scale::Full, options, image.channels, 1)?;
         for y in 0..needed.height {
             let start = ((needed.y + y) * image.width + needed.x) * image.channels;
@@ -314,14 +284,13 @@ impl Filler {
     }
 
     fn finish(&mut self, geometry: &Geometry, options: &FillOptions, row: Row<'_>) -> Result<(), Error> {
-        let picture = std::slice::from_ref(self.resampler.picture());
+        let picture = match self.late.windows() {
+            Some(_) => self.late.convert(self.level, self.resampler.words())?,
+            None => self.resampler.picture(),
+        };
+        let picture = std::slice::from_ref(picture);
         self.writer.write(picture, geometry, options, row)
     }
-}
-
-/// The most rows that are emitted at once: an MCU row, and the row before it if that needed the chroma below it.
-fn most_rows_at_once(header: &Header<'_>, scale: Scale) -> usize {
-    8 * header.vmax / scale.denominator() + 1
 }
 
 /// Starts a picture. Returns the part of the image at `scale` that is needed.
@@ -335,11 +304,7 @@ fn begin_resize(
 ) -> Result<Region, Error> {
     let [x, y] = geometry.axes(scale);
     let around = geometry.scaled_region(scale);
-    let order = if geometry.orientation().transposes {
-        AxisOrder::Transposed
-    } else {
-        AxisOrder::Stored
-    };
+    let order = axis_order(geometry);
     let needed = resampler.begin(options.filter, [x, y], order, planes, open_rows)?;
     Ok(Region {
         x: around.x + needed.x,
@@ -348,6 +313,14 @@ fn begin_resize(
         height: needed.height,
         scale,
     })
+}
+
+fn axis_order(geometry: &Geometry) -> AxisOrder {
+    if geometry.orientation().transposes {
+        AxisOrder::Transposed
+    } else {
+        AxisOrder::Stored
+    }
 }
 
 /// Calls `f` with this thread's filler for `level`. The filler keeps its memory between calls.

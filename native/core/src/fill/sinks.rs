@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use super::late_color::LateColor;
 use super::mode::{Mode, luma, write_pixels};
 use crate::error::Error;
 use crate::memory::grow;
 use crate::resample::Resampler;
-use crate::rows::{RowSink, planar_row_len};
+use crate::rows::{ComponentWindow, RowSink, planar_row_len};
 use crate::simd::Available;
 
 /// A few rows of up to four planes, before their mode is made of them.
@@ -41,6 +42,7 @@ pub(super) struct TimedResampler<'a> {
     pub spent: Duration,
     mode: Mode,
     level: Available,
+    late: &'a mut LateColor,
     /// Rows that become luma.
     open: &'a mut OpenRows,
     /// Rows that are complete.
@@ -52,6 +54,7 @@ impl<'a> TimedResampler<'a> {
     /// Rows of a mode, of this width; at most so many are incomplete at once.
     pub fn new(
         resampler: &'a mut Resampler,
+        late: &'a mut LateColor,
         open: &'a mut OpenRows,
         mode: Mode,
         level: Available,
@@ -62,6 +65,7 @@ impl<'a> TimedResampler<'a> {
         }
         Ok(Self {
             resampler,
+            late,
             spent: Duration::ZERO,
             mode,
             level,
@@ -74,6 +78,7 @@ impl<'a> TimedResampler<'a> {
     /// Starts again from the first row.
     pub fn restart(&mut self) {
         self.resampler.restart();
+        self.late.chroma.restart();
         self.end = 0;
     }
 }
@@ -96,6 +101,24 @@ impl RowSink for TimedResampler<'_> {
         self.has_alpha = true;
         let [.., alpha] = self.resampler.rows_mut(y);
         alpha
+    }
+
+    fn components(&self) -> Option<[ComponentWindow; 3]> {
+        self.late.windows()
+    }
+
+    fn samples(&mut self, component: usize, x: usize, y: usize) -> (&mut [u8], usize) {
+        match component {
+            0 => self.resampler.blocks_mut(0, x, y),
+            _ => self.late.chroma.blocks_mut(component - 1, x, y),
+        }
+    }
+
+    fn samples_done(&mut self, [luma, chroma, _]: [usize; 3]) {
+        let begun = Instant::now();
+        self.resampler.done(luma);
+        self.late.chroma.done(chroma);
+        self.spent += begun.elapsed();
     }
 
     fn done(&mut self, end: usize) {

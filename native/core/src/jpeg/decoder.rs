@@ -142,7 +142,7 @@ impl Decoder {
             return multi_scan.decode(shared, header, region, sink);
         }
         self.set_tables(header)?;
-        let needed = NeededMcus::new(header, region);
+        let needed = NeededMcus::of_sink(header, region, sink);
         self.prepare_skip(header, mcu_reader::passed_over(header, &needed, table.as_deref()));
         let scan = ScanReader::new(
             self.level,
@@ -169,7 +169,7 @@ impl Decoder {
                     .mcus_until_point((needed.columns.end - column).min(RUN_BLOCKS / header.blocks_per_mcu / 2 * 2));
                 let used = &mut self.used[..mcus * header.blocks_per_mcu];
                 reader.decode(mcus, &mut self.coefficients[..], used)?;
-                strips.transform(row, column..column + mcus, self.coefficients.as_chunks().0, used);
+                strips.transform(row, column..column + mcus, self.coefficients.as_chunks().0, used, sink);
                 column += mcus;
             }
             strips.finish_row();

@@ -46,6 +46,7 @@ pub(crate) use format::exif::orientation_of_tiff;
 pub use format::header::{Header, Limits};
 pub use format::markers::{Color, Process};
 pub use format::summary::{Summary, inspect};
+pub(crate) use scale::ChromaGrid;
 pub use scale::Scale;
 pub use seek::hints::{DecodeHints, SeekReport};
 pub use seek::table::{SeekTable, SeekTableKind};

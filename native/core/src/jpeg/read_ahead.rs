@@ -45,7 +45,7 @@ impl Decoder {
         sink: &mut S,
     ) -> Result<(), Error> {
         self.set_tables(header)?;
-        let needed = NeededMcus::new(header, region);
+        let needed = NeededMcus::of_sink(header, region, sink);
         self.prepare_skip(header, mcu_reader::passed_over(header, &needed, table.as_deref()));
         let scan = ScanReader::new(
             self.level,
@@ -71,7 +71,7 @@ impl Decoder {
             let Ok(reader) = reader else { return None };
             for (row, coefficients) in needed.rows.clone().zip(rows) {
                 let CoefficientRow { blocks, used } = &coefficients;
-                strips.transform(row, needed.columns.clone(), blocks.as_chunks().0, used);
+                strips.transform(row, needed.columns.clone(), blocks.as_chunks().0, used, sink);
                 let _ = give_back.send(coefficients);
                 strips.finish_row();
                 strips.emit(row, sink);

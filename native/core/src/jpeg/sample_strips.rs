@@ -10,6 +10,7 @@ use crate::jpeg::kernels::idct;
 use crate::jpeg::kernels::upsample::{self, Upsample};
 use crate::jpeg::scale::ScaledComponent;
 use crate::memory::grow;
+use crate::rows::{ComponentWindow, RowSink};
 
 /// Samples before the first of each row: its left neighbour, and alignment.
 const ORIGIN: usize = 32;
@@ -53,6 +54,22 @@ impl NeededBlocks {
             scaled,
         }
     }
+
+    fn of_window(component: &Component, header: &Header<'_>, window: ComponentWindow) -> Self {
+        let scaled = ScaledComponent::alone(component, header, window.block);
+        let blocks = |from: usize, length: usize| from / scaled.block..(from + length).div_ceil(scaled.block);
+        assert!(
+            window.x + window.width <= scaled.width && window.y + window.height <= scaled.height,
+            "{window:?} must lie inside the component of {} x {}",
+            scaled.width,
+            scaled.height
+        );
+        NeededBlocks {
+            columns: blocks(window.x, window.width),
+            rows: blocks(window.y, window.height),
+            scaled,
+        }
+    }
 }
 
 /// The MCUs that hold the needed blocks of all components.
@@ -61,14 +78,34 @@ pub(crate) struct NeededMcus {
     pub needed_blocks: [Option<NeededBlocks>; 3],
     pub columns: Range<usize>,
     pub rows: Range<usize>,
+    /// Where the sink wants samples instead of pixels.
+    pub windows: Option<[ComponentWindow; 3]>,
 }
 
 impl NeededMcus {
     pub fn new(header: &Header<'_>, region: Region) -> Self {
+        Self::of_blocks(header, |component, _| NeededBlocks::new(component, header, region))
+    }
+
+    /// What a sink needs: the region, or the samples of each component that it asks for.
+    pub fn of_sink<S: RowSink>(header: &Header<'_>, region: Region, sink: &S) -> Self {
+        match sink.components() {
+            Some(windows) => Self {
+                windows: Some(windows),
+                ..Self::of_blocks(header, |component, i| {
+                    NeededBlocks::of_window(component, header, windows[i])
+                })
+            },
+            None => Self::new(header, region),
+        }
+    }
+
+    fn of_blocks(header: &Header<'_>, blocks: impl Fn(&Component, usize) -> NeededBlocks) -> Self {
         let mut needed = NeededMcus {
             needed_blocks: [const { None }; 3],
             columns: 0..0,
             rows: 0..0,
+            windows: None,
         };
         let join = |all: &mut Range<usize>, blocks: &Range<usize>, per_mcu: usize| {
             let (start, end) = (blocks.start / per_mcu, blocks.end.div_ceil(per_mcu));
@@ -78,8 +115,9 @@ impl NeededMcus {
                 all.start.min(start)..all.end.max(end)
             };
         };
-        for (component, slot) in header.components().iter().zip(&mut needed.needed_blocks) {
-            let part = NeededBlocks::new(component, header, region);
+        let slots = needed.needed_blocks.iter_mut().enumerate();
+        for (component, (i, slot)) in header.components().iter().zip(slots) {
+            let part = blocks(component, i);
             join(&mut needed.columns, &part.columns, component.h);
             join(&mut needed.rows, &part.rows, component.v);
             *slot = Some(part);
@@ -130,9 +168,10 @@ impl SampleStrip {
         Ok(())
     }
 
-    /// The samples from the strip's row `row` and the component's column `x` on.
-    pub fn strip_from(&mut self, row: usize, x: usize) -> &mut [u8] {
-        &mut self.samples[(CONTEXT + row) * self.pitch + ORIGIN + x - self.left..]
+    /// The samples from the strip's row `row` and the component's column `x` on, and the bytes from a row to the next.
+    pub fn strip_from(&mut self, row: usize, x: usize) -> (&mut [u8], usize) {
+        let start = (CONTEXT + row) * self.pitch + ORIGIN + x - self.left;
+        (&mut self.samples[start..], self.pitch)
     }
 
     /// Repeats the component's first and last column beyond its edges, as the triangle filters require.

@@ -2,6 +2,7 @@
 //! libjpeg (`jpeg_calc_output_dimensions`, `jinit_upsampler`).
 
 use crate::jpeg::format::header::{Component, Header};
+use crate::jpeg::format::markers::Color;
 use crate::jpeg::kernels::upsample::Upsample;
 
 /// The scale of a decoded picture. Each sample is the average of a square of pixels.
@@ -68,6 +69,18 @@ pub(crate) struct ScaledComponent {
 }
 
 impl ScaledComponent {
+    /// A component whose samples are wanted as they are, with blocks of `block` x `block` samples.
+    pub fn alone(component: &Component, header: &Header<'_>, block: usize) -> Self {
+        ScaledComponent {
+            block,
+            across: 1,
+            down: 1,
+            upsample: Upsample::None,
+            width: (header.width * component.h * block).div_ceil(8 * header.hmax),
+            height: (header.height * component.v * block).div_ceil(8 * header.vmax),
+        }
+    }
+
     /// Blocks of subsampled components are scaled down less, as far as this makes upsampling unnecessary.
     pub fn new(component: &Component, header: &Header<'_>, scale: Scale) -> Self {
         let pixels = (header.hmax * scale.block(), header.vmax * scale.block()); // of an MCU
@@ -90,5 +103,38 @@ impl ScaledComponent {
             width,
             height: (header.height * component.v * block).div_ceil(8 * header.vmax),
         }
+    }
+}
+
+/// The samples of both chroma components as they are stored, with blocks of the same size as luma's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChromaGrid {
+    /// Pixels of the full-size picture per sample, across and down.
+    pub step: [usize; 2],
+    /// Samples across and down.
+    pub size: [usize; 2],
+    /// Whether the full-size picture is interpolated between samples, across and down. Samples of a smaller one are
+    /// averages of its pixels.
+    pub is_interpolated: [bool; 2],
+}
+
+impl ChromaGrid {
+    /// None: the picture has no chroma, or its two components are not alike, or luma does not have the picture's size.
+    pub fn new(header: &Header<'_>, scale: Scale) -> Option<Self> {
+        let [luma, chroma, other] = header.components() else {
+            return None;
+        };
+        let sides = |component: &Component| (component.h, component.v);
+        if header.color != Color::YCbCr || sides(luma) != (header.hmax, header.vmax) || sides(chroma) != sides(other) {
+            return None;
+        }
+        let samples = ScaledComponent::alone(chroma, header, scale.block());
+        let (across, down) = (header.hmax / chroma.h, header.vmax / chroma.v);
+        let upsample = Upsample::choose(across, down, samples.width, scale == Scale::Full);
+        Some(ChromaGrid {
+            step: [across, down].map(|factor| factor * scale.denominator()),
+            size: [samples.width, samples.height],
+            is_interpolated: [upsample.uses_neighbour_columns(), upsample.uses_neighbour_rows()],
+        })
     }
 }

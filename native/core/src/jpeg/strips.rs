@@ -10,7 +10,7 @@ use crate::jpeg::kernels::idct::BlockRow;
 use crate::jpeg::kernels::{color, idct_scaled};
 use crate::jpeg::sample_strips::{NeededBlocks, NeededMcus, SampleStrip};
 use crate::jpeg::scans::coefficients::Coefficients;
-use crate::rows::RowSink;
+use crate::rows::{ComponentWindow, RowSink};
 use crate::simd::Available;
 
 /// Converts coefficients to rows of the sink, one MCU row at a time.
@@ -26,6 +26,9 @@ pub(super) struct StripEmitter<'a> {
 
 impl StripEmitter<'_> {
     pub fn begin(&mut self) -> Result<(), Error> {
+        if self.needed.windows.is_some() {
+            return Ok(());
+        }
         for ((component, part), plane) in self
             .header
             .components()
@@ -40,15 +43,17 @@ impl StripEmitter<'_> {
     }
 
     /// Transforms the coefficients of some MCUs of row `row` to samples.
-    pub(super) fn transform(&mut self, row: usize, mcus: Range<usize>, blocks: &[[i16; 64]], used: &[u8]) {
+    pub(super) fn transform<S: RowSink>(
+        &mut self,
+        row: usize,
+        mcus: Range<usize>,
+        blocks: &[[i16; 64]],
+        used: &[u8],
+        sink: &mut S,
+    ) {
         let mut first = 0;
-        for ((component, part), plane) in self
-            .header
-            .components()
-            .iter()
-            .zip(needed_blocks(self.needed))
-            .zip(&mut *self.planes)
-        {
+        let parts = self.header.components().iter().zip(needed_blocks(self.needed));
+        for (i, ((component, part), plane)) in parts.zip(&mut *self.planes).enumerate() {
             let (start, end) = (mcus.start * component.h, mcus.end * component.h);
             let columns = part.columns.start.max(start)..part.columns.end.min(end);
             for v in 0..component.v {
@@ -60,10 +65,13 @@ impl StripEmitter<'_> {
                     stride: self.header.blocks_per_mcu,
                 };
                 if part.rows.contains(&(row * component.v + v)) {
-                    let pitch = plane.pitch;
                     let quant = &self.header.quant[component.quant];
                     let size = part.scaled.block;
-                    let out = plane.strip_from(size * v, size * columns.start);
+                    let (out, pitch) = if self.needed.windows.is_some() {
+                        sink.samples(i, size * columns.start, size * (row * component.v + v))
+                    } else {
+                        plane.strip_from(size * v, size * columns.start)
+                    };
                     idct_scaled::block_row(self.level, size, blocks, used, order, quant, out, pitch);
                 }
             }
@@ -72,15 +80,16 @@ impl StripEmitter<'_> {
     }
 
     /// Transforms the coefficients of row `row` of MCUs to samples.
-    pub fn transform_planes(&mut self, row: usize, coefficients: &Coefficients, used: &mut Vec<u8>) {
-        for (((component, part), plane), coefficients) in self
-            .header
-            .components()
-            .iter()
-            .zip(needed_blocks(self.needed))
-            .zip(&mut *self.planes)
-            .zip(&coefficients.planes)
-        {
+    pub fn transform_planes<S: RowSink>(
+        &mut self,
+        row: usize,
+        coefficients: &Coefficients,
+        used: &mut Vec<u8>,
+        sink: &mut S,
+    ) {
+        let parts = self.header.components().iter().zip(needed_blocks(self.needed));
+        let planes = self.planes.iter_mut().zip(&coefficients.planes);
+        for (i, ((component, part), (plane, coefficients))) in parts.zip(planes).enumerate() {
             for v in 0..component.v {
                 let row = row * component.v + v;
                 if !part.rows.contains(&row) {
@@ -101,8 +110,12 @@ impl StripEmitter<'_> {
                     per_mcu: 1,
                     stride: 1,
                 };
-                let (size, pitch, quant) = (part.scaled.block, plane.pitch, &self.header.quant[component.quant]);
-                let out = plane.strip_from(size * v, size * columns.start);
+                let (size, quant) = (part.scaled.block, &self.header.quant[component.quant]);
+                let (out, pitch) = if self.needed.windows.is_some() {
+                    sink.samples(i, size * columns.start, size * row)
+                } else {
+                    plane.strip_from(size * v, size * columns.start)
+                };
                 idct_scaled::block_row(self.level, size, &blocks[columns], used, order, quant, out, pitch);
             }
         }
@@ -116,6 +129,9 @@ impl StripEmitter<'_> {
 
     /// Emits all rows that are complete after MCU row `row`.
     pub fn emit<S: RowSink>(&mut self, row: usize, sink: &mut S) {
+        if let Some(windows) = self.needed.windows {
+            return self.emit_samples(row, windows, sink);
+        }
         let end = self.region.y + self.region.height;
         let ready = if row + 1 == self.needed.rows.end {
             end
@@ -134,6 +150,16 @@ impl StripEmitter<'_> {
             self.next += 1;
         }
         sink.done(ready - self.region.y);
+    }
+
+    /// Declares the samples of MCU row `row` complete.
+    fn emit_samples<S: RowSink>(&mut self, row: usize, windows: [ComponentWindow; 3], sink: &mut S) {
+        let mut ends = [0; 3];
+        for ((end, component), window) in ends.iter_mut().zip(self.header.components()).zip(windows) {
+            let rows = (row + 1) * window.block * component.v;
+            *end = rows.clamp(window.y, window.y + window.height) - window.y;
+        }
+        sink.samples_done(ends);
     }
 
     fn emit_row<S: RowSink>(&mut self, y: usize, sink: &mut S) {
@@ -160,6 +186,9 @@ impl StripEmitter<'_> {
     }
 
     pub fn advance(&mut self) {
+        if self.needed.windows.is_some() {
+            return;
+        }
         for (plane, _) in self.planes.iter_mut().zip(needed_blocks(self.needed)) {
             plane.advance();
         }

@@ -2,6 +2,7 @@
 
 use super::arranged_taps::{self, Aligned, GROUP_SPARE, LOW_BITS, LobedGroup};
 use super::line_pointers::{LinePointers, check_rows};
+use super::scalar;
 use super::taps::Taps;
 use crate::simd::avx2::{load_words, load16, load32, store_words, store16};
 use core::arch::x86_64::*;
@@ -48,6 +49,12 @@ pub fn vertical_convex(rows: &[u8], offsets: &[usize], weights: &[i16], drop: u3
         store_words(first, _mm256_permute2x128_si256::<0x20>(even, odd));
         store_words(second, _mm256_permute2x128_si256::<0x31>(even, odd));
     }
+}
+
+/// See [`super::scalar::vertical_words`], which the compiler makes vectors of.
+#[target_feature(enable = "avx2")]
+pub fn vertical_words(rows: &[i16], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [i16]) {
+    scalar::vertical_words(rows, offsets, weights, drop, out);
 }
 
 /// See [`super::scalar::vertical_convex_words`]. `out.len()` is a multiple of 16, the number of taps is even.

@@ -119,6 +119,21 @@ fn sinc(x: f64) -> f64 {
     x.sin() / x
 }
 
+/// What the pixels are that averages were made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Between {
+    /// Each pixel is the average that covers it.
+    #[default]
+    Constant,
+    /// Each pixel is interpolated between the two averages whose centres are nearest.
+    Linear {
+        /// Whether there is an average before the first one that covers a source pixel. It is then sample 0.
+        has_before: bool,
+        /// Whether there is one after the last.
+        has_after: bool,
+    },
+}
+
 /// One axis of a resize: `source` pixels become `target` pixels, of which `start..start + len` are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
@@ -134,6 +149,8 @@ pub struct Axis {
     pub step: usize,
     /// Pixels of the first average that lie before the source; less than `step`.
     pub phase: usize,
+    /// What the pixels are where averages are given.
+    pub between: Between,
     /// Whether the result is that of the mirrored source, mirrored: weights are rounded as for that.
     pub is_mirrored: bool,
 }
@@ -148,6 +165,7 @@ impl Axis {
             len: target,
             step: 1,
             phase: 0,
+            between: Between::Constant,
             is_mirrored: false,
         }
     }

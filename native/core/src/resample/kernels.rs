@@ -78,6 +78,11 @@ pub fn vertical_convex_words(
     );
 }
 
+/// Computes a row of 16-bit values from rows of them: see [`scalar::vertical_words`].
+pub fn vertical_words(level: Available, rows: &[i16], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [i16]) {
+    dispatch!(level, [Avx2], vertical_words(rows, offsets, weights, drop, out));
+}
+
 /// Computes a row from rows: see [`scalar::vertical_lobed`].
 pub fn vertical_lobed(level: Available, rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut [u8]) {
     dispatch!(level, [Avx2, Neon], vertical_lobed(rows, offsets, weights, out));

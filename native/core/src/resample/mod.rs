@@ -20,8 +20,12 @@
 //! horizontally first, with the same arithmetic, so that the result is that of the picture. Where weights are negative, Pillow clips between the passes. Then the arithmetic (22-bit weights) and
 //! the order of the passes (drawn above, or vertical first) are those of Pillow 13, and the result is equal, bit for
 //! bit. Only rows and columns that the window needs are requested.
+//!
+//! With a convex filter, the source may also be blocks of samples, and the result a picture of words, which keeps a
+//! fraction: luma and chroma, before they become RGB.
 
 mod arranged_taps;
+mod averages;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -32,20 +36,24 @@ mod kernels;
 mod line_pointers;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod passes;
 mod plan;
 mod planar;
 mod scalar;
 mod taps;
 
 use crate::error::Error;
-use crate::memory::{Zero, grow, reserve};
-use crate::rows::{ROW_SPARE, planar_row_len};
+use crate::memory::{grow, reserve};
+use crate::rows::planar_row_len;
 use crate::simd::Available;
-pub use filter::{Axis, Filter};
+pub use filter::{Axis, Between, Filter};
 pub use plan::{AxisPlan, Passes, ResizePlan};
 pub use planar::Picture;
 use planar::RowRing;
 use taps::{Taps, Weight};
+
+/// Fractional bits of a picture of words: the most with which luma and chroma can become RGB in words.
+pub const WORD_FRACTION: u32 = 6;
 
 /// The part of a source image that a resize needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +119,15 @@ impl Mode {
     }
 }
 
+/// Where the source lies among samples that come in blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockGrid {
+    /// Side of a block in samples. Blocks begin at multiples of it.
+    pub side: usize,
+    /// The column and row that are the first of the axes.
+    pub origin: [usize; 2],
+}
+
 /// Resizes one image after another. It keeps its memory, and the taps as long as the geometry stays the same.
 ///
 /// Call [`begin`](Self::begin). For each needed row, in order, write it to [`rows_mut`](Self::rows_mut) and call
@@ -137,7 +154,11 @@ pub struct Resampler {
     arrived: usize,
     made: usize,
     open_rows: usize,
+    planes: usize,
     picture: Picture,
+    /// The picture, if [`Self::begin_words`] began it.
+    words: Picture<i16>,
+    is_of_words: bool,
 }
 
 impl Resampler {
@@ -158,7 +179,10 @@ impl Resampler {
             arrived: 0,
             made: 0,
             open_rows: 0,
+            planes: 0,
             picture: Picture::default(),
+            words: Picture::default(),
+            is_of_words: false,
         }
     }
 
@@ -177,10 +201,52 @@ impl Resampler {
         planes: usize,
         open_rows: usize,
     ) -> Result<Needed, Error> {
+        self.is_of_words = false;
+        self.picture.resize(planes, x.len, y.len)?;
+        self.begin_passes(filter, [x, y], order, planes, open_rows, None)
+    }
+
+    /// [`Self::begin`] of a picture of words, from blocks of samples: write them to [`blocks_mut`](Self::blocks_mut), and read
+    /// [`words`](Self::words) instead of [`picture`](Self::picture). The filter must be convex, and at least one axis must
+    /// change its size.
+    ///
+    /// `open_rows`: a multiple of the side of a block.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn begin_words(
+        &mut self,
+        filter: Filter,
+        [x, y]: [Axis; 2],
+        order: AxisOrder,
+        planes: usize,
+        open_rows: usize,
+        grid: BlockGrid,
+    ) -> Result<Needed, Error> {
+        self.is_of_words = true;
+        self.words.resize(planes, x.len, y.len)?;
+        let needed = self.begin_passes(filter, [x, y], order, planes, open_rows, Some(grid))?;
+        assert!(
+            matches!(self.mode, Mode::Convex | Mode::ConvexHorizontalFirst),
+            "{:?} makes no words",
+            self.mode
+        );
+        Ok(needed)
+    }
+
+    fn begin_passes(
+        &mut self,
+        filter: Filter,
+        [x, y]: [Axis; 2],
+        order: AxisOrder,
+        planes: usize,
+        open_rows: usize,
+        grid: Option<BlockGrid>,
+    ) -> Result<Needed, Error> {
         self.restart();
+        self.planes = planes;
         self.open_rows = open_rows;
         self.offsets.clear();
-        self.picture.resize(planes, x.len, y.len)?;
         let filter = filter.of_axes(x, y);
         self.mode = Mode::choose(filter, [x, y], order);
         Ok(match self.mode {
@@ -196,13 +262,21 @@ impl Resampler {
                 v.prepare(filter, y)?;
                 reserve(&mut self.offsets, v.stride)?;
                 let h = &h.taps;
-                if self.mode == Mode::Convex {
-                    self.source.resize(planes, h.len, v.held_rows + open_rows)?;
+                let (width, held) = if self.mode == Mode::Convex {
+                    (h.len, v.held_rows)
                 } else {
-                    self.source.resize(planes, h.reach(), open_rows)?;
                     self.narrowed_words.resize(planes, x.len, v.held_rows)?;
+                    (h.reach(), 0)
+                };
+                match grid {
+                    None => self.source.resize(planes, width, held + open_rows)?,
+                    Some(grid) => {
+                        let first = [grid.origin[0] + h.first, grid.origin[1] + v.first];
+                        self.source
+                            .resize_for_blocks(planes, width, held + open_rows, first, grid.side)?;
+                    }
                 }
-                self.line_stride = planar_row_len(h.reach());
+                self.line_stride = planar_row_len(h.reach()).max(self.source.stride);
                 grow(&mut self.line, planes * self.line_stride)?;
                 Needed::by(h, v)
             }
@@ -246,6 +320,13 @@ impl Resampler {
         }
     }
 
+    /// The memory of a plane from a block on, whose first sample is column `x` and row `y` of [`BlockGrid`]'s samples, and the
+    /// bytes from a row to the next. Blocks are written whole, and may overlap the next one. At most `open_rows` rows after
+    /// the complete ones are written.
+    pub fn blocks_mut(&mut self, plane: usize, x: usize, y: usize) -> (&mut [u8], usize) {
+        self.source.blocks_mut(plane, x, y)
+    }
+
     /// Declares rows before `end` complete, and computes the output rows that depend only on them.
     pub fn done(&mut self, end: usize) {
         for y in self.arrived..end {
@@ -265,6 +346,11 @@ impl Resampler {
         &self.picture
     }
 
+    /// The picture of words, complete once all needed rows are done: `1 << WORD_FRACTION` is one level.
+    pub fn words(&self) -> &Picture<i16> {
+        &self.words
+    }
+
     /// Returns the picture and leaves an empty one.
     pub fn take_picture(&mut self) -> Picture {
         std::mem::take(&mut self.picture)
@@ -272,127 +358,10 @@ impl Resampler {
 
     /// Frees buffers that are larger than `keep` bytes.
     pub fn shrink(&mut self, keep: usize) {
-        for bytes in [
-            &mut self.picture.pixels,
-            &mut self.source.values,
-            &mut self.narrowed.values,
-        ] {
-            if bytes.len() > keep {
-                *bytes = Vec::new();
-            }
-        }
-        if self.narrowed_words.values.len() > keep / size_of::<i16>() {
-            self.narrowed_words.values = Vec::new();
-        }
+        self.picture.shrink(keep);
+        self.words.shrink(keep);
+        self.source.shrink(keep);
+        self.narrowed.shrink(keep);
+        self.narrowed_words.shrink(keep);
     }
-
-    fn push_convex(&mut self, y: usize) {
-        let (h, v) = &self.convex;
-        // Up to 7 fractional bits between the passes; fewer where fine weights need these bits to stay in 32.
-        let fraction = 7.min(23 - h.taps.shift);
-        while let Some(weights) = v.complete(self.made, y) {
-            collect_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
-            for plane in 0..self.picture.planes {
-                let rows = &self.source.values[plane * self.source.stride..];
-                let line = &mut self.line[plane * self.line_stride..][..self.source.stride - ROW_SPARE];
-                kernels::vertical_convex(self.level, rows, &self.offsets, weights, v.shift - fraction, line);
-            }
-            let (planes, plane_stride) = (self.picture.planes, self.picture.stride * self.picture.height);
-            let out = &mut self.picture.pixels[self.made * self.picture.stride..];
-            let drop = h.taps.shift + fraction;
-            kernels::horizontal_convex(
-                self.level,
-                &self.line,
-                self.line_stride,
-                h,
-                drop,
-                out,
-                plane_stride,
-                planes,
-            );
-            self.made += 1;
-        }
-    }
-
-    fn push_convex_horizontal_first(&mut self, y: usize) {
-        let (h, v) = &self.convex;
-        let planes = self.picture.planes;
-        let fraction = 7.min(23 - v.shift);
-        let source = self.source.values[self.source.offset(y)..].chunks_exact(self.source.stride);
-        for (line, row) in self.line.chunks_exact_mut(self.line_stride).zip(source).take(planes) {
-            kernels::widen(self.level, row, line);
-        }
-        let offset = self.narrowed_words.offset(y);
-        let out = &mut self.narrowed_words.values[offset..];
-        kernels::horizontal_convex_words(
-            self.level,
-            &self.line,
-            self.line_stride,
-            h,
-            h.taps.shift - fraction,
-            out,
-            self.narrowed_words.stride,
-            planes,
-        );
-        while let Some(weights) = v.complete(self.made, y) {
-            collect_offsets(
-                &self.narrowed_words,
-                v.starts[self.made],
-                y,
-                weights.len(),
-                &mut self.offsets,
-            );
-            for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
-                let rows = &self.narrowed_words.values[plane * self.narrowed_words.stride..];
-                let blocks = out.len() - ROW_SPARE;
-                let drop = v.shift + fraction;
-                kernels::vertical_convex_words(self.level, rows, &self.offsets, weights, drop, &mut out[..blocks]);
-            }
-            self.made += 1;
-        }
-    }
-
-    fn push_lobed(&mut self, y: usize) {
-        let ((h, v), planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
-        for (plane, out) in self.narrowed.rows_mut(y).into_iter().take(planes).enumerate() {
-            let line = &self.source.values[self.source.offset(y) + plane * stride..][..stride];
-            kernels::horizontal_lobed(self.level, line, h, out);
-        }
-        while let Some(weights) = v.complete(self.made, y) {
-            collect_offsets(&self.narrowed, v.starts[self.made], y, weights.len(), &mut self.offsets);
-            for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
-                let rows = &self.narrowed.values[plane * self.narrowed.stride..];
-                let blocks = out.len() - ROW_SPARE;
-                kernels::vertical_lobed(self.level, rows, &self.offsets, weights, &mut out[..blocks]);
-            }
-            self.made += 1;
-        }
-    }
-
-    fn push_lobed_vertical_first(&mut self, y: usize) {
-        let ((h, v), planes, stride) = (&self.lobed, self.picture.planes, self.source.stride);
-        while let Some(weights) = v.complete(self.made, y) {
-            collect_offsets(&self.source, v.starts[self.made], y, weights.len(), &mut self.offsets);
-            for (plane, out) in self.picture.rows_mut(self.made).into_iter().take(planes).enumerate() {
-                let line = &mut self.clipped_line[..stride];
-                let rows = &self.source.values[plane * stride..];
-                kernels::vertical_lobed(
-                    self.level,
-                    rows,
-                    &self.offsets,
-                    weights,
-                    &mut line[..stride - ROW_SPARE],
-                );
-                kernels::horizontal_lobed(self.level, line, h, out);
-            }
-            self.made += 1;
-        }
-    }
-}
-
-/// Collects the offsets of rows `start..start + count`. Rows after `last` have weight zero; `last` is read instead.
-fn collect_offsets<T: Zero>(ring: &RowRing<T>, start: u32, last: usize, count: usize, offsets: &mut Vec<usize>) {
-    let start = start as usize;
-    offsets.clear();
-    offsets.extend((start..start + count).map(|y| ring.offset(y.min(last))));
 }

@@ -86,6 +86,22 @@ pub fn vertical_convex_words(rows: &[i16], offsets: &[usize], weights: &[i16], d
     }
 }
 
+/// [`vertical_convex_words`] to values of 16 bits: `drop` leaves some fractional ones. The compiler finds the vectors.
+#[inline(always)]
+pub fn vertical_words(rows: &[i16], offsets: &[usize], weights: &[i16], drop: u32, out: &mut [i16]) {
+    const STEP: usize = 32;
+    for (at, out) in out.as_chunks_mut::<STEP>().0.iter_mut().enumerate() {
+        let mut sums = [1 << (drop - 1); STEP];
+        for (offset, weight) in offsets.iter().zip(weights) {
+            let row: &[i16; STEP] = rows[offset + STEP * at..].first_chunk().expect("rows are padded");
+            for (sum, x) in sums.iter_mut().zip(row) {
+                *sum += i32::from(*x) * i32::from(*weight);
+            }
+        }
+        *out = sums.map(|sum| (sum >> drop) as i16);
+    }
+}
+
 /// `out[i] = (Σ weights[t] · rows[offsets[t] + i]) >> 22`, rounded half up, clipped to 0..=255.
 pub fn vertical_lobed(rows: &[u8], offsets: &[usize], weights: &[i32], out: &mut [u8]) {
     for (i, out) in out.iter_mut().enumerate() {

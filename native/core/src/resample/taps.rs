@@ -12,8 +12,11 @@
 //!  pixels     · | 0  1  2 | 3  4  5 | 6  7      source = 8, phase = 1, step = 3: the first average begins one
 //!  averages       0         1         2         pixel before the source
 //! ```
+//!
+//! Or each pixel is interpolated between two averages ([`Between::Linear`]). Then its weight is divided among these.
 
-use super::filter::{Axis, Filter};
+use super::averages::{interpolate_averages, sum_averages};
+use super::filter::{Axis, Between, Filter};
 use crate::error::Error;
 use crate::memory::reserve;
 
@@ -44,12 +47,11 @@ impl Weight for i16 {
         let one = f64::from(1u32 << shift) / total;
         let (mut sum, mut before) = (0.0, 0i32);
         let (_, init) = weights.split_last().expect("an output pixel must have a tap");
-        for w in init {
+        out.extend(init.iter().map(|w| {
             sum += w;
             let now = (sum * one + 0.5) as i32;
-            out.push((now - before) as i16);
-            before = now;
-        }
+            (now - std::mem::replace(&mut before, now)) as i16
+        }));
         out.push(((1 << shift) - before) as i16);
     }
 }
@@ -110,11 +112,12 @@ impl<W: Weight> Taps<W> {
         self.starts.clear();
         self.counts.clear();
         let most = (2.0 * filter.support() * stretch) as usize + 2;
-        let (mut exact, mut packed) = (Vec::new(), Vec::new());
+        let (mut exact, mut divided, mut packed) = (Vec::new(), Vec::new(), Vec::new());
+        reserve(&mut divided, most + 2)?;
         reserve(&mut self.starts, axis.len.next_multiple_of(8))?;
         reserve(&mut self.counts, axis.len)?;
         reserve(&mut exact, most)?;
-        reserve(&mut packed, most * axis.len)?;
+        reserve(&mut packed, (most + 2) * axis.len)?;
         for output in axis.start..axis.start + axis.len {
             // The taps of a mirrored axis are those of the mirrored source, from its end to its start.
             let output = if axis.is_mirrored {
@@ -122,16 +125,27 @@ impl<W: Weight> Taps<W> {
             } else {
                 output
             };
-            let start = weigh(filter, axis, scale, output, &mut exact);
+            let mut start = weigh(filter, axis, scale, output, &mut exact);
             let from = packed.len();
-            W::quantise(&exact, exact.iter().sum(), self.shift, &mut packed);
-            let start = if axis.is_mirrored {
-                packed[from..].reverse();
-                axis.source - start - exact.len()
-            } else {
-                start
+            let weights = match axis.between {
+                Between::Constant => &exact,
+                Between::Linear { .. } => {
+                    start = interpolate_averages(&mut exact, start, axis, &mut divided);
+                    &divided
+                }
             };
-            let start = sum_averages(&mut packed, from, start, axis);
+            W::quantise(weights, weights.iter().sum(), self.shift, &mut packed);
+            if axis.is_mirrored {
+                packed[from..].reverse();
+            }
+            if axis.between == Between::Constant {
+                start = if axis.is_mirrored {
+                    axis.source - start - exact.len()
+                } else {
+                    start
+                };
+                start = sum_averages(&mut packed, from, start, axis);
+            }
             let skipped = trim_zeros(&mut packed, from);
             self.starts.push((start + skipped) as u32);
             self.counts.push((packed.len() - from) as u32);
@@ -338,24 +352,6 @@ fn weigh_area(axis: Axis, scale: f64, output: usize, weights: &mut Vec<f64>) -> 
         if covered > SLIVER { covered } else { 0.0 }
     }));
     start
-}
-
-/// Replaces `packed[from..]`, the weights of pixels from `start` on, by those of averages. Returns the first average.
-fn sum_averages<W: Weight>(packed: &mut Vec<W>, from: usize, start: usize, axis: Axis) -> usize {
-    let Axis { step, phase, .. } = axis;
-    if step == 1 {
-        return start;
-    }
-    let (mut read, mut write) = (from, from);
-    let mut end = from + step - (start + phase) % step;
-    while read < packed.len() {
-        end = end.min(packed.len());
-        packed[write] = packed[read..end].iter().copied().sum();
-        (read, write) = (end, write + 1);
-        end += step;
-    }
-    packed.truncate(write);
-    (start + phase) / step
 }
 
 /// Drops zero weights at both ends of `packed[from..]` but keeps at least one. Returns how many were dropped at the

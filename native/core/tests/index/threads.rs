@@ -10,7 +10,7 @@ use crate::{LIMITS, NO_HINTS, built, decode};
 
 #[test]
 fn threads_change_no_pixel() {
-    let recipe = |window, filter, quality| FillOptions {
+    let recipe = |window, filter, quality, late_color| FillOptions {
         mode: Mode::Rgb,
         alpha: [1.0, 0.0],
         filter,
@@ -18,6 +18,7 @@ fn threads_change_no_pixel() {
         window,
         background: [0; 4],
         quality,
+        late_color,
         limits: LIMITS,
     };
     for (sampling, restart) in [(None, 0), (Some((2, 2)), 0), (Some((2, 2)), 25), (Some((1, 1)), 7)] {
@@ -31,11 +32,27 @@ fn threads_change_no_pixel() {
         let header = Header::parse(&file, &LIMITS).expect("ours");
         let index = built(&header, SeekTableKind::Rows);
         let mut filler = Filler::with_level(Available::best());
-        for (region, window, filter, flip, quality) in [
-            ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 2, f64::INFINITY),
-            ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 0, 2.0),
-            ([0, 0, 1600, 1100], [333, 64], Filter::Lanczos, 1, 1.0),
-            ([10, 20, 1510, 1020], [1500, 1000], Filter::Bilinear, 3, f64::INFINITY),
+        for (region, window, filter, flip, quality, late_color) in [
+            (
+                [3, 5, 1590, 1090],
+                [201, 151],
+                Filter::Bilinear,
+                2,
+                f64::INFINITY,
+                false,
+            ),
+            ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 2, f64::INFINITY, true),
+            ([3, 5, 1590, 1090], [201, 151], Filter::Bilinear, 0, 2.0, false),
+            ([3, 5, 1590, 1090], [201, 151], Filter::Box, 1, 2.0, true),
+            ([0, 0, 1600, 1100], [333, 64], Filter::Lanczos, 1, 1.0, false),
+            (
+                [10, 20, 1510, 1020],
+                [1500, 1000],
+                Filter::Bilinear,
+                3,
+                f64::INFINITY,
+                false,
+            ),
         ] {
             let [w, h] = window.map(|side| side as i32);
             let geometry = Geometry::new(
@@ -50,7 +67,7 @@ fn threads_change_no_pixel() {
                     &file,
                     hints,
                     &geometry,
-                    &recipe(window, filter, quality),
+                    &recipe(window, filter, quality, late_color),
                     Row::U8(&mut row),
                     &mut FillTimes::default(),
                 );

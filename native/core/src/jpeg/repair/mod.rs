@@ -71,7 +71,7 @@ impl Decoder {
         let mut used = Vec::new();
         strips.begin()?;
         for row in needed.rows.clone() {
-            strips.transform_planes(row, &coefficients, &mut used);
+            strips.transform_planes(row, &coefficients, &mut used, sink);
             strips.finish_row();
             strips.emit(row, sink);
             if row + 1 < needed.rows.end {

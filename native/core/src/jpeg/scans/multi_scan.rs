@@ -57,7 +57,7 @@ impl MultiScanDecoder {
         sink: &mut S,
     ) -> Result<(), Error> {
         let script = Script::read(header)?;
-        let needed = NeededMcus::new(header, region);
+        let needed = NeededMcus::of_sink(header, region, sink);
         let strips = StripEmitter {
             level,
             header,
@@ -83,7 +83,7 @@ impl MultiScanDecoder {
         self.decode_scans(strips.level, tables, strips.header, script, rows.end)?;
         strips.begin()?;
         for row in rows.clone() {
-            strips.transform_planes(row, &self.coefficients, &mut self.used);
+            strips.transform_planes(row, &self.coefficients, &mut self.used, sink);
             strips.finish_row();
             strips.emit(row, sink);
             if row + 1 < rows.end {

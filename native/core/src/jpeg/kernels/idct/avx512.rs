@@ -10,7 +10,7 @@ use super::scalar::{self, *};
 use crate::simd::avx2::store32;
 use crate::simd::avx512::load_words;
 
-type V = __m512i;
+pub(crate) type V = __m512i;
 
 /// See [`super::block_row`].
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
@@ -46,8 +46,7 @@ fn transform_quad(blocks: [&[i16; 64]; 4], used: u8, quant: &[i16; 64], out: &mu
     }
     let top = rows::<0>(blocks, quant);
     // The short cut of the specification differs from the full transform only above this size, which no valid file has.
-    let sized = _mm512_add_epi16(top[0], _mm512_set1_epi16(0x2000));
-    if _mm512_test_epi16_mask(sized, _mm512_set1_epi16(0xc000_u16 as i16)) != 0 {
+    if is_large(top[0]) {
         for (i, block) in blocks.into_iter().enumerate() {
             scalar::transform_block(block, quant, &mut out[8 * i..], pitch);
         }
@@ -63,6 +62,14 @@ fn transform_quad(blocks: [&[i16; 64]; 4], used: u8, quant: &[i16; 64], out: &mu
         pass::<18>(transpose(pass::<11>([a, b, c, d, e, f, g, h])))
     };
     store_transposed(samples, out, pitch);
+}
+
+/// Whether a value is outside -0x2000..0x2000.
+#[inline]
+#[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
+pub(crate) fn is_large(top: V) -> bool {
+    let sized = _mm512_add_epi16(top, _mm512_set1_epi16(0x2000));
+    _mm512_test_epi16_mask(sized, _mm512_set1_epi16(0xc000_u16 as i16)) != 0
 }
 
 /// Transforms blocks that have only DC coefficients.
@@ -83,7 +90,7 @@ fn fill_flat(dc: [i16; 4], quant: i16, out: &mut [u8], pitch: usize) {
 /// Rows 0 to 3, or 4 to 7 (`HALF` is 1), of four blocks, dequantised.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-fn rows<const HALF: usize>(blocks: [&[i16; 64]; 4], quant: &[i16; 64]) -> [V; 4] {
+pub(crate) fn rows<const HALF: usize>(blocks: [&[i16; 64]; 4], quant: &[i16; 64]) -> [V; 4] {
     let quant = load_words(&quant.as_chunks::<32>().0[HALF]);
     let [a, b, c, d] = blocks.map(|block| _mm512_mullo_epi16(load_words(&block.as_chunks::<32>().0[HALF]), quant));
     // Rows 0, 1 and 2, 3 of the left blocks, then of the right ones.
@@ -99,20 +106,20 @@ fn rows<const HALF: usize>(blocks: [&[i16; 64]; 4], quant: &[i16; 64]) -> [V; 4]
 
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-fn lo(a: V, b: V) -> V {
+pub(crate) fn lo(a: V, b: V) -> V {
     _mm512_unpacklo_epi16(a, b)
 }
 
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-fn hi(a: V, b: V) -> V {
+pub(crate) fn hi(a: V, b: V) -> V {
     _mm512_unpackhi_epi16(a, b)
 }
 
 /// `sum + x * a + y * b` of interleaved x and y.
 #[inline]
 #[target_feature(enable = "avx512vl,avx512vbmi,avx512vnni")]
-fn madd(sum: V, xy: V, a: i32, b: i32) -> V {
+pub(crate) fn madd(sum: V, xy: V, a: i32, b: i32) -> V {
     _mm512_dpwssd_epi32(sum, xy, _mm512_set1_epi32((a & 0xffff) | b << 16))
 }
 

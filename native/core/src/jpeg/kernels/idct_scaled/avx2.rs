@@ -50,7 +50,7 @@ pub(crate) fn block_row_2x2(
 /// Transforms two blocks, side by side, into 4 rows of 8 samples.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn transform_4x4(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
+pub(super) fn transform_4x4(a: &[i16; 64], b: &[i16; 64], used: u8, quant: &[i16; 64], out: &mut [u8], pitch: usize) {
     let top = row(a, b, quant, 0);
     // The short cut of the specification differs from the full transform only above this size, which no valid file has.
     if is_large(top) {

@@ -6,6 +6,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
@@ -28,7 +30,11 @@ pub(crate) fn block_row(
 ) {
     match size {
         8 => idct::block_row(level, blocks, used, row, quant, out, pitch),
-        4 => dispatch!(level, [Avx2, Neon], block_row_4x4(blocks, used, row, quant, out, pitch)),
+        4 => dispatch!(
+            level,
+            [Avx512, Avx2, Neon],
+            block_row_4x4(blocks, used, row, quant, out, pitch)
+        ),
         2 => dispatch!(level, [Avx2, Neon], block_row_2x2(blocks, used, row, quant, out, pitch)),
         _ => {
             for (sample, block) in out.iter_mut().zip(row.indices()) {
