@@ -301,6 +301,36 @@ def decode_damaged(
         As for `decode`.
     """
 
+def decode_samples(
+    image: Buffer,
+    region: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | None = None,
+    max_pixels: SupportsIndex = 134217728,
+) -> NDArray[uint16]:
+    """
+    Decodes the samples of a PNG of 16 bits, or of a region of it, as they are stored.
+
+    Parameters
+    ----------
+    image : buffer
+        The encoded image.
+    region : tuple of four int, optional
+        As for `decode`.
+    max_pixels : int
+        Largest width times height that the header may declare.
+
+    Returns
+    -------
+    ndarray, shape (height, width, channels), uint16
+        A new array of gray, gray and alpha, RGB or RGBA.
+
+    Raises
+    ------
+    UnsupportedError
+        Not a PNG, one of at most 8 bits, or one with a transparent colour.
+    CorruptError, TooLargeError, MemoryError, ValueError
+        As for `decode`.
+    """
+
 def decode_values(image: Buffer, max_pixels: SupportsIndex = 134217728) -> NDArray[uint8 | uint16]:
     """
     Decodes the values of a PNG of one channel: a mask.

@@ -26,6 +26,7 @@ FUNCTIONS = [
     "crc32c",
     "decode",
     "decode_damaged",
+    "decode_samples",
     "decode_values",
     "example_features",
     "build_index",

@@ -68,6 +68,16 @@ fn run(bytes: &[u8]) {
         let decoded = Decoder::default().decode_values(Available::best(), &header, Values::Bytes(&mut values));
         assert_eq!(decoded.is_ok(), whole.is_ok());
     }
+    if let Ok(channels) = header.deep_samples() {
+        let mut samples = vec![0; channels * region.width * region.height];
+        let decoded = Decoder::default().decode_samples(Available::best(), &header, region, &mut samples);
+        assert_eq!(decoded.is_ok(), part.is_ok());
+        if let Ok(part) = &part {
+            let upper = |sample: u16| (sample >> 8) as u8;
+            let mut pixels = samples.chunks_exact(channels).zip(part.as_chunks::<3>().0);
+            assert!(pixels.all(|(samples, pixel)| upper(samples[0]) == pixel[0]));
+        }
+    }
     if let Ok(whole) = whole {
         let part = part.expect("a part of what decodes as a whole");
         assert_part(&part, region, &whole, all.width);

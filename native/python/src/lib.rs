@@ -44,7 +44,7 @@ mod _native {
     #[pymodule_export]
     use crate::example::example_features;
     #[pymodule_export]
-    use crate::images::{decode, decode_values, orientations, sizes};
+    use crate::images::{decode, decode_samples, decode_values, orientations, sizes};
     #[pymodule_export]
     use crate::jpeg::{build_index, decode_damaged, inspect, inspect_index, transcode_baseline};
     #[pymodule_export]

@@ -289,6 +289,19 @@ impl Filler {
         self.png.decode_values(self.level, header, values)
     }
 
+    /// Decodes the samples of a PNG of 16 bits: see [`png::Decoder::decode_samples`].
+    ///
+    /// # Errors
+    /// As [`png::Decoder::decode_samples`]. `samples` are partly written.
+    pub fn decode_samples(
+        &mut self,
+        header: &png::Header<'_>,
+        region: Region,
+        samples: &mut [u16],
+    ) -> Result<(), Error> {
+        self.png.decode_samples(self.level, header, region, samples)
+    }
+
     /// Decodes a region of a damaged picture, as libjpeg does, into HWC RGB: see [`Decoder::decode_damaged`].
     ///
     /// # Errors
