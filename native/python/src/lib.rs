@@ -19,6 +19,7 @@ mod pixels;
 mod random;
 mod resize;
 mod rows;
+mod samples;
 mod seek_tables;
 mod stack;
 mod stored;
@@ -65,6 +66,8 @@ mod _native {
     use crate::resize::resize;
     #[pymodule_export]
     use crate::rows::{fill, fill_pixels};
+    #[pymodule_export]
+    use crate::samples::{fill_samples, resize_samples};
     #[pymodule_export]
     use crate::stack::{concat, gather};
     #[pymodule_export]

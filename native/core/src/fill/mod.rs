@@ -11,6 +11,7 @@
 
 mod bands;
 mod convert;
+mod deep;
 mod encoded;
 mod geometry;
 pub mod lines;
@@ -32,6 +33,8 @@ use crate::png;
 use crate::resample::{AxisOrder, Filter, Resampler};
 use crate::simd::Available;
 use crate::webp;
+use deep::DeepBuffers;
+pub use deep::SampleRow;
 pub use geometry::Geometry;
 pub use lines::Affine;
 pub use mode::{Mode, luma};
@@ -112,6 +115,7 @@ pub struct Filler {
     open: OpenRows,
     resampler: Resampler,
     writer: RowWriter,
+    deep: DeepBuffers,
 }
 
 impl Filler {
@@ -125,6 +129,7 @@ impl Filler {
             open: OpenRows::default(),
             resampler: Resampler::with_level(level),
             writer: RowWriter::new(level),
+            deep: DeepBuffers::default(),
         }
     }
 

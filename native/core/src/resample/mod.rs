@@ -26,6 +26,7 @@ mod arranged_taps;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod deep;
 mod filter;
 mod kernels;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -41,6 +42,7 @@ use crate::error::Error;
 use crate::memory::{Zero, grow, reserve};
 use crate::rows::{ROW_SPARE, planar_row_len};
 use crate::simd::Available;
+pub use deep::DeepResampler;
 pub use filter::{Axis, Filter};
 pub use plan::{AxisPlan, Passes, ResizePlan};
 pub use planar::Picture;
