@@ -57,10 +57,10 @@ test-clients:  ## other libraries' training loops, with torch's loader and with 
 test-emulated:  ## the native core's tests on arm64 and on x86-64 without AVX2, by qemu
 	@scripts/emulated.sh
 
-wheels:  ## wheels for x86-64 and arm64 in dist/, for glibc 2.17 or newer
+wheels:  ## wheels for x86-64 and arm64 in dist/, for glibc 2.17 or newer and for musl
 	@scripts/wheels.sh
 
-test-wheels: wheels  ## install this machine's wheel without Rust and run README's example; run arm64's under qemu
+test-wheels: wheels  ## install this machine's wheel without Rust and run README's example; run arm64's under qemu; load musl's
 	@$(PYTHON) scripts/check_wheels.py
 
 docs:  ## run every example in README.md and docs/

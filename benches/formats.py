@@ -1,9 +1,10 @@
 """Claim: PNG and WebP photographs are cropped, resized and normalised faster than by Pillow or OpenCV.
 
-The photographs as PNG (Pillow's and OpenCV's default compression), lossy and lossless WebP, in memory, one thread each,
-in turns in one run. RandomResizedCrop 224, flip, normalised, float32 CHW: penstock fills rows of a batch; torch +
-Pillow is torchvision's usual transforms; OpenCV decodes, cuts the same boxes, resizes (linear), normalises. Masks are
-label maps as gray PNG: only decoded. Pixels are those of Pillow for penstock (tests); OpenCV resizes otherwise.
+The photographs as PNG (Pillow's and OpenCV's default compression), lossy and lossless WebP, in memory, one thread
+each, in turns in one run. RandomResizedCrop 224, flip, normalised, float32 CHW: penstock fills rows of a batch; torch
++ Pillow is torchvision's usual transforms; OpenCV decodes, cuts the same boxes, resizes (linear), normalises. Masks
+are label maps as gray PNG: only decoded. "16 bits" are gray PNGs of 16 bits, in torch as floats. Pixels are those of
+Pillow for penstock (tests); OpenCV resizes otherwise.
 
 torchvision's own decoder (libpng, libwebp) gives tensors, which the same transforms crop and resize. DALI decodes on
 the CPU, with its fused crop and one thread. OpenCV (``opencv-python-headless``) and DALI (``nvidia-dali-cuda120``) are
@@ -39,6 +40,7 @@ except ImportError:
     dali = None
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+DEEP = (0.5, 0.25)
 CHUNK = 25
 
 
@@ -56,11 +58,19 @@ def label_map(image: Image.Image) -> Image.Image:
     return Image.fromarray(smooth // 13)
 
 
-def penstock_rows(images: Sequence[bytes]) -> Callable[[], float]:
+def deep_gray(image: Image.Image) -> Image.Image:
+    """The photograph in gray with 16 bits, smoothed so that the lower ones are used: as scans and depth maps are."""
+    small = image.convert("F").resize((image.width // 2, image.height // 2), Image.Resampling.BICUBIC)
+    smooth = np.asarray(small.resize(image.size, Image.Resampling.BICUBIC))
+    return Image.fromarray((smooth.clip(0, 255) * 257).astype(np.uint16))
+
+
+def penstock_rows(images: Sequence[bytes], *, is_deep: bool = False) -> Callable[[], float]:
     """Rows of a batch, from the fused path."""
-    ops = [T.Decode(), T.RandomResizedCrop(224), T.HorizontalFlip(), T.Normalize(MEAN, STD), T.ToLayout("CHW")]
+    first, last = (T.Decode(mode="I;16"), T.Normalize(*DEEP)) if is_deep else (T.Decode(), T.Normalize(MEAN, STD))
+    ops = [first, T.RandomResizedCrop(224), T.HorizontalFlip(), last, T.ToLayout("CHW")]
     program = T.Pipeline(ops).compile("image")
-    out = np.empty((CHUNK, 3, 224, 224), np.float32)
+    out = np.empty((CHUNK, 1 if is_deep else 3, 224, 224), np.float32)
 
     def run() -> float:
         for start in range(0, len(images), CHUNK):
@@ -132,6 +142,19 @@ def pillow_tensors(images: Sequence[bytes]) -> Callable[[], float]:
     return run
 
 
+def pillow_samples(images: Sequence[bytes]) -> Callable[[], float]:
+    """Gray of 16 bits, read by Pillow, then torchvision's transforms of floats."""
+    crop = [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip()]
+    transform = v2.Compose([*crop, v2.Normalize([DEEP[0]], [DEEP[1]])])
+
+    def run() -> float:
+        for image in images:
+            transform(torch.from_numpy(np.array(Image.open(io.BytesIO(image))).astype(np.float32) / 65535)[None])
+        return len(images)
+
+    return run
+
+
 def boxes(images: Sequence[bytes]) -> NDArray[np.int32]:
     """The boxes and flips that penstock draws."""
     program = T.Pipeline([T.Decode(), T.RandomResizedCrop(224), T.HorizontalFlip()]).compile("image")
@@ -139,19 +162,21 @@ def boxes(images: Sequence[bytes]) -> NDArray[np.int32]:
     return plan
 
 
-def opencv_arrays(images: Sequence[bytes]) -> Callable[[], float]:
+def opencv_arrays(images: Sequence[bytes], *, is_deep: bool = False) -> Callable[[], float]:
     """Decoded, cut, resized and normalised by OpenCV."""
     plan = boxes(images)
-    scale = np.array([1 / (255 * each) for each in STD], np.float32)
-    offset = np.array([-mean / std for mean, std in zip(MEAN, STD, strict=True)], np.float32)
+    largest, means, deviations = (65535, DEEP[:1], DEEP[1:]) if is_deep else (255, MEAN, STD)
+    scale = np.array([1 / (largest * each) for each in deviations], np.float32)
+    offset = np.array([-mean / std for mean, std in zip(means, deviations, strict=True)], np.float32)
+    form = cv2.IMREAD_UNCHANGED if is_deep else cv2.IMREAD_COLOR_RGB
 
     def run() -> float:
         for image, (x0, y0, x1, y1, *_, flip) in zip(images, plan.tolist(), strict=True):
-            pixels = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR_RGB)
+            pixels = cv2.imdecode(np.frombuffer(image, np.uint8), form)
             pixels = cv2.resize(pixels[y0:y1, x0:x1], (224, 224), interpolation=cv2.INTER_LINEAR)
             if flip:
                 pixels = cv2.flip(pixels, 1)
-            np.ascontiguousarray((pixels * scale + offset).transpose(2, 0, 1))
+            np.ascontiguousarray((pixels.reshape(224, 224, -1) * scale + offset).transpose(2, 0, 1))
         return len(images)
 
     return run
@@ -175,7 +200,7 @@ def opencv_values(image: bytes) -> object:
 
 def main() -> None:
     """Measure and print."""
-    options = arguments(__doc__, rounds=7, tasks=("PNG", "PNG by OpenCV", "WebP", "lossless WebP", "masks"))
+    options = arguments(__doc__, rounds=7, tasks=("PNG", "PNG by OpenCV", "WebP", "lossless WebP", "masks", "16 bits"))
     pictures = [Image.open(path).convert("RGB") for path in jpegs(images_folder(options.images))[:100]]
     torch.set_num_threads(1)
     makers: dict[str, Callable[[Image.Image], bytes]] = {
@@ -183,6 +208,7 @@ def main() -> None:
         "WebP": partial(written, form="WEBP", quality=80),
         "lossless WebP": partial(written, form="WEBP", lossless=True),
         "masks": lambda image: written(label_map(image), "PNG"),
+        "16 bits": lambda image: written(deep_gray(image), "PNG"),
     }
     if cv2 is not None:
         cv2.setNumThreads(1)
@@ -197,6 +223,10 @@ def main() -> None:
             candidates["Pillow"] = each_of(images, lambda image: np.array(Image.open(io.BytesIO(image))))
             if cv2 is not None:
                 candidates["OpenCV"] = each_of(images, opencv_values)
+        elif task == "16 bits":
+            candidates = {"penstock": penstock_rows(images, is_deep=True), "torch + Pillow": pillow_samples(images)}
+            if cv2 is not None:
+                candidates["OpenCV"] = opencv_arrays(images, is_deep=True)
         else:
             candidates = {"penstock": penstock_rows(images), "torch + Pillow": pillow_tensors(images)}
             candidates["torchvision.io"] = torchvision_tensors(images)

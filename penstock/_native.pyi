@@ -30,6 +30,7 @@ __all__ = [
     "crc32c",
     "decode",
     "decode_damaged",
+    "decode_samples",
     "decode_values",
     "example_features",
     "features",
@@ -37,6 +38,7 @@ __all__ = [
     "fill_arrays",
     "fill_parts",
     "fill_pixels",
+    "fill_samples",
     "fill_stored",
     "find_blobs",
     "gather",
@@ -47,6 +49,7 @@ __all__ = [
     "orientations",
     "read_ahead",
     "resize",
+    "resize_samples",
     "resized_crop_windows",
     "sharpen",
     "shift_hsv",
@@ -298,6 +301,36 @@ def decode_damaged(
     CorruptError
         The header is damaged, or nearly all of the image is missing.
     UnsupportedError, TooLargeError, MemoryError, ValueError
+        As for `decode`.
+    """
+
+def decode_samples(
+    image: Buffer,
+    region: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | None = None,
+    max_pixels: SupportsIndex = 134217728,
+) -> NDArray[uint16]:
+    """
+    Decodes the samples of a PNG of 16 bits, or of a region of it, as they are stored.
+
+    Parameters
+    ----------
+    image : buffer
+        The encoded image.
+    region : tuple of four int, optional
+        As for `decode`.
+    max_pixels : int
+        Largest width times height that the header may declare.
+
+    Returns
+    -------
+    ndarray, shape (height, width, channels), uint16
+        A new array of gray, gray and alpha, RGB or RGBA.
+
+    Raises
+    ------
+    UnsupportedError
+        Not a PNG, one of at most 8 bits, or one with a transparent colour.
+    CorruptError, TooLargeError, MemoryError, ValueError
         As for `decode`.
     """
 
@@ -560,6 +593,51 @@ def fill_pixels(
     ------
     TypeError, ValueError
         Invalid arguments. Nothing was written.
+    """
+
+def fill_samples(
+    images: Sequence[Buffer],
+    geometry: NDArray[int32],
+    out: NDArray[uint8 | uint16 | float16 | float32],
+    rows: NDArray[int64],
+    *,
+    layout: str,
+    filter: str,
+    affine: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
+    max_pixels: SupportsIndex = 134217728,
+) -> tuple[list[tuple[int, str, str]], int, int]:
+    """
+    Fills rows of a batch from gray PNGs of 16 bits: decode, crop, resize, flip, normalise, with all bits.
+
+    Parameters
+    ----------
+    images : sequence of buffer
+        ``n`` encoded images.
+    geometry : ndarray, shape (n, 9), int32
+        As for `fill`. The window lies inside the size.
+    out : ndarray, shape (N, H, W, 1) or (N, 1, H, W), uint16, float16 or float32
+        The batch; C-contiguous. With `affine`, uint16 is for the bits of bfloat16 numbers. No other argument may
+        overlap it.
+    rows : ndarray, shape (n,), int64
+        As for `fill`.
+    layout : {"HWC", "CHW"}
+        The order of the axes.
+    filter : {"box", "bilinear", "bicubic", "lanczos"}
+        As for `resize_samples`.
+    affine : tuple of two float, optional
+        For float batches: a factor and a summand, as `scale` and `offset` of `fill`. None for uint16 batches.
+    max_pixels : int
+        As for `decode`, for each image.
+
+    Returns
+    -------
+    failures, decode_ns, resize_ns
+        As from `fill`. Images that are no gray PNGs of 16 bits are "unsupported".
+
+    Raises
+    ------
+    TypeError, ValueError
+        As from `fill`.
     """
 
 def fill_stored(
@@ -826,6 +904,34 @@ def resize(
     ------
     TypeError, ValueError
         Invalid arguments.
+    """
+
+def resize_samples(
+    samples: NDArray[uint16], width: SupportsIndex, height: SupportsIndex, filter: str
+) -> NDArray[uint16]:
+    """
+    Resizes one channel of 16 bits, antialiased, as Pillow's `Image.resize` does with floats, and rounds.
+
+    Parameters
+    ----------
+    samples : ndarray, shape (height, width), uint16
+        C-contiguous.
+    width, height : int
+        The new size in pixels.
+    filter : {"box", "bilinear", "bicubic", "lanczos"}
+        As Pillow's.
+
+    Returns
+    -------
+    ndarray, shape (height, width), uint16
+        A new array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Invalid arguments.
+    MemoryError
+        The system has no more memory.
     """
 
 def resized_crop_windows(

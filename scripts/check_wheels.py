@@ -2,8 +2,8 @@
 
 The wheel of this machine is installed in an empty environment, without Rust or a compiler on PATH, and runs the first
 example of README.md. The arm64 wheel is imported by Debian's Python for arm64 under qemu, and must decode, resize and
-normalise photographs to the same bytes as this machine. Without Debian, root and qemu that part is skipped, with a
-message.
+normalise photographs to the same bytes as this machine. The modules of both musl wheels are loaded by Debian's musl,
+which must find every symbol but Python's. Without Debian, root and qemu these parts are skipped, with a message.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +54,7 @@ DIGEST = """
 import hashlib
 import sys
 from pathlib import Path
+import numpy as np
 import penstock as ps
 from penstock import _native
 from penstock import transforms as T
@@ -62,12 +64,16 @@ for path in sorted(Path(sys.argv[1]).rglob("*.jpg")):
     digest.update(repr(picture.shape).encode() + picture.tobytes())
 floats = [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.ToLayout("CHW", "float32")]
 jitter = T.ColorJitter(0.4, 0.4, 0.4, 0.1)
-for ops in ([T.RandomResizedCrop(96), T.HorizontalFlip(), *floats], [T.RandomResizedCrop(96), jitter], [T.Resize(64)]):
+turned = T.RandomPerspective(p=1.0, filter="bilinear")
+crop = T.RandomResizedCrop(96)
+for ops in ([crop, T.HorizontalFlip(), *floats], [crop, jitter], [crop, turned], [T.Resize(64)]):
     store = ps.open(sys.argv[1])
     square = [T.CenterCrop(64)] if len(ops) == 1 else []
     dataset = ps.StoreDataset(store, fields=("image", "label"), transform=T.Pipeline([T.Decode(), *ops, *square]))
     for images, _ in ps.DataLoader(dataset, batch_size=20, shuffle=True, workers="serial", seed=0):
         digest.update(images.tobytes())
+deep = (np.arange(48 * 64).reshape(48, 64) * 2029 % 65536).astype(np.uint16)
+digest.update(T.Pipeline([T.Decode(mode="I;16"), T.Resize((31, 17))])(ps.encode(deep, "png")).tobytes())
 print(",".join(_native.features()), digest.hexdigest())
 """
 
@@ -77,11 +83,13 @@ class CheckError(Exception):
 
 
 def main() -> int:
-    """Check both wheels; 1 and a sentence if one is missing or wrong."""
+    """Check all wheels; 1 and a sentence if one is missing or wrong."""
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-wheels-") as folder:
             python = check_native(Path(folder))
             check_arm64(Path(folder), python)
+            for machine in (ARM64, "x86_64"):
+                check_musl(Path(folder), machine)
     except CheckError as error:
         print(f"wheels: {error}", file=sys.stderr)
         return 1
@@ -116,7 +124,7 @@ def check_arm64(folder: Path, python: Path) -> None:
     if qemu is None or shutil.which("apt-get") is None or os.geteuid() != 0 or os.uname().machine == ARM64:
         print("skipped: the arm64 wheel runs only with qemu-aarch64-static, Debian's apt-get and root", file=sys.stderr)
         return
-    if not list((ROOT / "dist").glob(f"*_{ARM64}.whl")):
+    if not list((ROOT / "dist").glob(f"*manylinux*_{ARM64}.whl")):
         print("skipped: dist/ has no arm64 wheel, since Rust's library for it could not be had", file=sys.stderr)
         return
     system = folder / "arm64"
@@ -169,11 +177,49 @@ def fetch_python(system: Path) -> str:
     return version
 
 
-def find_wheel(machine: str) -> Path:
+def check_musl(folder: Path, machine: str) -> None:
+    """Load the module of the musl wheel by Debian's musl, which names what it does not find."""
+    if not list((ROOT / "dist").glob(f"*musllinux*_{machine}.whl")):
+        print(
+            f"skipped: dist/ has no musl wheel for {machine}: Rust's library for it could not be had", file=sys.stderr
+        )
+        return
+    system = folder / f"musl-{machine}"
+    try:
+        loader = fetch_musl(system, machine)
+    except CheckError as error:
+        print(f"skipped: the musl wheel for {machine}: {error}", file=sys.stderr)
+        return
+    with zipfile.ZipFile(find_wheel(machine, "musllinux")) as wheel:
+        module = wheel.extract("penstock/_native.abi3.so", system)
+    command = [*loader, "--list", module]
+    listed = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False).stderr.splitlines()
+    # There is no Python, so its symbols are missing.
+    lacking = [line for line in listed if not re.search(r": _?Py\w+: symbol not found$", line)]
+    if lacking or not listed:
+        raise CheckError(
+            f"the musl wheel for {machine} cannot be loaded: {lacking or 'musl lacks no symbol of Python'}"
+        )
+    print(f"musl, {machine}: all symbols but {len(listed)} of Python are found")
+
+
+def fetch_musl(system: Path, machine: str) -> list[str | Path]:
+    """Unpack Debian's musl in a folder; returns the command of its loader."""
+    emulator = "" if machine == os.uname().machine else shutil.which(f"qemu-{machine}-static")
+    if emulator is None or shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise CheckError(f"qemu-{machine}-static, Debian's apt-get and root are needed")
+    system.mkdir()
+    run(["apt-get", "download", "-qq", "musl:" + {ARM64: "arm64", "x86_64": "amd64"}[machine]], cwd=system)
+    for package in system.glob("*.deb"):
+        run(["dpkg", "-x", package, system])
+    return [*([emulator] if emulator else []), *system.glob("**/libc.so")]
+
+
+def find_wheel(machine: str, libc: str = "manylinux") -> Path:
     """Return the wheel in dist/ for a machine."""
-    wheels = list((ROOT / "dist").glob(f"*_{machine}.whl"))
+    wheels = list((ROOT / "dist").glob(f"*{libc}*_{machine}.whl"))
     if len(wheels) != 1:
-        raise CheckError(f"dist/ must hold one wheel for {machine}, has {len(wheels)}: run `make wheels`")
+        raise CheckError(f"dist/ must hold one {libc} wheel for {machine}, has {len(wheels)}: run `make wheels`")
     return wheels[0]
 
 

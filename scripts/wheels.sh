@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Build the wheels for x86-64 and arm64 in dist/: for every Linux with glibc 2.17 or newer and CPython 3.11 or newer.
-# zig links against that glibc. maturin stops if a wheel needs more of a system than its name says.
+# Build the wheels for x86-64 and arm64 in dist/: for every Linux with glibc 2.17 or newer, or musl 1.2, and CPython 3.11 or newer.
+# zig links against that libc. maturin stops if a wheel needs more of a system than its name says.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 env=.venv-wheels
@@ -11,17 +11,20 @@ if ! cmp -s requirements/wheels.txt $env/installed.txt; then
 fi
 PATH="$PWD/$env/bin:$PATH"
 rm -rf dist
-for machine in x86_64 aarch64; do
-  target=$machine-unknown-linux-gnu
+for target in {x86_64,aarch64}-unknown-linux-{gnu,musl}; do
   if [ ! -d "$(rustc --print target-libdir --target "$target")" ] && ! timeout 120 rustup --quiet target add "$target"; then
-    echo "wheels: skipped $machine, since rustup cannot add its library: rustup target add $target" >&2
+    echo "wheels: skipped $target, since rustup cannot add its library: rustup target add $target" >&2
     continue
   fi
-  maturin build --quiet --release --locked --zig --strip --compatibility manylinux2014 --target "$target" --out dist
+  tag=manylinux2014
+  [ "${target##*-}" = gnu ] || tag=musllinux_1_2
+  maturin build --quiet --release --locked --zig --strip --compatibility $tag --target "$target" --out dist
 done
-for wheel in dist/*.whl; do
+for wheel in dist/*manylinux*.whl; do
   auditwheel show "$wheel" >$env/audit.txt
   tr '\n' ' ' <$env/audit.txt | grep -q 'consistent with the following platform tag: "manylinux_2_17_' ||
     { cat $env/audit.txt >&2; exit 1; }
+done
+for wheel in dist/*.whl; do
   echo "$wheel: $(($(stat -c %s "$wheel") / 1024)) kB"
 done

@@ -337,9 +337,12 @@ class Decode(Op):
 
     def fuse(self, fusion: Fusion) -> bool:
         """Begin the fused prefix; only the first op does, and only for what the native call decodes."""
-        if fusion.decode is not None or self.mode not in NATIVE_MODES or self.frame or self.to_srgb:
+        is_deep = self.mode == "I;16" and not self.orient
+        if fusion.decode is not None or not (self.mode in NATIVE_MODES or is_deep) or self.frame or self.to_srgb:
             return False
         fusion.decode, fusion.channels = self, count_channels(self.mode) or 3
+        if is_deep:
+            fusion.source = fusion.dtype = "uint16"
         return True
 
 

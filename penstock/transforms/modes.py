@@ -3,7 +3,8 @@
 ::
 
     file ──native decoder, Pillow──> RGB pixels ──from_rgb──> pixels in the mode          JPEG
-         ──Pillow──> picture ──from_picture──> pixels in the mode                         other formats
+         ──native decoder──> samples of 16 bits ──from_stored──> pixels in the mode       PNG
+         ──Pillow──> picture ──from_picture──> pixels in the mode                         what is not read natively
 
 Called by :mod:`penstock.transforms.decode` and :mod:`penstock.transforms.fallback`. Nothing here reads files.
 """
@@ -23,7 +24,16 @@ from penstock.sample import Array
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["KEEPING_DEPTH", "MODES", "DecodedForm", "count_channels", "from_picture", "from_rgb", "from_stored"]
+__all__ = [
+    "KEEPING_DEPTH",
+    "MODES",
+    "DecodedForm",
+    "count_channels",
+    "from_picture",
+    "from_rgb",
+    "from_stored",
+    "to_sixteen",
+]
 
 MODES: Final = ("RGB", "BGR", "L", "RGBA", "I;16", "unchanged")
 """Names of the modes: Pillow's, OpenCV's order "BGR", and the array as stored."""
@@ -106,8 +116,13 @@ def from_rgb(pixels: NDArray[np.uint8], mode: str, *, is_gray: bool) -> Array:
         from PIL import Image
 
         gray = np.array(Image.fromarray(pixels).convert("L"))  # four times as fast as `pixels.luma`, which it equals
-        return gray if mode == "L" else gray.astype(np.uint16) * np.uint16(_FULL)
+        return gray if mode == "L" else to_sixteen(gray)
     return np.ascontiguousarray(pixels[:, :, 0]) if mode == "unchanged" and is_gray else pixels
+
+
+def to_sixteen(gray: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    """Gray values of 8 bits as 16: 65535 is white."""
+    return gray.astype(np.uint16) * np.uint16(_FULL)
 
 
 def from_picture(image: Image, mode: str) -> Array:
@@ -153,11 +168,10 @@ def from_stored(pixels: Array, mode: str) -> Array:
 
 def _deep_luma(pixels: NDArray[np.uint16]) -> NDArray[np.uint16]:
     """As :func:`penstock.transforms.pixels.luma`, of 16 bits."""
-    total = pixels[:, :, 0].astype(np.uint64) * np.uint64(19595)
-    total += pixels[:, :, 1] * np.uint64(38470)
-    total += pixels[:, :, 2] * np.uint64(7471)
-    total += np.uint64(0x8000)
-    return (total >> np.uint64(16)).astype(np.uint16)
+    total = np.full(pixels.shape[:2], 0x8000, np.uint32)  # the weights' sum is 1 << 16: no total exceeds 32 bits
+    for place, weight in enumerate((19595, 38470, 7471)):
+        total += pixels[:, :, place] * np.uint32(weight)
+    return (total >> np.uint32(16)).astype(np.uint16)
 
 
 def _find_sixteen(image: Image) -> NDArray[np.uint16] | None:
@@ -198,7 +212,7 @@ def _to_sixteen(image: Image) -> NDArray[np.uint16]:
         raise UnsupportedImageError(
             f"a {image.format} image of 32 bits has no form in mode 'I;16'; decode it with mode='unchanged'"
         )
-    return _to_luma(image).astype(np.uint16) * np.uint16(_FULL)
+    return to_sixteen(_to_luma(image))
 
 
 def _to_stored(image: Image) -> Array:

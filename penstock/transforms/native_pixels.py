@@ -5,6 +5,7 @@ Called by :mod:`penstock.transforms.decode` and the fused fill.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from penstock.sample import Array
 from penstock.transforms import fallback, jpeg_markers
 from penstock.transforms.color_profiles import may_have_profile
 from penstock.transforms.fallback import MAX_NBYTES
-from penstock.transforms.modes import DecodedForm, from_rgb
+from penstock.transforms.modes import DecodedForm, from_rgb, from_stored, to_sixteen
 from penstock.transforms.orientation import Region
 
 __all__ = [
@@ -34,6 +35,15 @@ NATIVE_MODES: Final = frozenset({"RGB", "BGR", "L", "RGBA"})
 """Modes of the native decoders."""
 
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
+_PNG_DEPTH: Final = 24
+"""Where the depth of a PNG's samples is, before its type of colours."""
+
+_PNG_MODES: Final[Mapping[bytes, str]] = {b"\x00": "L", b"\x02": "RGB", b"\x03": "RGB", b"\x06": "RGBA"}
+"""By type of colours, the mode that changes nothing in a PNG of at most 8 bits without transparent colours."""
+
+_DEEP: Final = "samples"
+"""Instead of a native mode: samples of 16 bits."""
+
 _JPEG: Final = b"\xff\xd8"
 _NOT_BROKEN: Final = (UnsupportedImageError, ImageTooLargeError)
 """Refusals of images that may be whole."""
@@ -42,23 +52,48 @@ _NOT_BROKEN: Final = (UnsupportedImageError, ImageTooLargeError)
 def decode_natively(
     encoded: bytes, region: Region | None, max_pixels: int, scale: int, max_nbytes: int, form: DecodedForm
 ) -> Array | None:
-    """Decode a JPEG in any mode, a PNG or WebP in a native one; what is refused, by Pillow. None for other files."""
-    if not _is_read_natively(encoded, scale, form):
-        return None
+    """Decode a JPEG in any mode, a PNG or WebP where it becomes a native one; what is refused, by Pillow.
+
+    None for other files.
+    """
     is_jpeg = encoded.startswith(_JPEG)
+    mode = form.mode if form.mode in NATIVE_MODES else "RGB" if is_jpeg else _find_mode(encoded, form.mode)
+    if mode is None or not _is_read_natively(encoded, scale, form):
+        return None
     if region is not None and is_jpeg and jpeg_markers.is_cut(encoded):
         return fallback.read_pixels(encoded, max_pixels, region, scale, max_nbytes, form)
-    mode = form.mode if form.mode in NATIVE_MODES else "RGB"
     try:
+        if mode == _DEEP:
+            return _read_samples(encoded, region, max_pixels, form.mode)
         pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale, max_nbytes=max_nbytes, mode=mode)
     except _native.TooLargeError as error:
         raise ImageTooLargeError(str(error)) from error
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
-        if is_jpeg:
-            pixels = decode_with_pillow(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
-            return in_mode(pixels, encoded, form.mode)
-        return _read_refused(encoded, str(refusal), max_pixels, region, max_nbytes, form)
-    return pixels if mode == form.mode else in_mode(pixels, encoded, form.mode)
+        if not is_jpeg:
+            return _read_refused(encoded, str(refusal), max_pixels, region, max_nbytes, form)
+        mode, pixels = "RGB", decode_with_pillow(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
+    if is_jpeg and mode != form.mode:
+        return in_mode(pixels, encoded, form.mode)
+    return to_sixteen(pixels) if form.mode == "I;16" else pixels
+
+
+def _read_samples(encoded: bytes, region: Region | None, max_pixels: int, mode: str) -> Array:
+    """The samples of a PNG of 16 bits in a mode that keeps them."""
+    samples: NDArray[np.uint16] = _native.decode_samples(encoded, region, max_pixels)
+    pixels = from_stored(samples[:, :, 0] if samples.shape[2] == 1 else samples, mode)
+    return np.ascontiguousarray(pixels)
+
+
+def _find_mode(encoded: bytes, mode: str) -> str | None:
+    """The native mode whose pixels are those of a PNG or WebP in a mode that keeps its depth; None if none is."""
+    if not encoded.startswith(_PNG):
+        return "L" if mode == "I;16" else None
+    if encoded[_PNG_DEPTH : _PNG_DEPTH + 1] == b"\x10":
+        return _DEEP
+    if mode == "I;16":
+        return "L"
+    has_colour_key = b"tRNS" in encoded  # or bytes in the data that look so, of a file that Pillow then reads
+    return None if has_colour_key else _PNG_MODES.get(encoded[_PNG_DEPTH + 1 : _PNG_DEPTH + 2])
 
 
 def _is_read_natively(encoded: bytes, scale: int, form: DecodedForm) -> bool:
@@ -68,7 +103,7 @@ def _is_read_natively(encoded: bytes, scale: int, form: DecodedForm) -> bool:
             return False
         return scale == 1 or bool(_native.sizes([encoded]).min() >= scale)
     is_known = encoded.startswith(_PNG) or encoded[8:12] == b"WEBP"
-    return is_known and scale == 1 and form.mode in NATIVE_MODES and not form.frame and not form.to_srgb
+    return is_known and scale == 1 and not form.frame and not form.to_srgb
 
 
 def _read_refused(

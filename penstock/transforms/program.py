@@ -32,10 +32,11 @@ from penstock.transforms.decode import Decode, as_bytes, refuse_broken
 from penstock.transforms.decode_plan import Failure, Plan, raise_first
 from penstock.transforms.final_ops import Closing
 from penstock.transforms.geometry import Geometry
-from penstock.transforms.image_chunk import Chunk, ChunkSeekTables, seek_table_arguments
+from penstock.transforms.image_chunk import Chunk, ChunkSeekTables
 from penstock.transforms.moved_targets import FOLLOWERS, ChunkSteps, Step, append_steps
 from penstock.transforms.objects import Objects
 from penstock.transforms.orientation import raw_regions
+from penstock.transforms.row_filling import fill_rows
 from penstock.transforms.target_forms import as_collatable
 
 __all__ = ["Failure", "Plan", "Program"]
@@ -309,34 +310,9 @@ class Program:
         """Fill the rows that the plan expresses by one native call; then the refused ones and the rest, one by one."""
         fusion, decode, images, geometry = self._fusion, self._decode, chunk.images, plan.geometry
         fused = None if plan.general is None else np.flatnonzero(~plan.general)
-        orientations = chunk.orientations
-        found: list[tuple[int, bool, bytes | None]] = []
-        refused, decode_ns, resize_ns = _native.fill(
-            images if fused is None else [images[i] for i in fused.tolist()],
-            geometry if fused is None else geometry[fused],
-            as_words(out),
-            rows if fused is None else rows[fused],
-            layout=fusion.layout,
-            filter=fusion.filter,
-            scale=fusion.scale,
-            offset=fusion.offset,
-            beside=fusion.beside,
-            max_pixels=decode.max_pixels,
-            max_nbytes=decode.max_nbytes,
-            orientations=orientations if orientations is None or fused is None else orientations[fused],
-            quality=decode.quality if decode.scale == "auto" else None,
-            late_color=decode.late_color,
-            threads=chunk.count_threads(),
-            mode=decode.mode,
-            **seek_table_arguments(chunk.seek_tables, fused, found),
-        )
-        if chunk.seek_tables is not None:
-            places = range(len(images)) if fused is None else fused.tolist()
-            chunk.seek_tables.found += [(places[i], damaged, entry) for i, damaged, entry in found]
-        left = refused
-        if fused is not None:
-            left = [(int(fused[i]), kind, message) for i, kind, message in refused]
-            left += [(i, _GENERAL, "") for i in range(len(images)) if plan.general is not None and plan.general[i]]
+        left, decode_ns, resize_ns = fill_rows(fusion, decode, chunk, geometry, out, rows, fused)
+        if plan.general is not None:
+            left += [(i, _GENERAL, "") for i in np.flatnonzero(plan.general).tolist()]
         trace.add("decode", decode_ns, len(images) - len(left))
         trace.add("augment", resize_ns, len(images) - len(left))
         for i, kind, message in left:

@@ -145,7 +145,10 @@ class Resize(Op):
         """Fuse, once and before any flip: mirrored filter weights are rounded differently."""
         if fusion.resized or fusion.flipped or fusion.scale is not None:
             return False
-        if fusion.source != "uint8" or fusion.channels not in (_CHANNELS if fusion.stored else _DECODED_CHANNELS):
+        is_deep = fusion.source == "uint16" and fusion.decode is not None and self.filter not in CV2_FILTERS
+        if not is_deep and fusion.source != "uint8":
+            return False
+        if fusion.channels not in (_CHANNELS if fusion.stored else _DECODED_CHANNELS):
             return False
         fusion.resized, fusion.filter = True, self.filter
         return True
@@ -355,7 +358,7 @@ def resize_reference(image: Array, width: int, height: int, filter: str) -> Arra
 
 
 def resize_native(image: Array, width: int, height: int, filter: str) -> Array:  # noqa: A002  # Pillow's word
-    """Resize an HWC or HW array by the native core; uint16 by Pillow."""
+    """Resize an HWC or HW array by the native core; uint16 equals :func:`resize_reference` of Pillow 13."""
     if image.ndim == 2:
         return resize_native(image[:, :, None], width, height, filter)[:, :, 0]
     channels = image.shape[2]
@@ -363,6 +366,9 @@ def resize_native(image: Array, width: int, height: int, filter: str) -> Array: 
         raise ArgumentError(
             f"only images of 1 to {_MOST_CHANNELS} channels can be resized, got an array of shape {image.shape}"
         )
+    if image.dtype == np.uint16 and filter not in CV2_FILTERS:
+        deep = [np.ascontiguousarray(image[:, :, place]) for place in range(channels)]
+        return np.stack([_native.resize_samples(plane, width, height, filter) for plane in deep], axis=2)
     if image.dtype != np.uint8:
         return resize_reference(image, width, height, filter)
     if channels in _CHANNELS:

@@ -14,11 +14,17 @@ pub unsafe trait Zero: Copy {}
 // SAFETY: an integer.
 unsafe impl Zero for u8 {}
 // SAFETY: an integer.
+unsafe impl Zero for u16 {}
+// SAFETY: an integer.
 unsafe impl Zero for i16 {}
 // SAFETY: an integer.
 unsafe impl Zero for i32 {}
 // SAFETY: an integer.
 unsafe impl Zero for u64 {}
+// SAFETY: the number 0.
+unsafe impl Zero for f32 {}
+// SAFETY: the number 0.
+unsafe impl Zero for f64 {}
 // SAFETY: an array of such a type, not empty.
 unsafe impl<T: Zero> Zero for [T; 64] {}
 

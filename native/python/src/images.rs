@@ -195,6 +195,51 @@ pub fn decode_values(py: Python<'_>, image: Encoded, max_pixels: u64) -> PyResul
     Ok(ByteOrWordArray::Words(values))
 }
 
+/// Decodes the samples of a PNG of 16 bits, or of a region of it, as they are stored.
+///
+/// Parameters
+/// ----------
+/// image : buffer
+///     The encoded image.
+/// region : tuple of four int, optional
+///     As for `decode`.
+/// max_pixels : int
+///     Largest width times height that the header may declare.
+///
+/// Returns
+/// -------
+/// ndarray, shape (height, width, channels), uint16
+///     A new array of gray, gray and alpha, RGB or RGBA.
+///
+/// Raises
+/// ------
+/// UnsupportedError
+///     Not a PNG, one of at most 8 bits, or one with a transparent colour.
+/// CorruptError, TooLargeError, MemoryError, ValueError
+///     As for `decode`.
+#[pyfunction]
+#[pyo3(signature = (image, region=None, max_pixels=134_217_728))]
+pub fn decode_samples(
+    py: Python<'_>,
+    image: Encoded,
+    region: Option<(i32, i32, i32, i32)>,
+    max_pixels: u64,
+) -> PyResult<NewArray<'_, u16>> {
+    let header = Header::parse(image.bytes(), &Limits::pixels(max_pixels));
+    let Header::Png(header) = header.map_err(|error| errors::from_decoder(&error))? else {
+        return Err(errors::from_decoder(&Error::Unsupported(
+            "samples of other images than PNG",
+        )));
+    };
+    let channels = header.deep_samples().map_err(|error| errors::from_decoder(&error))?;
+    let region = scaled_region([header.width(), header.height()], region, 1)?;
+    let mut samples = NewArray::empty(py, &[region.height, region.width, channels])?;
+    let (level, out) = (level(), samples.values_mut());
+    py.detach(|| fill::with_filler(level, |filler| filler.decode_samples(&header, region, out)))
+        .map_err(|error| errors::from_decoder(&error))?;
+    Ok(samples)
+}
+
 /// The samples of a region, or of the whole picture, at a scale.
 pub fn scaled_region([width, height]: [usize; 2], region: Option<Corners>, scale: usize) -> PyResult<Region> {
     let scale = Scale::from_denominator(scale)

@@ -19,6 +19,7 @@ mod pixels;
 mod random;
 mod resize;
 mod rows;
+mod samples;
 mod seek_tables;
 mod stack;
 mod stored;
@@ -44,7 +45,7 @@ mod _native {
     #[pymodule_export]
     use crate::example::example_features;
     #[pymodule_export]
-    use crate::images::{decode, decode_values, orientations, sizes};
+    use crate::images::{decode, decode_samples, decode_values, orientations, sizes};
     #[pymodule_export]
     use crate::jpeg::{build_index, decode_damaged, inspect, inspect_index, transcode_baseline};
     #[pymodule_export]
@@ -65,6 +66,8 @@ mod _native {
     use crate::resize::resize;
     #[pymodule_export]
     use crate::rows::{fill, fill_pixels};
+    #[pymodule_export]
+    use crate::samples::{fill_samples, resize_samples};
     #[pymodule_export]
     use crate::stack::{concat, gather};
     #[pymodule_export]

@@ -11,6 +11,7 @@
 
 mod bands;
 mod convert;
+mod deep;
 mod encoded;
 mod geometry;
 mod jpegs;
@@ -34,6 +35,8 @@ use crate::png;
 use crate::resample::{AxisOrder, Filter, Resampler};
 use crate::simd::Available;
 use crate::webp;
+use deep::DeepBuffers;
+pub use deep::SampleRow;
 pub use geometry::Geometry;
 use late_color::LateColor;
 pub use lines::Affine;
@@ -118,6 +121,7 @@ pub struct Filler {
     late: LateColor,
     resampler: Resampler,
     writer: RowWriter,
+    deep: DeepBuffers,
 }
 
 impl Filler {
@@ -132,6 +136,7 @@ impl Filler {
             late: LateColor::new(level),
             resampler: Resampler::with_level(level),
             writer: RowWriter::new(level),
+            deep: DeepBuffers::default(),
         }
     }
 
@@ -257,6 +262,19 @@ impl Filler {
     /// As [`png::Decoder::decode_values`]. `values` are partly written.
     pub fn decode_values(&mut self, header: &png::Header<'_>, values: png::Values<'_>) -> Result<(), Error> {
         self.png.decode_values(self.level, header, values)
+    }
+
+    /// Decodes the samples of a PNG of 16 bits: see [`png::Decoder::decode_samples`].
+    ///
+    /// # Errors
+    /// As [`png::Decoder::decode_samples`]. `samples` are partly written.
+    pub fn decode_samples(
+        &mut self,
+        header: &png::Header<'_>,
+        region: Region,
+        samples: &mut [u16],
+    ) -> Result<(), Error> {
+        self.png.decode_samples(self.level, header, region, samples)
     }
 
     /// Decodes a region of a damaged picture, as libjpeg does, into HWC RGB: see [`Decoder::decode_damaged`].

@@ -6,7 +6,7 @@ use super::pixels::{Source, alpha_position, color_positions, color_table, copy_a
 use super::pixels::{to_interleaved, to_planes, unpack};
 use super::unfilter::{Filter, unfilter};
 use crate::error::{Error, corrupt};
-use crate::jpeg::Region;
+use crate::jpeg::{Region, Scale};
 use crate::memory::grow;
 use crate::rows::{ROWS_AT_ONCE, RowSink};
 use crate::simd::Available;
@@ -52,6 +52,22 @@ struct NeededPixels {
     bottom: usize,
 }
 
+impl NeededPixels {
+    /// Those of a region, which must lie inside the picture.
+    fn of(header: &Header<'_>, region: Region) -> Self {
+        let needed = Self {
+            left: region.x,
+            right: region.x + region.width,
+            bottom: region.y + region.height,
+        };
+        assert!(
+            needed.right <= header.width && needed.bottom <= header.height,
+            "the region must lie inside the picture"
+        );
+        needed
+    }
+}
+
 impl Decoder {
     /// Decodes a region, at full size, into `sink`: each row once, from top to bottom.
     ///
@@ -69,15 +85,7 @@ impl Decoder {
         region: Region,
         sink: &mut S,
     ) -> Result<(), Error> {
-        let needed = NeededPixels {
-            left: region.x,
-            right: region.x + region.width,
-            bottom: region.y + region.height,
-        };
-        assert!(
-            needed.right <= header.width && needed.bottom <= header.height,
-            "the region must lie inside the picture"
-        );
+        let needed = NeededPixels::of(header, region);
         let table = color_table(header);
         let source = table.as_ref().map_or_else(|| color_positions(header), Source::Table);
         let alpha = alpha_position(header);
@@ -128,15 +136,43 @@ impl Decoder {
                 })
             }
             Values::Words(out) if bits == 16 => {
-                assert_eq!(out.len(), width * bottom, "a word for each pixel");
-                self.read_lines(level, header, needed, |y, pixels| {
-                    for (to, bytes) in out[y * width..][..width].iter_mut().zip(pixels.as_chunks().0) {
-                        *to = u16::from_be_bytes(*bytes);
-                    }
-                })
+                let region = Region {
+                    x: 0,
+                    y: 0,
+                    width,
+                    height: bottom,
+                    scale: Scale::Full,
+                };
+                self.decode_samples(level, header, region, out)
             }
             _ => panic!("values of {bits} bits need elements of that size"),
         }
+    }
+
+    /// Decodes the samples of a region of a picture of 16 bits, as they are stored: pixel after pixel.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    ///
+    /// # Panics
+    /// If `samples` has not the length of the region times [`Header::deep_samples`], or samples have less bits.
+    pub fn decode_samples(
+        &mut self,
+        level: Available,
+        header: &Header<'_>,
+        region: Region,
+        samples: &mut [u16],
+    ) -> Result<(), Error> {
+        let needed = NeededPixels::of(header, region);
+        let line = region.width * header.color.samples();
+        assert_eq!(header.depth, 16, "samples of 16 bits");
+        assert_eq!(samples.len(), line * region.height, "a word for each sample");
+        self.read_lines(level, header, needed, |y, pixels| {
+            let Some(y) = y.checked_sub(region.y) else { return };
+            for (to, bytes) in samples[y * line..][..line].iter_mut().zip(pixels.as_chunks().0) {
+                *to = u16::from_be_bytes(*bytes);
+            }
+        })
     }
 
     /// Calls `f` with each row's number and its needed pixels, a byte or more each, from the first row on.

@@ -199,6 +199,20 @@ impl<'a> Header<'a> {
         Ok(if self.depth == 16 { 16 } else { 8 })
     }
 
+    /// Samples of a pixel, if they have 16 bits and all channels are stored.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`]: fewer bits, or a transparent colour.
+    pub fn deep_samples(&self) -> Result<usize, Error> {
+        if self.depth != 16 {
+            return Err(Error::Unsupported("a PNG of at most 8 bits, as samples of 16"));
+        }
+        if self.has_transparent_color {
+            return Err(Error::Unsupported("a transparent colour, as samples"));
+        }
+        Ok(self.color.samples())
+    }
+
     /// Bits per pixel in the file.
     pub(super) fn bits_per_pixel(&self) -> usize {
         usize::from(self.depth) * self.color.samples()

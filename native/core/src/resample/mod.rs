@@ -30,6 +30,7 @@ mod averages;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod deep;
 mod filter;
 mod kernels;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -46,6 +47,7 @@ use crate::error::Error;
 use crate::memory::{grow, reserve};
 use crate::rows::planar_row_len;
 use crate::simd::Available;
+pub use deep::DeepResampler;
 pub use filter::{Axis, Between, Filter};
 pub use plan::{AxisPlan, Passes, ResizePlan};
 pub use planar::Picture;

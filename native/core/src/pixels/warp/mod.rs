@@ -6,6 +6,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 pub mod window;
 
@@ -59,11 +61,11 @@ pub fn warp<const N: usize>(
     }
     match (sampling, map) {
         (Sampling::Nearest, Map::Affine(m)) => scalar::affine_nearest(source, m, fill, out),
-        (Sampling::Nearest, Map::Projective(_)) => dispatch!(level, [Avx2], nearest(source, map, fill, out)),
+        (Sampling::Nearest, Map::Projective(_)) => dispatch!(level, [Avx2, Neon], nearest(source, map, fill, out)),
         (Sampling::Bilinear, _) if N == 3 => {
             let (source, out) = (as_rgb_source(source), as_rgb_mut(out));
             let fill = *fill.first_chunk().expect("three channels");
-            dispatch!(level, [Avx2], bilinear(source, map, fill, out));
+            dispatch!(level, [Avx2, Neon], bilinear(source, map, fill, out));
         }
         (Sampling::Bilinear, _) => scalar::bilinear(source, map, fill, out),
     }

@@ -2,6 +2,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 use crate::simd::{Available, dispatch};
@@ -40,8 +42,8 @@ pub fn unfilter(level: Available, filter: Filter, pixel: usize, line: &[u8], abo
     match filter {
         Filter::None => out.copy_from_slice(line),
         Filter::Up => dispatch!(level, [Avx2], up(line, above, out)),
-        Filter::Sub => dispatch!(level, [Avx2], sub(pixel, line, out)),
-        Filter::Average => dispatch!(level, [Avx2], average(pixel, line, above, out)),
-        Filter::Paeth => dispatch!(level, [Avx2], paeth(pixel, line, above, out)),
+        Filter::Sub => dispatch!(level, [Avx2, Neon], sub(pixel, line, out)),
+        Filter::Average => dispatch!(level, [Avx2, Neon], average(pixel, line, above, out)),
+        Filter::Paeth => dispatch!(level, [Avx2, Neon], paeth(pixel, line, above, out)),
     }
 }

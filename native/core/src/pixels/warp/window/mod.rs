@@ -7,6 +7,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 use super::SourceImage;
@@ -85,11 +87,11 @@ pub fn draw(source: SourceImage<'_, 3>, window: &Window, out: &mut [u8], level: 
 /// Draws rows from `first` on.
 fn draw_rows(source: SourceImage<'_, 3>, window: &Window, first: usize, out: &mut [[u8; 3]], level: Available) {
     let (map, fill, place) = (&window.map, window.fill, [first, window.size[0]]);
-    dispatch!(level, [Avx512, Avx2], window(source, map, fill, place, out));
+    dispatch!(level, [Avx512, Avx2, Neon], window(source, map, fill, place, out));
 }
 
 /// Where the neighbours of positions lie.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     /// Each position has four pixels around it, and one more to the right of these.
@@ -101,7 +103,7 @@ enum Place {
 }
 
 /// What kernels know of a row.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 struct Line {
     /// Whether the map has no rotation and no shear: each row has the same columns, and one row of the source.
     is_upright: bool,
@@ -113,7 +115,7 @@ struct Line {
     fraction: f32,
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl Line {
     #[inline]
     fn of(source: &SourceImage<'_, 3>, map: &AffineMap, y: usize) -> Self {
