@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
+from penstock.pixel_rows import EncodedRows
 from penstock.plurals import counted
 from penstock.stores.lmdb_files import FILE, HASHES, LOCK
 from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS
@@ -120,12 +121,13 @@ class PackMap:
         nbytes: int = _native.read_ahead(self.window, *self._locate(numbers), most_nbytes=READ_AHEAD_NBYTES)
         return nbytes
 
-    def find_blobs(self, numbers: NDArray[np.int64], blobs: int, part: int, *, check: bool) -> NDArray[np.int64]:
-        """Begin and end of blob ``part``, 1 to ``blobs``, of some records; -1 where something is damaged."""
-        places: NDArray[np.int64] = _native.find_blobs(
-            self.window, *self._locate(numbers), numbers, blobs=blobs, part=part, check=check
-        )
-        return places
+    def find_blobs(self, numbers: NDArray[np.int64], blobs: int, part: int, *, check: bool) -> EncodedRows | None:
+        """Blob ``part``, 1 to ``blobs``, of some records; None if something is damaged, or the file was changed."""
+        places, sizes = _native.find_blobs(
+            self.window, *self._locate(numbers), numbers, blobs=blobs, part=part, check=check,
+            path=self._path, identity=self._identity,
+        )  # fmt: skip
+        return EncodedRows(self.window, places, sizes) if places.min(initial=0) >= 0 else None
 
     def _locate(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Offsets and sizes of the values of records; 0 for those in damaged pages."""

@@ -40,7 +40,8 @@ from penstock.transforms.target_forms import as_collatable
 
 __all__ = ["Failure", "Plan", "Program"]
 
-_GENERAL: Final = "general"
+_GENERAL: Final = frozenset({"general", "truncated"})
+"""Kinds of failures for the general path: padded rows, and truncated files, of which a part may be whole."""
 
 
 class Program:
@@ -290,8 +291,7 @@ class Program:
             geometry = plan.geometry.copy()
             geometry[:, :4] = raw_regions(geometry[:, :4], chunk.orientations, chunk.stored_sizes)
             plan = replace(plan, geometry=geometry)
-        general = [mask for mask in (plan.general, chunk.find_truncated()) if mask is not None]
-        return replace(plan, general=np.any(general, axis=0)) if general else plan
+        return plan
 
     def _fill_by_plan(
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
@@ -312,7 +312,7 @@ class Program:
         orientations = chunk.orientations
         found: list[tuple[int, bool, bytes | None]] = []
         refused, decode_ns, resize_ns = _native.fill(
-            images if fused is None else [images[i] for i in fused.tolist()],
+            images if fused is None else chunk.take_images(fused),
             geometry if fused is None else geometry[fused],
             as_words(out),
             rows if fused is None else rows[fused],
@@ -335,7 +335,7 @@ class Program:
         left = refused
         if fused is not None:
             left = [(int(fused[i]), kind, message) for i, kind, message in refused]
-            left += [(i, _GENERAL, "") for i in range(len(images)) if plan.general is not None and plan.general[i]]
+            left += [(i, "general", "") for i in range(len(images)) if plan.general is not None and plan.general[i]]
         trace.add("decode", decode_ns, len(images) - len(left))
         trace.add("augment", resize_ns, len(images) - len(left))
         for i, kind, message in left:
@@ -351,7 +351,7 @@ class Program:
         if kind == "out_of_memory":
             raise MemoryError(message)
         fusion, decode, image = self._fusion, self._decode, one.images[0]
-        if kind != _GENERAL and decode.mode == "RGB":
+        if kind not in _GENERAL and decode.mode == "RGB":
             with trace.stage("decode"):
                 pixels = decode.image_refused(as_bytes(image), message)
             if (pixels.shape[1], pixels.shape[0]) == tuple(one.stored_sizes[0]):

@@ -38,6 +38,7 @@ FUNCTIONS = [
     "find_blobs",
     "gather",
     "read_ahead",
+    "read_tables",
     "resize",
     "resized_crop_windows",
     "uniforms",

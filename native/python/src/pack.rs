@@ -1,5 +1,11 @@
-//! Blobs of packs: found and checked without the GIL.
+//! Blobs of packs: found, checked and looked at without the GIL.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use penstock_core::image::Header;
+use penstock_core::jpeg::Limits;
 use penstock_core::pack;
 use pyo3::prelude::*;
 
@@ -23,18 +29,25 @@ use crate::errors::invalid_argument;
 ///     Which blob: 1 to ``blobs``. 0 are the small fields.
 /// check : bool
 ///     Whether to compare the checksums of the blobs.
+/// path : path
+///     Where the mapped file was.
+/// identity : (int, int, int, int)
+///     Device, inode, size and time of the last change, in nanoseconds, of the mapped file.
 ///
 /// Returns
 /// -------
-/// ndarray, shape (n, 2), int64
-///     Where each blob begins and ends in ``mapped``; -1 for what is damaged. A new array.
+/// places : ndarray, shape (n, 2), int64
+///     Where each blob begins and ends in ``mapped``; -1 for what is damaged, and for all if ``path`` is another file
+///     now. A new array.
+/// sizes : ndarray, shape (n, 2), int32
+///     Of blobs that are images: as `sizes`. A new array.
 ///
 /// Raises
 /// ------
 /// ValueError
 ///     If the arrays differ in length.
 #[pyfunction]
-#[pyo3(signature = (mapped, begins, sizes, numbers, *, blobs, part, check))]
+#[pyo3(signature = (mapped, begins, sizes, numbers, *, blobs, part, check, path, identity))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn find_blobs<'py>(
     py: Python<'py>,
@@ -45,20 +58,24 @@ pub fn find_blobs<'py>(
     blobs: u16,
     part: usize,
     check: bool,
-) -> PyResult<NewArray<'py, i64>> {
+    path: PathBuf,
+    identity: (u64, u64, u64, i128),
+) -> PyResult<(NewArray<'py, i64>, NewArray<'py, i32>)> {
     let n = numbers.values().len();
     if [&begins, &sizes, &numbers].iter().any(|array| array.shape() != [n]) {
         return Err(invalid_argument(
             "begins, sizes and numbers must have one axis and the same length".to_owned(),
         ));
     }
-    let mut places = NewArray::empty(py, &[n, 2])?;
+    let (mut places, mut sizes_found) = (NewArray::empty(py, &[n, 2])?, NewArray::empty(py, &[n, 2])?);
     let (begins, sizes, numbers) = (begins.values(), sizes.values(), numbers.values());
     let out = places.values_mut().as_chunks_mut::<2>().0;
+    let out_sizes = sizes_found.values_mut().as_chunks_mut::<2>().0;
     let file = mapped.bytes();
     py.detach(|| {
-        for (i, place) in out.iter_mut().enumerate() {
-            let begin = usize::try_from(begins[i]).ok();
+        let is_same = fs::metadata(path).is_ok_and(|seen| identify(&seen) == identity);
+        for (i, (place, size_found)) in out.iter_mut().zip(out_sizes).enumerate() {
+            let begin = usize::try_from(begins[i]).ok().filter(|_| is_same);
             let size = usize::try_from(sizes[i]).ok();
             let value = begin
                 .zip(size)
@@ -68,7 +85,22 @@ pub fn find_blobs<'py>(
                 let begin = (blob.as_ptr().addr() - file.as_ptr().addr()) as i64;
                 [begin, begin + blob.len() as i64]
             });
+            *size_found = blob.map_or([0; 2], size_of);
         }
     });
-    Ok(places)
+    Ok((places, sizes_found))
+}
+
+/// Device, inode, size and time of the last change.
+fn identify(seen: &fs::Metadata) -> (u64, u64, u64, i128) {
+    let time = i128::from(seen.mtime()) * 1_000_000_000 + i128::from(seen.mtime_nsec());
+    (seen.dev(), seen.ino(), seen.size(), time)
+}
+
+/// Width and height of an encoded image; zeros for what the decoders do not read.
+pub fn size_of(image: &[u8]) -> [i32; 2] {
+    match Header::parse(image, &Limits::NONE) {
+        Ok(header) => [header.width() as i32, header.height() as i32],
+        Err(_) => [0, 0],
+    }
 }
