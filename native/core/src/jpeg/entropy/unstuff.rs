@@ -21,7 +21,13 @@ pub(crate) fn unstuff(level: Available, source: &[u8], target: &mut [u8]) -> Uns
 }
 
 mod scalar {
-    use super::{Unstuffed, find_ff, unstuff_by};
+    use super::{STEP, Unstuffed, find_ff, unstuff_by};
+
+    pub(super) fn count_ff(bytes: &[u8]) -> usize {
+        let (steps, rest) = bytes.as_chunks::<STEP>();
+        let count = |bytes: &[u8]| bytes.iter().map(|&byte| u8::from(byte == 0xff)).sum::<u8>();
+        steps.iter().map(|bytes| usize::from(count(bytes))).sum::<usize>() + usize::from(count(rest))
+    }
 
     pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
         unstuff_by(find_ff, source, target)
@@ -32,8 +38,25 @@ mod scalar {
 mod avx2 {
     use core::arch::x86_64::*;
 
-    use super::{STEP, Unstuffed, unstuff_by};
+    use super::{STEP, Unstuffed, scalar, unstuff_by};
     use crate::simd::avx2::load32;
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn count_ff(bytes: &[u8]) -> usize {
+        let (steps, rest) = bytes.as_chunks::<STEP>();
+        let (zero, ff) = (_mm256_setzero_si256(), _mm256_set1_epi8(-1));
+        let mut total = zero;
+        for some in steps.chunks(usize::from(u8::MAX)) {
+            let mut counts = zero;
+            for step in some {
+                counts = _mm256_sub_epi8(counts, _mm256_cmpeq_epi8(load32(step), ff));
+            }
+            total = _mm256_add_epi64(total, _mm256_sad_epu8(counts, zero));
+        }
+        let halves = _mm_add_epi64(_mm256_castsi256_si128(total), _mm256_extracti128_si256::<1>(total));
+        let total = _mm_cvtsi128_si64(_mm_add_epi64(halves, _mm_unpackhi_epi64(halves, halves)));
+        total as usize + scalar::count_ff(rest)
+    }
 
     #[target_feature(enable = "avx2,bmi1")]
     pub(super) fn unstuff(source: &[u8], target: &mut [u8]) -> Unstuffed {
@@ -129,10 +152,8 @@ fn unstuff_tail(source: &[u8], target: &mut [u8], mut read: usize, mut written: 
 }
 
 /// Counts the bytes that are FF. In unstuffed data these are the bytes that were stuffed.
-pub(crate) fn count_ff(bytes: &[u8]) -> usize {
-    let (steps, rest) = bytes.as_chunks::<STEP>();
-    let count = |bytes: &[u8]| bytes.iter().map(|&byte| u8::from(byte == 0xff)).sum::<u8>();
-    steps.iter().map(|bytes| usize::from(count(bytes))).sum::<usize>() + usize::from(count(rest))
+pub(crate) fn count_ff(level: Available, bytes: &[u8]) -> usize {
+    dispatch!(level, [Avx2], count_ff(bytes))
 }
 
 /// Offset of the marker that ends the entropy-coded data at the start of `source`, or the length of `source` if there
@@ -169,4 +190,24 @@ fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
         return None;
     }
     bytes.iter().position(|&byte| byte == 0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_ff_are_counted_alike_at_all_levels() {
+        for len in [0, 1, 31, 32, 33, 1000, STEP * 255, STEP * 600 + 7] {
+            for period in [1, 2, 3, 40] {
+                let bytes: Vec<u8> = (0..len)
+                    .map(|i| if i % period == 0 { 0xff } else { i as u8 | 1 })
+                    .collect();
+                let expected = bytes.iter().filter(|&&byte| byte == 0xff).count();
+                for &level in Available::all() {
+                    assert_eq!(count_ff(level, &bytes), expected, "{len} bytes at {level:?}");
+                }
+            }
+        }
+    }
 }

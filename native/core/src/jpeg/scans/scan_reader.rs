@@ -244,7 +244,7 @@ impl<'a> ScanReader<'a> {
     fn file_offset(&mut self, byte: usize) -> usize {
         let (from, offset) = self.known_offset.unwrap_or_default();
         let passed = self.window.bytes.get(from..byte).unwrap_or_default();
-        let offset = offset + passed.len() + unstuff::count_ff(passed);
+        let offset = offset + passed.len() + unstuff::count_ff(self.level, passed);
         self.known_offset = Some((from + passed.len(), offset));
         offset
     }
