@@ -635,10 +635,10 @@ def find_blobs(
     ----------
     mapped : buffer
         The map of the pack's file.
-    begins, sizes : ndarray, shape (n,), int64
-        Where the value of each record lies in it.
+    begins, sizes : ndarray, shape (m,), int64
+        Where the value of each record of the pack lies in it; 0 where that is unknown.
     numbers : ndarray, shape (n,), int64
-        The numbers of the records.
+        The numbers of the records to find.
     blobs : int
         Blobs of a record.
     part : int
@@ -653,8 +653,8 @@ def find_blobs(
     Returns
     -------
     places : ndarray, shape (n, 2), int64
-        Where each blob begins and ends in ``mapped``; -1 for what is damaged, and for all if ``path`` is another file
-        now. A new array.
+        Where each blob begins and ends in ``mapped``; -1 for what is damaged, unknown or outside of the pack, and for
+        all if ``path`` is another file now. A new array.
     sizes : ndarray, shape (n, 2), int32
         Of blobs that are images: as `sizes`. A new array.
 

@@ -121,13 +121,14 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
         """Let each dataset fill its rows."""
-        at = np.where(indices < 0, indices + len(self), indices)
-        if len(wrong := np.flatnonzero((at < 0) | (at >= len(self)))):
-            self._check(int(indices[wrong[0]]))
-        ends = np.array(self.cumulative_sizes, np.int64)
-        children = ends.searchsorted(at, side="right")
-        inner = at - np.where(children > 0, ends[children - 1], 0)
-        datasets = [self.datasets[child] for child in children.tolist()]
+        # NumPy's functions take longer for a chunk than these loops, whose code is in the caches.
+        count, listed = len(self), indices.tolist()
+        for index in listed:
+            if not -count <= index < count:
+                self._check(index)
+        split = [_split_index(self.cumulative_sizes, index + count if index < 0 else index) for index in listed]
+        inner = np.array([index for _, index in split], np.int64)
+        datasets = [self.datasets[child] for child, _ in split]
         different = {id(dataset): dataset for dataset in datasets}
         if len(different) == 1:  # an object that occurs several times fills once
             datasets[0].fill(inner, out, keys, rows)

@@ -135,7 +135,7 @@ class LmdbStore(Store):
         self.schema.refuse_small(field)
         if self._layout is not None:
             return list(self._call_blocks(indices, lambda blocks, numbers: blocks.pixels(field, numbers)))
-        numbers = self._as_numbers(indices)
+        numbers = np.ascontiguousarray(indices if isinstance(indices, np.ndarray) else list(indices), np.int64)
         if len(numbers) >= _FEWEST_AT_ONCE and not self._codec.has_pixels(field):
             found = self._open().find_blobs(numbers, *self._codec.place_of(field), check=self._check)
             if found is not None:

@@ -1,6 +1,7 @@
 //! Blobs of packs: found, checked and looked at without the GIL.
 
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -19,10 +20,10 @@ use crate::errors::invalid_argument;
 /// ----------
 /// mapped : buffer
 ///     The map of the pack's file.
-/// begins, sizes : ndarray, shape (n,), int64
-///     Where the value of each record lies in it.
+/// begins, sizes : ndarray, shape (m,), int64
+///     Where the value of each record of the pack lies in it; 0 where that is unknown.
 /// numbers : ndarray, shape (n,), int64
-///     The numbers of the records.
+///     The numbers of the records to find.
 /// blobs : int
 ///     Blobs of a record.
 /// part : int
@@ -37,8 +38,8 @@ use crate::errors::invalid_argument;
 /// Returns
 /// -------
 /// places : ndarray, shape (n, 2), int64
-///     Where each blob begins and ends in ``mapped``; -1 for what is damaged, and for all if ``path`` is another file
-///     now. A new array.
+///     Where each blob begins and ends in ``mapped``; -1 for what is damaged, unknown or outside of the pack, and for
+///     all if ``path`` is another file now. A new array.
 /// sizes : ndarray, shape (n, 2), int32
 ///     Of blobs that are images: as `sizes`. A new array.
 ///
@@ -62,24 +63,24 @@ pub fn find_blobs<'py>(
     identity: (u64, u64, u64, i128),
 ) -> PyResult<(NewArray<'py, i64>, NewArray<'py, i32>)> {
     let n = numbers.values().len();
-    if [&begins, &sizes, &numbers].iter().any(|array| array.shape() != [n]) {
+    if numbers.shape() != [n] || begins.shape() != sizes.shape() || begins.shape().len() != 1 {
         return Err(invalid_argument(
-            "begins, sizes and numbers must have one axis and the same length".to_owned(),
+            "begins, sizes and numbers must have one axis, and begins and sizes the same length".to_owned(),
         ));
     }
+    // With the GIL: other threads add to these arrays.
+    let values: Vec<_> = (numbers.values().iter())
+        .map(|&number| locate(number, begins.values(), sizes.values()))
+        .collect();
     let (mut places, mut sizes_found) = (NewArray::empty(py, &[n, 2])?, NewArray::empty(py, &[n, 2])?);
-    let (begins, sizes, numbers) = (begins.values(), sizes.values(), numbers.values());
+    let numbers = numbers.values();
     let out = places.values_mut().as_chunks_mut::<2>().0;
     let out_sizes = sizes_found.values_mut().as_chunks_mut::<2>().0;
     let file = mapped.bytes();
     py.detach(|| {
         let is_same = fs::metadata(path).is_ok_and(|seen| identify(&seen) == identity);
         for (i, (place, size_found)) in out.iter_mut().zip(out_sizes).enumerate() {
-            let begin = usize::try_from(begins[i]).ok().filter(|_| is_same);
-            let size = usize::try_from(sizes[i]).ok();
-            let value = begin
-                .zip(size)
-                .and_then(|(begin, size)| file.get(begin..begin.checked_add(size)?));
+            let value = values[i].clone().filter(|_| is_same).and_then(|range| file.get(range));
             let blob = value.and_then(|value| pack::find_part(value, numbers[i] as u64, blobs, part, check));
             *place = blob.map_or([-1; 2], |blob| {
                 let begin = (blob.as_ptr().addr() - file.as_ptr().addr()) as i64;
@@ -89,6 +90,14 @@ pub fn find_blobs<'py>(
         }
     });
     Ok((places, sizes_found))
+}
+
+/// Where the value of a record lies, if that is known.
+fn locate(number: i64, begins: &[i64], sizes: &[i64]) -> Option<Range<usize>> {
+    let number = usize::try_from(number).ok()?;
+    let begin = usize::try_from(*begins.get(number)?).ok().filter(|&begin| begin > 0)?;
+    let size = usize::try_from(*sizes.get(number)?).ok()?;
+    Some(begin..begin.checked_add(size)?)
 }
 
 /// Device, inode, size and time of the last change.
