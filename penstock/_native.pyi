@@ -10,6 +10,7 @@ two calls at once.
 """
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any, Final, SupportsFloat, SupportsIndex
 
 from _typeshed import SupportsGetItem, SupportsLenAndGetItem
@@ -48,6 +49,7 @@ __all__ = [
     "mix",
     "orientations",
     "read_ahead",
+    "read_tables",
     "resize",
     "resize_samples",
     "resized_crop_windows",
@@ -420,7 +422,8 @@ def fill(
     Parameters
     ----------
     images : sequence of buffer
-        ``n`` encoded images.
+        ``n`` encoded images. If the sequence has attributes `buffer` and `places`, an ndarray, shape (n, 2), int64,
+        image ``i`` is ``buffer[places[i, 0] : places[i, 1]]``, and no object is made for it.
     geometry : ndarray, shape (n, 9), int32
         x0, y0, x1, y1 (the region of the image), width, height (its size after resizing), left, top (the position
         of the output's H x W window in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit
@@ -455,7 +458,9 @@ def fill(
         Resize luma and chroma of JPEGs, each from its own samples, and convert the result to RGB: where the mode is
         "RGB" or "BGR", no weight of the filter is negative, and the resize makes the region smaller.
     indices : sequence of (buffer or None), optional
-        The index of each image, from `build_index` or from `found`. Rows do not depend on it, even if it is wrong.
+        The index of each image, from `build_index` or from `found`. Rows do not depend on it, even if it is wrong. If
+        the sequence has attributes `fd`, `entries`, `numbers` (see `read_tables`) and `errors`, a list, indices are
+        read from the file without an object for each; if that fails, they are None, and the error is appended.
     learn : {"rows", "tiles"}, optional
         Record the places that decoding passes, in the given index or in a new one of this kind.
     found : list, optional
@@ -472,7 +477,8 @@ def fill(
     Returns
     -------
     failures : list of (int, str, str)
-        ``i``, "unsupported" | "corrupt" | "too_large" | "out_of_memory", and a message. These rows are unchanged.
+        ``i``, "unsupported" | "corrupt" | "too_large" | "out_of_memory" | "truncated", and a message. These rows are
+        unchanged. A truncated JPEG is refused also if the part that is used is whole.
     decode_ns, resize_ns : int
         Time for decoding, and for resizing and writing.
 
@@ -702,7 +708,9 @@ def find_blobs(
     blobs: SupportsIndex,
     part: SupportsIndex,
     check: bool,
-) -> NDArray[int64]:
+    path: str | PathLike[str],
+    identity: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex],
+) -> tuple[NDArray[int64], NDArray[int32]]:
     """
     Finds a blob of each of several records of a mapped pack, and compares checksums.
 
@@ -710,21 +718,28 @@ def find_blobs(
     ----------
     mapped : buffer
         The map of the pack's file.
-    begins, sizes : ndarray, shape (n,), int64
-        Where the value of each record lies in it.
+    begins, sizes : ndarray, shape (m,), int64
+        Where the value of each record of the pack lies in it; 0 where that is unknown.
     numbers : ndarray, shape (n,), int64
-        The numbers of the records.
+        The numbers of the records to find.
     blobs : int
         Blobs of a record.
     part : int
         Which blob: 1 to ``blobs``. 0 are the small fields.
     check : bool
         Whether to compare the checksums of the blobs.
+    path : path
+        Where the mapped file was.
+    identity : (int, int, int, int)
+        Device, inode, size and time of the last change, in nanoseconds, of the mapped file.
 
     Returns
     -------
-    ndarray, shape (n, 2), int64
-        Where each blob begins and ends in ``mapped``; -1 for what is damaged. A new array.
+    places : ndarray, shape (n, 2), int64
+        Where each blob begins and ends in ``mapped``; -1 for what is damaged, unknown or outside of the pack, and for
+        all if ``path`` is another file now. A new array.
+    sizes : ndarray, shape (n, 2), int32
+        Of blobs that are images: as `sizes`. A new array.
 
     Raises
     ------
@@ -872,6 +887,32 @@ def read_ahead(mapped: Buffer, begins: NDArray[int64], sizes: NDArray[int64], *,
     ------
     ValueError
         If ``begins`` and ``sizes`` differ in length.
+    """
+
+def read_tables(fd: SupportsIndex, entries: NDArray[uint8], numbers: NDArray[int64]) -> list[bytes | None]:
+    """
+    Reads seek tables of several records from a file of them.
+
+    Parameters
+    ----------
+    fd : int
+        The descriptor of the file, which stays open during the call.
+    entries : ndarray, shape (n, 16), uint8
+        Offset, length and checksum of each table, as they are in the file's directory.
+    numbers : ndarray, shape (n,), int64
+        The numbers of the records.
+
+    Returns
+    -------
+    list of (bytes or None)
+        None for a record without a table, or with a damaged one.
+
+    Raises
+    ------
+    OSError
+        The system cannot read the file.
+    ValueError
+        If the arrays differ in length.
     """
 
 def resize(

@@ -30,6 +30,7 @@ __all__ = [
     "CollateError",
     "FrameworkCollate",
     "allocate",
+    "convert_leaves",
     "default_collate",
     "default_convert",
     "rebuild_mapping",
@@ -95,17 +96,26 @@ def default_collate(batch: Sequence[Sample]) -> Batch:
 
 def default_convert(sample: Sample) -> Sample:
     """The result of a loader without batches for ``sample``: the same leaves, with tuples as lists."""
+    return convert_leaves(sample, _deliverable)
+
+
+def convert_leaves(sample: Sample, convert: Callable[[Sample], Sample]) -> Sample:
+    """``sample`` with ``convert(leaf)`` for each leaf, and tuples as lists; other containers keep their types."""
     if isinstance(sample, tuple) and hasattr(sample, "_fields"):
-        return type(sample)(*(default_convert(value) for value in sample))
+        return type(sample)(*(convert_leaves(value, convert) for value in sample))
     if isinstance(sample, tuple):
-        return [default_convert(value) for value in sample]
+        return [convert_leaves(value, convert) for value in sample]
     if isinstance(sample, Mapping):
-        return rebuild_mapping(sample, {name: default_convert(value) for name, value in sample.items()})
+        return rebuild_mapping(sample, {name: convert_leaves(value, convert) for name, value in sample.items()})
     if isinstance(sample, Sequence) and not isinstance(sample, (str, bytes)):
-        return rebuild_sequence(sample, [default_convert(value) for value in sample])
-    if isinstance(sample, np.ndarray):
-        refuse_stand_in(sample.dtype)
-    return sample
+        return rebuild_sequence(sample, [convert_leaves(value, convert) for value in sample])
+    return convert(sample)
+
+
+def _deliverable(leaf: Sample) -> Sample:
+    if isinstance(leaf, np.ndarray):
+        refuse_stand_in(leaf.dtype)
+    return leaf
 
 
 @dataclass(slots=True)

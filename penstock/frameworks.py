@@ -166,8 +166,8 @@ class Torch(Framework):
         return importlib.import_module("torch.utils.data").default_collate(samples)
 
     def convert(self, sample: Sample) -> Batch:
-        """``torch.utils.data.default_convert(sample)``."""
-        return importlib.import_module("torch.utils.data").default_convert(sample)
+        """``torch.utils.data.default_convert(sample)``, also for arrays of bfloat16."""
+        return importlib.import_module("penstock.torch.bfloat16").convert(sample)
 
 
 class Cv2(Framework):

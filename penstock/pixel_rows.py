@@ -1,17 +1,17 @@
-"""Images of one shape at known places of one buffer: a batch of pixels without an object for each image.
+"""Images at known places of one buffer, pixels or encoded: a batch without an object for each image.
 
 ::
 
     buffer  ... │ image │ ... │ image │ ...         a memory map, or an array
                 offsets[1]    offsets[0]
 
-A store returns it (:meth:`penstock.Store.pixels`); the native fill takes buffer and offsets. It is also a sequence of
-arrays, for code that works image by image.
+A store returns them (:meth:`penstock.Store.pixels`, :meth:`penstock.Store.blobs`); the native core takes the buffer and
+the places. They are also sequences of arrays, or of views, for code that works image by image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from penstock.sample import Array, DType
 
-__all__ = ["PixelRows"]
+__all__ = ["EncodedRows", "PixelRows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +64,44 @@ class PixelRows(Sequence[Array]):
     def take(self, places: NDArray[np.int64]) -> PixelRows:
         """The images at some positions."""
         return PixelRows(self.buffer, self.offsets[places], self.shape, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows(Sequence[memoryview]):
+    """Encoded images in one buffer.
+
+    Parameters
+    ----------
+    buffer : memoryview
+        One dimension of bytes, read-only; it stays valid as long as it is referenced.
+    places : ndarray, shape (n, 2), int64
+        Begin and end of each image, in bytes, C-contiguous. All images lie inside the buffer.
+    sizes : ndarray, shape (n, 2), int32
+        Width and height of each; (0, 0) where the native decoders do not read it.
+    """
+
+    buffer: memoryview
+    places: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> memoryview: ...
+    @overload
+    def __getitem__(self, index: slice) -> EncodedRows: ...
+    def __getitem__(self, index: int | slice) -> memoryview | EncodedRows:
+        """A view of one image, or some of the images."""
+        if isinstance(index, slice):
+            return EncodedRows(self.buffer, np.ascontiguousarray(self.places[index]), self.sizes[index])
+        begin, end = self.places[index].tolist()
+        return self.buffer[begin:end]
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for begin, end in self.places.tolist():
+            yield self.buffer[begin:end]
+
+    def take(self, positions: NDArray[np.int64]) -> EncodedRows:
+        """The images at some positions."""
+        return EncodedRows(self.buffer, self.places[positions], self.sizes[positions])

@@ -121,17 +121,22 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
         """Let each dataset fill its rows."""
-        at = np.where(indices < 0, indices + len(self), indices)
-        if len(wrong := np.flatnonzero((at < 0) | (at >= len(self)))):
-            self._check(int(indices[wrong[0]]))
-        children = np.searchsorted(self.cumulative_sizes, at, side="right")
-        inner = at - np.array([0, *self.cumulative_sizes[:-1]], np.int64)[children]
-        first: dict[int, int] = {}
-        for child in np.unique(children).tolist():  # an object that occurs several times fills once
-            children[children == child] = first.setdefault(id(self.datasets[child]), child)
-        for child in first.values():
-            own = np.flatnonzero(children == child)
-            self.datasets[child].fill(inner[own], out, keys[own], own if rows is None else rows[own])
+        # NumPy's functions take longer for a chunk than these loops, whose code is in the caches.
+        count, listed = len(self), indices.tolist()
+        for index in listed:
+            if not -count <= index < count:
+                self._check(index)
+        split = [_split_index(self.cumulative_sizes, index + count if index < 0 else index) for index in listed]
+        inner = np.array([index for _, index in split], np.int64)
+        datasets = [self.datasets[child] for child, _ in split]
+        different = {id(dataset): dataset for dataset in datasets}
+        if len(different) == 1:  # an object that occurs several times fills once
+            datasets[0].fill(inner, out, keys, rows)
+            return
+        owners = np.array([id(dataset) for dataset in datasets])
+        for number, dataset in different.items():
+            own = np.flatnonzero(owners == number)
+            dataset.fill(inner[own], out, keys[own], own if rows is None else rows[own])
 
 
 register_sum("samples", ConcatDataset)
@@ -139,11 +144,12 @@ register_sum("samples", ConcatDataset)
 
 def prefetch_concatenated(datasets: Sequence[Any], sizes: Sequence[int], indices: Sequence[int]) -> bool:
     """Call ``prefetch`` of each dataset that holds some of ``indices``, with its own; ``sizes`` are cumulative."""
-    inner: dict[int, list[int]] = {}
+    inner: dict[int, tuple[Any, list[int]]] = {}  # an object that occurs several times is called once
     for index in indices:
         child, at = _split_index(sizes, index + sizes[-1] if index < 0 else index)
-        inner.setdefault(child, []).append(at)
-    return sum(prefetch(datasets[child], positions) for child, positions in inner.items()) > 0
+        dataset = datasets[child]
+        inner.setdefault(id(dataset), (dataset, []))[1].append(at)
+    return sum(prefetch(dataset, positions) for dataset, positions in inner.values()) > 0
 
 
 def iter_concatenated(

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from penstock import forks
 from penstock.errors import ArgumentError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.base import Store
-from penstock.stores.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
+from penstock.stores.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, TablesInFile, seek_table_path
 from penstock.transforms.image_chunk import ChunkSeekTables
 
 __all__ = ["MEMORY_NBYTES", "SeekTables"]
@@ -108,21 +108,24 @@ class SeekTables:
     def get(self, indices: NDArray[np.int64] | Sequence[int]) -> ChunkSeekTables:
         """The seek tables of these records, in the form that ``fill`` of a program takes."""
         found, file = self._found, self._file
-        tables: list[bytes | None] = [None] * len(indices)
+        has_kept = bool(found)  # another thread may add the first one
+        tables: list[bytes | None] | TablesInFile = [None] * len(indices)
         if file is not None:
             try:
-                tables = file.get(indices)
+                tables = file.get(indices) if has_kept else file.locate(indices)
             except StoreError as error:
                 self._stop_reading(file, error)
-        if found:
-            for i, index in enumerate(indices):
-                if (table := found.get(int(index))) is not None:
-                    tables[i] = table or None
+        if has_kept:
+            kept = map(found.get, np.asarray(indices).tolist())
+            tables = [old if new is None else new or None for old, new in zip(tables, kept, strict=True)]
         kind = self._kind if self._keeps_new else None
         return ChunkSeekTables(tables, kind, any_kind=self._where == "auto" and not self._writes_file)
 
     def keep(self, indices: NDArray[np.int64] | Sequence[int], tables: ChunkSeekTables) -> None:
         """Keep the tables that a call of ``fill`` made, in the file or in memory."""
+        file = self._file
+        if file is not None and isinstance(tables.entries, TablesInFile) and tables.entries.errors:
+            self._stop_reading(file, file.make_read_error(tables.entries.errors[0]))
         for position, damaged, table in tables.found:
             index = int(indices[position])
             if damaged:

@@ -29,6 +29,7 @@ from penstock.datasets.moved_arrays import fill_arrays, fill_columns, find_moves
 from penstock.datasets.sample_plan import SamplePlan
 from penstock.datasets.seek_tables import MEMORY_NBYTES, SeekTables
 from penstock.errors import ArgumentError
+from penstock.pixel_rows import EncodedRows
 from penstock.ragged import RaggedRows
 from penstock.repairs import Repaired, RepairScope, check_on_truncated, content_of
 from penstock.rng import sample_scope
@@ -263,7 +264,7 @@ class StoreDataset(Dataset[Sample]):
             with scope:
                 program: Any = plan.packets if isinstance(parts[plan.image], RaggedRows) else plan.program
                 program.fill(images, parts[plan.image], keys, rows, None, failures, tables, steps=steps, boxes=boxes)
-            if tables is not None and tables.found:
+            if tables is not None:
                 assert self._seek_tables is not None, "which gave it"
                 self._seek_tables.keep(indices, tables)
         if not failures:
@@ -305,8 +306,9 @@ class StoreDataset(Dataset[Sample]):
         if plan.image in plan.selection.pixels:
             return [record.fields[field] for record in records] or self.store.pixels(field, indices)
         images = [record.fields[field] for record in records] or self.store.blobs(field, indices)
-        for image in images:
-            refuse_array(field, image)
+        if not isinstance(images, EncodedRows):
+            for image in images:
+                refuse_array(field, image)
         return images
 
     def _raise_first(self, failures: list[Failure], indices: NDArray[np.int64]) -> None:

@@ -166,10 +166,12 @@ class Store(WritableKind, ABC):
         for index in range(len(self)):
             yield self.read([index])[0]
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
+    def blobs(self, field: str, indices: Indices) -> Sequence[Any]:
         """One encoded field of the records at ``indices``, equal to what :meth:`read` gives under its name.
 
-        Called to fill batches, which need no other field; a store may skip reading the rest.
+        Called to fill batches, which need no other field; a store may skip reading the rest. A store whose records lie
+        in one buffer returns :class:`~penstock.pixel_rows.EncodedRows`, which the native fill reads without an object
+        for each image.
 
         Raises
         ------

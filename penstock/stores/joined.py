@@ -177,7 +177,7 @@ class JoinedStore(Store):
             records.append(Record(extra.index, extra.key, {name: values[name] for name in self._schema.fields}))
         return records
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
+    def blobs(self, field: str, indices: Indices) -> Sequence[Any]:
         """One large field; see :meth:`Store.blobs`."""
         self._refuse_closed()
         self.schema.refuse_small(field)

@@ -130,19 +130,16 @@ class LmdbStore(Store):
         """Have the system read records that are not in its page cache; see :meth:`Store.prefetch`."""
         return self._layout is None and self._open().read_ahead(self._as_numbers(indices)) > 0
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
+    def blobs(self, field: str, indices: Indices) -> Sequence[Any]:
         """Views of one field; keys and small fields are not read. See :meth:`Store.blobs`."""
         self.schema.refuse_small(field)
         if self._layout is not None:
             return list(self._call_blocks(indices, lambda blocks, numbers: blocks.pixels(field, numbers)))
-        numbers = self._as_numbers(indices)
+        numbers = np.ascontiguousarray(indices if isinstance(indices, np.ndarray) else list(indices), np.int64)
         if len(numbers) >= _FEWEST_AT_ONCE and not self._codec.has_pixels(field):
-            source = self._open()
-            source.refuse_changed(self.url)
-            places = source.find_blobs(numbers, *self._codec.place_of(field), check=self._check)
-            if (places >= 0).all():
-                window = source.window
-                return [window[begin:end] for begin, end in places.tolist()]
+            found = self._open().find_blobs(numbers, *self._codec.place_of(field), check=self._check)
+            if found is not None:
+                return found
         blob, check = self._codec.blob, self._check
         views = []
         for number, value in self._read_values(numbers):

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
+from penstock.pixel_rows import EncodedRows
 from penstock.plurals import counted
 from penstock.stores.lmdb_files import FILE, HASHES, LOCK
 from penstock.stores.lmdb_format import COLUMNS, KEYS, RECORDS
@@ -120,21 +121,36 @@ class PackMap:
         nbytes: int = _native.read_ahead(self.window, *self._locate(numbers), most_nbytes=READ_AHEAD_NBYTES)
         return nbytes
 
-    def find_blobs(self, numbers: NDArray[np.int64], blobs: int, part: int, *, check: bool) -> NDArray[np.int64]:
-        """Begin and end of blob ``part``, 1 to ``blobs``, of some records; -1 where something is damaged."""
-        places: NDArray[np.int64] = _native.find_blobs(
-            self.window, *self._locate(numbers), numbers, blobs=blobs, part=part, check=check
-        )
-        return places
+    def find_blobs(self, numbers: NDArray[np.int64], blobs: int, part: int, *, check: bool) -> EncodedRows | None:
+        """Blob ``part``, 1 to ``blobs``, of some records.
+
+        None if a record is not in the pack, or is damaged, or if the file was changed.
+        """
+        where = np.asarray(self._begins), np.asarray(self._sizes)
+        for _ in range(2):
+            places, sizes = _native.find_blobs(
+                self.window, *where, numbers, blobs=blobs, part=part, check=check,
+                path=self._path, identity=self._identity,
+            )  # fmt: skip
+            if places.min(initial=0) >= 0:
+                return EncodedRows(self.window, places, sizes)
+            if numbers.min() < 0 or numbers.max() >= len(self._begins) or not self._load_leaves(numbers):
+                break
+        return None
 
     def _locate(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Offsets and sizes of the values of records; 0 for those in damaged pages."""
+        self._load_leaves(numbers)
         begins, sizes = (np.asarray(values)[numbers] for values in (self._begins, self._sizes))
-        for position in np.flatnonzero(begins == 0).tolist():
-            with contextlib.suppress(ValueError):  # `record` raises it where the record is read
-                self.record(int(numbers[position]))
-            begins[position], sizes[position] = (values[numbers[position]] for values in (self._begins, self._sizes))
         return begins, sizes
+
+    def _load_leaves(self, numbers: NDArray[np.int64]) -> bool:
+        """Read the leaf pages of records that were not read yet; whether there were any. Damage is left to `record`."""
+        unknown = numbers[np.asarray(self._begins)[numbers] == 0].tolist()
+        for number in unknown:
+            with contextlib.suppress(ValueError):
+                self.record(number)
+        return bool(unknown)
 
     def column(self, field: str) -> bytes | None:
         """The stored bytes of a column; None if there is none."""

@@ -24,20 +24,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, overload
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock import forks
+from penstock import _native, forks
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.sample import Array, refuse_field_name
 from penstock.stores.location import Location
 from penstock.stores.regular_file import open_regular
 
-__all__ = ["LOCK_WAIT_S", "SEEK_TABLE_KINDS", "SeekTableFile", "seek_table_path"]
+__all__ = ["LOCK_WAIT_S", "SEEK_TABLE_KINDS", "SeekTableFile", "TablesInFile", "seek_table_path"]
 
 LOCK_WAIT_S: Final = 5.0
 """The longest time to wait for other threads and processes that add to the same file, in seconds."""
@@ -47,8 +48,6 @@ _MAGIC: Final = b"penstock.index\r\n"
 _VERSION: Final = 1
 _ENTRY: Final = np.dtype([("offset", "<u8"), ("length", "<u4"), ("check", "<u4")])
 SEEK_TABLE_KINDS: Final = ("rows", "tiles")
-_MAX_NBYTES: Final = 64 << 20
-_LAST_OFFSET: Final = (1 << 62) - 1  # beyond any file; the system accepts no larger offset
 _FIRST_PAUSE_S: Final = 0.0005
 _MAX_PAUSE_S: Final = 0.02
 
@@ -63,6 +62,50 @@ def seek_table_path(store: Location, field: str) -> Path:
     """
     refuse_field_name(field)
     return store.sidecar(f"{field}.index")
+
+
+@dataclass(slots=True)
+class TablesInFile(Sequence[bytes | None]):
+    """Places of seek tables in a file: the native core reads them while it decodes, without an object for each.
+
+    As a sequence, it has the tables themselves, which are read when they are asked for; an OSError is raised.
+
+    Parameters
+    ----------
+    fd : int
+        Descriptor of the file.
+    entries : ndarray, shape (n, 16), uint8
+        Their entries in the directory.
+    numbers : ndarray, shape (n,), int64
+        The numbers of the records.
+    errors : list of OSError
+        Appended by the native core: why tables could not be read.
+    """
+
+    fd: int
+    entries: NDArray[np.uint8]
+    numbers: NDArray[np.int64]
+    errors: list[OSError] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> TablesInFile: ...
+    def __getitem__(self, index: int | slice) -> bytes | TablesInFile | None:
+        """One table, or the places of some."""
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        return next(iter(self.take(np.array([index]))))
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        return iter(_native.read_tables(self.fd, self.entries, self.numbers))
+
+    def take(self, positions: NDArray[np.int64]) -> TablesInFile:
+        """Those at some positions; errors are shared."""
+        return TablesInFile(self.fd, self.entries[positions], self.numbers[positions], self.errors)
 
 
 class SeekTableFile:
@@ -127,12 +170,21 @@ class SeekTableFile:
         StoreError
             If the file can no longer be read, or (in a forked process) opened.
         """
-        fd = self._get_descriptor()
         try:
-            entries = self._directory[indices].tolist()
-            return [_read_table(fd, index, *entry) for index, entry in zip(indices, entries, strict=True)]
+            return list(self.locate(indices))
         except OSError as error:
-            raise self._make_error("cannot be read", error) from error
+            raise self.make_read_error(error) from error
+
+    def locate(self, indices: NDArray[np.int64] | Sequence[int]) -> TablesInFile:
+        """Where the seek tables of these records are, for the native core to read; StoreError as :meth:`get`."""
+        fd = self._get_descriptor()
+        numbers = np.ascontiguousarray(indices, np.int64)
+        entries = self._directory[numbers].view(np.uint8).reshape(len(numbers), _ENTRY.itemsize)
+        return TablesInFile(fd, entries, numbers)
+
+    def make_read_error(self, error: OSError) -> StoreError:
+        """The error to report if the file cannot be read."""
+        return self._make_error("cannot be read", error)
 
     def missing(self) -> NDArray[np.int64]:
         """Records without a seek table."""
@@ -291,13 +343,6 @@ class SeekTableFile:
         if isinstance(error, StoreError):
             return error
         return StoreError(f"its decode indices {what}: {error.strerror or error}", store=str(self.path), index=index)
-
-
-def _read_table(fd: int, index: int, offset: int, length: int, check: int) -> bytes | None:
-    if not 0 < length <= _MAX_NBYTES or offset > _LAST_OFFSET:
-        return None
-    table = os.pread(fd, length, offset)
-    return table if _hash_table(index, table) == check else None
 
 
 def _write(fd: int, content: bytes, at: int) -> None:

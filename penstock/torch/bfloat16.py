@@ -1,6 +1,6 @@
 """Arrays of bfloat16 as tensors, which ``torch.from_numpy`` refuses.
 
-Used by :mod:`penstock.torch.collate`, and in worker processes that import torch.
+Used by :mod:`penstock.torch.collate`, by loaders without batches, and in worker processes that import torch.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from torch.utils.data import default_convert
 from torch.utils.data._utils import collate as torch_collate
 
 from penstock.bfloat16 import is_bfloat16
-from penstock.sample import Array
+from penstock.collate import convert_leaves
+from penstock.sample import Array, Batch, Sample
 
-__all__ = ["as_tensor", "install"]
+__all__ = ["as_tensor", "convert", "install"]
 
 _plain_collate: Final[Callable[..., Any]] = torch_collate.collate_numpy_array_fn
 
@@ -25,6 +27,21 @@ def as_tensor(array: Array) -> torch.Tensor:
     if is_bfloat16(array.dtype):
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def convert(sample: Sample) -> Batch:
+    """torch's ``default_convert(sample)``, and torch.bfloat16 tensors where it refuses arrays of bfloat16."""
+    try:
+        return default_convert(sample)  # type: ignore[no-untyped-call]  # torch's is untyped
+    except TypeError:
+        pass  # raised again below, if it is not for arrays of bfloat16
+    return convert_leaves(sample, _convert_leaf)
+
+
+def _convert_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray) and is_bfloat16(leaf.dtype):
+        return as_tensor(leaf)
+    return default_convert(leaf)  # type: ignore[no-untyped-call]  # as above
 
 
 def install() -> None:

@@ -3,7 +3,6 @@
 ::
 
     images ──headers──> sizes ──Exif──> sizes after orientation          read if the caller does not give them
-       └──last bytes──> truncated files
 
 Used by :mod:`penstock.transforms.program`, by one thread at a time. Nothing here decodes or draws random numbers.
 """
@@ -11,18 +10,18 @@ Used by :mod:`penstock.transforms.program`, by one thread at a time. Nothing her
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
+from penstock.pixel_rows import EncodedRows
 from penstock.sample import SampleKeys
-from penstock.transforms import jpeg_markers
 from penstock.transforms.base import ImageLike
-from penstock.transforms.decode import as_bytes, fill_missing_sizes, read_orientations
+from penstock.transforms.decode import fill_missing_sizes, read_orientations
 from penstock.transforms.moved_targets import Step
 from penstock.transforms.orientation import FIRST_TRANSPOSED
 
@@ -32,14 +31,25 @@ _LARGE_PIXELS: Final = 4 << 20
 """Least number of pixels of an image that, alone in its chunk, is decoded on several threads."""
 
 
+class StoredTables(Protocol):
+    """Seek tables in a file: see :class:`penstock.stores.seek_table_file.TablesInFile`."""
+
+    def __iter__(self) -> Iterator[bytes | None]: ...
+
+    def take(self, positions: NDArray[np.int64]) -> StoredTables:
+        """Those at some positions."""
+        ...
+
+
 @dataclass(slots=True)
 class ChunkSeekTables:
     """Seek tables of the images of a chunk, and those that are made while the images are decoded.
 
     Parameters
     ----------
-    entries : list of bytes or None
-        The table of each image, from ``penstock._native.build_index``; None if it has none.
+    entries : list of bytes or None, or StoredTables
+        The table of each image, from ``penstock._native.build_index``; None if it has none. Or where they are in a
+        file, from which the native core reads them.
     learn : {"rows", "tiles"}, optional
         The kind of tables to make while decoding.
     found : list of tuple
@@ -49,7 +59,7 @@ class ChunkSeekTables:
         Whether tables of the other kind are kept as well.
     """
 
-    entries: list[bytes | None]
+    entries: list[bytes | None] | StoredTables
     learn: str | None = None
     found: list[tuple[int, bool, bytes | None]] = field(default_factory=list)
     any_kind: bool = False
@@ -97,6 +107,11 @@ class Chunk:
             orientations=None if self.orientations is None else self.orientations[i : i + 1],
         )
 
+    def take_images(self, positions: NDArray[np.int64]) -> Sequence[ImageLike]:
+        """The images at some positions."""
+        images = self.images
+        return images.take(positions) if isinstance(images, EncodedRows) else [images[i] for i in positions.tolist()]
+
     def steps_of(self, i: int) -> list[Step] | None:
         """The list of ops of image ``i``; None if ops are not noted."""
         return None if self.steps is None else self.steps[i]
@@ -114,7 +129,7 @@ class Chunk:
     def read_sizes(self, max_pixels: int) -> None:
         """Read missing sizes in the headers of the images."""
         if self.sizes is None:
-            self.sizes = _native.sizes(self.images)
+            self.sizes = self.images.sizes if isinstance(self.images, EncodedRows) else _native.sizes(self.images)
         if np.count_nonzero(self.sizes) < 2 * len(self.images):
             self.sizes = fill_missing_sizes(self.images, self.sizes.copy(), max_pixels)
 
@@ -140,16 +155,6 @@ class Chunk:
         """The orientation of image ``i``; 1 if none was read."""
         return 1 if self.orientations is None else int(self.orientations[i])
 
-    def find_truncated(self) -> NDArray[np.bool_] | None:
-        """Which images are truncated JPEGs, for the general path; None if none is."""
-        suspects = [i for i, image in enumerate(self.images) if bytes(image[-2:]) != b"\xff\xd9"]
-        if not suspects:
-            return None
-        cut = np.zeros(len(self.images), np.bool_)
-        for i in suspects:
-            cut[i] = bytes(self.images[i][:2]) == b"\xff\xd8" and jpeg_markers.is_cut(as_bytes(self.images[i]))
-        return cut if cut.any() else None
-
     def count_threads(self) -> int:
         """Threads for one native call: all cores for one large image, else one."""
         if len(self.images) > 1 or self.known_sizes.prod() < _LARGE_PIXELS:
@@ -163,5 +168,7 @@ def seek_table_arguments(
     """Arguments of ``_native.fill`` for the tables; ``fused``: positions of the images that are given to it."""
     if seek_tables is None:
         return {}
-    entries = seek_tables.entries if fused is None else [seek_tables.entries[i] for i in fused.tolist()]
+    entries = seek_tables.entries
+    if fused is not None:
+        entries = [entries[i] for i in fused.tolist()] if isinstance(entries, list) else entries.take(fused)
     return {"indices": entries, "learn": seek_tables.learn, "found": found}

@@ -209,7 +209,7 @@ class PacketProgram(Program):
         begun = time.perf_counter_ns()
         height, width = self._packets.size
         packets, nbytes, lengths, refused = _native.write_packets(
-            [chunk.images[i] for i in fused.tolist()],
+            chunk.take_images(fused),
             plan.geometry[fused],
             (width, height),
             filter=fusion.filter,

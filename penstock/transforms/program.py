@@ -41,7 +41,8 @@ from penstock.transforms.target_forms import as_collatable
 
 __all__ = ["Failure", "Plan", "Program"]
 
-_GENERAL: Final = "general"
+_GENERAL: Final = frozenset({"general", "truncated"})
+"""Kinds of failures for the general path: padded rows, and truncated files, of which a part may be whole."""
 
 
 class Program:
@@ -291,8 +292,7 @@ class Program:
             geometry = plan.geometry.copy()
             geometry[:, :4] = raw_regions(geometry[:, :4], chunk.orientations, chunk.stored_sizes)
             plan = replace(plan, geometry=geometry)
-        general = [mask for mask in (plan.general, chunk.find_truncated()) if mask is not None]
-        return replace(plan, general=np.any(general, axis=0)) if general else plan
+        return plan
 
     def _fill_by_plan(
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
@@ -312,7 +312,7 @@ class Program:
         fused = None if plan.general is None else np.flatnonzero(~plan.general)
         left, decode_ns, resize_ns = fill_rows(fusion, decode, chunk, geometry, out, rows, fused)
         if plan.general is not None:
-            left += [(i, _GENERAL, "") for i in np.flatnonzero(plan.general).tolist()]
+            left += [(i, "general", "") for i in np.flatnonzero(plan.general).tolist()]
         trace.add("decode", decode_ns, len(images) - len(left))
         trace.add("augment", resize_ns, len(images) - len(left))
         for i, kind, message in left:
@@ -328,7 +328,7 @@ class Program:
         if kind == "out_of_memory":
             raise MemoryError(message)
         fusion, decode, image = self._fusion, self._decode, one.images[0]
-        if kind != _GENERAL and decode.mode == "RGB":
+        if kind not in _GENERAL and decode.mode == "RGB":
             with trace.stage("decode"):
                 pixels = decode.image_refused(as_bytes(image), message)
             if (pixels.shape[1], pixels.shape[0]) == tuple(one.stored_sizes[0]):

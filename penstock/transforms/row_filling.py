@@ -39,7 +39,7 @@ def fill_rows(
     """
     images, places = chunk.images, range(len(chunk.images)) if chosen is None else chosen.tolist()
     if chosen is not None:
-        images, geometry, rows = [images[i] for i in places], geometry[chosen], rows[chosen]
+        images, geometry, rows = chunk.take_images(chosen), geometry[chosen], rows[chosen]
     found: list[tuple[int, bool, bytes | None]] = []
     if fusion.source == "uint16":
         refused, decode_ns, resize_ns = _native.fill_samples(

@@ -40,6 +40,7 @@ FUNCTIONS = [
     "find_blobs",
     "gather",
     "read_ahead",
+    "read_tables",
     "resize",
     "resize_samples",
     "resized_crop_windows",

@@ -18,6 +18,7 @@ from PIL import Image
 
 from penstock import _native
 from penstock.bfloat16 import as_words, from_floats
+from penstock.pixel_rows import EncodedRows
 
 SCALE = [1 / (255 * s) for s in (0.229, 0.224, 0.225)]
 OFFSET = [-m / s for m, s in ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225))]
@@ -202,7 +203,7 @@ def test_failures_are_reported_and_their_rows_untouched(jpeg: Jpeg) -> None:
 
     kinds = {i: kind for i, kind, _ in failures}
     assert kinds.keys() == {1, 2, 3, 4, 5}
-    assert (kinds[1], kinds[2], kinds[4]) == ("unsupported", "corrupt", "too_large")
+    assert (kinds[1], kinds[2], kinds[4]) == ("unsupported", "truncated", "too_large")
     assert {kinds[3], kinds[5]} <= {"unsupported", "corrupt"}
     assert all(message for _, _, message in failures)
     assert out[1:6].tobytes() == untouched[1:6].tobytes()
@@ -306,7 +307,47 @@ def test_hostile_files_never_touch_their_row(hostile_dir: Path) -> None:
         images, geometry, out, np.arange(len(images)), layout="CHW", filter="bilinear", max_pixels=2**24
     )
 
-    assert {kind for _, kind, _ in failures} <= {"unsupported", "corrupt", "too_large"}
+    assert {kind for _, kind, _ in failures} <= {"unsupported", "corrupt", "too_large", "truncated"}
     for i, _, message in failures:
         assert message
         assert out[i].tobytes() == untouched.tobytes()
+
+
+def test_images_at_places_of_a_buffer_fill_the_same_rows(jpeg: Jpeg) -> None:
+    """Images that are places of one buffer give the rows, sizes and failures of the same images as bytes."""
+    images = [jpeg(64, 48), b"rubbish", jpeg(80, 64), b""]
+    ends = np.cumsum([3, *map(len, images)])
+    places = np.ascontiguousarray(np.stack([ends[:-1], ends[1:]], axis=1))
+    sizes = _native.sizes(images)
+    rows = EncodedRows(memoryview(b"..." + b"".join(images)), places, sizes)
+    geometry = np.tile(np.array([0, 0, 64, 48, 32, 32, 0, 0, 0], np.int32), (4, 1))
+    expected, out = batch(4, 32, 32, "HWC", "uint8"), batch(4, 32, 32, "HWC", "uint8")
+
+    failures = _native.fill(images, geometry, expected, np.arange(4), layout="HWC", filter="box")[0]
+
+    assert _native.fill(rows, geometry, out, np.arange(4), layout="HWC", filter="box")[0] == failures
+    assert out.tobytes() == expected.tobytes()
+    np.testing.assert_array_equal(_native.sizes(rows), sizes)
+    assert [bytes(image) for image in rows] == images
+    assert bytes(rows[2]) == images[2]
+    assert [bytes(image) for image in rows[1:3]] == images[1:3]
+    assert [bytes(image) for image in rows.take(np.array([2, 1]))] == images[2:0:-1]
+
+
+@pytest.mark.parametrize("place", [(-1, 2), (3, 2), (0, 9), (2**62, 2**63 - 1)])
+def test_places_outside_of_the_buffer_are_refused(place: tuple[int, int]) -> None:
+    """A place that does not lie inside the buffer is named."""
+    rows = EncodedRows(memoryview(b"12345678"), np.array([(0, 8), place]), np.zeros((2, 2), np.int32))
+
+    with pytest.raises(ValueError, match=rf"places\[1\] must lie inside the buffer of 8 bytes, got {place[0]} to"):
+        _native.sizes(rows)
+
+
+def test_images_that_overlap_the_batch_are_refused() -> None:
+    """Places of the memory that is written are refused, as images are."""
+    out = batch(1, 8, 8, "HWC", "uint8")
+    rows = EncodedRows(out.reshape(-1).data, np.array([(0, 8)]), np.zeros((1, 2), np.int32))
+    geometry = np.array([[0, 0, 8, 8, 8, 8, 0, 0, 0]], np.int32)
+
+    with pytest.raises(ValueError, match="the buffer of the images must not overlap out"):
+        _native.fill(rows, geometry, out, np.arange(1), layout="HWC", filter="box")

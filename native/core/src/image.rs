@@ -60,6 +60,17 @@ impl<'a> Header<'a> {
     }
 }
 
+/// Whether a file is a JPEG without an end marker after its last scan: it is truncated, or its end is overwritten.
+///
+/// A part of an image can be decoded from a file that is truncated below it.
+pub fn is_truncated_jpeg(bytes: &[u8]) -> bool {
+    if !bytes.starts_with(b"\xff\xd8") || bytes.ends_with(b"\xff\xd9") {
+        return false;
+    }
+    let last = |marker: &[u8; 2]| bytes.windows(2).rposition(|pair| pair == marker);
+    last(b"\xff\xd9") < last(b"\xff\xda")
+}
+
 /// The Exif orientation, 1 to 8; 1 if the file has none. None: a full parser must decide.
 pub fn orientation(bytes: &[u8]) -> Option<u8> {
     if bytes.starts_with(png::SIGNATURE) {
@@ -69,4 +80,25 @@ pub fn orientation(bytes: &[u8]) -> Option<u8> {
         return webp::orientation(bytes);
     }
     jpeg::orientation(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jpeg_is_truncated_without_an_end_after_its_last_scan() {
+        let cases: [(&[u8], bool); 7] = [
+            (b"\xff\xd8\xff\xda12\xff\xd9", false),
+            (b"\xff\xd8\xff\xda12\xff\xd9rubbish", false),
+            (b"\xff\xd8\xff\xda12\xff", true),
+            (b"\xff\xd8\xff\xd9\xff\xda12", true),
+            (b"\xff\xd8 no scan", false),
+            (b"\x89PNG\xff\xda", false),
+            (b"", false),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(is_truncated_jpeg(bytes), expected, "{bytes:?}");
+        }
+    }
 }

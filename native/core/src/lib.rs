@@ -14,6 +14,7 @@ pub mod pixels;
 pub mod png;
 pub mod resample;
 pub mod rows;
+pub mod seek_table_file;
 pub mod simd;
 pub mod webp;
 pub mod windows;

@@ -1,13 +1,15 @@
 //! Arguments that are bytes: encoded images, and arrays whose type does not matter.
 
+use std::ops::Range;
 use std::slice;
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
-use pyo3::{type_hint_identifier, type_hint_subscript};
+use pyo3::{intern, type_hint_identifier, type_hint_subscript};
 
+use crate::arrays::Array;
 use crate::memory::{BufferArgument, check_plain_numbers, check_writable, describe};
 
 const BUFFER: PyStaticExpr = type_hint_identifier!("typing_extensions", "Buffer");
@@ -78,14 +80,79 @@ impl FromPyObject<'_, '_> for Encoded {
     }
 }
 
-/// The encoded bytes of several images.
-pub struct EncodedImages(pub Vec<Encoded>);
+/// The encoded bytes of several images: buffers, or places of one buffer.
+///
+/// The second are Python's `EncodedRows`. No object is made for an image then.
+pub enum EncodedImages {
+    /// A buffer for each.
+    Each(Vec<Encoded>),
+    /// One buffer, and where each image lies in it; all inside of it.
+    Places(Encoded, Vec<Range<usize>>),
+}
+
+impl EncodedImages {
+    /// Number of images.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Each(images) => images.len(),
+            Self::Places(_, places) => places.len(),
+        }
+    }
+
+    /// The bytes of image `i`.
+    pub fn get(&self, i: usize) -> &[u8] {
+        match self {
+            Self::Each(images) => images[i].bytes(),
+            Self::Places(buffer, places) => &buffer.bytes()[places[i].clone()],
+        }
+    }
+
+    /// The bytes of each image.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).map(|i| self.get(i))
+    }
+
+    /// The first argument that shares memory with `out`, in words.
+    pub fn find_overlap(&self, out: &impl BufferArgument) -> Option<String> {
+        match self {
+            Self::Each(images) => {
+                let found = images.iter().position(|image| out.overlaps(image));
+                found.map(|i| format!("image {i}"))
+            }
+            Self::Places(buffer, _) => out.overlaps(buffer).then(|| "the buffer of the images".to_owned()),
+        }
+    }
+
+    fn at_places(object: &Bound<'_, PyAny>, places: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer: Encoded = object.getattr(intern!(object.py(), "buffer"))?.extract()?;
+        let places: Array<i64> = places.extract()?;
+        let ([n, 2], len) = (places.shape(), buffer.bytes().len()) else {
+            let shape = places.shape();
+            return Err(PyValueError::new_err(format!(
+                "places must have shape (n, 2), got {shape:?}"
+            )));
+        };
+        let mut ranges = Vec::with_capacity(*n);
+        for (i, &[begin, end]) in places.values().as_chunks::<2>().0.iter().enumerate() {
+            if begin < 0 || begin > end || end as usize > len {
+                return Err(PyValueError::new_err(format!(
+                    "places[{i}] must lie inside the buffer of {len} bytes, got {begin} to {end}"
+                )));
+            }
+            ranges.push(begin as usize..end as usize);
+        }
+        Ok(Self::Places(buffer, ranges))
+    }
+}
 
 impl FromPyObject<'_, '_> for EncodedImages {
     type Error = PyErr;
     const INPUT_TYPE: PyStaticExpr = type_hint_subscript!(type_hint_identifier!("collections.abc", "Sequence"), BUFFER);
 
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        if let Some(places) = object.getattr_opt(intern!(object.py(), "places"))? {
+            return Self::at_places(&object, &places);
+        }
         let encoded = |(i, object): (usize, PyResult<Bound<'_, PyAny>>)| {
             let object = object?;
             object.extract::<Encoded>().map_err(|error| {
@@ -99,7 +166,7 @@ impl FromPyObject<'_, '_> for EncodedImages {
             .enumerate()
             .map(encoded)
             .collect::<PyResult<_>>()
-            .map(Self)
+            .map(Self::Each)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::arrays::{ByteOrWordArray, NewArray};
 use crate::bytes::{Encoded, EncodedImages};
 use crate::errors::{self, invalid_argument};
 use crate::level::level;
+use crate::pack::size_of;
 use crate::resize::{Corners, region_or_whole};
 use crate::seek_tables::{self, FoundList, HintsPerImage, SeekTables};
 use crate::target::mode_from_name;
@@ -30,14 +31,11 @@ use crate::target::mode_from_name;
 ///     header ...).
 #[pyfunction]
 pub fn sizes(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, i32>> {
-    let mut sizes = NewArray::empty(py, &[images.0.len(), 2])?;
+    let mut sizes = NewArray::empty(py, &[images.len(), 2])?;
     let rows = sizes.values_mut().as_chunks_mut::<2>().0;
     py.detach(|| {
-        for (row, image) in rows.iter_mut().zip(&images.0) {
-            *row = match Header::parse(image.bytes(), &Limits::NONE) {
-                Ok(header) => [header.width() as i32, header.height() as i32],
-                Err(_) => [0, 0],
-            };
+        for (row, image) in rows.iter_mut().zip(images.iter()) {
+            *row = size_of(image);
         }
     });
     Ok(sizes)
@@ -57,11 +55,11 @@ pub fn sizes(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, i32
 ///     another format, with an Exif segment that is damaged or unusual, or with none but XMP.
 #[pyfunction]
 pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<'_, u8>> {
-    let mut orientations = NewArray::empty(py, &[images.0.len()])?;
+    let mut orientations = NewArray::empty(py, &[images.len()])?;
     let values = orientations.values_mut();
     py.detach(|| {
-        for (value, image) in values.iter_mut().zip(&images.0) {
-            *value = image::orientation(image.bytes()).unwrap_or(0);
+        for (value, image) in values.iter_mut().zip(images.iter()) {
+            *value = image::orientation(image).unwrap_or(0);
         }
     });
     Ok(orientations)
@@ -125,7 +123,7 @@ pub fn decode<'py>(
     threads: usize,
     mode: &str,
 ) -> PyResult<NewArray<'py, u8>> {
-    let indices = index.map(|index| SeekTables(vec![Some(index)]));
+    let indices = index.map(|index| SeekTables::Each(vec![Some(index)]));
     let hints = HintsPerImage::new(1, indices, learn, found.is_some(), threads)?;
     let limits = Limits { max_pixels, max_nbytes };
     let header = Header::parse(image.bytes(), &limits).map_err(|error| errors::from_decoder(&error))?;
@@ -141,8 +139,9 @@ pub fn decode<'py>(
     let mut pixels = NewArray::empty(py, &shape[..axes])?;
     let (level, out) = (level(), pixels.values_mut());
     let decoded = py.detach(|| {
+        let table = hints.table(0);
         fill::with_filler(level, |filler| {
-            filler.decode(&header, hints.of_image(0), region, mode, out)
+            filler.decode(&header, hints.with_table(table.as_deref()), region, mode, out)
         })
     });
     let report = decoded.map_err(|error| errors::from_decoder(&error))?;

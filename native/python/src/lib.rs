@@ -24,6 +24,7 @@ mod seek_tables;
 mod stack;
 mod stored;
 mod stored_call;
+mod stored_tables;
 mod target;
 
 use pyo3::prelude::*;
@@ -72,6 +73,8 @@ mod _native {
     use crate::stack::{concat, gather};
     #[pymodule_export]
     use crate::stored::{fill_arrays, fill_stored};
+    #[pymodule_export]
+    use crate::stored_tables::read_tables;
 
     /// Number of columns of `fill`'s geometry.
     #[pymodule_export]

@@ -1,5 +1,12 @@
-//! Blobs of packs: found and checked without the GIL.
+//! Blobs of packs: found, checked and looked at without the GIL.
 
+use std::fs;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use penstock_core::image::Header;
+use penstock_core::jpeg::Limits;
 use penstock_core::pack;
 use pyo3::prelude::*;
 
@@ -13,28 +20,35 @@ use crate::errors::invalid_argument;
 /// ----------
 /// mapped : buffer
 ///     The map of the pack's file.
-/// begins, sizes : ndarray, shape (n,), int64
-///     Where the value of each record lies in it.
+/// begins, sizes : ndarray, shape (m,), int64
+///     Where the value of each record of the pack lies in it; 0 where that is unknown.
 /// numbers : ndarray, shape (n,), int64
-///     The numbers of the records.
+///     The numbers of the records to find.
 /// blobs : int
 ///     Blobs of a record.
 /// part : int
 ///     Which blob: 1 to ``blobs``. 0 are the small fields.
 /// check : bool
 ///     Whether to compare the checksums of the blobs.
+/// path : path
+///     Where the mapped file was.
+/// identity : (int, int, int, int)
+///     Device, inode, size and time of the last change, in nanoseconds, of the mapped file.
 ///
 /// Returns
 /// -------
-/// ndarray, shape (n, 2), int64
-///     Where each blob begins and ends in ``mapped``; -1 for what is damaged. A new array.
+/// places : ndarray, shape (n, 2), int64
+///     Where each blob begins and ends in ``mapped``; -1 for what is damaged, unknown or outside of the pack, and for
+///     all if ``path`` is another file now. A new array.
+/// sizes : ndarray, shape (n, 2), int32
+///     Of blobs that are images: as `sizes`. A new array.
 ///
 /// Raises
 /// ------
 /// ValueError
 ///     If the arrays differ in length.
 #[pyfunction]
-#[pyo3(signature = (mapped, begins, sizes, numbers, *, blobs, part, check))]
+#[pyo3(signature = (mapped, begins, sizes, numbers, *, blobs, part, check, path, identity))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn find_blobs<'py>(
     py: Python<'py>,
@@ -45,30 +59,57 @@ pub fn find_blobs<'py>(
     blobs: u16,
     part: usize,
     check: bool,
-) -> PyResult<NewArray<'py, i64>> {
+    path: PathBuf,
+    identity: (u64, u64, u64, i128),
+) -> PyResult<(NewArray<'py, i64>, NewArray<'py, i32>)> {
     let n = numbers.values().len();
-    if [&begins, &sizes, &numbers].iter().any(|array| array.shape() != [n]) {
+    if numbers.shape() != [n] || begins.shape() != sizes.shape() || begins.shape().len() != 1 {
         return Err(invalid_argument(
-            "begins, sizes and numbers must have one axis and the same length".to_owned(),
+            "begins, sizes and numbers must have one axis, and begins and sizes the same length".to_owned(),
         ));
     }
-    let mut places = NewArray::empty(py, &[n, 2])?;
-    let (begins, sizes, numbers) = (begins.values(), sizes.values(), numbers.values());
+    // With the GIL: other threads add to these arrays.
+    let values: Vec<_> = (numbers.values().iter())
+        .map(|&number| locate(number, begins.values(), sizes.values()))
+        .collect();
+    let (mut places, mut sizes_found) = (NewArray::empty(py, &[n, 2])?, NewArray::empty(py, &[n, 2])?);
+    let numbers = numbers.values();
     let out = places.values_mut().as_chunks_mut::<2>().0;
+    let out_sizes = sizes_found.values_mut().as_chunks_mut::<2>().0;
     let file = mapped.bytes();
     py.detach(|| {
-        for (i, place) in out.iter_mut().enumerate() {
-            let begin = usize::try_from(begins[i]).ok();
-            let size = usize::try_from(sizes[i]).ok();
-            let value = begin
-                .zip(size)
-                .and_then(|(begin, size)| file.get(begin..begin.checked_add(size)?));
+        let is_same = fs::metadata(path).is_ok_and(|seen| identify(&seen) == identity);
+        for (i, (place, size_found)) in out.iter_mut().zip(out_sizes).enumerate() {
+            let value = values[i].clone().filter(|_| is_same).and_then(|range| file.get(range));
             let blob = value.and_then(|value| pack::find_part(value, numbers[i] as u64, blobs, part, check));
             *place = blob.map_or([-1; 2], |blob| {
                 let begin = (blob.as_ptr().addr() - file.as_ptr().addr()) as i64;
                 [begin, begin + blob.len() as i64]
             });
+            *size_found = blob.map_or([0; 2], size_of);
         }
     });
-    Ok(places)
+    Ok((places, sizes_found))
+}
+
+/// Where the value of a record lies, if that is known.
+fn locate(number: i64, begins: &[i64], sizes: &[i64]) -> Option<Range<usize>> {
+    let number = usize::try_from(number).ok()?;
+    let begin = usize::try_from(*begins.get(number)?).ok().filter(|&begin| begin > 0)?;
+    let size = usize::try_from(*sizes.get(number)?).ok()?;
+    Some(begin..begin.checked_add(size)?)
+}
+
+/// Device, inode, size and time of the last change.
+fn identify(seen: &fs::Metadata) -> (u64, u64, u64, i128) {
+    let time = i128::from(seen.mtime()) * 1_000_000_000 + i128::from(seen.mtime_nsec());
+    (seen.dev(), seen.ino(), seen.size(), time)
+}
+
+/// Width and height of an encoded image; zeros for what the decoders do not read.
+pub fn size_of(image: &[u8]) -> [i32; 2] {
+    match Header::parse(image, &Limits::NONE) {
+        Ok(header) => [header.width() as i32, header.height() as i32],
+        Err(_) => [0, 0],
+    }
 }

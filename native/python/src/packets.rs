@@ -2,6 +2,7 @@
 
 use penstock_core::error::Error;
 use penstock_core::fill::{self as core, FillError, FillOptions, Geometry, Layout, PacketBuffer};
+use penstock_core::image;
 use penstock_core::jpeg::{Limits, SeekTableKind};
 use pyo3::prelude::*;
 
@@ -9,7 +10,7 @@ use crate::arrays::{Array, NewArray};
 use crate::bytes::EncodedImages;
 use crate::errors::{self, invalid_argument};
 use crate::level::level;
-use crate::rows::{Failures, oriented};
+use crate::rows::{Failures, TRUNCATED, oriented};
 use crate::seek_tables::{self, FoundList, HintsPerImage, SeekTables};
 use crate::target::{background, filter_from_name, mode_from_name};
 
@@ -61,7 +62,7 @@ pub fn write_packets<'py>(
     found: Option<FoundList<'py>>,
     mode: &str,
 ) -> PyResult<(NewArray<'py, u8>, usize, NewArray<'py, i64>, Failures)> {
-    let n = images.0.len();
+    let n = images.len();
     let options = FillOptions {
         filter: filter_from_name(filter)?,
         mode: mode_from_name(mode)?,
@@ -93,7 +94,7 @@ pub fn write_packets<'py>(
     let mut lengths = NewArray::empty(py, &[n])?;
     let values = lengths.values_mut();
     let (mut failures, mut reports, mut geometry_error) = (Failures::new(), vec![], None);
-    let sizes = images.0.iter().map(|image| image.bytes().len() + SPARE_NBYTES);
+    let sizes = images.iter().map(|image| image.len() + SPARE_NBYTES);
     let (mut memory, mut used, mut done) = (NewArray::empty(py, &[sizes.sum()])?, 0, 0);
     let level = level();
     loop {
@@ -103,8 +104,20 @@ pub fn write_packets<'py>(
                 let mut packets = PacketBuffer::with_len(bytes, used);
                 let mut missing = None;
                 while done < n && missing.is_none() {
-                    let (image, hints, geometry) = (images.0[done].bytes(), hints.of_image(done), &geometries[done]);
-                    match filler.write_packet(image, hints, geometry, &options, &mut packets) {
+                    let (image, table, geometry) = (images.get(done), hints.table(done), &geometries[done]);
+                    if image::is_truncated_jpeg(image) {
+                        failures.push((done, TRUNCATED, "the file is truncated".to_owned()));
+                        values[done] = 0;
+                        done += 1;
+                        continue;
+                    }
+                    match filler.write_packet(
+                        image,
+                        hints.with_table(table.as_deref()),
+                        geometry,
+                        &options,
+                        &mut packets,
+                    ) {
                         Ok(report) => reports.push((done, report)),
                         Err(FillError::Image(Error::OutOfMemory { nbytes })) if nbytes > packets.capacity() => {
                             missing = Some(nbytes);
@@ -130,6 +143,7 @@ pub fn write_packets<'py>(
         memory = larger;
     }
     seek_tables::append_found(found, reports)?;
+    hints.report_error(py)?;
     match geometry_error {
         Some(error) => Err(error),
         None => Ok((memory, used, lengths, failures)),

@@ -57,7 +57,7 @@ pub fn fill_parts(
     quality: Option<f64>,
     late_color: bool,
 ) -> PyResult<(Failures, u64, u64)> {
-    let n = images.0.len();
+    let n = images.len();
     if geometry.shape() != [n, Geometry::COLUMNS] || parts.shape() != [n, 4] {
         let (geometry, parts) = (geometry.shape(), parts.shape());
         return Err(invalid_argument(format!(
@@ -73,7 +73,7 @@ pub fn fill_parts(
             "out must have shape (H, W, 3), got {shape:?}"
         )));
     };
-    if out.overlaps(&geometry) || out.overlaps(&parts) || images.0.iter().any(|image| out.overlaps(image)) {
+    if out.overlaps(&geometry) || out.overlaps(&parts) || images.find_overlap(&out).is_some() {
         return Err(invalid_argument("images, geometry and parts must not overlap out"));
     }
     let options = FillOptions {
@@ -99,10 +99,10 @@ pub fn fill_parts(
     let (level, picture) = (level(), out.values_mut());
     py.detach(|| {
         core::with_filler(level, |filler| {
-            for (i, (image, place)) in images.0.iter().zip(&places).enumerate() {
+            for (i, (image, place)) in images.iter().zip(&places).enumerate() {
                 let row = Row::Part(&mut picture[place.start..], 3 * width);
                 let hints = DecodeHints::default();
-                match filler.fill(image.bytes(), hints, &place.geometry, &place.options, row, &mut times) {
+                match filler.fill(image, hints, &place.geometry, &place.options, row, &mut times) {
                     Ok(_) => {}
                     Err(FillError::Image(error)) => failures.push((i, errors::failure_kind(&error), error.to_string())),
                     Err(FillError::Geometry(message)) => {

@@ -1,4 +1,4 @@
-//! Random numbers of samples: arguments are checked, then the core is called without the GIL.
+//! Random numbers of samples: arguments are checked, then the core is called; for many samples, without the GIL.
 
 use penstock_core::philox;
 use penstock_core::windows::WindowRange;
@@ -7,6 +7,13 @@ use pyo3::prelude::*;
 
 use crate::arrays::{Array, MaskedInteger, NewArray};
 use crate::errors::invalid_argument;
+
+/// Draws up to which the GIL is kept: to get it back from another thread takes longer.
+const FEW: usize = 512;
+
+fn detach_if_many<T: Send>(py: Python<'_>, draws: usize, draw: impl FnOnce() -> T + Send) -> T {
+    if draws > FEW { py.detach(draw) } else { draw() }
+}
 
 /// Draws uniform numbers in [0, 1) for each sample of a chunk, as `penstock.rng.uniforms` does, bit for bit.
 ///
@@ -53,7 +60,9 @@ pub fn uniforms<'py>(
     };
     let mut numbers = NewArray::empty(py, &[n, count as usize])?;
     let (indices, out) = (indices.values(), numbers.values_mut());
-    py.detach(|| philox::uniforms(seed.0, epoch.0 as u32, indices, stream, out));
+    detach_if_many(py, out.len(), || {
+        philox::uniforms(seed.0, epoch.0 as u32, indices, stream, out)
+    });
     Ok(numbers)
 }
 
@@ -108,7 +117,7 @@ pub fn resized_crop_windows<'py>(
     let mut windows = NewArray::empty(py, &[n, 4])?;
     let (indices, sizes) = (indices.values(), sizes.values().as_chunks::<2>().0);
     let out = windows.values_mut().as_chunks_mut::<4>().0;
-    py.detach(|| {
+    detach_if_many(py, out.len(), || {
         for ((window, &index), &size) in out.iter_mut().zip(indices).zip(sizes) {
             *window = range.draw((seed.0, epoch.0 as u32, index), stream, size);
         }

@@ -1,6 +1,7 @@
 //! Rows of batches, from encoded images or from one that is decoded.
 
 use penstock_core::fill::{self as core, FillError, FillTimes, Geometry, Orientation};
+use penstock_core::image;
 use penstock_core::jpeg::Limits;
 use pyo3::prelude::*;
 
@@ -15,12 +16,16 @@ use crate::target::{Target, check_distinct};
 /// `(i, kind, message)` of images that could not become rows.
 pub type Failures = Vec<(usize, &'static str, String)>;
 
+/// The kind of failure of a truncated JPEG.
+pub const TRUNCATED: &str = "truncated";
+
 /// Fills rows of a batch from encoded images: decode, crop, resize, flip, normalise.
 ///
 /// Parameters
 /// ----------
 /// images : sequence of buffer
-///     ``n`` encoded images.
+///     ``n`` encoded images. If the sequence has attributes `buffer` and `places`, an ndarray, shape (n, 2), int64,
+///     image ``i`` is ``buffer[places[i, 0] : places[i, 1]]``, and no object is made for it.
 /// geometry : ndarray, shape (n, 9), int32
 ///     x0, y0, x1, y1 (the region of the image), width, height (its size after resizing), left, top (the position
 ///     of the output's H x W window in that; inside it, unless `beside` is given), flip (bit 0: left and right, bit
@@ -55,7 +60,9 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 ///     Resize luma and chroma of JPEGs, each from its own samples, and convert the result to RGB: where the mode is
 ///     "RGB" or "BGR", no weight of the filter is negative, and the resize makes the region smaller.
 /// indices : sequence of (buffer or None), optional
-///     The index of each image, from `build_index` or from `found`. Rows do not depend on it, even if it is wrong.
+///     The index of each image, from `build_index` or from `found`. Rows do not depend on it, even if it is wrong. If
+///     the sequence has attributes `fd`, `entries`, `numbers` (see `read_tables`) and `errors`, a list, indices are
+///     read from the file without an object for each; if that fails, they are None, and the error is appended.
 /// learn : {"rows", "tiles"}, optional
 ///     Record the places that decoding passes, in the given index or in a new one of this kind.
 /// found : list, optional
@@ -72,7 +79,8 @@ pub type Failures = Vec<(usize, &'static str, String)>;
 /// Returns
 /// -------
 /// failures : list of (int, str, str)
-///     ``i``, "unsupported" | "corrupt" | "too_large" | "out_of_memory", and a message. These rows are unchanged.
+///     ``i``, "unsupported" | "corrupt" | "too_large" | "out_of_memory" | "truncated", and a message. These rows are
+///     unchanged. A truncated JPEG is refused also if the part that is used is whole.
 /// decode_ns, resize_ns : int
 ///     Time for decoding, and for resizing and writing.
 ///
@@ -110,8 +118,8 @@ pub fn fill<'py>(
     let numbers = [scale.as_deref(), offset.as_deref()];
     let mut target = Target::new(&out, [layout, filter, mode], numbers, limits, quality, beside)?;
     target.options.late_color = late_color;
-    let hints = HintsPerImage::new(images.0.len(), indices, learn, found.is_some(), threads)?;
-    let n = images.0.len();
+    let hints = HintsPerImage::new(images.len(), indices, learn, found.is_some(), threads)?;
+    let n = images.len();
     if geometry.shape() != [n, Geometry::COLUMNS] || rows.shape() != [n] {
         let (geometry, rows) = (geometry.shape(), rows.shape());
         return Err(invalid_argument(format!(
@@ -120,9 +128,7 @@ pub fn fill<'py>(
     }
     target.check_apart(&geometry, || "geometry".to_owned())?;
     target.check_apart(&rows, || "rows".to_owned())?;
-    for (i, image) in images.0.iter().enumerate() {
-        target.check_apart(image, || format!("image {i}"))?;
-    }
+    target.check_images_apart(&images)?;
     hints.check_apart(&target)?;
     let geometries = oriented(&geometry, orientations.as_ref(), |columns, i| {
         target.geometry(columns, i)
@@ -138,14 +144,18 @@ pub fn fill<'py>(
     let level = level();
     py.detach(|| {
         core::with_filler(level, |filler| {
-            for (i, image) in images.0.iter().enumerate() {
+            for (i, bytes) in images.iter().enumerate() {
+                if image::is_truncated_jpeg(bytes) {
+                    failures.push((i, TRUNCATED, "the file is truncated".to_owned()));
+                    continue;
+                }
                 // SAFETY: rows are in range and distinct. The Python caller must not write them in another call at the
                 // same time, as the module's documentation says.
                 let row = unsafe { target.row(rows[i]) };
-                let hints_of_image = hints.of_image(i);
+                let table = hints.table(i);
                 match filler.fill(
-                    image.bytes(),
-                    hints_of_image,
+                    bytes,
+                    hints.with_table(table.as_deref()),
                     &geometries[i],
                     &target.options,
                     row,
@@ -162,6 +172,7 @@ pub fn fill<'py>(
         });
     });
     seek_tables::append_found(found, reports)?;
+    hints.report_error(py)?;
     match geometry_error {
         Some(error) => Err(error),
         None => Ok((failures, times.decode.as_nanos() as u64, times.resize.as_nanos() as u64)),

@@ -60,7 +60,7 @@ pub fn fill_samples(
     max_pixels: u64,
 ) -> PyResult<(Failures, u64, u64)> {
     let window = check_batch(&out, layout, affine)?;
-    let (n, filter, limits) = (images.0.len(), filter_from_name(filter)?, Limits::pixels(max_pixels));
+    let (n, filter, limits) = (images.len(), filter_from_name(filter)?, Limits::pixels(max_pixels));
     if geometry.shape() != [n, Geometry::COLUMNS] || rows.shape() != [n] {
         let (geometry, rows) = (geometry.shape(), rows.shape());
         return Err(invalid_argument(format!(
@@ -69,8 +69,8 @@ pub fn fill_samples(
     }
     check_apart(&out, &geometry, "geometry")?;
     check_apart(&out, &rows, "rows")?;
-    for image in &images.0 {
-        check_apart(&out, image, "an image")?;
+    if let Some(image) = images.find_overlap(&out) {
+        return Err(invalid_argument(format!("{image} must not overlap out")));
     }
     let geometries: Vec<_> = geometry
         .values()
@@ -93,11 +93,11 @@ pub fn fill_samples(
     let level = level();
     py.detach(|| {
         core::with_filler(level, |filler| {
-            for (i, image) in images.0.iter().enumerate() {
+            for (i, image) in images.iter().enumerate() {
                 // SAFETY: rows are in range and distinct. The Python caller must not write them in another call at the
                 // same time, as the module's documentation says.
                 let row = unsafe { sample_row(&out, rows[i], affine) };
-                match filler.fill_samples(image.bytes(), &geometries[i], filter, &limits, row, &mut times) {
+                match filler.fill_samples(image, &geometries[i], filter, &limits, row, &mut times) {
                     Ok(()) => {}
                     Err(FillError::Image(error)) => failures.push((i, errors::failure_kind(&error), error.to_string())),
                     Err(FillError::Geometry(message)) => {

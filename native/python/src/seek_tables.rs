@@ -1,17 +1,34 @@
 //! Seek tables (`index` in Python) of images as arguments, and reports on them as results.
 
+use std::borrow::Cow;
+
 use penstock_core::jpeg::{DecodeHints, SeekReport, SeekTableKind};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::inspect::PyStaticExpr;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use pyo3::{type_hint_identifier, type_hint_subscript, type_hint_union};
+use pyo3::{intern, type_hint_identifier, type_hint_subscript, type_hint_union};
 
 use crate::bytes::Encoded;
+use crate::stored_tables::StoredTables;
 use crate::target::Target;
 
 /// A seek table or None for each image.
-pub struct SeekTables(pub Vec<Option<Encoded>>);
+pub enum SeekTables {
+    /// Bytes.
+    Each(Vec<Option<Encoded>>),
+    /// Places in a file. A table is read when its image is decoded.
+    Stored(StoredTables),
+}
+
+impl SeekTables {
+    fn len(&self) -> usize {
+        match self {
+            Self::Each(tables) => tables.len(),
+            Self::Stored(tables) => tables.len(),
+        }
+    }
+}
 
 impl FromPyObject<'_, '_> for SeekTables {
     type Error = PyErr;
@@ -24,6 +41,9 @@ impl FromPyObject<'_, '_> for SeekTables {
     );
 
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        if let Some(fd) = object.getattr_opt(intern!(object.py(), "fd"))? {
+            return StoredTables::of(&object, fd.extract()?).map(Self::Stored);
+        }
         let index = |(i, object): (usize, PyResult<Bound<'_, PyAny>>)| {
             let object = object?;
             object.extract::<Option<Encoded>>().map_err(|error| {
@@ -38,7 +58,7 @@ impl FromPyObject<'_, '_> for SeekTables {
             .enumerate()
             .map(index)
             .collect::<PyResult<_>>()
-            .map(Self)
+            .map(Self::Each)
     }
 }
 
@@ -67,7 +87,7 @@ impl<'py> FromPyObject<'_, 'py> for FoundList<'py> {
 
 /// Hints for the decoding of each image.
 pub struct HintsPerImage {
-    tables: Vec<Option<Encoded>>,
+    tables: Option<SeekTables>,
     learn: Option<SeekTableKind>,
     threads: usize,
 }
@@ -89,14 +109,18 @@ impl HintsPerImage {
                 "threads must be in [1, {MAX_THREADS}], got {threads}"
             )));
         }
-        if let Some(SeekTables(indices)) = &indices
+        if let Some(indices) = &indices
             && indices.len() != n
         {
             let message = format!("indices of {n} images must have {n} elements, got {}", indices.len());
             return Err(PyValueError::new_err(message));
         }
-        let indices = indices.map_or_else(Vec::new, |indices| indices.0);
-        if !has_found_list && (learn.is_some() || indices.iter().any(Option::is_some)) {
+        let has_tables = match &indices {
+            Some(SeekTables::Each(tables)) => tables.iter().any(Option::is_some),
+            Some(SeekTables::Stored(_)) => true,
+            None => false,
+        };
+        if !has_found_list && (learn.is_some() || has_tables) {
             return Err(PyValueError::new_err(
                 "indices and learn require a list `found`, which receives reports",
             ));
@@ -111,7 +135,10 @@ impl HintsPerImage {
 
     /// Refuses tables that overlap the batch that is written.
     pub fn check_apart(&self, target: &Target<'_>) -> PyResult<()> {
-        for (i, index) in self.tables.iter().enumerate() {
+        let Some(SeekTables::Each(tables)) = &self.tables else {
+            return Ok(());
+        };
+        for (i, index) in tables.iter().enumerate() {
             if let Some(index) = index {
                 target.check_apart(index, || format!("index {i}"))?;
             }
@@ -119,12 +146,28 @@ impl HintsPerImage {
         Ok(())
     }
 
-    /// The hints for image `i`.
-    pub fn of_image(&self, i: usize) -> DecodeHints<'_> {
+    /// The seek table of image `i`, which is read from its file if there is one.
+    pub fn table(&self, i: usize) -> Option<Cow<'_, [u8]>> {
+        match self.tables.as_ref()? {
+            SeekTables::Each(tables) => tables[i].as_ref().map(|table| Cow::Borrowed(table.bytes())),
+            SeekTables::Stored(tables) => tables.read(i).map(Cow::Owned),
+        }
+    }
+
+    /// The hints for an image with this table.
+    pub fn with_table<'a>(&self, table: Option<&'a [u8]>) -> DecodeHints<'a> {
         DecodeHints {
-            seek_table: self.tables.get(i).and_then(Option::as_ref).map(Encoded::bytes),
+            seek_table: table,
             learn: self.learn,
             threads: self.threads,
+        }
+    }
+
+    /// Tells the caller if a file of tables could not be read.
+    pub fn report_error(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.tables {
+            Some(SeekTables::Stored(tables)) => tables.report_error(py),
+            _ => Ok(()),
         }
     }
 }

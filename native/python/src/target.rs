@@ -7,6 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::arrays::{Batch, Dtype};
+use crate::bytes::EncodedImages;
 use crate::errors::invalid_argument;
 use crate::memory::BufferArgument;
 
@@ -123,6 +124,14 @@ impl<'a> Target<'a> {
             return Err(invalid_argument(format!("{} must not overlap out", name())));
         }
         Ok(())
+    }
+
+    /// Refuses images that overlap the batch.
+    pub fn check_images_apart(&self, images: &EncodedImages) -> PyResult<()> {
+        match images.find_overlap(self.batch) {
+            Some(name) => Err(invalid_argument(format!("{name} must not overlap out"))),
+            None => Ok(()),
+        }
     }
 
     /// The memory of a row.

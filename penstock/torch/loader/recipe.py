@@ -22,6 +22,7 @@ from penstock.loader.order import length
 from penstock.loader.recipe import Memory, Recipe
 from penstock.sample import Batch, DatasetLike, Tree, tree_leaves
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
+from penstock.torch.bfloat16 import convert
 from penstock.torch.collate import (
     as_batch,
     as_tensors,
@@ -70,7 +71,7 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
     kind, context = choose_backend(loader), loader.multiprocessing_context
     capabilities = BACKENDS.get(kind).capabilities
     limit = loader.num_workers * (loader.prefetch_factor or 0) or 1
-    collate = loader.collate_fn
+    collate = convert if by_default and not batched else loader.collate_fn
     if by_default and capabilities.isolated and not has_own_functions():
         collate = FrameworkCollate("torch", batched=batched)  # a worker process need not import torch
     forms = assembly = None
@@ -154,7 +155,7 @@ class _Deliver:
     def batch(self, batch: Batch) -> Batch:
         """A collated batch; one that was collated without torch becomes tensors."""
         if isinstance(batch, ArrayBatch):
-            batch = default_convert(batch.batch)  # type: ignore[no-untyped-call]  # torch's is untyped
+            batch = convert(batch.batch)
         if self.forms is not None:
             batch = map_ragged(as_tensors, self.forms, batch)
         return self._pin(batch)

@@ -93,6 +93,37 @@ def test_collated_samples(loader: Any, num_workers: int) -> None:
     assert_rounded(loaders)
 
 
+@pytest.mark.parametrize(("workers", "num_workers"), [("serial", 0), ("threads", 2), ("processes", 2)])
+def test_samples_without_batches(store: ps.Store, workers: str, num_workers: int) -> None:
+    """Without batches, samples that are not filled are converted as by torch, those of bfloat16 to its tensors."""
+    chosen: dict[str, Any] = {"num_workers": num_workers, "workers": workers} if num_workers else {}
+
+    for datasets in (
+        [Samples(dtype) for dtype in ("bfloat16", "float32")],
+        [ps.StoreDataset(store, ("image", "label"), [T.Decode(), T.Resize(9), NORMALIZE, T.ToLayout("CHW", dtype)])
+         for dtype in ("bfloat16", "float32")],
+    ):  # fmt: skip
+        assert_rounded_singly([list(pt.DataLoader(each, batch_size=None, **chosen)) for each in datasets])
+
+
+def assert_rounded_singly(samples: list[list[Any]]) -> None:
+    """Each image of the first is the second's, rounded; labels are what torch's ``default_convert`` gives."""
+    for (found, label), (expected, other) in zip(*samples, strict=True):
+        assert found.dtype is torch.bfloat16
+        assert torch.equal(found.view(torch.int16), expected.bfloat16().view(torch.int16))
+        assert (type(label), label) == (type(other), other)
+    assert len(samples[0]) == 12
+
+
+def test_what_torch_does_not_convert_is_refused_as_by_torch() -> None:
+    """Beside an array of bfloat16, an array that torch refuses raises torch's own error."""
+    image = T.ToLayout("CHW", "bfloat16").image(np.zeros((2, 3, 3), np.uint8), np.empty(0))
+    samples = [(image, np.zeros(2, "datetime64[s]"))]
+
+    with pytest.raises(TypeError, match="datetime64"):
+        list(pt.DataLoader(samples, batch_size=None))
+
+
 def test_a_run_that_is_resumed(store: ps.Store) -> None:
     """The batches after a state are those of the run without an interruption."""
     whole, resumed = (make_loaders(store, [T.Decode(), T.RandomResizedCrop(24)], num_workers=2)[0] for _ in range(2))

@@ -216,3 +216,21 @@ fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
     }
     bytes.iter().position(|&byte| byte == 0xff)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_ff_are_counted() {
+        for len in [0, 1, 31, 32, 33, 1000, STEP * 255, STEP * 600 + 7] {
+            for period in [1, 2, 3, 40] {
+                let bytes: Vec<u8> = (0..len)
+                    .map(|i| if i % period == 0 { 0xff } else { i as u8 | 1 })
+                    .collect();
+                let expected = bytes.iter().filter(|&&byte| byte == 0xff).count();
+                assert_eq!(count_ff(&bytes), expected, "{len} bytes");
+            }
+        }
+    }
+}
