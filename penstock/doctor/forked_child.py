@@ -52,7 +52,9 @@ def collect_from_child(
         What was sent until it was whole, or the child or the time ended; empty where no process can be forked, or this
         one has used a library that does not work in a forked child.
     """
-    if not hasattr(os, "fork") or libraries_without_fork() or limit_s <= 0:
+    libraries = libraries_without_fork()
+    if not hasattr(os, "fork") or libraries or limit_s <= 0:
+        _logger.debug("no child process: libraries that cannot be forked: %s, limit: %s s", libraries, limit_s)
         return b""
     receiver, sender = os.pipe()
     child = os.fork()
@@ -60,12 +62,16 @@ def collect_from_child(
         os.close(receiver)
         _run(work, limit_s, sender)
     os.close(sender)
+    begun, content = time.monotonic(), b""
     try:
-        return _receive(receiver, time.monotonic() + limit_s, is_whole)
+        content = _receive(receiver, begun + limit_s, is_whole)
     finally:
+        seconds = time.monotonic() - begun
         os.close(receiver)
         kill_group(child)  # with what it may have started
-        os.waitpid(child, 0)
+        _, status = os.waitpid(child, 0)
+        _logger.debug("a child process: %d bytes in %.3f s, status %#x", len(content), seconds, status)
+    return content
 
 
 def run_in_child(function: Callable[[], Any], limit_s: float) -> Any:

@@ -40,7 +40,8 @@ _WAITING_SHARE: Final = 0.7
 """Of the time since the last look in which a thread was not kept from running: from here on, it waits."""
 _LEAST_OWN_NS: Final = 200_000
 _BRIEF_S: Final = 0.00005
-"""The switch interval while a look is due."""
+_SHORT_S: Final = 0.0005
+"""Switch intervals: while a look is due, and while one is waited for, if one thread works."""
 
 
 class Activity:
@@ -195,7 +196,7 @@ class StackSampler:
     def _run(self, running: threading.Lock) -> None:
         before, used, cost_ns = self.cpu_ns, 0, 0.0
         period_s = _FAST_S if self._looks < _FAST_LOOKS else _SLOW_S
-        while not running.acquire(timeout=period_s) and not self._wait_for_any_moment(running):
+        while not self._wait(running, period_s) and not self._wait_for_any_moment(running):
             self._looks += 1
             self._look()
             now = time.thread_time_ns()
@@ -204,6 +205,17 @@ class StackSampler:
             if self._looks >= _FAST_LOOKS:
                 slowest_s = _SLOWEST_S if self._looks < _MANY_LOOKS else 2 * _SLOWEST_S
                 period_s = min(max(_SLOW_S, cost_ns / 1e9 / _MOST_SHARE), slowest_s)
+
+    def _wait(self, running: threading.Lock, period_s: float) -> bool:
+        """Wait for the next look; True if ``running``.
+
+        Who wants the interpreter's lock waits for the switch interval anew each time that another thread lets go of the
+        lock and takes it back at once. A single thread that reads every millisecond would never be looked at; it loses
+        nothing by a short interval.
+        """
+        if sum(thread.activity is not None for thread in list(self._threads.values())) > 1:
+            return running.acquire(timeout=period_s)
+        return _acquire(running, period_s, _SHORT_S)
 
     def _wait_for_any_moment(self, running: threading.Lock) -> bool:
         """Wait a little again, so that a look is not at a moment that the other threads choose; True if ``running``.
@@ -214,12 +226,7 @@ class StackSampler:
         """
         if all(thread.activity is None for thread in list(self._threads.values())):
             return False
-        interval_s = sys.getswitchinterval()
-        sys.setswitchinterval(min(interval_s, _BRIEF_S))
-        try:
-            return running.acquire(timeout=self._random.uniform(_BRIEF_S, _FAST_S))
-        finally:
-            sys.setswitchinterval(interval_s)
+        return _acquire(running, self._random.uniform(_BRIEF_S, _FAST_S), _BRIEF_S)
 
     def _look(self) -> None:
         threads = list(self._threads.values())
@@ -233,3 +240,13 @@ class StackSampler:
             frame = frames.get(thread.ident)
             if frame is not None:
                 thread.look(frame, now)
+
+
+def _acquire(lock: threading.Lock, timeout_s: float, switch_interval_s: float) -> bool:
+    """Wait for a lock, during which the interpreter's switch interval is not longer than this one."""
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(min(interval_s, switch_interval_s))
+    try:
+        return lock.acquire(timeout=timeout_s)
+    finally:
+        sys.setswitchinterval(interval_s)

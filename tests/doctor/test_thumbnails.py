@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import logging
 import os
 import signal
 import time
@@ -17,6 +18,13 @@ from PIL import Image
 
 from penstock.doctor import forked_child
 from penstock.doctor.thumbnails import find_image, make_thumbnails
+
+
+@pytest.fixture(autouse=True)
+def _say_how_children_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """Where a test fails, the log says why there is no picture."""
+    caplog.set_level(logging.DEBUG, "penstock.doctor.forked_child")
+
 
 RED = np.full((40, 60, 3), (200, 30, 20), np.uint8)
 

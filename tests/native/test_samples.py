@@ -73,7 +73,7 @@ def test_arguments_that_overlap_the_batch_are_refused() -> None:
     """The call would overwrite what it reads."""
     out = np.zeros((2, 5, 6, 1), np.float32)
 
-    with pytest.raises(ValueError, match="an image must not overlap out"):
+    with pytest.raises(ValueError, match="image 0 must not overlap out"):
         fill(out=out, images=[out.reshape(-1).view(np.uint8)])
 
 

@@ -146,17 +146,17 @@ class _Upload:
         self._sent: list[torch.Tensor] = []
         self.nbytes_behind = 0
 
-    def add(self, array: Array) -> _Place:
+    def add(self, array: Array) -> _UploadPlace:
         """Give an array a place; its content is taken now."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         start = -(-self._used // _ALIGNMENT) * _ALIGNMENT
         self.nbytes_behind += len(content) + _ALIGNMENT
         if start + len(content) > len(self._buffer):
             self._others.append(content)
-            return _Place(len(self._others), 0)
+            return _UploadPlace(len(self._others), 0)
         self._buffer[start : start + len(content)] = content
         self._used = start + len(content)
-        return _Place(0, start)
+        return _UploadPlace(0, start)
 
     def send(self) -> None:
         """Queue the copy, and one for each array that found no room."""
@@ -165,27 +165,27 @@ class _Upload:
             for array in (self._buffer[: self._used], *self._others)
         ]
 
-    def address(self, place: _Place) -> int:
+    def address(self, place: _UploadPlace) -> int:
         """On the device, of an array that was sent."""
         return self._sent[place.copy].data_ptr() + place.start
 
 
-class _Place(NamedTuple):
+class _UploadPlace(NamedTuple):
     """Which copy has an array, and where."""
 
     copy: int
     start: int
 
 
-_PACKETS: Final = _Place(0, 0)
+_PACKETS: Final = _UploadPlace(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _GroupWork:
     """A group of images, what is done with them, and the places of the arrays that this needs."""
 
     group: Group
-    bases: _Place
+    bases: _UploadPlace
     on_pixels: _AugmentWork | None
     on_values: _AugmentWork | None
 
@@ -195,9 +195,9 @@ class _AugmentWork:
     """A plan, and the places of its arrays."""
 
     plan: AugmentPlan
-    steps: _Place
-    tables: _Place
-    weights: _Place
+    steps: _UploadPlace
+    tables: _UploadPlace
+    weights: _UploadPlace
 
 
 class PacketDecoder:
@@ -267,7 +267,7 @@ class PacketDecoder:
             self._decode_group(work, upload, rows, status)
         return rows, status
 
-    def _plan(self, group: Group, upload: _Upload, augmentation: Augmentation | None) -> _Work:
+    def _plan(self, group: Group, upload: _Upload, augmentation: Augmentation | None) -> _GroupWork:
         def add(plan: AugmentPlan | None) -> _AugmentWork | None:
             if plan is None:
                 return None
@@ -277,9 +277,9 @@ class PacketDecoder:
         if augmentation is not None:
             on_pixels = add(augmentation.plan_pixels(group.first, group.count))
             on_values = add(augmentation.plan_values(group.first, group.count))
-        return _Work(group, upload.add(group.bases), on_pixels, on_values)
+        return _GroupWork(group, upload.add(group.bases), on_pixels, on_values)
 
-    def _decode_group(self, work: _Work, upload: _Upload, rows: torch.Tensor, status: torch.Tensor) -> None:
+    def _decode_group(self, work: _GroupWork, upload: _Upload, rows: torch.Tensor, status: torch.Tensor) -> None:
         group = work.group
         row_format, device = self._format, self._device
         memory = {name: torch.empty(nbytes, dtype=torch.uint8, device=device) for name, nbytes in group.nbytes.items()}
