@@ -86,7 +86,11 @@ def pytest_configure() -> None:
 
 @pytest.fixture(autouse=True)
 def _libraries_without_fork() -> Iterator[None]:
-    """What a test has used of libraries that do not support fork does not decide how the next one starts workers."""
+    """What a test has used of libraries that do not support fork does not decide how the next one starts workers.
+
+    Fixtures of a module, and threads that a test has left, may use them after its end.
+    """
+    forks._users.clear()
     yield
     forks._users.clear()
 
