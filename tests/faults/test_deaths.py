@@ -78,6 +78,41 @@ def test_03_a_segfault_brings_the_stack(load: Load) -> None:
     assert "wild_pointer" in told
 
 
+def test_03_the_stack_comes_whatever_the_handlers_of_the_parent(tmp_path: Path) -> None:
+    """Fault 3: the parent's fault handler is enabled, and a library has replaced its signal handler."""
+    ran = run_script(
+        tmp_path,
+        """
+import ctypes, faulthandler, signal
+from penstock import DataLoader
+from penstock.errors import WorkerError
+
+class Crashes:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 5:
+            self.wild_pointer()
+        return index
+
+    def wild_pointer(self):
+        ctypes.string_at(0)
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    ctypes.CDLL(None).signal(int(signal.SIGSEGV), None)
+    try:
+        list(DataLoader(Crashes(), batch_size=4, num_workers=1, multiprocessing_context="fork"))
+    except WorkerError as error:
+        print("wild_pointer" in str(error.__cause__))
+""",
+        60,
+    )
+
+    assert ran.stdout.split() == ["True"]
+
+
 @pytest.mark.parametrize("code", [0, 7])
 def test_a3_a_worker_that_ends_itself_is_an_error(load: Load, code: int) -> None:
     """Fault A3: os._exit in a dataset, of whatever code, does not end the epoch."""

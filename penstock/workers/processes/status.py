@@ -57,6 +57,7 @@ class WorkerStatus:
     def enable_stack_dumps(self) -> None:
         """Have this process write its stacks here on a signal and on a crash."""
         os.lseek(self.fd, _PAGE, os.SEEK_SET)
+        faulthandler.disable()  # enabled by the parent, its signal handlers may have been replaced: set them anew
         faulthandler.enable(self.fd, all_threads=True)
         faulthandler.register(_SIGNAL, self.fd, all_threads=True, chain=False)
         self._words[_DUMPS_STACKS] = 1
