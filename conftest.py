@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import logging
 import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
+import pytest
 from sybil import Sybil
+from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 # Runners share the cores; OpenMP's threads would wait for each other by spinning. Before torch is imported.
@@ -35,17 +40,27 @@ def photographs(folder: Path, classes: tuple[str, ...] = ("cat", "dog"), per_cla
             Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8)).save(folder / name / f"{number}.jpg", quality=85)
 
 
+def loggers() -> list[logging.Logger]:
+    """Those of the package."""
+    known = logging.root.manager.loggerDict.items()
+    return [log for name, log in known if name.startswith("penstock") and isinstance(log, logging.Logger)]
+
+
 def setup(namespace: dict[str, Any]) -> None:
     """An empty folder to run in, with `photos/` in it."""
     namespace["_home"], namespace["_folder"] = Path.cwd(), Path(tempfile.mkdtemp(prefix="penstock-docs-"))
+    namespace["_logs"] = {log: (log.level, log.handlers[:]) for log in loggers()}
     photographs(namespace["_folder"] / "photos")
     os.chdir(namespace["_folder"])
 
 
 def teardown(namespace: dict[str, Any]) -> None:
-    """Leave and remove it; end the workers of loaders that the examples have kept, which other tests would see."""
+    """Leave and remove it; end what other tests would see: handlers of logs, workers of loaders that are kept."""
     os.chdir(namespace["_home"])
     shutil.rmtree(namespace["_folder"])
+    for log in loggers():
+        level, log.handlers[:] = namespace["_logs"].get(log, (logging.NOTSET, []))
+        log.setLevel(level)
     namespace.clear()
     gc.collect()
 
@@ -57,3 +72,18 @@ pytest_collect_file = Sybil(
     setup=setup,
     teardown=teardown,
 ).pytest()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Run first the examples above this one of its page, where another process was given them, or nobody."""
+    if not isinstance(item, SybilItem):
+        return
+    own = item.example
+    ran = own.namespace.setdefault("_ran", set())
+    for example in own.document.examples():
+        if example.start < own.start and example.start not in ran:
+            ran.add(example.start)
+            with contextlib.suppress(SkipTest):
+                example.evaluate()
+    ran.add(own.start)
