@@ -2,8 +2,9 @@
 
 use crate::error::Error;
 use crate::jpeg::entropy::huffman::HuffmanTables;
-use crate::jpeg::entropy::sequential::{McuLayout, PADDING, SLACK, WINDOW, Window};
+use crate::jpeg::entropy::sequential::{McuLayout, Window};
 use crate::jpeg::format::header::Header;
+use crate::jpeg::mcu_rows::{McuRows, RowBuffers};
 use crate::jpeg::sample_strips::{NeededMcus, SampleStrip};
 use crate::jpeg::scale::Scale;
 use crate::jpeg::scans::multi_scan::MultiScanDecoder;
@@ -13,9 +14,6 @@ use crate::jpeg::seek::table::{SeekTable, SeekTableKind};
 use crate::jpeg::strips::StripEmitter;
 use crate::rows::RowSink;
 use crate::simd::Available;
-
-/// Blocks decoded before they are transformed: few enough to stay in the first-level cache beside the tables.
-const RUN_BLOCKS: usize = 72;
 
 /// Blocks to pass over from which on tables for that are built. To build them takes as long as they save in 1,000 blocks.
 const MIN_SKIPPED_BLOCKS: usize = 2000;
@@ -64,8 +62,7 @@ pub struct Decoder {
     pub(super) level: Available,
     pub(super) tables: HuffmanTables,
     pub(super) window: Window,
-    coefficients: Box<[i16; 64 * RUN_BLOCKS + SLACK]>,
-    used: [u8; RUN_BLOCKS],
+    rows: RowBuffers,
     pub(super) planes: [SampleStrip; 3],
     /// Made for the first file of several scans.
     multi_scan: Option<Box<MultiScanDecoder>>,
@@ -88,13 +85,8 @@ impl Decoder {
         Decoder {
             level,
             tables: HuffmanTables::new(),
-            window: Window {
-                bytes: Box::new([0; WINDOW + PADDING]),
-                filled: 0,
-                ended: false,
-            },
-            coefficients: Box::new([0; 64 * RUN_BLOCKS + SLACK]),
-            used: [0; RUN_BLOCKS],
+            window: Window::new(),
+            rows: RowBuffers::new(),
             planes: Default::default(),
             multi_scan: None,
         }
@@ -144,13 +136,15 @@ impl Decoder {
         self.set_tables(header)?;
         let needed = NeededMcus::of_sink(header, region, sink);
         self.prepare_skip(header, mcu_reader::passed_over(header, &needed, table.as_deref()));
-        let scan = ScanReader::new(
+        let mut rows = McuRows::new(
             self.level,
             header,
-            McuLayout::new(header, &self.tables),
+            &needed,
+            &self.tables,
             &mut self.window,
+            &mut self.rows,
+            table,
         );
-        let mut reader = McuReader::new(scan, header.mcus_x, table);
         let mut strips = StripEmitter {
             level: self.level,
             header,
@@ -161,16 +155,9 @@ impl Decoder {
         };
         strips.begin()?;
         for row in needed.rows.clone() {
-            let last = reader.last_before_move(&needed.columns, &needed.rows, row);
-            reader.move_to(row * header.mcus_x + needed.columns.start, last)?;
-            let mut column = needed.columns.start;
-            while column < needed.columns.end {
-                let mcus = reader
-                    .mcus_until_point((needed.columns.end - column).min(RUN_BLOCKS / header.blocks_per_mcu / 2 * 2));
-                let used = &mut self.used[..mcus * header.blocks_per_mcu];
-                reader.decode(mcus, &mut self.coefficients[..], used)?;
-                strips.transform(row, column..column + mcus, self.coefficients.as_chunks().0, used, sink);
-                column += mcus;
+            rows.begin(row)?;
+            while let Some(run) = rows.next_run()? {
+                strips.transform(row, run.columns, run.blocks, run.used, sink);
             }
             strips.finish_row();
             strips.emit(row, sink);
@@ -178,7 +165,7 @@ impl Decoder {
                 strips.advance();
             }
         }
-        reader.finish_region(header, &needed)
+        rows.finish()
     }
 
     /// Reads a scan once and makes its seek table. No pixel is computed.

@@ -30,6 +30,7 @@ mod decoder;
 mod entropy;
 mod format;
 mod kernels;
+mod mcu_rows;
 pub(crate) mod packet;
 mod read_ahead;
 mod repair;

@@ -31,6 +31,21 @@ pub(crate) struct BitPosition {
 }
 
 impl BitPosition {
+    /// The position of a bit of `source`.
+    pub fn of_bit(bit: usize, source: impl ByteSource) -> Self {
+        let mut reader = BitReader::new(
+            source,
+            BitPosition {
+                at: bit / 8,
+                bits: 0,
+                count: 0,
+            },
+        );
+        reader.refill();
+        reader.take(bit as u64 % 8);
+        reader.position()
+    }
+
     /// Offset of the next bit.
     pub fn next_bit(&self) -> isize {
         8 * self.at as isize - (self.count & 63) as isize

@@ -8,4 +8,5 @@ pub(crate) mod sequential;
 pub(crate) mod skip_table;
 #[cfg(test)]
 mod tests;
+pub(crate) mod two_places;
 pub(crate) mod unstuff;

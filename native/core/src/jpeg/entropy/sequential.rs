@@ -22,7 +22,7 @@ const MAX_BLOCK_BYTES: usize = (27 + 63 * 26usize).div_ceil(8) + LOAD;
 
 /// Natural position by zigzag position plus one: the position after a coefficient is known when it is stored. Above 64
 /// (end of block, invalid codes) it is 63, where only a 0 is stored that a valid block has there anyway.
-static NATURAL_BEFORE: [u8; 1024] = {
+pub(super) static NATURAL_BEFORE: [u8; 1024] = {
     let mut table = [63u8; 1024];
     let mut k = 0;
     while k < 64 {
@@ -50,17 +50,28 @@ pub(crate) struct Window {
     pub ended: bool,
 }
 
+impl Window {
+    /// Without bytes.
+    pub fn new() -> Self {
+        Window {
+            bytes: Box::new([0; WINDOW + PADDING]),
+            filled: 0,
+            ended: false,
+        }
+    }
+}
+
 /// Tables and component of each block of an MCU.
 pub(crate) struct McuLayout<'t> {
-    blocks: Vec<BlockTables<'t>>,
+    pub(super) blocks: Vec<BlockTables<'t>>,
 }
 
 #[derive(Clone, Copy)]
-struct BlockTables<'t> {
-    dc: &'t DcTable,
-    ac: &'t AcTable,
-    skip: Option<&'t SkipTable>,
-    component: usize,
+pub(super) struct BlockTables<'t> {
+    pub dc: &'t DcTable,
+    pub ac: &'t AcTable,
+    pub skip: Option<&'t SkipTable>,
+    pub component: usize,
 }
 
 impl<'t> McuLayout<'t> {
@@ -78,13 +89,18 @@ impl<'t> McuLayout<'t> {
         McuLayout { blocks }
     }
 
+    /// Whether tables for passing over blocks were prepared.
+    pub fn can_skip(&self) -> bool {
+        self.blocks.iter().all(|block| block.skip.is_some())
+    }
+
     pub fn blocks_per_mcu(&self) -> usize {
         self.blocks.len()
     }
 
     /// The last byte position from which another MCU is certainly in the window. Where the interval ends in the window:
     /// the last position before its end, so that blocks that are declared but missing cost nothing.
-    fn last_start(&self, window: &Window) -> usize {
+    pub(super) fn last_start(&self, window: &Window) -> usize {
         if window.ended {
             window.filled + LOAD
         } else {
@@ -102,6 +118,14 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
+    /// At a bit of the window.
+    pub fn at_bit(bit: usize, window: &[u8; WINDOW + PADDING], predictors: [i32; 3]) -> Self {
+        Cursor {
+            position: BitPosition::of_bit(bit, window),
+            predictors,
+        }
+    }
+
     /// Offset of the next bit in the window.
     pub fn next_bit(&self) -> isize {
         self.position.next_bit()
@@ -192,13 +216,13 @@ compile_versions! {
 
 /// Whether a block ends with the symbols that lead to position `second`. In most cases the lookup's total tells.
 #[inline(always)]
-fn ends_block(total: u64, second: usize) -> bool {
+pub(super) fn ends_block(total: u64, second: usize) -> bool {
     total & u64::from(huffman::ENDS_BLOCK) != 0 || second >= 64
 }
 
 /// Whether `k` is a valid zigzag position after a block: 64 (full), or 129 to 191 (ended by a symbol).
 #[inline(always)]
-fn is_valid_end(k: usize) -> bool {
+pub(super) fn is_valid_end(k: usize) -> bool {
     k == 64 || (129..192).contains(&k)
 }
 

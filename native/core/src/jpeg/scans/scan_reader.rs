@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::jpeg::entropy::bit_reader::LOAD;
 use crate::jpeg::entropy::sequential::{self, Cursor, McuLayout, PADDING, WINDOW, Window};
+use crate::jpeg::entropy::two_places::{self, Blocks, Place};
 use crate::jpeg::entropy::unstuff::{self, find_marker};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::seek::table::SeekPoint;
@@ -107,6 +108,59 @@ impl<'a> ScanReader<'a> {
             done += self.record_decoded(decoded)?;
         }
         Ok(())
+    }
+
+    /// Decodes the next MCUs here and at the place of another reader of the same scan.
+    pub fn decode_two(&mut self, other: &mut Self, mut own: Blocks<'_>, mut others: Blocks<'_>) -> Result<(), Error> {
+        let [mut done, mut others_done] = [0; 2];
+        while done < own.used.len() && others_done < others.used.len() {
+            let most = self.prepare(own.used.len() - done)?;
+            let others_most = other.prepare(others.used.len() - others_done)?;
+            let blocks = [
+                own.reborrow().part(done, most),
+                others.reborrow().part(others_done, others_most),
+            ];
+            let decoded = two_places::decode_two(self.level, [self.place(), other.place()], blocks);
+            done += self.record_decoded(decoded.map(|[blocks, _]| blocks))?;
+            others_done += other.record_decoded(decoded.map(|[_, blocks]| blocks))?;
+        }
+        self.decode(&mut own.coefficients[64 * done..], &mut own.used[done..])?;
+        other.decode(
+            &mut others.coefficients[64 * others_done..],
+            &mut others.used[others_done..],
+        )
+    }
+
+    /// Skips the next `mcus` MCUs here and at the place of another reader of the same scan. Without tables for that, it
+    /// decodes them, and overwrites the blocks that are given.
+    pub fn skip_two(
+        &mut self,
+        other: &mut Self,
+        mcus: usize,
+        mut own: Blocks<'_>,
+        mut others: Blocks<'_>,
+    ) -> Result<(), Error> {
+        if self.interval > 0 || self.layout.can_skip() {
+            self.skip(mcus)?;
+            return other.skip(mcus);
+        }
+        let per_mcu = self.layout.blocks_per_mcu();
+        let most = own.used.len().min(others.used.len()) / per_mcu;
+        let mut left = mcus;
+        while left > 0 {
+            let blocks = left.min(most) * per_mcu;
+            self.decode_two(other, own.reborrow().part(0, blocks), others.reborrow().part(0, blocks))?;
+            left -= left.min(most);
+        }
+        Ok(())
+    }
+
+    fn place(&mut self) -> Place<'_, 'a> {
+        Place {
+            window: self.window,
+            layout: &self.layout,
+            cursor: &mut self.cursor,
+        }
     }
 
     /// Skips the next `mcus` MCUs. Of whole restart intervals, only the markers are read.

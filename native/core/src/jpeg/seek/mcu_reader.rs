@@ -10,6 +10,7 @@
 use core::ops::Range;
 
 use crate::error::Error;
+use crate::jpeg::entropy::two_places::Blocks;
 use crate::jpeg::format::header::Header;
 use crate::jpeg::sample_strips::NeededMcus;
 use crate::jpeg::scans::scan_reader::ScanReader;
@@ -61,6 +62,12 @@ impl<'a, 'i> McuReader<'a, 'i> {
     /// Moves forward to MCU `target`. Until the next move, only bytes up to the end of the segment of MCU `last` are
     /// read.
     pub fn move_to(&mut self, target: usize, last: usize) -> Result<(), Error> {
+        self.seek(target, last)?;
+        self.skip(target)
+    }
+
+    /// Moves to the last known point before MCU `target`, if it lies ahead.
+    fn seek(&mut self, target: usize, last: usize) -> Result<(), Error> {
         if self.point_before(target).is_some_and(|(first, _)| first > self.at) {
             self.compare_next_point()?;
         }
@@ -73,7 +80,48 @@ impl<'a, 'i> McuReader<'a, 'i> {
             self.has_moved = true;
             self.end = end.map_or(usize::MAX, |(first, _)| first);
         }
-        self.skip(target)
+        Ok(())
+    }
+
+    /// Whether row `row` of MCUs can be decoded together with the one before: the points of both, up to the MCU before
+    /// column `end`, are known.
+    pub fn knows_rows(&self, row: usize, end: usize) -> bool {
+        let known = |table: &SeekTable| table.known() > table.segment(row * self.mcus_x + end - 1);
+        self.table.as_deref().is_some_and(known)
+    }
+
+    /// Moves to `columns` of row `row`, which [`Self::knows_rows`], and moves `above` to the same columns of the row
+    /// before. The blocks may be overwritten.
+    pub fn move_to_rows(
+        &mut self,
+        above: &mut ScanReader<'a>,
+        row: usize,
+        columns: &Range<usize>,
+        own: Blocks<'_>,
+        blocks_above: Blocks<'_>,
+    ) -> Result<(), Error> {
+        let [target, last] = [columns.start, columns.end - 1].map(|column| row * self.mcus_x + column);
+        if let Some((first, point)) = self.point_before(target - self.mcus_x) {
+            let end = self.point_after(last - self.mcus_x);
+            above.seek(first, point, end.map(|(_, point)| point));
+        }
+        self.seek(target, last)?;
+        self.scan.skip_two(above, target - self.at, own, blocks_above)?;
+        self.at = target;
+        Ok(())
+    }
+
+    /// Decodes `mcus` MCUs here, and as many at `above`.
+    pub fn decode_two(
+        &mut self,
+        above: &mut ScanReader<'a>,
+        mcus: usize,
+        own: Blocks<'_>,
+        blocks_above: Blocks<'_>,
+    ) -> Result<(), Error> {
+        self.scan.decode_two(above, own, blocks_above)?;
+        self.at += mcus;
+        self.compare_or_record()
     }
 
     /// The last MCU to read before the next move, for `columns` of row `row` and of the rows after it.
