@@ -86,11 +86,13 @@ impl<'a, 'i> McuRows<'a, 'i> {
         table: Option<&'i mut SeekTable>,
     ) -> Self {
         let scan = |window| ScanReader::new(level, header, McuLayout::new(header, tables), window);
+        let mut upper = scan(&mut buffers.window);
+        upper.track_offsets(table.is_some());
         McuRows {
             header,
             needed,
             reader: McuReader::new(scan(window), header.mcus_x, table),
-            upper: scan(&mut buffers.window),
+            upper,
             coefficients: &mut buffers.coefficients[..],
             used: &mut buffers.used,
             lower: &mut buffers.lower,

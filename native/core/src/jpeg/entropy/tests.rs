@@ -4,6 +4,7 @@
 use crate::jpeg::entropy::huffman::HuffmanTables;
 use crate::jpeg::entropy::sequential::{self, Cursor, McuLayout, PADDING, SLACK, WINDOW, Window};
 use crate::jpeg::entropy::skip_table;
+use crate::jpeg::entropy::two_places::{self, Blocks, Place};
 use crate::jpeg::format::header::{Header, Limits};
 use crate::jpeg::kernels::tests::Numbers;
 use crate::simd::Available;
@@ -67,6 +68,19 @@ fn blocks_past_the_end_of_the_data_are_neither_skipped_nor_decoded() {
 
             assert!(decoded <= most, "{decoded} blocks of {length} bits at {level:?}");
             assert!(cursor.next_bit() > 8 * DATA as isize, "the position is past the end");
+
+            let mut cursors = [Cursor::default(); 2];
+            let mut others = (vec![0; 64 * BLOCKS + SLACK], vec![0; BLOCKS]);
+            let decoded = decode_two(
+                level,
+                &layout,
+                [&window(), &window()],
+                &mut cursors,
+                [(&mut blocks, &mut used), (&mut others.0, &mut others.1)],
+            );
+
+            assert!(decoded.unwrap().into_iter().all(|decoded| decoded <= most));
+            assert!(cursors.iter().all(|cursor| cursor.next_bit() > 8 * DATA as isize));
         }
     }
 }
@@ -244,6 +258,91 @@ fn blocks_are_skipped_as_they_are_decoded() {
         }
     }
     assert!(valid > 40 * Available::all().len(), "valid blocks: {valid}");
+}
+
+/// [`two_places::decode_two`] with `cursors`, into coefficients and used positions.
+fn decode_two(
+    level: Available,
+    layout: &McuLayout<'_>,
+    windows: [&Window; 2],
+    cursors: &mut [Cursor; 2],
+    blocks: [(&mut Vec<i16>, &mut Vec<u8>); 2],
+) -> Option<[usize; 2]> {
+    let mut windows = windows.into_iter();
+    let places = cursors.each_mut().map(|cursor| Place {
+        window: windows.next().unwrap(),
+        layout,
+        cursor,
+    });
+    two_places::decode_two(
+        level,
+        places,
+        blocks.map(|(coefficients, used)| Blocks::new(coefficients, used)),
+    )
+}
+
+#[test]
+fn two_places_are_decoded_as_one_after_the_other() {
+    let mut numbers = Numbers(8);
+    let file = bomb(1);
+    let header = Header::parse(&file, &Limits::NONE).unwrap();
+    let mut valid = 0;
+    for round in 0..1000 {
+        let mut tables = HuffmanTables::new();
+        assert!(tables.set_dc(0, &DC_CODES));
+        assert!(tables.set_ac(0, &random_codes(&mut numbers)), "a valid code");
+        let layout = McuLayout::new(&header, &tables);
+        let windows = [(); 2].map(|()| {
+            let mut window = Window {
+                ended: false,
+                filled: WINDOW,
+                ..window()
+            };
+            window.bytes[..WINDOW].fill_with(|| numbers.below(256) as u8);
+            window
+        });
+        let counts = [(); 2].map(|()| 1 + numbers.below(4));
+        let start = numbers.below(8) as u8;
+        for &level in Available::all() {
+            let mut expected = [(); 2].map(|()| (Vec::new(), Vec::new(), Cursor::default(), None));
+            for ((window, blocks), (kept, used, cursor, decoded)) in windows.iter().zip(counts).zip(&mut expected) {
+                (*kept, *used) = (vec![0; 64 * blocks + SLACK], vec![0; blocks]);
+                cursor.skip_bits(window, start);
+                *decoded = sequential::decode_blocks(level, window, &layout, cursor, kept, used);
+            }
+            let mut cursors = [Cursor::default(); 2];
+            let [mut first, mut second] = counts.map(|blocks| (vec![7; 64 * blocks + SLACK], vec![7; blocks]));
+            for (cursor, window) in cursors.iter_mut().zip(&windows) {
+                cursor.skip_bits(window, start);
+            }
+
+            let decoded = decode_two(
+                level,
+                &layout,
+                windows.each_ref(),
+                &mut cursors,
+                [(&mut first.0, &mut first.1), (&mut second.0, &mut second.1)],
+            );
+
+            let wanted = expected[0].3.zip(expected[1].3).map(|(first, second)| [first, second]);
+            assert_eq!(decoded, wanted, "round {round} at {level:?}");
+            if decoded.is_none() {
+                continue;
+            }
+            valid += 1;
+            for ((found, cursor), (kept, used, at, _)) in [first, second].iter().zip(cursors).zip(&expected) {
+                assert_eq!(
+                    found.0[..64 * used.len()],
+                    kept[..64 * used.len()],
+                    "round {round} at {level:?}"
+                );
+                assert_eq!(&found.1, used);
+                assert_eq!(cursor.next_bit(), at.next_bit());
+                assert_eq!(cursor.predictors, at.predictors);
+            }
+        }
+    }
+    assert!(valid > 20 * Available::all().len(), "valid blocks: {valid}");
 }
 
 #[test]

@@ -121,6 +121,13 @@ impl<'a, 'i> McuReader<'a, 'i> {
     ) -> Result<(), Error> {
         self.scan.decode_two(above, own, blocks_above)?;
         self.at += mcus;
+        if let Some(table) = &self.table {
+            let at = self.at - self.mcus_x;
+            let segment = table.segment(at);
+            if at == table.first_mcu(segment) && table.points.get(segment) != Some(&above.seek_point()?) {
+                return above.corrupt("the data contradict the index");
+            }
+        }
         self.compare_or_record()
     }
 
