@@ -53,7 +53,8 @@ fn decode(header: &Header<'_>, region: Region, hints: DecodeHints<'_>) -> Result
         width: region.width,
         bytes: vec![0; 3 * region.width * region.height],
     };
-    let found = Decoder::new().decode_with_hints(header, region, hints, &mut sink, |sink| sink.bytes.fill(0))?;
+    let mut decoder = Decoder::new().with_two_rows(true);
+    let found = decoder.decode_with_hints(header, region, hints, &mut sink, |sink| sink.bytes.fill(0))?;
     Ok((sink.bytes, found))
 }
 

@@ -22,6 +22,8 @@ const RUN_BLOCKS: usize = 72;
 
 /// Memory that is used for one image after another.
 pub(super) struct RowBuffers {
+    /// Whether two rows are decoded at once where that is possible.
+    pub two_at_once: bool,
     coefficients: Box<[i16; 64 * RUN_BLOCKS + SLACK]>,
     used: [u8; RUN_BLOCKS],
     /// The bytes of the upper of two rows, and the blocks of the lower one.
@@ -31,8 +33,9 @@ pub(super) struct RowBuffers {
 }
 
 impl RowBuffers {
-    pub fn new() -> Self {
+    pub fn new(two_at_once: bool) -> Self {
         RowBuffers {
+            two_at_once,
             coefficients: Box::new([0; 64 * RUN_BLOCKS + SLACK]),
             used: [0; RUN_BLOCKS],
             window: Window::new(),
@@ -63,6 +66,7 @@ pub(super) struct McuRows<'a, 'i> {
     used: &'a mut [u8],
     lower: &'a mut Vec<i16>,
     lower_used: &'a mut Vec<u8>,
+    two_at_once: bool,
     order: RowOrder,
     /// The next column of the row.
     column: usize,
@@ -97,6 +101,7 @@ impl<'a, 'i> McuRows<'a, 'i> {
             used: &mut buffers.used,
             lower: &mut buffers.lower,
             lower_used: &mut buffers.lower_used,
+            two_at_once: buffers.two_at_once,
             order: RowOrder::Alone,
             column: 0,
         }
@@ -110,7 +115,7 @@ impl<'a, 'i> McuRows<'a, 'i> {
             self.order = RowOrder::Lower;
             return Ok(());
         }
-        if row + 1 < rows.end && self.reader.knows_rows(row + 1, columns.end) {
+        if self.two_at_once && row + 1 < rows.end && self.reader.knows_rows(row + 1, columns.end) {
             self.order = RowOrder::Upper;
             let blocks = columns.len() * self.header.blocks_per_mcu;
             grow(self.lower, 64 * blocks + SLACK)?;

@@ -11,7 +11,7 @@
 //! A picture is decoded in strips of one MCU row, so that everything after the file's bytes stays in cache, and memory
 //! depends only on the region's width. The entropy decoder skips blocks outside the region; rows below the region are not
 //! read. With a seek table ([`SeekTable`], [`DecodeHints`]), blocks above the region and most beside it are not read
-//! either.
+//! either, and two rows of MCUs can be decoded at once.
 //!
 //! A progressive file, and any other file of several scans, is decoded in two steps: all scan headers are read, then all
 //! scans fill the coefficients of the picture down to the region's last row. The strips are made from these.

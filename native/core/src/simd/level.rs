@@ -130,6 +130,14 @@ pub(crate) fn has_fast_pdep() -> bool {
     })
 }
 
+/// Whether the system says that no two of its processors share a core. False where it says nothing.
+pub(crate) fn has_own_cores() -> bool {
+    static OWN: OnceLock<bool> = OnceLock::new();
+    *OWN.get_or_init(|| {
+        std::fs::read("/sys/devices/system/cpu/smt/active").is_ok_and(|active| active.starts_with(b"0"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Available, Level};

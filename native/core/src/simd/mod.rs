@@ -17,6 +17,7 @@ mod level;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 
+pub(crate) use level::has_own_cores;
 pub use level::{Available, Level};
 
 #[cfg(target_arch = "x86_64")]

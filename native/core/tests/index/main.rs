@@ -64,13 +64,19 @@ impl RowSink for Pixels {
     fn done(&mut self, _end: usize) {}
 }
 
+/// Decodes one row of MCUs after the other, and two at once, which must be equal.
 fn decode(header: &Header<'_>, region: Region, hints: DecodeHints<'_>) -> Result<(Vec<u8>, SeekReport), Error> {
-    let mut sink = Pixels {
-        width: region.width,
-        bytes: vec![0; 3 * region.width * region.height],
-    };
-    let found = Decoder::new().decode_with_hints(header, region, hints, &mut sink, |sink| sink.bytes.fill(0))?;
-    Ok((sink.bytes, found))
+    let [one, two] = [false, true].map(|two_rows| {
+        let mut sink = Pixels {
+            width: region.width,
+            bytes: vec![0; 3 * region.width * region.height],
+        };
+        let mut decoder = Decoder::new().with_two_rows(two_rows);
+        let found = decoder.decode_with_hints(header, region, hints, &mut sink, |sink| sink.bytes.fill(0))?;
+        Ok((sink.bytes, found))
+    });
+    assert_eq!(one, two);
+    one
 }
 
 fn by(index: &[u8]) -> DecodeHints<'_> {
