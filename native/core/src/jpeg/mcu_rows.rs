@@ -142,19 +142,23 @@ impl<'a, 'i> McuRows<'a, 'i> {
         if most == 0 {
             return Ok(None);
         }
-        let mcus = match self.order {
-            RowOrder::Alone => self.reader.mcus_until_point(most),
-            RowOrder::Upper | RowOrder::Lower => most,
-        };
-        self.column += mcus;
-        let blocks = mcus * per_mcu;
+        self.column += most;
+        let blocks = most * per_mcu;
         let mut own = Blocks::new(self.coefficients, self.used).part(0, blocks);
         let first = (from - columns.start) * per_mcu;
         match self.order {
-            RowOrder::Alone => self.reader.decode(mcus, own.coefficients, own.used)?,
+            RowOrder::Alone => {
+                let mut done = 0;
+                while done < most {
+                    let mcus = self.reader.mcus_until_point(most - done);
+                    let Blocks { coefficients, used } = own.reborrow().part(done * per_mcu, mcus * per_mcu);
+                    self.reader.decode(mcus, coefficients, used)?;
+                    done += mcus;
+                }
+            }
             RowOrder::Upper => {
                 let lower = Blocks::new(self.lower, self.lower_used).part(first, blocks);
-                self.reader.decode_two(&mut self.upper, mcus, lower, own.reborrow())?;
+                self.reader.decode_two(&mut self.upper, most, lower, own.reborrow())?;
             }
             RowOrder::Lower => own = Blocks::new(self.lower, self.lower_used).part(first, blocks),
         }
