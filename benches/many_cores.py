@@ -1,15 +1,15 @@
 """Model: how many images per second T1 (RandomResizedCrop to 224) gives on more cores than this machine has.
 
 Measured here, each in several rounds: the native time of an image with one thread and with two (which share caches and
-memory), and the time for which the interpreter's lock is held: all that is not the native fill (``overhead.py``), with
-a fill that returns at once and with the real one, which leaves cold caches.
+memory), and the time for which the interpreter's lock is held (``overhead.py``): all that is not the native fill, with
+a fill that returns at once; and all that is neither the real fill, which leaves cold caches, nor the native search for
+records.
 Threads and the lock are a closed queueing network with one server: M. Reiser, S. Lavenberg, "Mean-value analysis of
 closed multichain queuing networks", J. ACM 27 (1980). Memory is a ceiling: the bytes that an image moves, and 100 to
 300 GB/s, which sockets have.
 
-The low figure takes the worst of what was measured: the lock's time with the real fill, of which a part is native code
-without the lock, and a native time that grows by thread as it did from one to two, up to eight threads. The high one
-takes the best. It is a model, not a measurement. It
+The low figure takes the worst of what was measured: the lock's time with the real fill, and a native time that grows by
+thread as it did from one to two, up to eight threads. The high one takes the best. It is a model, not a measurement. It
 says nothing about threads of one core, several sockets, or what else the machine does.
 """
 
@@ -93,14 +93,14 @@ def main() -> None:
             for threads in (1, 2):
                 native[threads].append(time_native(images, threads))
                 lock[threads].append(cost_us(data, threads))
-                cold[threads].append(real_cost_us(data, threads))
+                cold[threads].append(real_cost_us(data, threads)[1])
     (n1, n2), best, worst = ([float(np.median(values[k][1:])) for k in (1, 2)] for values in (native, lock, cold))
     print(f"{machine()}; {versions('numpy')}\n")
     print("| | one thread | two threads |\n|---|---|---|")
     for name, values in (
         ("native time of an image, us", native),
         ("the rest, with a fill that returns at once, us", lock),
-        ("the rest, with the real fill, us", cold),
+        ("the rest, with the real fill and search for records, us", cold),
     ):
         cells = [
             f"{np.median(values[k][1:]):.1f} ({min(values[k][1:]):.1f} to {max(values[k][1:]):.1f})" for k in (1, 2)
