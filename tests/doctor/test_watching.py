@@ -289,7 +289,7 @@ def test_copies_are_found_in_steps() -> None:
     def copy_to_device() -> None:
         time.sleep(0.02)
 
-    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+    loader = torch.utils.data.DataLoader(Numbers(24), batch_size=4)
     with doctor.watch(loader, budget_s=0) as report:
         for _ in loader:
             copy_to_device()
@@ -297,8 +297,8 @@ def test_copies_are_found_in_steps() -> None:
 
     assert report.recording is not None
     steps = report.recording.steps
-    # A half. On a loaded machine, looks are rare after the first 24: each of the last five stands for 50 ms of 400.
-    assert 0.1 < steps.copy_ns.sum() / steps.step_ns.sum() < 0.9
+    # A half. After the first 24 looks, which take 180 ms, they are rare on a loaded machine: the loop ends soon after.
+    assert 0.2 < steps.copy_ns.sum() / steps.step_ns.sum() < 0.8
 
 
 def test_without_a_loader_each_one_is_watched() -> None:

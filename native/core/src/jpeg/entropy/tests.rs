@@ -2,7 +2,7 @@
 //! bit finds.
 
 use crate::jpeg::entropy::huffman::HuffmanTables;
-use crate::jpeg::entropy::sequential::{self, Cursor, McuLayout, PADDING, SLACK, WINDOW, Window};
+use crate::jpeg::entropy::sequential::{self, Cursor, McuLayout, SLACK, WINDOW, Window};
 use crate::jpeg::entropy::skip_table;
 use crate::jpeg::entropy::two_places::{self, Blocks, Place};
 use crate::jpeg::format::header::{Header, Limits};
@@ -36,9 +36,9 @@ fn bomb(length: usize) -> Vec<u8> {
 /// A window that holds all data of a [`bomb`].
 fn window() -> Window {
     Window {
-        bytes: Box::new([0; WINDOW + PADDING]),
         filled: DATA,
         ended: true,
+        ..Window::new()
     }
 }
 

@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use crate::error::{Error, corrupt};
 use crate::jpeg::entropy::huffman::HuffmanTables;
-use crate::jpeg::entropy::sequential::{McuLayout, PADDING, SLACK, WINDOW, Window};
+use crate::jpeg::entropy::sequential::{McuLayout, SLACK, Window};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::jpeg::scans::coefficients::Coefficients;
@@ -26,11 +26,7 @@ pub(crate) struct SequentialScanReader {
 impl SequentialScanReader {
     pub fn new() -> Self {
         SequentialScanReader {
-            window: Window {
-                bytes: Box::new([0; WINDOW + PADDING]),
-                filled: 0,
-                ended: false,
-            },
+            window: Window::new(),
             blocks: Box::new([0; 64 * RUN_BLOCKS + SLACK]),
             used: [0; RUN_BLOCKS],
         }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::jpeg::entropy::huffman::HuffmanTables;
-use crate::jpeg::entropy::sequential::{McuLayout, PADDING, SLACK, WINDOW, Window};
+use crate::jpeg::entropy::sequential::{McuLayout, SLACK, Window};
 use crate::jpeg::format::header::{Header, Limits};
 use crate::jpeg::scans::coefficients::Coefficients;
 use crate::jpeg::scans::multi_scan::MultiScanDecoder;
@@ -26,11 +26,7 @@ fn baseline_blocks(header: &Header<'_>) -> Vec<[i16; 64]> {
         assert!(tables.set_dc(component.dc, header.huffman[0][component.dc].unwrap()));
         assert!(tables.set_ac(component.ac, header.huffman[1][component.ac].unwrap()));
     }
-    let mut window = Window {
-        bytes: Box::new([0; WINDOW + PADDING]),
-        filled: 0,
-        ended: false,
-    };
+    let mut window = Window::new();
     let mut scan = ScanReader::new(Available::best(), header, McuLayout::new(header, &tables), &mut window);
     let count = header.mcus_x * header.mcus_y * header.blocks_per_mcu;
     let (mut blocks, mut used) = (vec![0; 64 * count + SLACK], vec![0; count]);
