@@ -24,13 +24,14 @@ demo:  ## pack photographs, load them, train on them, resume (ARGS="--images DIR
 	$(SETUP) --torch
 	@$(V)/penstock demo $(ARGS)
 
-check:  ## lint, types, layers, stubs, clippy, formatting
+check:  ## lint, types, layers, stubs, budgets, clippy, formatting
 	$(SETUP) --frameworks
 	$(V)/ruff check
 	$(V)/ruff format --check
 	$(V)/mypy
 	$(V)/lint-imports --no-logo
 	$(V)/python native/stubs.py --check
+	$(V)/python scripts/house.py
 	cargo clippy --quiet --locked --all-targets -- -D warnings
 	cargo fmt --check
 
