@@ -90,7 +90,7 @@ impl Filler {
             height: plan.needed.height,
             scale,
         };
-        let mut words: Words = [0; jpeg_word::COUNT];
+        let mut words = Words::new();
         write_geometry(geometry, options, &plan, region, &mut words)?;
         let start = packets.len();
         packets.append(4 * jpeg_word::COUNT)?;
@@ -98,10 +98,9 @@ impl Filler {
             .decoder
             .write_packet(header, region, hints, &mut words, packets, start)?;
         packets.align(start, ALIGNMENT)?;
-        words[word::NBYTES] = as_word(packets.len() - start)?;
-        for (place, value) in packets.from(start).as_chunks_mut().0.iter_mut().zip(words) {
-            *place = value.to_le_bytes();
-        }
+        words.set(word::NBYTES, &[packets.len() - start])?;
+        let words = words.to_bytes();
+        packets.from(start)[..4 * words.len()].copy_from_slice(words.as_flattened());
         Ok(report)
     }
 }
@@ -150,24 +149,19 @@ fn write_geometry(
         (word::MARGIN + 1, margin[1]),
     ];
     for (at, value) in values {
-        words[at] = as_word(value)?;
+        words.set(at, &[value])?;
     }
-    for (slot, (axis, needed)) in words[word::AXES..]
-        .chunks_exact_mut(10)
+    for (at, (axis, needed)) in [word::AXES, word::AXES + 10]
+        .into_iter()
         .zip([(x, plan.needed.x), (y, plan.needed.y)])
     {
-        write_axis(axis, needed, plan.filter, slot)?;
+        words.set(at, &axis_values(axis, needed, plan.filter))?;
     }
     Ok(())
 }
 
-fn write_axis(
-    AxisPlan { axis, shift, most }: AxisPlan,
-    needed: usize,
-    filter: Filter,
-    slot: &mut [i32],
-) -> Result<(), Error> {
-    let values = [
+fn axis_values(AxisPlan { axis, shift, most }: AxisPlan, needed: usize, filter: Filter) -> [usize; 10] {
+    [
         axis.source,
         axis.target,
         axis.start,
@@ -178,13 +172,64 @@ fn write_axis(
         most,
         filter as usize,
         needed,
-    ];
-    for (word, value) in slot.iter_mut().zip(values) {
-        *word = as_word(value)?;
-    }
-    Ok(())
+    ]
 }
 
-fn as_word(value: usize) -> Result<i32, Error> {
-    i32::try_from(value).map_err(|_| Error::Unsupported("a picture of this size on a device"))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fill::Layout;
+    use crate::jpeg::Limits;
+    use crate::simd::Available;
+
+    /// A JPEG of this size in 4:4:4 or 4:2:0, whose scan has no data.
+    fn empty_jpeg(width: u16, height: u16, luma: u8) -> Vec<u8> {
+        let mut bytes = [b"\xff\xd8\xff\xdb\0\x43\0".as_slice(), &[1; 64]].concat();
+        bytes.extend(b"\xff\xc0\0\x11\x08");
+        bytes.extend([height.to_be_bytes(), width.to_be_bytes()].as_flattened());
+        bytes.extend([3, 1, luma, 0, 2, 0x11, 0, 3, 0x11, 0]);
+        for class in [0, 0x10] {
+            bytes.extend([b"\xff\xc4\0\x14".as_slice(), &[class, 1], &[0; 16]].concat());
+        }
+        bytes.extend(b"\xff\xda\0\x0c\x03\x01\0\x02\0\x03\0\0\x3f\0\xff\xd9");
+        bytes
+    }
+
+    fn write_whole(jpeg: &[u8], size: [usize; 2], mode: Mode, target: [usize; 2]) -> FillError {
+        let options = FillOptions {
+            filter: Filter::Bilinear,
+            mode,
+            layout: Layout::Chw,
+            window: target,
+            background: [0; 4],
+            alpha: [1.0, 0.0],
+            quality: f64::INFINITY,
+            late_color: false,
+            limits: Limits::NONE,
+        };
+        let geometry = Geometry::resize([0, 0, size[0], size[1]], target[0], target[1]);
+        let (mut memory, level) = (vec![0; 1 << 12], Available::SCALAR);
+        let mut packets = PacketBuffer::with_len(&mut memory, 0);
+        let hints = DecodeHints::default();
+        let written = Filler::with_level(level).write_packet(jpeg, hints, &geometry, &options, &mut packets);
+        assert_eq!(packets.len(), 0);
+        written.expect_err("the scan is empty")
+    }
+
+    #[test]
+    fn numbers_beyond_31_bits_are_refused_before_the_scan_is_read() {
+        let too_large = FillError::Image(Error::Unsupported("a picture of this size on a device"));
+        for (luma, size, mode, target, is_refused) in [
+            (0x11, [40_000, 36_000], Mode::Luma, [224, 224], true), // 4.32e9 samples
+            (0x22, [40_000, 36_000], Mode::Rgb, [224, 224], true),  // 4.32e9 pixels of three planes
+            (0x11, [20_000, 36_000], Mode::Luma, [20_000, 65_000], true), // 2.6e9 values between the passes
+            (0x11, [26_700, 26_800], Mode::Luma, [224, 224], false), // 2.147e9 samples, a little below 2^31
+        ] {
+            let jpeg = empty_jpeg(size[0] as u16, size[1] as u16, luma);
+
+            let error = write_whole(&jpeg, size, mode, target);
+
+            assert_eq!(error == too_large, is_refused, "{size:?}: {error:?}");
+        }
+    }
 }

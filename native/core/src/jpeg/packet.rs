@@ -109,8 +109,35 @@ impl<'a> PacketBuffer<'a> {
     }
 }
 
-/// The words of a packet.
-pub(crate) type Words = [i32; word::COUNT];
+/// The words of a packet. A device reads them as signed numbers of 32 bits.
+pub(crate) struct Words([i32; word::COUNT]);
+
+impl Words {
+    /// Zeros.
+    pub fn new() -> Self {
+        Self([0; word::COUNT])
+    }
+
+    /// Sets the words from `at` on.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`]: a number of more than 31 bits.
+    pub fn set(&mut self, at: usize, values: &[usize]) -> Result<(), Error> {
+        for (word, value) in self.0[at..][..values.len()].iter_mut().zip(values) {
+            *word = as_word(*value)?;
+        }
+        Ok(())
+    }
+
+    /// Their bytes.
+    pub fn to_bytes(&self) -> [[u8; 4]; word::COUNT] {
+        self.0.map(i32::to_le_bytes)
+    }
+}
+
+fn as_word(value: usize) -> Result<i32, Error> {
+    i32::try_from(value).map_err(|_| Error::Unsupported("a picture of this size on a device"))
+}
 
 /// Bytes of an entry of a segment: bits (u32), DC predictors (three i16), and whether the scan ends there (u16).
 const SEGMENT_NBYTES: usize = 12;
@@ -137,6 +164,8 @@ impl Decoder {
             return Err(Error::Unsupported("several scans (progressive or not) on a device"));
         }
         let needed = NeededMcus::new(header, region);
+        write_header(header, &needed, words)?;
+        write_components(header, &needed, words)?;
         let (given, mut report) = hints.open_table(header);
         let table = match given.filter(|table| covers(table, header, &needed)) {
             Some(table) => table,
@@ -147,8 +176,6 @@ impl Decoder {
                 table
             }
         };
-        write_header(header, &needed, words);
-        write_components(header, &needed, words);
         write_tables(header, words, bytes, start)?;
         write_segments(header, &needed, &table, words, bytes, start)?;
         Ok(report)
@@ -161,29 +188,33 @@ fn covers(table: &SeekTable, header: &Header<'_>, needed: &NeededMcus) -> bool {
     table.known() > (table.segment(last) + 1).min(table.total() - 1)
 }
 
-fn write_header(header: &Header<'_>, needed: &NeededMcus, words: &mut Words) {
-    words[word::COLOR] = match header.color {
+fn write_header(header: &Header<'_>, needed: &NeededMcus, words: &mut Words) -> Result<(), Error> {
+    let color = match header.color {
         Color::Gray | Color::Other => 0,
         Color::YCbCr => 1,
         Color::Rgb => 2,
     };
-    words[word::COMPONENTS] = header.components().len() as i32;
-    words[word::RESTART_INTERVAL] = header.restart_interval as i32;
-    words[word::MCUS_X] = header.mcus_x as i32;
-    words[word::MCUS_Y] = header.mcus_y as i32;
-    words[word::BLOCKS_PER_MCU] = header.blocks_per_mcu as i32;
-    words[word::FIRST_COLUMN] = needed.columns.start as i32;
-    words[word::END_COLUMN] = needed.columns.end as i32;
-    words[word::FIRST_ROW] = needed.rows.start as i32;
-    words[word::END_ROW] = needed.rows.end as i32;
+    let values = [
+        (word::COLOR, color),
+        (word::COMPONENTS, header.components().len()),
+        (word::RESTART_INTERVAL, header.restart_interval),
+        (word::MCUS_X, header.mcus_x),
+        (word::MCUS_Y, header.mcus_y),
+        (word::BLOCKS_PER_MCU, header.blocks_per_mcu),
+        (word::FIRST_COLUMN, needed.columns.start),
+        (word::END_COLUMN, needed.columns.end),
+        (word::FIRST_ROW, needed.rows.start),
+        (word::END_ROW, needed.rows.end),
+    ];
+    values.iter().try_for_each(|(at, value)| words.set(*at, &[*value]))
 }
 
-fn write_components(header: &Header<'_>, needed: &NeededMcus, words: &mut Words) {
+fn write_components(header: &Header<'_>, needed: &NeededMcus, words: &mut Words) -> Result<(), Error> {
     let (mut blocks, mut samples) = (0, 0);
     let parts = needed.needed_blocks.iter().flatten();
-    let slots = words[word::COMPONENT..].chunks_exact_mut(word::PER_COMPONENT);
+    let places = (word::COMPONENT..).step_by(word::PER_COMPONENT);
     let mut tables = TableNumbers::default();
-    for ((component, part), slot) in header.components().iter().zip(parts).zip(slots) {
+    for ((component, part), at) in header.components().iter().zip(parts).zip(places) {
         let scaled = &part.scaled;
         let upsample = match scaled.upsample {
             Upsample::None | Upsample::Repeat { .. } => 0,
@@ -191,7 +222,7 @@ fn write_components(header: &Header<'_>, needed: &NeededMcus, words: &mut Words)
             Upsample::H1V2 => 2,
             Upsample::H2V2 => 3,
         };
-        let values = [
+        let values: [usize; word::PER_COMPONENT] = [
             component.h,
             component.v,
             tables.number(0, component.dc),
@@ -209,15 +240,13 @@ fn write_components(header: &Header<'_>, needed: &NeededMcus, words: &mut Words)
             blocks,
             samples,
         ];
-        for (word, value) in slot.iter_mut().zip(values) {
-            *word = value as i32;
-        }
+        words.set(at, &values)?;
         let count = part.columns.len() * part.rows.len();
         blocks += count;
         samples += count * scaled.block * scaled.block;
     }
-    words[word::BLOCKS] = blocks as i32;
-    words[word::SAMPLES] = samples as i32;
+    words.set(word::BLOCKS, &[blocks])?;
+    words.set(word::SAMPLES, &[samples])
 }
 
 /// Numbers of the Huffman tables that are used, in the order of their first use.
@@ -244,7 +273,7 @@ fn write_tables(
     bytes: &mut PacketBuffer<'_>,
     start: usize,
 ) -> Result<(), Error> {
-    words[word::QUANT_AT] = (bytes.len() - start) as i32;
+    words.set(word::QUANT_AT, &[bytes.len() - start])?;
     for component in header.components() {
         let part = bytes.append(128)?.as_chunks_mut().0;
         for (place, value) in part.iter_mut().zip(&header.quant[component.quant]) {
@@ -252,7 +281,7 @@ fn write_tables(
         }
     }
     let directory = bytes.len();
-    words[word::HUFFMAN_AT] = (directory - start) as i32;
+    words.set(word::HUFFMAN_AT, &[directory - start])?;
     bytes.append(6 * 8)?.fill(0);
     let mut numbers = TableNumbers::default();
     for component in header.components() {
@@ -267,12 +296,12 @@ fn write_tables(
                     offset: header.scan,
                 });
             };
-            let at_table = (bytes.len() - start) as u32;
+            let at_table = bytes.len() - start;
             bytes.extend(table)?;
             bytes.align(start, 4)?;
             let entry = bytes.from(at);
-            entry[..4].copy_from_slice(&at_table.to_le_bytes());
-            entry[4..8].copy_from_slice(&(table.len() as u32).to_le_bytes());
+            entry[..4].copy_from_slice(&as_word(at_table)?.to_le_bytes());
+            entry[4..8].copy_from_slice(&as_word(table.len())?.to_le_bytes());
         }
     }
     Ok(())
@@ -312,14 +341,17 @@ fn write_segments(
     let first_row = segments_of(needed.rows.start);
     let (per_row, rows) = (first_row.len(), needed.rows.len());
     let (begin, segments_nbytes) = (bytes.len(), rows * (per_row + 1) * SEGMENT_NBYTES);
-    words[word::SEGMENTS_AT] = (begin - start) as i32;
-    words[word::SEGMENTS] = (rows * per_row) as i32;
-    words[word::SEGMENTS_PER_ROW] = per_row as i32;
-    words[word::MCUS_PER_SEGMENT] = table.mcus_per_segment() as i32;
-    words[word::FIRST_SEGMENT] = (table.first_mcu(first_row.start) - needed.rows.start * header.mcus_x) as i32;
+    words.set(word::SEGMENTS_AT, &[begin - start])?;
+    words.set(word::SEGMENTS, &[rows * per_row])?;
+    words.set(word::SEGMENTS_PER_ROW, &[per_row])?;
+    words.set(word::MCUS_PER_SEGMENT, &[table.mcus_per_segment()])?;
+    words.set(
+        word::FIRST_SEGMENT,
+        &[table.first_mcu(first_row.start) - needed.rows.start * header.mcus_x],
+    )?;
     bytes.append(segments_nbytes)?;
     let data = bytes.len();
-    words[word::DATA_AT] = (data - start) as i32;
+    words.set(word::DATA_AT, &[data - start])?;
     let scan = &header.bytes[header.scan..];
     let mut copied = 0..0; // the last range of the scan that was copied
     let mut entry = begin;
@@ -339,6 +371,9 @@ fn write_segments(
         let missing = scan.get(copied.end..stop).unwrap_or_default();
         bytes.extend(missing)?;
         copied.end += missing.len();
+        if bytes.len() - data > MAX_DATA_NBYTES {
+            return Err(Error::Unsupported("more than 128 MiB of a scan on a device"));
+        }
         let base = 8 * (bytes.len() - data - copied.len()) as u64; // the range's place in the data, in bits
         let last = end.copied().unwrap_or(SeekPoint {
             bits: 8 * stop as u64,
@@ -356,16 +391,13 @@ fn write_segments(
             )?;
             entry += SEGMENT_NBYTES;
         }
-        if bytes.len() - data > MAX_DATA_NBYTES {
-            return Err(Error::Unsupported("more than 128 MiB of a scan on a device"));
-        }
     }
-    words[word::DATA_NBYTES] = (bytes.len() - data) as i32;
+    words.set(word::DATA_NBYTES, &[bytes.len() - data])?;
     Ok(())
 }
 
 fn write_entry(entry: &mut [u8], bits: u64, predictors: [i32; 3], ends_scan: bool) -> Result<(), Error> {
-    entry[..4].copy_from_slice(&(bits as u32).to_le_bytes());
+    entry[..4].copy_from_slice(&as_word(bits as usize)?.to_le_bytes());
     for (place, predictor) in entry[4..10].as_chunks_mut::<2>().0.iter_mut().zip(predictors) {
         let Ok(predictor) = i16::try_from(predictor) else {
             return Err(Error::Unsupported("DC values beyond 16 bits on a device"));
