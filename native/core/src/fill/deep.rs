@@ -33,7 +33,7 @@ pub enum SampleRow<'a> {
 #[derive(Debug, Default)]
 pub(super) struct DeepBuffers {
     resampler: DeepResampler,
-    samples: Vec<u16>,
+    pub(super) samples: Vec<u16>,
     picture: Vec<u16>,
 }
 

@@ -24,7 +24,7 @@ mod row;
 mod sinks;
 mod stored;
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -341,16 +341,35 @@ fn axis_order(geometry: &Geometry) -> AxisOrder {
     }
 }
 
-/// Calls `f` with this thread's filler for `level`. The filler keeps its memory between calls.
-///
-/// # Panics
-/// If `f` calls this function.
+/// Calls `f` with this thread's filler for `level`. The filler keeps its memory between calls. What a panic of `f` leaves
+/// of it is dropped.
 pub fn with_filler<R>(level: Available, f: impl FnOnce(&mut Filler) -> R) -> R {
     thread_local! {
-        static FILLER: RefCell<Option<(Available, Filler)>> = const { RefCell::new(None) };
+        static FILLER: Cell<Option<Box<Filler>>> = const { Cell::new(None) };
     }
-    FILLER.with_borrow_mut(|kept| match kept {
-        Some((made_for, filler)) if *made_for == level => f(filler),
-        _ => f(&mut kept.insert((level, Filler::with_level(level))).1),
-    })
+    let kept = FILLER.take().filter(|filler| filler.level == level);
+    let mut filler = kept.unwrap_or_else(|| Box::new(Filler::with_level(level)));
+    let result = f(&mut filler);
+    FILLER.set(Some(filler));
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_filler_in_which_a_call_panicked_is_not_used_again() {
+        let level = Available::best();
+        let kept = |filler: &mut Filler| filler.deep.samples.len();
+        with_filler(level, |filler| filler.deep.samples.push(7));
+        assert_eq!(with_filler(level, kept), 1, "memory is kept between calls");
+
+        let call = || with_filler(level, |_| panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
+
+        assert_eq!(with_filler(level, kept), 0);
+    }
 }

@@ -56,6 +56,8 @@ pub struct ConvexTaps {
     pub pairs: Vec<Aligned<[[i16; 16]; 4]>>,
     /// For kernels with AVX-512, instead of both, if neighbours lie close enough together.
     pub windows: Option<Windows>,
+    /// Whether the above is made of `taps`.
+    is_arranged: bool,
 }
 
 /// Values in a window.
@@ -137,14 +139,12 @@ impl Windows {
 impl ConvexTaps {
     /// Computes and arranges the taps for kernels of `level`.
     pub fn prepare(&mut self, filter: Filter, axis: Axis, level: Available) -> Result<(), Error> {
-        if !self.taps.prepare(filter, axis)? {
-            return Ok(());
+        if self.taps.prepare(filter, axis)? || !self.is_arranged {
+            self.is_arranged = false; // also after an error, or a panic, that leaves a part
+            self.arrange(level)?;
+            self.is_arranged = true;
         }
-        let arranged = self.arrange(level);
-        if arranged.is_err() {
-            self.taps.forget();
-        }
-        arranged
+        Ok(())
     }
 
     fn arrange(&mut self, level: Available) -> Result<(), Error> {
@@ -245,18 +245,18 @@ pub struct LobedTaps {
     pub pairs: usize,
     /// For each group and pair, the weights of the eight outputs in two parts: `high << LOW_BITS` and `low`.
     pub weights: Vec<[[i16; 16]; 2]>,
+    /// Whether the above is made of `taps`.
+    is_arranged: bool,
 }
 
 impl LobedTaps {
     pub fn prepare(&mut self, filter: Filter, axis: Axis) -> Result<(), Error> {
-        if !self.taps.prepare(filter, axis)? {
-            return Ok(());
+        if self.taps.prepare(filter, axis)? || !self.is_arranged {
+            self.is_arranged = false;
+            self.arrange()?;
+            self.is_arranged = true;
         }
-        let arranged = self.arrange();
-        if arranged.is_err() {
-            self.taps.forget();
-        }
-        arranged
+        Ok(())
     }
 
     fn arrange(&mut self) -> Result<(), Error> {
@@ -311,4 +311,43 @@ fn make_lobed_group(starts: &[u32; 8]) -> Option<LobedGroup> {
         }
     }
     Some(group)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::resample::kernels;
+    use crate::simd::Level;
+
+    #[test]
+    fn taps_are_arranged_again_after_a_panic_between_both() {
+        let axis = Axis::whole(90, 64);
+        for &level in Available::all() {
+            let (mut expected, mut convex) = (ConvexTaps::default(), ConvexTaps::default());
+            expected.prepare(Filter::Bilinear, axis, level).unwrap();
+            convex.taps.prepare(Filter::Bilinear, axis).unwrap();
+
+            convex.prepare(Filter::Bilinear, axis, level).unwrap();
+
+            assert_eq!(format!("{convex:?}"), format!("{expected:?}"), "{level:?}");
+        }
+    }
+    #[test]
+    fn kernels_refuse_more_groups_than_there_are_outputs() {
+        for &level in Available::all().iter().filter(|level| level.level() != Level::Scalar) {
+            let (axis, mut convex) = (Axis::whole(64, 64), ConvexTaps::default());
+            convex.prepare(Filter::Bilinear, axis, level).unwrap();
+            convex.groups = vec![make_convex_group(&[0; 8], &[0; 32]); 9];
+            if let Some(windows) = &mut convex.windows {
+                windows.places.pop();
+            }
+            let (line, mut out) = ([0; 256], [0; 64]);
+
+            let call = AssertUnwindSafe(|| kernels::horizontal_convex(level, &line, 256, &convex, 7, &mut out, 64, 1));
+
+            assert!(catch_unwind(call).is_err(), "{level:?}");
+        }
+    }
 }

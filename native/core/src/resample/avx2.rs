@@ -146,6 +146,12 @@ fn narrow_lines<const BYTES: usize>(horizontal: &arranged_taps::ConvexTaps, drop
     let n = taps.starts.len();
     assert!(taps.reach() + GROUP_SPARE <= lines.line_stride && n <= lines.outputs);
     assert!(BYTES == lines.out_bytes && n * taps.stride == taps.weights.len());
+    let (outputs, weights) = (8 * horizontal.groups.len(), 64 * horizontal.pairs.len());
+    assert!(if taps.stride == 4 {
+        outputs == n
+    } else {
+        weights == taps.weights.len()
+    });
     // SAFETY: the assertions above hold: a plane's line holds all values that its taps read, including those with
     // weight zero; groups or pairs cover the `n` pixels; the output has `n` values per plane.
     unsafe {

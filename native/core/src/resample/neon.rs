@@ -124,6 +124,7 @@ fn narrow_lines<const BYTES: usize>(horizontal: &arranged_taps::ConvexTaps, drop
     let n = taps.starts.len();
     assert!(taps.reach() + GROUP_SPARE <= lines.line_stride && n <= lines.outputs);
     assert!(BYTES == lines.out_bytes && n * taps.stride == taps.weights.len());
+    assert!(taps.stride != 4 || 8 * horizontal.groups.len() == n);
     let drop = vdupq_n_s32(-(drop as i32));
     // SAFETY: the assertions above hold: a plane's line holds all values that its taps read, including those with
     // weight zero; groups cover the `n` pixels; the output has `n` values per plane.

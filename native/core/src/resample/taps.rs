@@ -105,7 +105,7 @@ impl<W: Weight> Taps<W> {
         if self.made_for == Some((filter, axis)) {
             return Ok(false);
         }
-        self.forget();
+        self.made_for = None;
         let scale = filter.scale(axis);
         let stretch = filter.stretch(scale);
         self.shift = W::shift(stretch / axis.step as f64);
@@ -153,11 +153,6 @@ impl<W: Weight> Taps<W> {
         self.pad_weights(&packed)?;
         self.made_for = Some((filter, axis));
         Ok(true)
-    }
-
-    /// Forces the next call of [`Self::prepare`] to compute the taps.
-    pub fn forget(&mut self) {
-        self.made_for = None;
     }
 
     /// Pads the packed weights to `stride` each and makes the starts relative to `first`.
