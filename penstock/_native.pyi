@@ -67,7 +67,7 @@ class CorruptError(ValueError):
     """Bytes that are not a valid image. The message says where."""
 
 class TooLargeError(ValueError):
-    """More pixels than `max_pixels`, or more bytes of coefficients than `max_nbytes`. Nothing was allocated."""
+    """More pixels than `max_pixels`, or more bytes for decoding than `max_nbytes`. Nothing was allocated."""
 
 class UnsupportedError(ValueError):
     """A kind of image that these decoders do not support: CMYK, 12 bits, a progressive file without all scans ..."""
@@ -222,7 +222,7 @@ def decode(
     max_pixels: SupportsIndex = 134217728,
     scale: SupportsIndex = 1,
     *,
-    max_nbytes: SupportsIndex = 1073741824,
+    max_nbytes: SupportsIndex = 1342177280,
     index: Buffer | None = None,
     learn: str | None = None,
     found: list[tuple[int, bool, bytes | None]] | None = None,
@@ -242,9 +242,10 @@ def decode(
     max_pixels : int
         Largest width times height that the header may declare.
     max_nbytes : int
-        Largest number of bytes for the coefficients of the whole image, if it has several scans (as progressive
-        images have): 136 for each block of 8 x 8 samples, 6.4 per pixel in 4:4:4. The default is enough for the
-        default of `max_pixels`.
+        Largest number of bytes that decoding may take: the result, and what the decoder holds of the whole image. That
+        is, of a JPEG of several scans (as progressive images have) 136 for each block of 8 x 8 samples, 6.4 per pixel
+        in 4:4:4; of an interlaced PNG its pixels; of a WebP 3 per pixel, and 8 if it is lossless. The default is enough
+        for JPEGs of the default of `max_pixels`.
     scale : {1, 2, 4, 8}
         Decode a JPEG at 1/scale of the size with libjpeg's scaled inverse DCT; other formats have only 1. Sizes are
         rounded up, and the region is rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
@@ -280,7 +281,7 @@ def decode_damaged(
     max_pixels: SupportsIndex = 134217728,
     scale: SupportsIndex = 1,
     *,
-    max_nbytes: SupportsIndex = 1073741824,
+    max_nbytes: SupportsIndex = 1342177280,
 ) -> NDArray[uint8]:
     """
     Decodes a JPEG that is damaged or ends too early, or a region of it, as libjpeg-turbo does.
@@ -310,6 +311,8 @@ def decode_samples(
     image: Buffer,
     region: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | None = None,
     max_pixels: SupportsIndex = 134217728,
+    *,
+    max_nbytes: SupportsIndex = 1342177280,
 ) -> NDArray[uint16]:
     """
     Decodes the samples of a PNG of 16 bits, or of a region of it, as they are stored.
@@ -320,8 +323,8 @@ def decode_samples(
         The encoded image.
     region : tuple of four int, optional
         As for `decode`.
-    max_pixels : int
-        Largest width times height that the header may declare.
+    max_pixels, max_nbytes : int
+        As for `decode`.
 
     Returns
     -------
@@ -336,7 +339,9 @@ def decode_samples(
         As for `decode`.
     """
 
-def decode_values(image: Buffer, max_pixels: SupportsIndex = 134217728) -> NDArray[uint8 | uint16]:
+def decode_values(
+    image: Buffer, max_pixels: SupportsIndex = 134217728, *, max_nbytes: SupportsIndex = 1342177280
+) -> NDArray[uint8 | uint16]:
     """
     Decodes the values of a PNG of one channel: a mask.
 
@@ -344,8 +349,8 @@ def decode_values(image: Buffer, max_pixels: SupportsIndex = 134217728) -> NDArr
     ----------
     image : buffer
         The encoded image.
-    max_pixels : int
-        Largest width times height that the header may declare.
+    max_pixels, max_nbytes : int
+        As for `decode`.
 
     Returns
     -------
@@ -405,7 +410,7 @@ def fill(
     scale: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
     offset: SupportsGetItem[int, SupportsFloat | SupportsIndex] | None = None,
     max_pixels: SupportsIndex = 134217728,
-    max_nbytes: SupportsIndex = 1073741824,
+    max_nbytes: SupportsIndex = 1342177280,
     orientations: NDArray[uint8] | None = None,
     beside: SupportsLenAndGetItem[SupportsIndex] | None = None,
     quality: SupportsFloat | SupportsIndex | None = None,
@@ -529,7 +534,7 @@ def fill_parts(
     *,
     filter: str,
     max_pixels: SupportsIndex = 134217728,
-    max_nbytes: SupportsIndex = 1073741824,
+    max_nbytes: SupportsIndex = 1342177280,
     quality: SupportsFloat | SupportsIndex | None = None,
     late_color: bool = False,
 ) -> tuple[list[tuple[int, str, str]], int, int]:
@@ -611,6 +616,7 @@ def fill_samples(
     filter: str,
     affine: SupportsLenAndGetItem[SupportsFloat | SupportsIndex] | None = None,
     max_pixels: SupportsIndex = 134217728,
+    max_nbytes: SupportsIndex = 1342177280,
 ) -> tuple[list[tuple[int, str, str]], int, int]:
     """
     Fills rows of a batch from gray PNGs of 16 bits: decode, crop, resize, flip, normalise, with all bits.
@@ -632,7 +638,7 @@ def fill_samples(
         As for `resize_samples`.
     affine : tuple of two float, optional
         For float batches: a factor and a summand, as `scale` and `offset` of `fill`. None for uint16 batches.
-    max_pixels : int
+    max_pixels, max_nbytes : int
         As for `decode`, for each image.
 
     Returns
@@ -1078,7 +1084,7 @@ def sizes(images: Sequence[Buffer]) -> NDArray[int32]:
     """
 
 def transcode_baseline(
-    image: Buffer, max_pixels: SupportsIndex = 134217728, max_nbytes: SupportsIndex = 1073741824
+    image: Buffer, max_pixels: SupportsIndex = 134217728, max_nbytes: SupportsIndex = 1342177280
 ) -> bytes:
     """
     Rewrites a JPEG of several scans, progressive or not, as a baseline JPEG of one scan, without loss.
@@ -1210,7 +1216,7 @@ def write_packets(
     *,
     filter: str,
     max_pixels: SupportsIndex = 134217728,
-    max_nbytes: SupportsIndex = 1073741824,
+    max_nbytes: SupportsIndex = 1342177280,
     orientations: NDArray[uint8] | None = None,
     beside: SupportsLenAndGetItem[SupportsIndex] | None = None,
     quality: SupportsFloat | SupportsIndex | None = None,

@@ -50,9 +50,9 @@ MAX_PIXELS: Final = 1 << 27
 """Default cap on the declared width x height: 134 megapixels, 400 MB as RGB."""
 
 MAX_NBYTES: Final = fallback.MAX_NBYTES
-"""Default cap on the bytes that the coefficients of a JPEG of several scans may take: 1 GiB.
+"""Default cap on the bytes that decoding a picture may take, its pixels included: 1.25 GiB.
 
-Enough for :data:`MAX_PIXELS` pixels of three components at any sampling (0.87 GB at most).
+Enough for progressive JPEGs of :data:`MAX_PIXELS` pixels of three components at any sampling.
 """
 
 
@@ -89,9 +89,10 @@ def decode(
         Whether to apply the Exif orientation. False as in Pillow and torchvision; OpenCV applies it. That of a TIFF,
         HEIC or JPEG XL is applied in any case.
     max_nbytes : int
-        Cap on the memory for the coefficients of a JPEG of several scans, checked before anything is allocated. A
-        progressive file has several scans, and all its coefficients are kept until the last scan is read: 6.4 bytes
-        per pixel in 4:4:4, 3.2 in 4:2:0, also for a region or a reduced size. Other images need none.
+        Cap on the memory that decoding takes, in any format, checked before anything is allocated: the pixels of the
+        result, and what the decoder holds of the whole picture, also for a region or a reduced size. All coefficients
+        of a progressive JPEG are kept until its last scan is read: 6.4 bytes per pixel in 4:4:4, 3.2 in 4:2:0. See
+        ``docs/formats.md`` for the other formats.
     on_truncated : {"raise", "repair", "skip"}, optional
         What to do with an image that is truncated or damaged. "raise": raise a :class:`DecodeError`. "repair": decode
         what is there of a JPEG, with the pixels of libjpeg-turbo 3: blocks that are missing are gray, or estimated
@@ -123,7 +124,7 @@ def decode(
     UnsupportedImageError
         If the image is of a kind that is not supported.
     ImageTooLargeError
-        If the declared size is above ``max_pixels``, or the coefficients take more than ``max_nbytes``.
+        If the declared size is above ``max_pixels``, or decoding takes more than ``max_nbytes``.
     MemoryError
         If there is not enough memory.
 
@@ -220,9 +221,10 @@ class Decode(Op):
     quality : float
         With "auto": how many decoded samples, across and down, each pixel of the result keeps at least; 1 or more.
     max_nbytes : int
-        Cap on the memory for the coefficients of a JPEG of several scans (every progressive one), for each worker
-        thread or process that decodes: see :func:`decode`. A lower cap bounds what such files take without refusing
-        large baseline ones, which keep no coefficients.
+        Cap on the memory that decoding an image takes, for each worker thread or process that decodes: see
+        :func:`decode`. Where a crop and a resize follow, the pixels of JPEGs, and of PNGs that are not interlaced, are
+        resized as they come, and only what the decoder holds counts: a lower cap bounds what progressive files take
+        without refusing large baseline ones.
     on_truncated : {"raise", "repair", "skip"}, optional
         What to do with images and masks that are truncated or damaged: see :func:`decode`. Masks are not repaired: with
         "repair", a broken mask raises.

@@ -16,7 +16,7 @@ Called by :mod:`penstock.transforms.decode` and the fused fill; thread-safe; Pil
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -34,7 +34,7 @@ from penstock.transforms.jxl_header import read_jxl_size
 from penstock.transforms.modes import KEEPING_DEPTH, DecodedForm, from_picture, from_stored
 from penstock.transforms.orientation import Region
 from penstock.transforms.pillow_warnings import quiet
-from penstock.transforms.tiff_pages import read_page, read_page_size
+from penstock.transforms.tiff_pages import check_nbytes, read_page, read_page_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -68,8 +68,14 @@ FRAME_LIMIT: Final = 100
 FRAME_BUDGET: Final = 1 << 30
 """Pixels x frames before the one that is asked for, if they are more than :data:`FRAME_LIMIT`."""
 
-MAX_NBYTES: Final = 1 << 30
-"""Default cap on the bytes of coefficients that a JPEG of several scans may need."""
+MAX_NBYTES: Final = 5 << 28
+"""Default cap on the bytes that decoding a picture may take: its pixels, and what the decoder holds of it."""
+
+_HELD_NBYTES: Final[Mapping[str, int]] = {"WebP": 16, "GIF": 8, "PNG": 4, "AVIF": 16, "HEIC": 16, "JPEG XL": 16}
+"""Bytes per pixel that a decoder holds beside Pillow's picture: canvases, frames before, planes."""
+
+_PICTURE_NBYTES: Final[Mapping[str, int]] = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
+"""Bytes per pixel of Pillow's pictures of these modes; of all others 4."""
 
 _RGB: Final = DecodedForm()
 T_found = TypeVar("T_found")
@@ -133,7 +139,7 @@ def read_pixels(
     scale : int
         1, 2, 4 or 8; the region is mapped outward.
     max_nbytes : int
-        Cap on the memory that libjpeg takes for the coefficients of a JPEG of several scans.
+        Cap on the memory that decoding takes: the pixels, and what Pillow and the decoder hold of the picture.
     form : DecodedForm
         The mode, and the frame.
 
@@ -153,7 +159,7 @@ def read_pixels(
     except DecodeError as error:
         if form.to_srgb:
             raise
-        page = _try_tifffile(error, encoded, lambda: read_page(encoded, form.frame, max_pixels))
+        page = _try_tifffile(error, encoded, lambda: read_page(encoded, form.frame, max_pixels, max_nbytes))
         pixels, factor = from_stored(page, form.mode), scale
     if factor > 1:
         pixels = _reduce(pixels, factor)
@@ -165,14 +171,15 @@ def read_pixels(
 
 def _load_picture(encoded: bytes, max_pixels: int, scale: int, max_nbytes: int, form: DecodedForm) -> tuple[Array, int]:
     """The whole image, and the factor by which it must still be reduced."""
-    with _open(encoded, max_pixels) as image:
-        _check_jpeg(encoded, image, max_nbytes)
+    with _open(encoded, max_pixels, max_nbytes) as image:
+        _check_jpeg(encoded, image)
         _seek_frame(image, form.frame, max_pixels)
+        check_nbytes(_picture_nbytes(encoded, image, form.mode), max_nbytes)
         if form.mode in KEEPING_DEPTH and form.frame == 0 and is_deep_png(image):
             return from_stored(read_deep_png(image, encoded), form.mode), scale
         if form.mode in KEEPING_DEPTH and loses_bits(image):
             if image.format == "TIFF":
-                return from_stored(read_page(encoded, form.frame, max_pixels), form.mode), scale
+                return from_stored(read_page(encoded, form.frame, max_pixels, max_nbytes), form.mode), scale
             raise UnsupportedImageError(
                 f"a {image.format} image of more than 8 bits for each of several channels cannot be decoded in mode "
                 f"{form.mode!r} without loss; decode it with mode='RGB' (8 bits), or convert it to PNG"
@@ -211,10 +218,11 @@ def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES
     UnsupportedImageError
         If the image has several channels.
     """
-    with _open(encoded, max_pixels) as image:
+    with _open(encoded, max_pixels, max_nbytes) as image:
         if image.format == "PPM" and image.mode in {"L", "I"}:
             _refuse_stretched(image)
-        _check_jpeg(encoded, image, max_nbytes)
+        _check_jpeg(encoded, image)
+        check_nbytes(_picture_nbytes(encoded, image, "unchanged"), max_nbytes)
         image.load()
         return pil_channel(image)
 
@@ -247,13 +255,14 @@ def _refuse_stretched(graymap: ImageFile) -> None:
 
 
 @contextmanager
-def _open(encoded: bytes, max_pixels: int) -> Iterator[ImageFile]:
+def _open(encoded: bytes, max_pixels: int, max_nbytes: int | None = None) -> Iterator[ImageFile]:
     """Parse the header and check the limits; errors in the body of the ``with`` become DecodeError."""
     name = sniff(encoded[:32])
-    if name == "WebP":  # libwebp allocates the canvas when the file is opened
-        _check_pixels(_webp_size(encoded), max_pixels)
-    if name == "JPEG XL":  # decoded when it is opened
-        _jxl_size(encoded, max_pixels)
+    if name in {"WebP", "JPEG XL"}:  # libwebp allocates the canvas when the file is opened; JPEG XL is decoded then
+        size = _webp_size(encoded) if name == "WebP" else _jxl_size(encoded, max_pixels)
+        _check_pixels(size, max_pixels)
+        if max_nbytes is not None:
+            check_nbytes(size[0] * size[1] * (_HELD_NBYTES[name] + 4), max_nbytes)
     parser = find_parser(name)
     try:
         with quiet(), parser(io.BytesIO(encoded), "") as image:
@@ -285,21 +294,27 @@ def _check_scans(jpeg: bytes, size: tuple[int, int]) -> None:
         )
 
 
-def _check_jpeg(encoded: bytes, image: ImageFile, max_nbytes: int) -> None:
-    """Refuse a JPEG that needs too much memory, or has too little data for its size."""
-    if image.format != "JPEG":
-        return
-    if jpeg_markers.lacks_data(encoded):
+def _check_jpeg(encoded: bytes, image: ImageFile) -> None:
+    """Refuse a JPEG that has too little data for its size."""
+    if image.format == "JPEG" and jpeg_markers.lacks_data(encoded):
         raise DecodeError(
             f"truncated JPEG: {len(encoded)} bytes are too few for the {image.width} x {image.height} pixels that its "
             "header declares"
         )
-    nbytes = jpeg_markers.coefficient_nbytes(encoded)
-    if nbytes > max_nbytes:
-        raise ImageTooLargeError(
-            f"a JPEG of several scans (progressive) whose coefficients take {nbytes} bytes, above the cap of "
-            f"{max_nbytes}; raise max_nbytes if the image is meant to be that large"
-        )
+
+
+def _picture_nbytes(encoded: bytes, image: ImageFile, mode: str) -> int:
+    """Bytes that decoding takes at most: Pillow's picture, the pixels of the result, and what the decoder holds."""
+    stored = _PICTURE_NBYTES.get(image.mode, 4)
+    if is_deep_png(image):
+        each = 8 + 8 + 8  # two pictures of bytes, their words, the result
+    elif mode in KEEPING_DEPTH:
+        each = stored + stored
+    else:
+        each = stored + 4 * (image.mode != mode) + (1 if mode == "L" else 4 if mode == "RGBA" else 3)
+    held = _HELD_NBYTES.get(sniff(encoded[:32]), 0)
+    coefficients = jpeg_markers.coefficient_nbytes(encoded) if image.format == "JPEG" else 0
+    return image.width * image.height * (each + held) + coefficients
 
 
 def _seek_frame(image: ImageFile, frame: int, max_pixels: int) -> None:

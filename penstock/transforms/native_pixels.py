@@ -64,7 +64,7 @@ def decode_natively(
         return fallback.read_pixels(encoded, max_pixels, region, scale, max_nbytes, form)
     try:
         if mode == _DEEP:
-            return _read_samples(encoded, region, max_pixels, form.mode)
+            return _read_samples(encoded, region, max_pixels, max_nbytes, form.mode)
         pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale, max_nbytes=max_nbytes, mode=mode)
     except _native.TooLargeError as error:
         raise ImageTooLargeError(str(error)) from error
@@ -77,9 +77,9 @@ def decode_natively(
     return to_sixteen(pixels) if form.mode == "I;16" else pixels
 
 
-def _read_samples(encoded: bytes, region: Region | None, max_pixels: int, mode: str) -> Array:
+def _read_samples(encoded: bytes, region: Region | None, max_pixels: int, max_nbytes: int, mode: str) -> Array:
     """The samples of a PNG of 16 bits in a mode that keeps them."""
-    samples: NDArray[np.uint16] = _native.decode_samples(encoded, region, max_pixels)
+    samples: NDArray[np.uint16] = _native.decode_samples(encoded, region, max_pixels, max_nbytes=max_nbytes)
     pixels = from_stored(samples[:, :, 0] if samples.shape[2] == 1 else samples, mode)
     return np.ascontiguousarray(pixels)
 
@@ -129,7 +129,7 @@ def decode_values(encoded: bytes, max_pixels: int, max_nbytes: int) -> NDArray[n
     """The values of an image of one channel (a mask), by the native decoder where it reads them."""
     if encoded.startswith(_PNG):
         try:
-            values: NDArray[np.generic] = _native.decode_values(encoded, max_pixels)
+            values: NDArray[np.generic] = _native.decode_values(encoded, max_pixels, max_nbytes=max_nbytes)
         except _native.TooLargeError as error:
             raise ImageTooLargeError(str(error)) from error
         except (_native.UnsupportedError, _native.CorruptError):

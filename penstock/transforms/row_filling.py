@@ -51,6 +51,7 @@ def fill_rows(
             filter=fusion.filter,
             affine=None if fusion.scale is None or fusion.offset is None else (fusion.scale[0], fusion.offset[0]),
             max_pixels=decode.max_pixels,
+            max_nbytes=decode.max_nbytes,
         )
     else:
         orientations = chunk.orientations

@@ -28,7 +28,7 @@ from penstock.registry import require
 from penstock.sample import Array
 from penstock.transforms.orientation import orient_pixels
 
-__all__ = ["read_page", "read_page_size", "require_tifffile"]
+__all__ = ["check_nbytes", "read_page", "read_page_size", "require_tifffile"]
 
 _STORED, _LZW, _PACKBITS = 1, 5, 32773
 _DEFLATE: Final = frozenset({8, 32946})
@@ -52,7 +52,7 @@ def read_page_size(encoded: bytes, frame: int, max_pixels: int) -> tuple[int, in
         return size[::-1] if _find_orientation(page) >= 5 else size
 
 
-def read_page(encoded: bytes, frame: int, max_pixels: int) -> Array:
+def read_page(encoded: bytes, frame: int, max_pixels: int, max_nbytes: int) -> Array:
     """The samples of a page as stored, (H, W) or (H, W, channels), turned by its orientation as Pillow does.
 
     Raises
@@ -67,6 +67,7 @@ def read_page(encoded: bytes, frame: int, max_pixels: int) -> Array:
         If the page or a tile is above a limit.
     """
     with _open_page(encoded, frame, max_pixels) as page:
+        check_nbytes(2 * math.prod(page.shape) * page.dtype.itemsize, max_nbytes)  # the page, and turned or converted
         _check_segments(page, encoded)
         pixels: Array = page.asarray()
         if page.axes == "SYX":
@@ -94,6 +95,15 @@ def _open_page(encoded: bytes, frame: int, max_pixels: int) -> Iterator[Any]:
         raise
     except Exception as error:  # its parser raises exceptions of any type on hostile bytes
         raise DecodeError(f"this TIFF image cannot be decoded: {str(error) or type(error).__name__}") from error
+
+
+def check_nbytes(nbytes: int, max_nbytes: int) -> None:
+    """Refuse a picture for which decoding takes more bytes than the caller allows."""
+    if nbytes > max_nbytes:
+        raise ImageTooLargeError(
+            f"its pixels and what the decoder holds of the picture take {nbytes} bytes, above the cap of {max_nbytes}; "
+            "raise max_nbytes if the image is meant to be that large"
+        )
 
 
 def _require(package: str, purpose: str) -> Any:

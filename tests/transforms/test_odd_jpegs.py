@@ -161,3 +161,85 @@ def test_three_components_mean_what_libjpeg_takes_them_for(
 def test_gray_stays_gray(adobe: int | None) -> None:
     """One component has one meaning, whatever a marker says."""
     assert_exact(odd([(1, 1)], adobe), 2, random.Random(adobe))
+
+
+def lossless(levels: NDArray[np.uint8], bits: int = 8) -> bytes:
+    """A lossless JPEG (SOF3) of gray: differences to the left pixel, or the upper one at the left, of up to 8 bits."""
+    height, width = (int(side) for side in levels.shape)
+    values, code = levels.astype(int), ""
+    for y, x in np.ndindex(height, width):
+        before = values[y, x - 1] if x else values[y - 1, 0] if y else 1 << bits - 1
+        difference = int(values[y, x] - before)
+        count = abs(difference).bit_length()
+        code += f"{count:04b}"
+        if count:
+            code += f"{difference if difference > 0 else difference + (1 << count) - 1:0{count}b}"
+    code += "1" * (-len(code) % 8)
+    scan = bytes(int(code[at : at + 8], 2) for at in range(0, len(code), 8)).replace(b"\xff", b"\xff\0")
+    frame = b"\xff\xc3\0\x0b" + bytes([bits]) + height.to_bytes(2, "big") + width.to_bytes(2, "big") + b"\1\1\x11\0"
+    table = b"\xff\xc4\0\x1c\0" + bytes([0, 0, 0, 9, *[0] * 12]) + bytes(range(9))
+    return b"\xff\xd8" + frame + table + b"\xff\xda\0\x08\1\1\0\1\0\0" + scan + b"\xff\xd9"
+
+
+def arithmetic(marker: int, scan: bytes) -> bytes:
+    """An arithmetic-coded JPEG of gray, 61 x 45, one level a block: any bytes are the code of some levels."""
+    frame = bytes([0xFF, marker, 0, 11, 8, 0, 45, 0, 61, 1, 1, 0x11, 0])
+    parts = [b"\xff\xd8\xff\xdb\0\x43\0", bytes([16] * 64), frame, b"\xff\xda\0\x08\1\1\0\0\0\0", scan, b"\xff\xd9"]
+    return b"".join(parts)
+
+
+LEVELS = np.random.default_rng(1).integers(0, 256, (45, 61)).astype(np.uint8)
+ARITHMETIC = arithmetic(0xCA, bytes(random.Random(4).choices(range(255), k=200)))
+
+
+def test_a_lossless_jpeg_is_decoded_exactly_by_pillow() -> None:
+    """SOF3: refused by the native decoder, and each value comes back, decoded alone, in part and into a batch."""
+    file = lossless(LEVELS)
+
+    with pytest.raises(_native.UnsupportedError, match="lossless"):
+        _native.decode(file)
+    assert (ps.decode(file, mode="unchanged") == LEVELS).all()
+    assert (ps.decode(file, (3, 5, 40, 20)) == LEVELS[5:20, 3:40, None]).all()
+    assert (filled(file) == LEVELS[:, :, None]).all()
+
+
+def test_an_arithmetic_coded_jpeg_is_decoded_by_pillow() -> None:
+    """SOF10: refused by the native decoder, and everywhere Pillow's pixels, which are of many levels here."""
+    expected = pillow(ARITHMETIC)
+
+    with pytest.raises(_native.UnsupportedError, match="arithmetic"):
+        _native.decode(ARITHMETIC)
+    assert len(np.unique(expected)) > 10
+    assert (ps.decode(ARITHMETIC) == expected).all()
+    assert (filled(ARITHMETIC) == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        (saved(None, "4:4:4").replace(b"\xff\xc0\0\x14\x08", b"\xff\xc0\0\x14\x0c"), "12-bit samples"),
+        (lossless(LEVELS, bits=12), "12-bit samples"),
+        (lossless(LEVELS, bits=16), "16-bit samples"),
+        (ARITHMETIC.replace(b"\xff\xca\0\x0b\x08", b"\xff\xca\0\x0b\x0c"), "12-bit samples"),
+        (ARITHMETIC.replace(b"\xff\xca", b"\xff\xce"), "hierarchical"),
+    ],
+    ids=["12 bits", "lossless, 12 bits", "lossless, 16 bits", "arithmetic, 12 bits", "hierarchical"],
+)
+def test_a_jpeg_that_nobody_reads_is_told_apart_from_a_damaged_one(file: bytes, kind: str) -> None:
+    """The error says which property is not supported, also in a batch."""
+    with pytest.raises(ps.UnsupportedImageError, match=f"unsupported JPEG: {kind}"):
+        ps.decode(file)
+    with pytest.raises(ps.UnsupportedImageError, match=f"unsupported JPEG: {kind}"):
+        filled(file)
+
+
+def filled(file: bytes) -> NDArray[np.uint8]:
+    """The row of a batch, at full size."""
+    out, failures = np.zeros((1, 45, 61, 3), np.uint8), list[T.Failure]()
+    T.Pipeline([T.Decode(), T.Resize((45, 61))]).compile("image").fill(
+        [file], out, SampleKeys(0, 0, np.arange(1)), failures=failures
+    )
+    for failure in failures:
+        raise failure.error
+    row: NDArray[np.uint8] = out[0]
+    return row

@@ -23,10 +23,9 @@ pub enum Error {
         /// The caller's limit on `width * height`.
         max_pixels: u64,
     },
-    /// The header declares several scans, and their coefficients need more memory than the caller allows. Nothing was
-    /// allocated.
+    /// Decoding needs more memory than the caller allows. Nothing was allocated.
     TooManyBytes {
-        /// Bytes of the coefficients.
+        /// Bytes of what the decoder holds of the whole picture, and of the decoded pixels.
         nbytes: u64,
         /// The caller's limit on these bytes.
         max_nbytes: u64,
@@ -57,7 +56,7 @@ impl fmt::Display for Error {
             Error::TooManyBytes { nbytes, max_nbytes } => {
                 write!(
                     f,
-                    "a JPEG of several scans (progressive) whose coefficients take {nbytes} bytes, more than the \
+                    "its pixels and what the decoder holds of the picture take {nbytes} bytes, more than the \
                      {max_nbytes} allowed; raise max_nbytes if the image is meant to be that large"
                 )
             }

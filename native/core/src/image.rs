@@ -22,13 +22,28 @@ impl<'a> Header<'a> {
     /// # Errors
     /// Those of the format. Of bytes in no known format: [`Error::Corrupt`].
     pub fn parse(bytes: &'a [u8], limits: &Limits) -> Result<Self, Error> {
-        if bytes.starts_with(png::SIGNATURE) {
-            return Ok(Self::Png(png::Header::parse(bytes, limits)?));
-        }
-        if webp::is_webp(bytes) {
-            return Ok(Self::WebP(webp::Header::parse(bytes, limits)?));
-        }
-        Ok(Self::Jpeg(jpeg::Header::parse(bytes, limits)?))
+        let header = if bytes.starts_with(png::SIGNATURE) {
+            Self::Png(png::Header::parse(bytes, limits)?)
+        } else if webp::is_webp(bytes) {
+            Self::WebP(webp::Header::parse(bytes, limits)?)
+        } else {
+            Self::Jpeg(jpeg::Header::parse(bytes, limits)?)
+        };
+        header.check_nbytes(limits, 0)?;
+        Ok(header)
+    }
+
+    /// Checks the memory for decoding into `decoded` bytes.
+    ///
+    /// # Errors
+    /// [`Error::TooManyBytes`]: above `limits`.
+    pub fn check_nbytes(&self, limits: &Limits, decoded: usize) -> Result<(), Error> {
+        let held = match self {
+            Self::Jpeg(header) => header.held_nbytes(),
+            Self::Png(header) => header.held_nbytes(),
+            Self::WebP(header) => header.held_nbytes(),
+        };
+        limits.check_nbytes(held.saturating_add(decoded as u64))
     }
 
     /// Width in pixels.

@@ -20,7 +20,7 @@ create_exception!(
     penstock._native,
     TooLargeError,
     PyValueError,
-    "More pixels than `max_pixels`, or more bytes of coefficients than `max_nbytes`. Nothing was allocated."
+    "More pixels than `max_pixels`, or more bytes for decoding than `max_nbytes`. Nothing was allocated."
 );
 
 /// The exception for invalid arguments.

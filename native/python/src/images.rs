@@ -77,9 +77,10 @@ pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<
 /// max_pixels : int
 ///     Largest width times height that the header may declare.
 /// max_nbytes : int
-///     Largest number of bytes for the coefficients of the whole image, if it has several scans (as progressive
-///     images have): 136 for each block of 8 x 8 samples, 6.4 per pixel in 4:4:4. The default is enough for the
-///     default of `max_pixels`.
+///     Largest number of bytes that decoding may take: the result, and what the decoder holds of the whole image. That
+///     is, of a JPEG of several scans (as progressive images have) 136 for each block of 8 x 8 samples, 6.4 per pixel
+///     in 4:4:4; of an interlaced PNG its pixels; of a WebP 3 per pixel, and 8 if it is lossless. The default is enough
+///     for JPEGs of the default of `max_pixels`.
 /// scale : {1, 2, 4, 8}
 ///     Decode a JPEG at 1/scale of the size with libjpeg's scaled inverse DCT; other formats have only 1. Sizes are
 ///     rounded up, and the region is rounded outward: ``x0 // scale`` to ``ceil(x1 / scale)``.
@@ -108,7 +109,7 @@ pub fn orientations(py: Python<'_>, images: EncodedImages) -> PyResult<NewArray<
 /// ValueError
 ///     The region does not lie inside the image, or another argument is invalid.
 #[pyfunction]
-#[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_073_741_824, index=None, learn=None, found=None, threads=1, mode="RGB"))]
+#[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_342_177_280, index=None, learn=None, found=None, threads=1, mode="RGB"))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn decode<'py>(
     py: Python<'py>,
@@ -135,6 +136,7 @@ pub fn decode<'py>(
     }
     let mode = mode_from_name(mode)?;
     let shape = [region.height, region.width, mode.channels()];
+    check_nbytes(&header, &limits, shape.iter().product())?;
     let axes = if mode == Mode::Luma { 2 } else { 3 };
     let mut pixels = NewArray::empty(py, &shape[..axes])?;
     let (level, out) = (level(), pixels.values_mut());
@@ -155,8 +157,8 @@ pub fn decode<'py>(
 /// ----------
 /// image : buffer
 ///     The encoded image.
-/// max_pixels : int
-///     Largest width times height that the header may declare.
+/// max_pixels, max_nbytes : int
+///     As for `decode`.
 ///
 /// Returns
 /// -------
@@ -170,18 +172,25 @@ pub fn decode<'py>(
 /// CorruptError, TooLargeError, MemoryError
 ///     As for `decode`.
 #[pyfunction]
-#[pyo3(signature = (image, max_pixels=134_217_728))]
-pub fn decode_values(py: Python<'_>, image: Encoded, max_pixels: u64) -> PyResult<ByteOrWordArray<'_>> {
-    let header = Header::parse(image.bytes(), &Limits::pixels(max_pixels));
-    let Header::Png(header) = header.map_err(|error| errors::from_decoder(&error))? else {
+#[pyo3(signature = (image, max_pixels=134_217_728, *, max_nbytes=1_342_177_280))]
+pub fn decode_values(
+    py: Python<'_>,
+    image: Encoded,
+    max_pixels: u64,
+    max_nbytes: u64,
+) -> PyResult<ByteOrWordArray<'_>> {
+    let limits = Limits { max_pixels, max_nbytes };
+    let any = Header::parse(image.bytes(), &limits).map_err(|error| errors::from_decoder(&error))?;
+    let Header::Png(header) = &any else {
         return Err(errors::from_decoder(&Error::Unsupported(
             "values of other images than PNG",
         )));
     };
     let bits = header.channel_bits().map_err(|error| errors::from_decoder(&error))?;
     let (shape, level) = ([header.height(), header.width()], level());
+    check_nbytes(&any, &limits, bits / 8 * shape[0] * shape[1])?;
     let decode = |values: png::Values<'_>| {
-        py.detach(|| fill::with_filler(level, |filler| filler.decode_values(&header, values)))
+        py.detach(|| fill::with_filler(level, |filler| filler.decode_values(header, values)))
             .map_err(|error| errors::from_decoder(&error))
     };
     if bits == 8 {
@@ -202,8 +211,8 @@ pub fn decode_values(py: Python<'_>, image: Encoded, max_pixels: u64) -> PyResul
 ///     The encoded image.
 /// region : tuple of four int, optional
 ///     As for `decode`.
-/// max_pixels : int
-///     Largest width times height that the header may declare.
+/// max_pixels, max_nbytes : int
+///     As for `decode`.
 ///
 /// Returns
 /// -------
@@ -217,26 +226,35 @@ pub fn decode_values(py: Python<'_>, image: Encoded, max_pixels: u64) -> PyResul
 /// CorruptError, TooLargeError, MemoryError, ValueError
 ///     As for `decode`.
 #[pyfunction]
-#[pyo3(signature = (image, region=None, max_pixels=134_217_728))]
+#[pyo3(signature = (image, region=None, max_pixels=134_217_728, *, max_nbytes=1_342_177_280))]
 pub fn decode_samples(
     py: Python<'_>,
     image: Encoded,
     region: Option<(i32, i32, i32, i32)>,
     max_pixels: u64,
+    max_nbytes: u64,
 ) -> PyResult<NewArray<'_, u16>> {
-    let header = Header::parse(image.bytes(), &Limits::pixels(max_pixels));
-    let Header::Png(header) = header.map_err(|error| errors::from_decoder(&error))? else {
+    let limits = Limits { max_pixels, max_nbytes };
+    let any = Header::parse(image.bytes(), &limits).map_err(|error| errors::from_decoder(&error))?;
+    let Header::Png(header) = &any else {
         return Err(errors::from_decoder(&Error::Unsupported(
             "samples of other images than PNG",
         )));
     };
     let channels = header.deep_samples().map_err(|error| errors::from_decoder(&error))?;
     let region = scaled_region([header.width(), header.height()], region, 1)?;
+    check_nbytes(&any, &limits, 2 * channels * region.width * region.height)?;
     let mut samples = NewArray::empty(py, &[region.height, region.width, channels])?;
     let (level, out) = (level(), samples.values_mut());
-    py.detach(|| fill::with_filler(level, |filler| filler.decode_samples(&header, region, out)))
+    py.detach(|| fill::with_filler(level, |filler| filler.decode_samples(header, region, out)))
         .map_err(|error| errors::from_decoder(&error))?;
     Ok(samples)
+}
+
+fn check_nbytes(header: &Header<'_>, limits: &Limits, decoded: usize) -> PyResult<()> {
+    header
+        .check_nbytes(limits, decoded)
+        .map_err(|error| errors::from_decoder(&error))
 }
 
 /// The samples of a region, or of the whole picture, at a scale.

@@ -40,7 +40,7 @@ use crate::seek_tables;
 /// UnsupportedError, TooLargeError, MemoryError, ValueError
 ///     As for `decode`.
 #[pyfunction]
-#[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_073_741_824))]
+#[pyo3(signature = (image, region=None, max_pixels=134_217_728, scale=1, *, max_nbytes=1_342_177_280))]
 pub fn decode_damaged<'py>(
     py: Python<'py>,
     image: Encoded,
@@ -139,7 +139,7 @@ pub fn inspect_index(image: Encoded, index: Encoded) -> Option<(&'static str, us
 /// CorruptError, TooLargeError, MemoryError
 ///     As for `decode`.
 #[pyfunction]
-#[pyo3(signature = (image, max_pixels=134_217_728, max_nbytes=1_073_741_824))]
+#[pyo3(signature = (image, max_pixels=134_217_728, max_nbytes=1_342_177_280))]
 pub fn transcode_baseline(
     py: Python<'_>,
     image: Encoded,

@@ -44,7 +44,7 @@ const SPARE_NBYTES: usize = 16 << 10;
 /// TypeError, ValueError
 ///     Invalid arguments.
 #[pyfunction]
-#[pyo3(signature = (images, geometry, window, *, filter, max_pixels=134_217_728, max_nbytes=1_073_741_824, orientations=None, beside=None, quality=None, indices=None, learn=None, found=None, mode="RGB"))]
+#[pyo3(signature = (images, geometry, window, *, filter, max_pixels=134_217_728, max_nbytes=1_342_177_280, orientations=None, beside=None, quality=None, indices=None, learn=None, found=None, mode="RGB"))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn write_packets<'py>(
     py: Python<'py>,

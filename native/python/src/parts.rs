@@ -43,7 +43,7 @@ use crate::target::filter_from_name;
 ///     Invalid arguments. Nothing was written, except if a region does not lie inside its image (the message names
 ///     ``i``): then other parts may have been written.
 #[pyfunction]
-#[pyo3(signature = (images, geometry, out, parts, *, filter, max_pixels=134_217_728, max_nbytes=1_073_741_824, quality=None, late_color=false))]
+#[pyo3(signature = (images, geometry, out, parts, *, filter, max_pixels=134_217_728, max_nbytes=1_342_177_280, quality=None, late_color=false))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn fill_parts(
     py: Python<'_>,

@@ -90,7 +90,7 @@ pub const TRUNCATED: &str = "truncated";
 ///     Invalid arguments. Nothing was written, except if a region does not lie inside its image (the message names
 ///     ``i``): then other rows may have been written.
 #[pyfunction]
-#[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, max_nbytes=1_073_741_824, orientations=None, beside=None, quality=None, indices=None, learn=None, found=None, threads=1, mode="RGB", late_color=false))]
+#[pyo3(signature = (images, geometry, out, rows, *, layout, filter, scale=None, offset=None, max_pixels=134_217_728, max_nbytes=1_342_177_280, orientations=None, beside=None, quality=None, indices=None, learn=None, found=None, threads=1, mode="RGB", late_color=false))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn fill<'py>(
     py: Python<'py>,

@@ -33,7 +33,7 @@ use crate::target::{check_distinct, filter_from_name};
 ///     As for `resize_samples`.
 /// affine : tuple of two float, optional
 ///     For float batches: a factor and a summand, as `scale` and `offset` of `fill`. None for uint16 batches.
-/// max_pixels : int
+/// max_pixels, max_nbytes : int
 ///     As for `decode`, for each image.
 ///
 /// Returns
@@ -46,7 +46,7 @@ use crate::target::{check_distinct, filter_from_name};
 /// TypeError, ValueError
 ///     As from `fill`.
 #[pyfunction]
-#[pyo3(signature = (images, geometry, out, rows, *, layout, filter, affine=None, max_pixels=134_217_728))]
+#[pyo3(signature = (images, geometry, out, rows, *, layout, filter, affine=None, max_pixels=134_217_728, max_nbytes=1_342_177_280))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn fill_samples(
     py: Python<'_>,
@@ -58,9 +58,14 @@ pub fn fill_samples(
     filter: &str,
     affine: Option<[f32; 2]>,
     max_pixels: u64,
+    max_nbytes: u64,
 ) -> PyResult<(Failures, u64, u64)> {
     let window = check_batch(&out, layout, affine)?;
-    let (n, filter, limits) = (images.len(), filter_from_name(filter)?, Limits::pixels(max_pixels));
+    let (n, filter, limits) = (
+        images.len(),
+        filter_from_name(filter)?,
+        Limits { max_pixels, max_nbytes },
+    );
     if geometry.shape() != [n, Geometry::COLUMNS] || rows.shape() != [n] {
         let (geometry, rows) = (geometry.shape(), rows.shape());
         return Err(invalid_argument(format!(

@@ -98,6 +98,7 @@ impl Filler {
             height: needed.height,
             scale: Scale::Full,
         };
+        limits.check_nbytes(header.held_nbytes() + 2 * (region.width * region.height) as u64)?;
         let [width, height] = geometry.visible();
         grow(&mut buffers.samples, region.width * region.height)?;
         grow(&mut buffers.picture, width * height)?;

@@ -227,7 +227,7 @@ impl Decoder {
         needed: NeededPixels,
         mut f: impl FnMut(usize, &[u8]),
     ) -> Result<(), Error> {
-        let pixel = pixel_nbytes(header);
+        let pixel = header.pixel_nbytes();
         grow(&mut self.whole, header.width * header.height * pixel)?;
         let passes = PASSES.map(|[x, y, across, down]| {
             let side = |size: usize, start: usize, step| size.saturating_sub(start).div_ceil(step);
@@ -291,11 +291,6 @@ fn line_total(nbytes: usize, lines: usize) -> u64 {
     (nbytes as u64 + 1) * lines as u64
 }
 
-/// Bytes of an unpacked pixel.
-fn pixel_nbytes(header: &Header<'_>) -> usize {
-    usize::from(header.depth).div_ceil(8) * header.color.samples()
-}
-
 /// Pixels of an unfiltered line, a byte or more each.
 fn pixels_of<'a>(
     header: &Header<'_>,
@@ -308,6 +303,6 @@ fn pixels_of<'a>(
         unpack(header.depth, line, columns.start, out);
         return out;
     }
-    let pixel = pixel_nbytes(header);
+    let pixel = header.pixel_nbytes();
     &line[columns.start * pixel..columns.end * pixel]
 }

@@ -183,6 +183,19 @@ impl<'a> Header<'a> {
         self.height
     }
 
+    /// Bytes that the decoder holds of the whole picture: its pixels, if it is interlaced.
+    pub fn held_nbytes(&self) -> u64 {
+        match self.is_interlaced {
+            true => (self.width * self.height * self.pixel_nbytes()) as u64,
+            false => 0,
+        }
+    }
+
+    /// Bytes of an unpacked pixel.
+    pub(super) fn pixel_nbytes(&self) -> usize {
+        usize::from(self.depth).div_ceil(8) * self.color.samples()
+    }
+
     /// Whether a colour, or palette entries, are transparent.
     pub fn has_transparent_color(&self) -> bool {
         self.has_transparent_color

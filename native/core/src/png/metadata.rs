@@ -7,15 +7,15 @@ use crate::jpeg::{Limits, orientation_of_tiff};
 
 /// Most bytes that Pillow inflates of one text or profile.
 const MAX_TEXT: usize = 1 << 20;
-/// Most bytes of all texts; half of what Pillow allows.
-const MAX_TEXTS: usize = 32 << 20;
+/// Most bytes of all texts and profiles; half of what Pillow allows of texts.
+const MAX_INFLATED: usize = 32 << 20;
 /// No deflate stream of this many bytes inflates to [`MAX_TEXT`].
 const SURELY_SHORT: usize = 1000;
 
 /// What is known of the metadata.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Metadata {
-    text_nbytes: usize,
+    inflated_nbytes: usize,
     /// The last Exif chunk: its offset and length.
     exif: Option<(usize, usize)>,
     /// Whether Pillow may find the orientation in several places.
@@ -39,7 +39,8 @@ impl Metadata {
             }
             b"iCCP" => {
                 let profile = body_after_keyword(chunk.body).and_then(|rest| rest.strip_prefix(&[0]));
-                return check_inflates(profile.ok_or(UNUSUAL)?).map(|_| ());
+                let nbytes = check_inflates(profile.ok_or(UNUSUAL)?)?;
+                return self.add_inflated(nbytes);
             }
             b"iTXt" => return self.add_international_text(chunk.body),
             b"eXIf" => {
@@ -73,12 +74,16 @@ impl Metadata {
         let keyword = keyword.to_ascii_lowercase();
         let names = |what: &[u8]| keyword.windows(what.len()).any(|part| part == what);
         self.is_doubtful |= names(b"exif") || names(b"xmp");
-        self.text_nbytes += match compressed {
+        self.add_inflated(match compressed {
             Some(text) => check_inflates(text)?,
             None => body.len(),
-        };
-        if self.text_nbytes > MAX_TEXTS {
-            return Err(Error::Unsupported("a PNG with very long texts"));
+        })
+    }
+
+    fn add_inflated(&mut self, nbytes: usize) -> Result<(), Error> {
+        self.inflated_nbytes += nbytes;
+        if self.inflated_nbytes > MAX_INFLATED {
+            return Err(Error::Unsupported("a PNG with very long texts or profiles"));
         }
         Ok(())
     }

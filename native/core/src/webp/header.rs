@@ -20,6 +20,7 @@ pub struct Header<'a> {
     pub(super) width: usize,
     pub(super) height: usize,
     has_alpha: bool,
+    is_lossless: bool,
     exif: Option<&'a [u8]>,
     has_xmp: bool,
     /// Whether there is metadata that the header does not announce.
@@ -53,6 +54,7 @@ impl<'a> Header<'a> {
             width: 0,
             height: 0,
             has_alpha: false,
+            is_lossless: false,
             exif: None,
             has_xmp: false,
             is_doubtful: false,
@@ -123,6 +125,7 @@ impl<'a> Header<'a> {
             (b"VP8L", &[0x2f, a, b, c, d, ..]) if d >> 5 == 0 => {
                 let bits = number(&[a, b, c, d]);
                 self.has_alpha = bits >> 28 & 1 == 1;
+                self.is_lossless = true;
                 [(bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1]
             }
             _ => return corrupt("the header of the image is damaged", chunk.end - chunk.body.len()),
@@ -137,6 +140,12 @@ impl<'a> Header<'a> {
     /// Width in pixels.
     pub fn width(&self) -> usize {
         self.width
+    }
+
+    /// Bytes that are held of the whole picture at most: its pixels, and if it is lossless those of libwebp with the
+    /// images of its transforms.
+    pub fn held_nbytes(&self) -> u64 {
+        (self.width * self.height) as u64 * if self.is_lossless { 3 + 5 } else { 3 }
     }
 
     /// Whether the image has an alpha channel.

@@ -14,8 +14,9 @@ pub use crate::jpeg::format::markers::Color;
 pub struct Limits {
     /// Largest `width * height` accepted.
     pub max_pixels: u64,
-    /// Largest number of bytes for the coefficients of the whole picture, if it has several scans. A file of one scan
-    /// keeps none.
+    /// Largest number of bytes that decoding may take: those that the decoder holds of the whole picture (coefficients of
+    /// a JPEG of several scans, pixels of an interlaced PNG or of a WebP), and the decoded pixels where the caller gets
+    /// them.
     pub max_nbytes: u64,
 }
 
@@ -29,6 +30,18 @@ impl Limits {
             max_pixels,
             max_nbytes: u64::MAX,
         }
+    }
+
+    /// Checks a number of bytes.
+    ///
+    /// # Errors
+    /// [`Error::TooManyBytes`].
+    pub fn check_nbytes(&self, nbytes: u64) -> Result<(), Error> {
+        let max_nbytes = self.max_nbytes;
+        if nbytes > max_nbytes {
+            return Err(Error::TooManyBytes { nbytes, max_nbytes });
+        }
+        Ok(())
     }
 }
 
@@ -124,10 +137,7 @@ impl<'a> Header<'a> {
             single_scan(&markers, used)?
         };
         let (mcus_x, mcus_y) = (frame.width.div_ceil(8 * hmax), frame.height.div_ceil(8 * vmax));
-        if has_several_scans {
-            check_coefficients((mcus_x * mcus_y * blocks_per_mcu) as u64, limits)?;
-        }
-        Ok(Header {
+        let header = Header {
             bytes,
             width: frame.width,
             height: frame.height,
@@ -145,7 +155,17 @@ impl<'a> Header<'a> {
             scan,
             quant: markers.quant,
             huffman: markers.huffman,
-        })
+        };
+        limits.check_nbytes(header.held_nbytes())?;
+        Ok(header)
+    }
+
+    /// Bytes that the decoder holds of the whole picture: coefficients, if there are several scans.
+    pub fn held_nbytes(&self) -> u64 {
+        match self.has_several_scans {
+            true => (self.mcus_x * self.mcus_y * self.blocks_per_mcu) as u64 * BLOCK_BYTES,
+            false => 0,
+        }
     }
 
     /// Width in pixels.
@@ -235,15 +255,6 @@ fn single_scan(markers: &Markers<'_>, components: &mut [Component]) -> Result<us
         }
     }
     Ok(scan.start)
-}
-
-/// Checks that the coefficients of some blocks are within the limit.
-pub(crate) fn check_coefficients(blocks: u64, limits: &Limits) -> Result<(), Error> {
-    let (nbytes, max_nbytes) = (blocks * BLOCK_BYTES, limits.max_nbytes);
-    if nbytes > max_nbytes {
-        return Err(Error::TooManyBytes { nbytes, max_nbytes });
-    }
-    Ok(())
 }
 
 fn check_frame(frame: &FrameHeader, limits: &Limits) -> Result<(), Error> {

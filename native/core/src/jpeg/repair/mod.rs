@@ -17,10 +17,10 @@ mod smoothing;
 use crate::error::{Error, corrupt};
 use crate::jpeg::decoder::{Decoder, Region};
 use crate::jpeg::format::header::Limits;
-use crate::jpeg::format::header::{Component, Header, check_coefficients};
+use crate::jpeg::format::header::{Component, Header};
 use crate::jpeg::format::markers::{Process, ZIGZAG, read_huffman, segment};
 use crate::jpeg::sample_strips::NeededMcus;
-use crate::jpeg::scans::coefficients::Coefficients;
+use crate::jpeg::scans::coefficients::{BLOCK_BYTES, Coefficients};
 use crate::jpeg::scans::script::{SCAN_BUDGET, SCAN_LIMIT};
 use crate::jpeg::strips::StripEmitter;
 use crate::rows::RowSink;
@@ -38,8 +38,8 @@ impl Decoder {
     /// Decodes a region of a file that [`Self::decode`] refuses because it is damaged or ends too early.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if nothing of the picture can be decoded. [`Error::TooManyBytes`] if its coefficients need more
-    /// memory than `limits` allow, [`Error::OutOfMemory`].
+    /// [`Error::Corrupt`] if nothing of the picture can be decoded. [`Error::TooManyBytes`] if its coefficients and
+    /// pixels need more memory than `limits` allow, [`Error::OutOfMemory`].
     ///
     /// # Panics
     /// If `region` is not inside the picture.
@@ -51,7 +51,7 @@ impl Decoder {
         sink: &mut S,
     ) -> Result<(), Error> {
         let count = Coefficients::count(header, header.mcus_y);
-        check_coefficients(count as u64, limits)?;
+        limits.check_nbytes(count as u64 * BLOCK_BYTES + 3 * (region.width * region.height) as u64)?;
         if count > MOST_BLOCKS_PER_BYTE * header.bytes.len() {
             return corrupt("nearly all of the picture is missing", header.bytes.len());
         }
