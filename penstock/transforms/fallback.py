@@ -71,7 +71,7 @@ FRAME_BUDGET: Final = 1 << 30
 MAX_NBYTES: Final = 5 << 28
 """Default cap on the bytes that decoding a picture may take: its pixels, and what the decoder holds of it."""
 
-_HELD_NBYTES: Final[Mapping[str, int]] = {"WebP": 16, "GIF": 8, "PNG": 4, "AVIF": 16, "HEIC": 16, "JPEG XL": 16}
+_HELD_NBYTES: Final[Mapping[str, int]] = {"WebP": 16, "GIF": 4, "PNG": 4, "AVIF": 12, "HEIC": 16, "JPEG XL": 16}
 """Bytes per pixel that a decoder holds beside Pillow's picture: canvases, frames before, planes."""
 
 _PICTURE_NBYTES: Final[Mapping[str, int]] = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
@@ -304,14 +304,12 @@ def _check_jpeg(encoded: bytes, image: ImageFile) -> None:
 
 
 def _picture_nbytes(encoded: bytes, image: ImageFile, mode: str) -> int:
-    """Bytes that decoding takes at most: Pillow's picture, the pixels of the result, and what the decoder holds."""
+    """Bytes that decoding takes at most: Pillow's picture, its bytes, the result, and what the decoder holds."""
     stored = _PICTURE_NBYTES.get(image.mode, 4)
-    if is_deep_png(image):
-        each = 8 + 8 + 8  # two pictures of bytes, their words, the result
-    elif mode in KEEPING_DEPTH:
-        each = stored + stored
+    if mode in KEEPING_DEPTH:  # of a deep PNG: both bytes of the samples, their words, shifted, the result
+        each = 4 + 4 + 3 * 8 if is_deep_png(image) else 3 * stored
     else:
-        each = stored + 4 * (image.mode != mode) + (1 if mode == "L" else 4 if mode == "RGBA" else 3)
+        each = stored + 4 * (image.mode != mode) + 2 * (1 if mode == "L" else 4 if mode == "RGBA" else 3)
     held = _HELD_NBYTES.get(sniff(encoded[:32]), 0)
     coefficients = jpeg_markers.coefficient_nbytes(encoded) if image.format == "JPEG" else 0
     return image.width * image.height * (each + held) + coefficients

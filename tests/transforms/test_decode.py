@@ -371,14 +371,14 @@ def test_the_cap_counts_pixels(name: str) -> None:
         (JPEGS["420"], RESULT),
         (JPEGS["progressive"], 4 * 3 * 6 * 136 + RESULT),
         (encoded(picture(61, 45, "L"), progressive=True), 8 * 6 * 136 + RESULT),
-        (encoded(picture(61, 45, "CMYK"), progressive=True), 8 * 6 * 4 * 128 + 61 * 45 * (4 + 4) + RESULT),
+        (encoded(picture(61, 45, "CMYK"), progressive=True), 8 * 6 * 4 * 128 + 61 * 45 * (4 + 4) + 2 * RESULT),
         (encoded(picture(61, 45), "PNG"), RESULT),
         (png_writer.png(png_writer.samples(61, 45, 6, 16), 6, 16, interlace=1), 61 * 45 * 8 + RESULT),
         (encoded(picture(61, 45), "WEBP"), 61 * 45 * 3 + RESULT),
         (encoded(picture(61, 45), "WEBP", lossless=True), 61 * 45 * 8 + RESULT),
-        (encoded(picture(61, 45), "BMP"), 61 * 45 * 4 + RESULT),
-        (encoded(picture(61, 45), "GIF"), 61 * 45 * (1 + 4 + 8) + RESULT),
-        (encoded(picture(61, 45), "AVIF"), 61 * 45 * (4 + 16) + RESULT),
+        (encoded(picture(61, 45), "BMP"), 61 * 45 * 4 + 2 * RESULT),
+        (encoded(picture(61, 45), "GIF"), 61 * 45 * (1 + 4 + 4) + 2 * RESULT),
+        (encoded(picture(61, 45), "AVIF"), 61 * 45 * (4 + 12) + 2 * RESULT),
     ],
     ids=[
         *("baseline", "progressive", "gray", "CMYK", "png", "interlaced", "webp", "lossless webp", "bmp", "gif", "avif")
@@ -420,7 +420,7 @@ def test_a_mask_has_the_same_cap() -> None:
     """A progressive mask is decoded through Pillow, within max_nbytes; one of a PNG by the native decoder."""
     progressive, plain = encoded(picture(61, 45, "L"), progressive=True), encoded(picture(61, 45, "L"), "PNG")
 
-    for mask, nbytes in [(progressive, 8 * 6 * 128 + 2 * 61 * 45), (plain, 61 * 45)]:
+    for mask, nbytes in [(progressive, 8 * 6 * 128 + 3 * 61 * 45), (plain, 61 * 45)]:
         assert Decode(max_nbytes=nbytes).mask(mask, np.zeros(0)).shape == (45, 61)
         with pytest.raises(ImageTooLargeError, match="raise max_nbytes"):
             Decode(max_nbytes=nbytes - 1).mask(mask, np.zeros(0))
