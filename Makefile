@@ -46,7 +46,7 @@ test:  ## the native core's tests, then the package's, then every example of the
 	cargo test --quiet --locked --package penstock-core
 	$(V)/python -m pytest $(RUNNERS) $(ARGS)
 
-test-slow:  ## the long ones: kills at random moments, a million mutations, more examples
+test-slow:  ## the long ones: kills at random moments, a million mutations, more examples, fuzzing
 	$(SETUP) --frameworks
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-explore} $(V)/python -m pytest $(RUNNERS) -m slow $(ARGS)
 
@@ -72,7 +72,7 @@ sheet:  ## draw docs/contact-sheet.jpg anew, the picture in README.md
 	$(SETUP)
 	$(V)/python scripts/sheet.py
 
-fuzz:  ## throw damaged files at the decoder, its index and fill, 60 s each (SECONDS=600 for more)
+fuzz:  ## throw damaged files at the decoders, their index, fill and records, 60 s each (SECONDS=600 for more)
 	$(SETUP)
 	@scripts/fuzz.sh $(or $(SECONDS),60)
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Fuzz the decoders, the index and the fused fill, for SECONDS each: scripts/fuzz.sh SECONDS. Needs Rust's nightly;
-# installs cargo-fuzz into .venv.
+# Fuzz the decoders, the repair, the index, the fused fill and records, for SECONDS each: scripts/fuzz.sh SECONDS
+# [TARGET ...], without targets all. Needs Rust's nightly; installs cargo-fuzz into .venv.
 # The file of a crash is in native/fuzz/artifacts/; native/fuzz/README.md says where to add it with the fix.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=$1
+shift
 if ! cargo +nightly --version >/dev/null 2>&1; then
   echo "fuzz: Rust's nightly toolchain is needed: rustup toolchain install nightly --profile minimal" >&2
   exit 1
@@ -13,6 +14,15 @@ if ! .venv/bin/cargo-fuzz --version >/dev/null 2>&1; then
   echo "==> installing cargo-fuzz into .venv"
   cargo install --quiet --locked --root .venv --no-track cargo-fuzz --version 0.13.2
 fi
+seeds=$(mktemp -d) # made for a target
+trap 'rm -rf "$seeds"' EXIT
+
+# The fixtures of the decoder's tests, and the shared hostile files if they exist.
+jpegs=()
+for folder in native/core/tests/data tests/hostile/files "${PENSTOCK_DATA:-../shared/data}/hostile-jpeg"; do
+  [ -d "$folder" ] && jpegs+=("$folder")
+done
+
 fuzz() { # target, libFuzzer's arguments ...; the first folder is written to
   local target=$1
   shift
@@ -22,23 +32,8 @@ fuzz() { # target, libFuzzer's arguments ...; the first folder is written to
     -max_total_time="$seconds" -rss_limit_mb=2048 -print_final_stats=1
 }
 
-# Seeds: the fixtures of the decoder's tests, and the shared hostile files if they exist.
-seeds=()
-for folder in native/core/tests/data tests/hostile/files "${PENSTOCK_DATA:-../shared/data}/hostile-jpeg"; do
-  [ -d "$folder" ] && seeds+=("$folder")
-done
-fuzz decode "${seeds[@]}" -- -timeout=10
-fuzz index -- -timeout=10 -max_len=600
-fuzz fill "${seeds[@]}" -- -timeout=20
-
-# Seeds: a PNG of each kind.
-kinds=$(mktemp -d)
-PYTHONPATH=. .venv/bin/python -m tests.native.png_writer "$kinds"
-fuzz png "$kinds" -- -timeout=10
-
-# Seeds: WebPs, lossy and lossless, with alpha and without.
-kinds=$(mktemp -d)
-.venv/bin/python - "$kinds" <<'PYTHON'
+make_webps() { # lossy and lossless, with alpha and without
+  .venv/bin/python - "$1" <<'PYTHON'
 import sys
 from pathlib import Path
 
@@ -50,4 +45,26 @@ for channels in (3, 4):
         pixels = np.random.default_rng(channels).integers(0, 256, (24, 40, channels), np.uint8)
         Image.fromarray(pixels).save(Path(sys.argv[1], f"{channels}-{lossless}.webp"), lossless=lossless)
 PYTHON
-fuzz webp "$kinds" -- -timeout=10
+}
+
+[ $# -gt 0 ] || set -- decode repair index fill png webp records
+for target; do
+  case $target in
+    decode | repair) fuzz "$target" "${jpegs[@]}" -- -timeout=10 ;;
+    fill) fuzz fill "${jpegs[@]}" -- -timeout=20 ;;
+    index) fuzz index -- -timeout=10 -max_len=600 ;;
+    png)
+      PYTHONPATH=. .venv/bin/python -m tests.native.png_writer "$seeds"
+      fuzz png "$seeds" -- -timeout=10
+      ;;
+    webp)
+      make_webps "$seeds"
+      fuzz webp "$seeds" -- -timeout=10
+      ;;
+    records) fuzz records -- -timeout=10 ;;
+    *)
+      echo "fuzz: a target must be one of decode, repair, index, fill, png, webp, records, got $target" >&2
+      exit 1
+      ;;
+  esac
+done

@@ -1,13 +1,15 @@
 """Decode pictures, damaged ones and random packets with a library of the kernels that checks every address.
 
-Run by a test, in a process of its own: ``python -m tests.torch.cuda.sanitized LIBRARY``. Every buffer that kernels are
-given has its exact size, so that the sanitizer sees an access outside of it.
+Run by a test, in a process of its own: ``python -m tests.torch.cuda.sanitized LIBRARY [SECONDS]``, again and again with
+other damage for so many seconds. Every buffer that kernels are given has its exact size, so that the sanitizer sees an
+access outside of it.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +21,23 @@ from tests.torch.cuda.host_kernels import HostKernels
 from tests.torch.cuda.pictures import cases_of, jpegs, mutated
 
 
-def main(library: str) -> None:
+def main(library: str, seconds: str = "0") -> None:
     """Decode everything; print how many packets there were."""
     kernels, decoded, damaged = HostKernels(Path(library)), 0, 0
-    rng = np.random.default_rng(0)
-    for (_, image), seed in zip(jpegs().items(), itertools.count()):
+    end = time.monotonic() + float(seconds)
+    for first_seed in itertools.count(step=len(jpegs())):
+        counts = decode_all(kernels, first_seed)
+        decoded, damaged = decoded + counts[0], damaged + counts[1]
+        if time.monotonic() >= end:
+            break
+    sys.stdout.write(f"decoded {decoded} packets, {damaged} of them damaged\n")
+
+
+def decode_all(kernels: HostKernels, first_seed: int) -> tuple[int, int]:
+    """Decode each picture, whole, damaged and with a random scan: the numbers of packets and of damaged ones."""
+    decoded = damaged = 0
+    rng = np.random.default_rng(first_seed)
+    for (_, image), seed in zip(jpegs().items(), itertools.count(first_seed)):
         tables = {kind: _native.build_index(image, kind) for kind in ("tiles", "rows")}
         for kind, table in tables.items():
             for bytes_ in itertools.chain([image], mutated(image, seed, count=25)):
@@ -39,8 +53,8 @@ def main(library: str) -> None:
                     data = int(packets[4 * 60 : 4 * 61].view("<i4")[0])
                     packets[data:] = rng.integers(0, 256, len(packets) - data, np.uint8)  # a scan of random bytes
                     decoder.decode(packets.copy(), np.array([0, len(packets)]))
-    sys.stdout.write(f"decoded {decoded} packets, {damaged} of them damaged\n")
+    return decoded, damaged
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

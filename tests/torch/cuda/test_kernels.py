@@ -247,7 +247,7 @@ def test_no_address_outside_of_buffers(tmp_path: Path) -> None:
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",
         "PYTHONMALLOC": "malloc",
     }
-    command = [sys.executable, "-m", "tests.torch.cuda.sanitized", str(library)]
+    command = [sys.executable, "-m", "tests.torch.cuda.sanitized", str(library), "10"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     assert "decoded" in done.stdout
