@@ -44,6 +44,7 @@ __all__ = [
     "FRAME_BUDGET",
     "FRAME_LIMIT",
     "MAX_NBYTES",
+    "PROFILE_LIMIT",
     "SCAN_BUDGET",
     "SCAN_LIMIT",
     "channel_pixels",
@@ -61,6 +62,9 @@ SCAN_LIMIT: Final = 100
 
 SCAN_BUDGET: Final = 1 << 28
 """Pixels x scans that a JPEG with more scans than :data:`SCAN_LIMIT` may cost (about 0.3 s of libjpeg-turbo)."""
+
+PROFILE_LIMIT: Final = 32
+"""Profiles that a PNG may have; one is valid."""
 
 FRAME_LIMIT: Final = 100
 """Frames before the one that is asked for, in an image of any size."""
@@ -263,6 +267,11 @@ def _open(encoded: bytes, max_pixels: int, max_nbytes: int | None = None) -> Ite
         _check_pixels(size, max_pixels)
         if max_nbytes is not None:
             check_nbytes(size[0] * size[1] * (_HELD_NBYTES[name] + 4), max_nbytes)
+    if name == "PNG" and encoded.count(b"iCCP") > PROFILE_LIMIT:  # Pillow inflates each, up to 1 MiB
+        raise DecodeError(
+            f"a PNG must have at most {PROFILE_LIMIT} profiles (iCCP chunks), got more: it is refused as a "
+            "decompression bomb"
+        )
     parser = find_parser(name)
     try:
         with quiet(), parser(io.BytesIO(encoded), "") as image:

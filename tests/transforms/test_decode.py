@@ -407,13 +407,16 @@ def test_small_files_of_large_pictures_are_refused_at_once(file: bytes) -> None:
 
 
 def test_many_profiles_are_not_all_inflated() -> None:
-    """Profiles of a PNG count among its inflated metadata: above 32 MiB, Pillow decides."""
-    profile = b"p\0\0" + zlib.compress(bytes(1 << 20))
-    file = png_writer.png(png_writer.samples(61, 45, 2, 8), 2, 8, before=[png_writer.chunk(b"iCCP", profile)] * 40)
+    """Profiles of a PNG count among its inflated metadata, up to 32 MiB; Pillow, which has no bound, is not asked."""
+    profile = png_writer.chunk(b"iCCP", b"p\0\0" + zlib.compress(bytes(1 << 20)))
+    few, many = (png_writer.png(png_writer.samples(61, 45, 2, 8), 2, 8, before=[profile] * count) for count in (32, 33))
 
+    assert decode(few).shape == (45, 61, 3)
     with pytest.raises(_native.UnsupportedError, match="very long texts or profiles"):
-        _native.decode(file)
-    assert decode(file).shape == (45, 61, 3)
+        _native.decode(many)
+    for orient in (False, True):
+        with pytest.raises(DecodeError, match="at most 32 profiles"):
+            decode(many, orient=orient)
 
 
 def test_a_mask_has_the_same_cap() -> None:
