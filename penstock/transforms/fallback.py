@@ -16,7 +16,7 @@ Called by :mod:`penstock.transforms.decode` and the fused fill; thread-safe; Pil
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -29,12 +29,12 @@ from penstock.sample import Array
 from penstock.transforms import jpeg_markers
 from penstock.transforms.color_profiles import convert_to_srgb, may_have_profile
 from penstock.transforms.deep_colour import is_deep_png, loses_bits, read_deep_png
-from penstock.transforms.image_formats import find_parser, sniff
+from penstock.transforms.image_formats import HELD_NBYTES, PICTURE_NBYTES, find_parser, sniff
 from penstock.transforms.jxl_header import read_jxl_size
 from penstock.transforms.modes import KEEPING_DEPTH, DecodedForm, from_picture, from_stored
 from penstock.transforms.orientation import Region
 from penstock.transforms.pillow_warnings import quiet
-from penstock.transforms.tiff_pages import check_nbytes, read_page, read_page_size
+from penstock.transforms.tiff_pages import check_nbytes, check_pixels, read_page, read_page_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -74,12 +74,6 @@ FRAME_BUDGET: Final = 1 << 30
 
 MAX_NBYTES: Final = 5 << 28
 """Default cap on the bytes that decoding a picture may take: its pixels, and what the decoder holds of it."""
-
-_HELD_NBYTES: Final[Mapping[str, int]] = {"WebP": 16, "GIF": 4, "PNG": 4, "AVIF": 12, "HEIC": 16, "JPEG XL": 16}
-"""Bytes per pixel that a decoder holds beside Pillow's picture: canvases, frames before, planes."""
-
-_PICTURE_NBYTES: Final[Mapping[str, int]] = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
-"""Bytes per pixel of Pillow's pictures of these modes; of all others 4."""
 
 _RGB: Final = DecodedForm()
 T_found = TypeVar("T_found")
@@ -208,7 +202,7 @@ def _jxl_size(encoded: bytes, max_pixels: int) -> tuple[int, int]:
     size = read_jxl_size(encoded)
     if size is None:
         raise DecodeError("this JPEG XL image cannot be decoded: its header is damaged or missing")
-    _check_pixels(size, max_pixels)
+    check_pixels(size, max_pixels)
     return size
 
 
@@ -264,9 +258,9 @@ def _open(encoded: bytes, max_pixels: int, max_nbytes: int | None = None) -> Ite
     name = sniff(encoded[:32])
     if name in {"WebP", "JPEG XL"}:  # libwebp allocates the canvas when the file is opened; JPEG XL is decoded then
         size = _webp_size(encoded) if name == "WebP" else _jxl_size(encoded, max_pixels)
-        _check_pixels(size, max_pixels)
+        check_pixels(size, max_pixels)
         if max_nbytes is not None:
-            check_nbytes(size[0] * size[1] * (_HELD_NBYTES[name] + 4), max_nbytes)
+            check_nbytes(size[0] * size[1] * (HELD_NBYTES[name] + 4), max_nbytes)
     if name == "PNG" and encoded.count(b"iCCP") > PROFILE_LIMIT:  # Pillow inflates each, up to 1 MiB
         raise DecodeError(
             f"a PNG must have at most {PROFILE_LIMIT} profiles (iCCP chunks), got more: it is refused as a "
@@ -275,7 +269,7 @@ def _open(encoded: bytes, max_pixels: int, max_nbytes: int | None = None) -> Ite
     parser = find_parser(name)
     try:
         with quiet(), parser(io.BytesIO(encoded), "") as image:
-            _check_pixels(image.size, max_pixels)
+            check_pixels(image.size, max_pixels)
             if name == "JPEG":
                 _check_scans(encoded, image.size)
             yield image
@@ -283,15 +277,6 @@ def _open(encoded: bytes, max_pixels: int, max_nbytes: int | None = None) -> Ite
         raise
     except Exception as error:  # Pillow's parsers raise exceptions of any type on hostile bytes
         raise _refusal(name, encoded, error) from error
-
-
-def _check_pixels(size: tuple[int, int], max_pixels: int) -> None:
-    width, height = size
-    if width * height > max_pixels:
-        raise ImageTooLargeError(
-            f"the header declares {width} x {height} = {width * height} pixels, above the cap of {max_pixels}; "
-            "raise max_pixels if the image is meant to be that large"
-        )
 
 
 def _check_scans(jpeg: bytes, size: tuple[int, int]) -> None:
@@ -314,12 +299,12 @@ def _check_jpeg(encoded: bytes, image: ImageFile) -> None:
 
 def _picture_nbytes(encoded: bytes, image: ImageFile, mode: str) -> int:
     """Bytes that decoding takes at most: Pillow's picture, its bytes, the result, and what the decoder holds."""
-    stored = _PICTURE_NBYTES.get(image.mode, 4)
+    stored = PICTURE_NBYTES.get(image.mode, 4)
     if mode in KEEPING_DEPTH:  # of a deep PNG: both bytes of the samples, their words, shifted, the result
         each = 4 + 4 + 3 * 8 if is_deep_png(image) else 3 * stored
     else:
         each = stored + 4 * (image.mode != mode) + 2 * (1 if mode == "L" else 4 if mode == "RGBA" else 3)
-    held = _HELD_NBYTES.get(sniff(encoded[:32]), 0)
+    held = HELD_NBYTES.get(sniff(encoded[:32]), 0)
     coefficients = jpeg_markers.coefficient_nbytes(encoded) if image.format == "JPEG" else 0
     return image.width * image.height * (each + held) + coefficients
 
@@ -346,7 +331,7 @@ def _seek_frame(image: ImageFile, frame: int, max_pixels: int) -> None:
         raise DecodeError(
             f"this {image.format} image declares {counted(count, 'frame')} and ends before frame {frame}"
         ) from error
-    _check_pixels(image.size, max_pixels)
+    check_pixels(image.size, max_pixels)
 
 
 def _webp_size(webp: bytes) -> tuple[int, int]:

@@ -7,12 +7,13 @@ The list is fixed: no Ghostscript, no FLI, and none that is chosen by the name o
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.errors import DecodeError, OptionalPackageError, UnsupportedImageError
 from penstock.registry import require
 
-__all__ = ["find_parser", "sniff"]
+__all__ = ["HELD_NBYTES", "PICTURE_NBYTES", "find_parser", "sniff"]
 
 _PARSERS: Final = {
     "JPEG": ("PIL.JpegImagePlugin", "JpegImageFile"),
@@ -26,6 +27,12 @@ _PARSERS: Final = {
     "HEIC": ("pillow_heif", "HeifImageFile"),
     "JPEG XL": ("pillow_jxl.JpegXLImagePlugin", "JXLImageFile"),
 }
+HELD_NBYTES: Final[Mapping[str, int]] = {"WebP": 16, "GIF": 4, "PNG": 4, "AVIF": 12, "HEIC": 16, "JPEG XL": 16}
+"""Bytes per pixel that a decoder holds beside Pillow's picture: canvases, frames before, planes."""
+
+PICTURE_NBYTES: Final[Mapping[str, int]] = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
+"""Bytes per pixel of Pillow's pictures of these modes; of all others 4."""
+
 _EXTRAS: Final = {"HEIC": "heif", "JPEG XL": "jxl"}
 """Formats that Pillow reads by a package of its own, and the extra that installs it."""
 

@@ -28,7 +28,7 @@ from penstock.registry import require
 from penstock.sample import Array
 from penstock.transforms.orientation import orient_pixels
 
-__all__ = ["check_nbytes", "read_page", "read_page_size", "require_tifffile"]
+__all__ = ["check_nbytes", "check_pixels", "read_page", "read_page_size", "require_tifffile"]
 
 _STORED, _LZW, _PACKBITS = 1, 5, 32773
 _DEFLATE: Final = frozenset({8, 32946})
@@ -97,6 +97,16 @@ def _open_page(encoded: bytes, frame: int, max_pixels: int) -> Iterator[Any]:
         raise DecodeError(f"this TIFF image cannot be decoded: {str(error) or type(error).__name__}") from error
 
 
+def check_pixels(size: tuple[int, int], max_pixels: int) -> None:
+    """Refuse a picture that declares more pixels than the caller allows."""
+    width, height = size
+    if width * height > max_pixels:
+        raise ImageTooLargeError(
+            f"the header declares {width} x {height} = {width * height} pixels, above the cap of {max_pixels}; "
+            "raise max_pixels if the image is meant to be that large"
+        )
+
+
 def check_nbytes(nbytes: int, max_nbytes: int) -> None:
     """Refuse a picture for which decoding takes more bytes than the caller allows."""
     if nbytes > max_nbytes:
@@ -137,11 +147,7 @@ def _check_page(page: Any, max_pixels: int) -> None:
         raise UnsupportedImageError(f"the compression of this TIFF is not supported: {page.compression!r}")
     if page.compression == _LZW or page.predictor == _FLOAT_PREDICTOR:
         _require("imagecodecs", "to decompress this TIFF (LZW, or predicted floats)")
-    if width * height > max_pixels:
-        raise ImageTooLargeError(
-            f"the header declares {width} x {height} = {width * height} pixels, above the cap of {max_pixels}; raise "
-            "max_pixels if the image is meant to be that large"
-        )
+    check_pixels((width, height), max_pixels)
     most = max_pixels * _MOST_PIXEL_NBYTES
     nbytes = max(width * height * samples, math.prod(page.chunks)) * page.dtype.itemsize
     if nbytes > most:
