@@ -327,7 +327,7 @@ class LmdbPairsStore(LmdbLayoutStore):
                 f"shape must be that of the pixels: {shape} and {self._dtype.name} have {nbytes} bytes, the value of "
                 f"{self._keys[0]!r} has {len(first)}"
             )
-        kind = self._pixels.make_kind(np.empty(shape, self._dtype))
+        kind = self._pixels.make_kind([np.empty(shape, self._dtype)])
         places = np.arange(nbytes).reshape(*shape, -1)
         if self._pixels.channels == "BGR" and shape[2] > 1:
             places = places[:, :, [2, 1, 0, 3][: shape[2]]]

@@ -27,7 +27,7 @@ from penstock.stores.base import PathLike, Skipped
 from penstock.stores.image_signatures import looks_like_image
 from penstock.stores.key_list import KeyList
 from penstock.stores.lmdb_entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb_layout import EntryKeys, LmdbLayoutStore, decode_key, name_numbers, refuse_other
+from penstock.stores.lmdb_layout import EntryKeys, LmdbLayoutStore, decode_key, list_sampled, name_numbers, refuse_other
 from penstock.stores.location import Location
 from penstock.stores.pickle_templates import PickleReader
 from penstock.stores.pickled_fields import ValueReader, describe_value, infer_field, name_values
@@ -40,7 +40,6 @@ __all__ = ["LmdbPickleIndexStore"]
 
 KEYS: Final = b"__keys__"
 COUNT: Final = b"__len__"
-_SAMPLED: Final = 16
 _MOST_MISSING: Final = 1_000_000  # a number in a file allocates no more
 _SCALARS: Final = frozenset({int, float, bool, str, type(None)})
 _MISSING: Final = ("raise", "skip")
@@ -317,7 +316,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         if not is_pickle(first) and looks_like_image(first):
             self._load = _give  # only keys and count are pickled
         samples, errors = [], []
-        for index in sorted({*range(min(count, _SAMPLED)), count // 2, count - 1}):
+        for index in list_sampled(count):
             try:
                 value = self._load(self._values.read(opened, index))
                 name_values(value, self._names)

@@ -401,15 +401,17 @@ def test_stored_sizes_that_lie_are_damage(tmp_path: Path) -> None:
 
 
 def test_version_1_is_still_written_and_read(tmp_path: Path) -> None:
-    """Packs of encoded images keep the version that older readers know; these refuse that of blocks."""
+    """Packs of encoded images keep the version that older readers know; these refuse those of blocks and more."""
     old = PackMeta(Schema({"image": Field("image"), "label": Field("label")}))
     new = PackMeta(SCHEMA, block_records=10)
+    mixed = PackMeta(Schema({"image": Field("pixels:uint8[*,*,*]")}))
 
     assert b'"version": 1' in old.to_bytes()
     assert b"block_records" not in old.to_bytes()
     assert b'"version": 2' in new.to_bytes()
-    content = new.to_bytes().replace(b'"version": 2', b'"version": 3')
-    with pytest.raises(StoreFormatError, match="must be 1 or 2, got 3: install the version"):
+    assert b'"version": 3' in mixed.to_bytes()
+    content = new.to_bytes().replace(b'"version": 2', b'"version": 4')
+    with pytest.raises(StoreFormatError, match="must be one of 1, 2, 3, got 4: install the version"):
         PackMeta.from_bytes(content, xxhash.xxh3_64_digest(content))
 
 

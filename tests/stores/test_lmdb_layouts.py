@@ -238,9 +238,39 @@ def test_arrays_that_differ_in_memory_order_alone_are_told_apart(tmp_path: Path)
                 assert np.array_equal(record.fields["image"], array)
 
 
+def test_gray_and_colour_pictures_are_read_side_by_side(tmp_path: Path) -> None:
+    """Each as it is, and the schema says that the channels vary; where it says three, all have three."""
+    gray, colour = PATCH[:, :, 0], PATCH
+    arrays = [gray, colour, colour[:3], gray[:, :, None], np.dstack([colour, gray])]
+    with ps.open(index(tmp_path / "set", [(array, n) for n, array in enumerate(arrays)]), channels="BGR") as store:
+        images = [record.fields["image"] for record in store]
+        blobs = store.blobs("image", range(len(store)))
+    late = index(tmp_path / "late", [(PATCH, 1)] * 20 + [(gray, 1)] + [(PATCH, 1)] * 40)
+    with ps.open(late, channels="RGB") as rest:
+        last = rest[20].fields["image"]
+
+    assert store.schema["image"].kind == "pixels:uint8[*,*,*]"
+    assert [image.shape for image in images] == [(4, 5, 1), (4, 5, 3), (3, 5, 3), (4, 5, 1), (4, 5, 4)]
+    assert np.array_equal(images[0][:, :, 0], gray)
+    assert np.array_equal(images[1], colour[:, :, ::-1])
+    assert all(np.array_equal(one, other) for one, other in zip(images, blobs, strict=True))
+    assert rest.schema["image"].kind == "pixels:uint8[*,*,3]"
+    assert np.array_equal(last, np.dstack([gray] * 3))
+    assert not last.flags.writeable
+    with pytest.raises(StoreFormatError, match=r"pixels of one dtype, got pixels:uint16.*pixels:uint8"):
+        ps.open(index(tmp_path / "dtypes", [gray, gray.astype(np.uint16)]))
+
+
 def test_a_record_of_another_form_is_damaged(tmp_path: Path) -> None:
     """Bytes among arrays, arrays among bytes, another dtype or number of channels: the record is named."""
-    odd: list[Any] = [(b"x", 1), (PATCH.astype("u2"), 1), (PATCH[:, :, :1], 1), (PATCH[0, 0], 1), 3, (PATCH, [2])]
+    odd: list[Any] = [
+        (b"x", 1),
+        (PATCH.astype("u2"), 1),
+        (PATCH[:, :, [0, 1, 2, 0]], 1),
+        (PATCH[0, 0], 1),
+        3,
+        (PATCH, [2]),
+    ]
     for number, value in enumerate(odd):
         path = index(tmp_path / str(number), [(PATCH, 1)] * 20 + [value] + [(PATCH, 1)] * 40)
         with ps.open(path, channels="RGB") as store, pytest.raises(CorruptRecordError, match=r"record 20 is damaged"):
@@ -577,6 +607,17 @@ def test_raw_messages_of_caffe_are_bgr(tmp_path: Path) -> None:
         assert store[0].fields["image"].dtype == np.float32
         assert np.array_equal(store[0].fields["image"], PATCH)
         assert store[0].fields["label"] is None
+
+
+def test_raw_messages_of_caffe_may_be_gray_and_colour(tmp_path: Path) -> None:
+    """Each is read as it is."""
+    gray = b"\x08\x01\x10\x04\x18\x05\x22" + varint(20) + PATCH[:, :, 0].tobytes()
+    colour = b"\x08\x03\x10\x04\x18\x05\x22" + varint(60) + PATCH.transpose(2, 0, 1).tobytes()
+
+    with ps.open(write(tmp_path / "set", [(b"a", gray), (b"b", colour)])) as store:
+        assert store.schema["image"].kind == "pixels:uint8[*,*,*]"
+        assert [record.fields["image"].shape for record in store] == [(4, 5, 1), (4, 5, 3)]
+        assert "BGR" in store.description
 
 
 def test_the_layout_is_detected_or_stated(tmp_path: Path) -> None:
