@@ -13,7 +13,7 @@ keys, which is LMDB's own. Without arrays, images alone are a container of this 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
@@ -29,7 +29,7 @@ from penstock.stores.image_signatures import looks_like_image
 from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.lmdb_entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb_layout import EntryKeys, LmdbLayoutStore, decode_key, refuse_other
-from penstock.stores.lmdb_pair_texts import LABEL_READERS, NUMERIC, find_label_kind, parse_numbers, quote_text
+from penstock.stores.lmdb_pair_texts import NUMERIC, parse_numbers, plan_text_labels, quote_text
 from penstock.stores.location import Location
 from penstock.stores.record_names import check_classes
 from penstock.stores.writing import Writer
@@ -58,8 +58,8 @@ class LmdbNamesStore(LmdbLayoutStore):
         is the label. Needed where there are arrays.
     dtype : str, optional
         Their dtype, such as ``"float64"`` (little-endian), or ``"text"`` for numbers that are written as text, which
-        are read as float64; a text with ``shape=()`` is a label: a number, or the text itself. Needed where there are
-        arrays.
+        are read as float64; with ``shape=()`` a text is a label: a number, one of ``classes``, or the text itself.
+        Needed where there are arrays.
     pair : str, optional
         The keys of an image and of its array, with ``*`` for the part that both have: ``"images/* labels/*.txt"``,
         ``"* *_label"``. The ending of an image may be left out. By default ``"* *.txt"``.
@@ -94,8 +94,9 @@ class LmdbNamesStore(LmdbLayoutStore):
         units: str | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
-        self._array_field = self._label_kind = ""
+        self._array_field = ""
         self._is_text = False
+        self._parse_label: Callable[[bytes], object] = float
         self._boxes: BoxColumns | None = None
         super().__init__(path, shape=shape, dtype=dtype, pair=pair, columns=columns, units=units, classes=classes)
 
@@ -239,8 +240,7 @@ class LmdbNamesStore(LmdbLayoutStore):
             self._array_field = "label"
             kind = "label" if self._dtype.kind in "iu" else "float"
             if self._is_text:
-                kind = find_label_kind(samples)
-            self._label_kind = kind
+                kind, self._parse_label = plan_text_labels(samples, names)
             return {"label": Field(kind, names if kind == "label" else ())}
         self._array_field = "array"
         lengths = ",".join("*" if length < 0 else str(length) for length in self._shape)
@@ -267,16 +267,18 @@ class LmdbNamesStore(LmdbLayoutStore):
         """A label that is one number, or a text."""
         if self._is_text:
             text = bytes(self._arrays.read(opened, row)).strip()
-            return LABEL_READERS[self._label_kind](text) if text else None
+            return self._parse_label(text) if text else None
         stored = self._read_array(opened, row)
         return None if stored is None else stored.item()
 
     def _read_samples(self) -> list[bytes]:
         """Some of the arrays, from all parts of the environment; empty ones are left out."""
-        rows = [row for row in self._partners if row >= 0 and self._arrays.sizes[row]]
+        rows = np.asarray(self._partners)
+        rows = rows[rows >= 0]
+        rows = rows[self._arrays.sizes[rows] > 0]
         chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), 2 * _SAMPLED)).astype(np.int64))
         opened = self.get_opened()
-        return [bytes(self._arrays.read(opened, rows[place])) for place in chosen.tolist()]
+        return [bytes(self._arrays.read(opened, row)) for row in rows[chosen].tolist()]
 
     def _refuse_texts(self, samples: Sequence[bytes]) -> None:
         """Refuse arrays that are texts: they would be damaged, or other numbers."""
@@ -324,7 +326,9 @@ class KeyPattern:
     def find(self, key: bytes) -> bytes | None:
         """The part of a key that ``*`` stands for; None for a key of another form. Endings have no case."""
         end = len(key) - len(self.after)
-        if end < len(self.before) or not key.startswith(self.before) or key[end:].lower() != self.after.lower():
+        if end < len(self.before) or not key.startswith(self.before):
+            return None
+        if not key.endswith(self.after) and key[end:].lower() != self.after.lower():
             return None
         return key[len(self.before) : end]
 

@@ -11,7 +11,7 @@ Called by :mod:`.lmdb_pairs`, and by :mod:`.lmdb_names` for arrays that are writ
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from penstock.sample import Array
 
 __all__ = [
-    "LABEL_READERS",
     "NUMERIC",
-    "find_label_kind",
     "parse_labels",
     "parse_numbers",
     "parse_text",
+    "plan_text_labels",
     "quote_text",
 ]
 
@@ -108,24 +107,26 @@ def parse_labels(whole: NDArray[np.uint8], starts: Rows, counts: Rows) -> list[i
     return found
 
 
-LABEL_READERS: Final[Mapping[str, Callable[[bytes], object]]] = {
-    "label": _parse_label,
-    "float": float,
-    "text": lambda text: str(text, "utf-8"),
-}
-"""What reads a label that is a text of its own, by the kind of the field."""
-
-
-def find_label_kind(texts: Sequence[bytes]) -> str:
-    """The kind of labels: whole numbers where all texts are, else numbers, else texts."""
-    for kind in ("label", "float"):
+def plan_text_labels(texts: Sequence[bytes], classes: Sequence[str]) -> tuple[str, Callable[[bytes], object]]:
+    """The kind of labels that are texts of their own, and what reads one: whole numbers, numbers, classes or texts."""
+    readers: dict[str, Callable[[bytes], object]] = {"label": _parse_label, "float": float}
+    for kind, read in readers.items():
         try:
             for text in texts:
-                LABEL_READERS[kind](text)
+                read(text)
         except ValueError:
             continue
-        return kind
-    return "text"
+        return kind, read
+    if not classes:
+        return "text", lambda text: str(text, "utf-8")
+    numbers = {name.encode(): number for number, name in enumerate(classes)}
+
+    def find_class(text: bytes) -> int:
+        if text not in numbers:
+            raise ValueError(f"its label {text[:80]!r} is none of the {len(numbers)} classes")
+        return numbers[text]
+
+    return "label", find_class
 
 
 def parse_numbers(text: bytes) -> Array:

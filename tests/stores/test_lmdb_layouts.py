@@ -519,6 +519,10 @@ def test_arrays_that_are_texts_are_named_and_read(tmp_path: Path) -> None:
         assert store.column("label").tolist() == [0, 1, 2, 3]
     with ps.open(names, shape=(), dtype="text") as store:
         assert [record.fields["label"] for record in store] == ["cat", None, "3", None]
+    with ps.open(names, shape=(), dtype="text", classes=["dog", "cat"]) as store:
+        assert store[0].fields["label"] == 1
+        with pytest.raises(CorruptRecordError, match=r"label b'3' is none of the 2 classes"):
+            store.read([2])
 
 
 def test_pairs_in_another_order_are_refused_with_what_to_give(tmp_path: Path) -> None:
