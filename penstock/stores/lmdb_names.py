@@ -120,7 +120,8 @@ class LmdbNamesStore(LmdbLayoutStore):
             shape, dtype = self._stated["shape"], self._stated["dtype"]
             read = f", read as {self._stated['columns']} ({self._stated['units']})" if self._boxes else ""
             arrays = f"{counted(self._array_count, 'array')} of {dtype} {tuple(shape)}{read}"
-        return f"names: {counted(len(self), 'image')} in the order of their names, {arrays}"
+        others = f", {counted(len(self._problems), 'problem')}" if self._problems else ""
+        return f"names: {counted(len(self), 'image')} in the order of their names, {arrays}{others}"
 
     def keys(self) -> Sequence[str]:
         """The keys of the images."""

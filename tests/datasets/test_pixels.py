@@ -481,6 +481,22 @@ def test_torchvisions_transforms_get_pil_images() -> None:
         ps.StoreDataset(deep, "image", transform=transforms.ToTensor())[0]
 
 
+def test_other_libraries_get_gray_and_colour_pictures_in_rgb() -> None:
+    """Transforms of torchvision for images alone and for samples; without a transform each is as it is."""
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    images = make_images("uint8", [(8, 9, 1), (8, 9, 3), (8, 9, 4)])
+    boxes = [np.array([[0, 0, 2, 2]], np.float32)] * 3
+    store = MemoryStore({"image": "pixels:uint8[*,*,*]", "boxes": "boxes"}, {"image": images, "boxes": boxes})
+
+    tensors = ps.StoreDataset(store, "image", transform=v2.Compose([v2.ToImage(), v2.Resize((4, 4))]))
+    samples = ps.StoreDataset(store, ("image", "boxes"), transform=v2.Compose([v2.ToImage(), v2.Resize((4, 4))]))
+
+    assert [tuple(tensors[position].shape) for position in range(3)] == [(3, 4, 4)] * 3
+    assert [tuple(samples[position][0].shape) for position in range(3)] == [(3, 4, 4)] * 3
+    plain = ps.StoreDataset(store, "image")
+    assert [plain[position].shape[2] for position in range(3)] == [1, 3, 4]
+
+
 def test_programs_of_pixels_are_copying_only_without_other_ops() -> None:
     """Chunks are large only where every op is native."""
     pixels = Field("pixels:uint8[8,8,3]").pixels

@@ -375,8 +375,7 @@ def test_pixels_of_any_size_are_read(tmp_path: Path, kind: str) -> None:
 
 
 def test_stored_sizes_that_lie_are_damage(tmp_path: Path) -> None:
-    """Height and width of pixels are compared with the number of bytes and the kind, whatever the checksums say."""
-    schema = Schema({"image": Field("pixels:uint8[*,4,3]")})
+    """The lengths of pixels are compared with the number of bytes and the kind, whatever the checksums say."""
     image = np.zeros((3, 4, 3), np.uint8)
     for wrong in (
         b"\xff\xff\xff\xff\x04\0\0\0",
@@ -384,7 +383,10 @@ def test_stored_sizes_that_lie_are_damage(tmp_path: Path) -> None:
         b"\0\0\0\0\x04\0\0\0",
         b"\x02\0\0\0\x04\0\0\0",
         b"",
+        b"\x03\0\0\0\x04\0\0\0\0\0\0\0",
+        b"\x03\0\0\0\x04\0\0\0\xff\xff\xff\xff",
     ):
+        schema = Schema({"image": Field(f"pixels:uint8[*,4,{'*' if len(wrong) == 12 else 3}]")})
         pack = tmp_path / f"{wrong.hex() or 'short'}.lmdb"
         writer = LmdbWriter(pack, schema, "source")
         prepared = writer.prepare("a", {"image": image})
