@@ -48,7 +48,7 @@ _ARRAY_KIND: Final = re.compile(
     r"(u?int(?:8|16|32|64)|float(?:16|32|64)|bool)\[((?:\*|[0-9]{1,10})(?:,(?:\*|[0-9]{1,10}))*)\]"
 )
 _PIXELS: Final = re.compile(
-    r"pixels:(uint8|uint16|float32)\[(\*|[1-9][0-9]{0,9}),(\*|[1-9][0-9]{0,9}),([1-9][0-9]{0,3})\]"
+    r"pixels:(uint8|uint16|float32)\[(\*|[1-9][0-9]{0,9}),(\*|[1-9][0-9]{0,9}),(\*|[1-9][0-9]{0,3})\]"
 )
 _ARRAY_AXES: Final[Mapping[str, tuple[tuple[int, ...] | None, ...]]] = {
     "boxes": (None, (4,)),
@@ -62,7 +62,8 @@ KINDS: Final = ("image", "mask", "boxes", "keypoints", "label", "int", "float", 
 absolute pixels; ``keypoints``: float32 (n, 2|3); ``mask``: an encoded single-channel image; ``json``: an object that
 JSON can hold. A small array is written ``dtype[shape]`` with ``*`` for a length that varies (``"float32[*,4]"``). An
 image that is stored as its pixels is written ``pixels:dtype[height,width,channels]``, with uint8, uint16 or float32
-(``"pixels:uint8[*,*,3]"``); three channels are RGB."""
+(``"pixels:uint8[*,*,3]"``); three channels are RGB, and ``*`` channels are those of each image: gray and colour side by
+side."""
 
 MAX_NAME_NBYTES: Final = 200
 """Most bytes of a field's name in UTF-8: file names are made of it, and file systems allow 255 bytes."""

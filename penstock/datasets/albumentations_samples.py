@@ -123,7 +123,7 @@ class AlbumentationsSamples:
         self.what = str(recognised)
         _logger.info("StoreDataset: %s", self.what)
         pipeline = Pipeline([Decode(), *recognised.ops])
-        self.pipeline = pipeline.take_pixels() if self._selection.pixels else pipeline
+        self.pipeline = pipeline.take_pixels(is_mixed=self._selection.is_mixed) if self._selection.pixels else pipeline
         self._makes_tensors = recognised.makes_tensors
 
     def _refuse_other_samples(self) -> None:
@@ -131,7 +131,7 @@ class AlbumentationsSamples:
         from penstock.datasets.albumentations_recognise import NotCompiledError
 
         stored = self._selection.pixels.get(self._places["image"])
-        if stored is not None and (stored.dtype != np.uint8 or stored.axes[-1] != (3,)):
+        if stored is not None and (stored.dtype != np.uint8 or stored.axes[-1] not in {(3,), None}):
             raise NotCompiledError("its images are stored as other pixels than RGB of uint8")
         known = {*self._labels.values(), *self._places.values()}
         for at, kind in self._selection.stored.items():
@@ -235,7 +235,7 @@ class AlbumentationsSamples:
         if name == "mask":
             return np.array(Decode().mask(value, np.empty(0)))
         if name == "image":
-            return np.array(value) if isinstance(value, np.ndarray) else decode(value)
+            return np.array(self._selection.take_pixels(value)) if isinstance(value, np.ndarray) else decode(value)
         return value
 
     def _from_corners(self, boxes: NDArray[np.float32], width: int, height: int) -> NDArray[np.float32]:

@@ -133,7 +133,7 @@ class SamplePlan:
             layout = None if self._samples is None else self._samples.layout
             self.assembly = bind_form(batch_form, self.selection, transform, self._pipeline, layout)
         if self._pipeline is not None and self.selection.pixels:
-            self._pipeline = self._pipeline.take_pixels()
+            self._pipeline = self._pipeline.take_pixels(is_mixed=self.selection.is_mixed)
         self.spec: Tree | None = None
         self.reason = ""
         self.program: Program | None = None
@@ -163,7 +163,9 @@ class SamplePlan:
             for name, kind in selection.kind_of.items():
                 if kind == "image":
                     image = values[name]
-                    values[name] = self._images(image if name in selection.pixels else bytes(image))
+                    values[name] = self._images(
+                        selection.take_pixels(image) if name in selection.pixels else bytes(image)
+                    )
         sample = selection.to_tree(values)
         if self._pipeline is not None:
             return self._pipeline(sample, kinds=self._kinds)
@@ -407,6 +409,7 @@ class SamplePlan:
             self.program = self._images.program
             return self._images.spec if kinds.count("image") == 1 else None
         from penstock.transforms.base import Lambda  # imported with the pipeline
+        from penstock.transforms.take_pixels import TakePixels
 
         assert self._pipeline is not None, "one of the two, where an image is transformed"
         if self.target is not None and any(isinstance(op, Lambda) for op in self._pipeline.ops):
@@ -414,6 +417,9 @@ class SamplePlan:
             return None
         self.reason = "its pipeline transforms more than one image, or does not end in images of one shape and dtype"
         pixels = self.selection.pixels.get(name)
+        is_decoded = any(isinstance(op, TakePixels) for op in self._pipeline.ops[:1])
+        if pixels is not None and pixels.axes[2] is None and not is_decoded:
+            self.reason = f"the images {field!r} are gray and colour side by side; T.Decode() as the first op gives RGB"
         self.program = self._pipeline.compile(self._kinds, followers=bool(self.forms), pixels=pixels)
         return self.program.spec()
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from penstock.datasets.record_arrays import get_array, get_array_spec, get_missing
 from penstock.errors import ArgumentError
-from penstock.sample import Field, Record, Tree
+from penstock.pixel_rows import to_rgb
+from penstock.sample import Array, Field, Record, Tree
 from penstock.stores.base import Store
 from penstock.stores.image_signatures import refuse_array
 
@@ -37,6 +38,8 @@ class FieldSelection:
         Shape and dtype of the small arrays of fixed shape, by name.
     pixels : dict
         Dtype and shapes of the images that are stored as their pixels, by name.
+    is_mixed : bool
+        Whether gray and colour images are side by side as their pixels.
     instances : set
         Names of the instances that follow the image.
     missing : dict
@@ -67,6 +70,7 @@ class FieldSelection:
         stored = {name: _get_field(store, field) for name, field in self.names.items()}
         self.stored: dict[Any, str] = {name: field.kind for name, field in stored.items()}
         self.pixels = {name: field.pixels for name, field in stored.items() if field.pixels is not None}
+        self.is_mixed = any(kind.axes[2] is None for kind in self.pixels.values())
         self.kind_of: dict[Any, str | None] = {**self.stored, **dict.fromkeys(self.pixels, "image")}
         shapes = [name for name, field in self.names.items() if field == "instances" and self.stored[name] == "json"]
         self.kind_of.update(dict.fromkeys(shapes, "instances"))
@@ -140,6 +144,10 @@ class FieldSelection:
         if self.structure is str:
             return {0: tree}
         return dict(enumerate(tree)) if self.structure is tuple else tree
+
+    def take_pixels(self, pixels: Array) -> Array:
+        """Pixels for a transform of another library: RGB, as decoded images are, where gray and colour are mixed."""
+        return to_rgb(pixels) if self.is_mixed else pixels
 
     def get_values(self, record: Record, *, views: bool) -> dict[Hashable, Any]:
         """The fields of a record by name. Blobs are bytes; images and masks are views of the store if ``views``."""

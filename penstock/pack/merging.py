@@ -260,8 +260,6 @@ def _unite_shapes(field: Field, other: Field) -> str | None:
         or field.kind in {"boxes", "keypoints"}
     ):
         return None
-    if prefix and a.axes[2] != b.axes[2]:
-        return None
     axes = ("*" if x != y or x is None else str(x[0]) for x, y in zip(a.axes, b.axes, strict=True))
     return f"{prefix}{a.dtype}[{','.join(axes)}]"
 

@@ -177,7 +177,9 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
         if (scheme or kind.recognises(paths[0])) and (len(paths) == 1 or kind.takes_shards):
             return kind, kind.locate(paths[0] if len(paths) == 1 else paths)
     if layout is not None:
-        raise StoreFormatError(f"this is not a container of layout {layout!r}", store=paths[0])
+        found = next((kind for kind in _candidates(paths[0]) if kind.recognises(paths[0])), None)
+        content = "" if found is None else f"; its content is that of {found.layout or found.kind!r}"
+        raise StoreFormatError(f"this is not a container of layout {layout!r}{content}", store=paths[0])
     raise StoreFormatError(
         f"this is neither a folder of images nor a pack (kinds of stores: {', '.join(STORES)})", store=paths[0]
     )
@@ -199,11 +201,21 @@ def expand_paths(paths: Sequence[str]) -> list[str]:
 
 def refuse_unknown_options(kind: type[Store], function: Callable[..., object], options: Mapping[str, object]) -> None:
     """Raise ArgumentError if ``function`` of a kind of stores has no such option."""
-    allowed = [name for name, each in inspect.signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    allowed = _list_options(function)
     for name in options:
         if name not in allowed:
             has = ", ".join(allowed) or "none"
-            raise ArgumentError(f"a store of kind {kind.kind!r} has no option {name!r}; it has: {has}")
+            others = ""
+            if kind.layout and function is kind.__init__:
+                layouts = [each for each in list_layouts() if name in _list_options(_find_kinds(each)[0].__init__)]
+                others = (
+                    f". The layouts with this option are {', '.join(layouts)}; layout= states one" if layouts else ""
+                )
+            raise ArgumentError(f"a store of kind {kind.kind!r} has no option {name!r}; it has: {has}{others}")
+
+
+def _list_options(function: Callable[..., object]) -> list[str]:
+    return [name for name, each in inspect.signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY]
 
 
 def _join_sidecar(store: Store) -> Store:

@@ -368,7 +368,8 @@ def _plan_own(schema: ArrowType, metadata: bytes) -> FieldsPlan:
 def _plan_own_field(name: str, field: Field, arrow_type: ArrowType) -> ColumnField:
     is_struct = str(arrow_type).startswith("struct")
     if field.pixels is not None:
-        children = ("height", "width") if is_struct and has_child(arrow_type, ["height"]) else ()
+        lengths = ("height", "width", "channels") if is_struct else ()
+        children = tuple(name for name in lengths if has_child(arrow_type, [name]))
         return ColumnField(name, field, name, ("bytes",) if is_struct else (), "pixels", size_children=children)
     if field.is_blob:
         return ColumnField(name, field, name, ("bytes",) if is_struct else (), "bytes")

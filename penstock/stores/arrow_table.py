@@ -307,8 +307,8 @@ class _Pixels:
         if self._sizes:
             stated = [int(column.get(row)) for column in self._sizes]
             if min(stated) < 1:
-                raise ValueError(f"its height and width must be at least 1, got {stated}")
-            shape[:2] = stated
+                raise ValueError(f"its height, width and channels must be at least 1, got {stated}")
+            shape[: len(stated)] = stated
         pixels: Array = np.frombuffer(values, self._dtype) if isinstance(values, memoryview) else values
         pixels = pixels.reshape([int(length or -1) for length in shape])
         if self._is_bgr:

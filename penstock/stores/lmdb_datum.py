@@ -10,19 +10,20 @@ otherwise: Caffe reads images with OpenCV. Messages are parsed by :mod:`.datum`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from penstock.errors import PenstockError, StoreFormatError
 from penstock.plurals import counted
-from penstock.sample import ArrayKind, Field, Record, Schema
+from penstock.sample import Array, ArrayKind, Field, Record, Schema
 from penstock.stores.base import PathLike
 from penstock.stores.datum import Datum, parse_datum
 from penstock.stores.image_signatures import looks_like_image
 from penstock.stores.lmdb_entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb_layout import EntryKeys, LmdbLayoutStore
+from penstock.stores.lmdb_layout import EntryKeys, LmdbLayoutStore, list_sampled
 from penstock.stores.record_names import check_classes
-from penstock.stores.stored_pixels import PixelLayout
+from penstock.stores.stored_pixels import CHANNEL_COUNTS, PixelLayout
 
 __all__ = ["LmdbDatumStore"]
 
@@ -107,10 +108,7 @@ class LmdbDatumStore(LmdbLayoutStore):
             if datum.content is None:
                 raise ValueError("it has no image")
             return datum.content
-        pixels = self._pixels.convert(datum.read_pixels())
-        if pixels.dtype != self._kind.dtype or pixels.shape[2] not in (self._kind.axes[2] or ()):
-            raise ValueError(f"its pixels are {pixels.dtype} of shape {pixels.shape}; the store's are {self._kind}")
-        return pixels
+        return self._pixels.read(datum.read_pixels(), self._kind)
 
     def read_column(self, opened: memoryview, field: str) -> Iterable[object]:
         """Labels, without the images."""
@@ -127,7 +125,7 @@ class LmdbDatumStore(LmdbLayoutStore):
         self._pixels = PixelLayout(stated.get("channels", "BGR"), "CHW", stated.get("shape"))
         try:
             datum = parse_datum(entries.value(0))
-            kind = "image" if datum.is_encoded else self._pixels.make_kind(datum.read_pixels())
+            kind = "image" if datum.is_encoded else self._pixels.make_kind([*self._read_samples(datum)])
         except PenstockError:
             raise
         except ValueError as error:
@@ -136,6 +134,16 @@ class LmdbDatumStore(LmdbLayoutStore):
         fields = {"image": Field(kind), "label": Field("label", check_classes(classes) if classes is not None else ())}
         self._kind = fields["image"].pixels
         self._schema = Schema(fields)
+
+    def _read_samples(self, first: Datum) -> Iterator[Array]:
+        """The pixels of the first records, one in the middle and the last one, as far as they can be read."""
+        pixels = first.read_pixels()
+        yield pixels
+        for index in list_sampled(len(self._values)):
+            with contextlib.suppress(ValueError):  # reading the record says what is wrong
+                other = parse_datum(self._entries.value(index)).read_pixels()
+                if other.dtype == pixels.dtype and len(other) in CHANNEL_COUNTS:
+                    yield other
 
 
 def _is_datum(value: memoryview) -> bool:

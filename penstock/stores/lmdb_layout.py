@@ -41,6 +41,7 @@ __all__ = [
     "NumberKeys",
     "decode_key",
     "describe_environment",
+    "list_sampled",
     "name_numbers",
 ]
 
@@ -50,6 +51,7 @@ LAYOUT_FILE: Final = "layout"
 _WRITTEN_OPTIONS: Final = frozenset(
     {"shape", "channels", "dtype", "columns", "units", "classes", "expected_count"}
 )  # what a file beside an environment may say
+_SAMPLED: Final = 16
 _MAX_LAYOUT_NBYTES: Final = 64 << 20
 _LAYOUTS: Final = (
     "pickle-index: __keys__ or __len__, and pickled values; pairs: keys i (pixels) and i_ (text); names: keys NAME.jpg "
@@ -61,6 +63,11 @@ def refuse_other(name: str, value: object, allowed: Sequence[str]) -> None:
     """Raise ArgumentError if an option was given and is none of the allowed values."""
     if value is not None and (type(value) is not str or value not in allowed):
         raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, got {value!r:.80}")
+
+
+def list_sampled(count: int) -> list[int]:
+    """The records by which the fields are found: the first ones, one in the middle and the last one."""
+    return sorted({*range(min(count, _SAMPLED)), count // 2, count - 1} if count else ())
 
 
 def decode_key(key: bytes) -> str:

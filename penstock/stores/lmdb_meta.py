@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 FORMAT: Final = "penstock-lmdb"
-VERSIONS: Final = (1, 2)
+VERSIONS: Final = (1, 2, 3)
 META: Final = b"meta"
 META_ENTRY: Final = b"pack"
 META_HASH: Final = b"pack.xxh3"
@@ -82,8 +82,10 @@ class PackMeta:
     @property
     def version(self) -> int:
         """The lowest version of the format that holds such records."""
-        has_pixels = any(field.pixels is not None for field in self.schema.fields.values())
-        return 2 if has_pixels or self.block_records or self.has_none else 1
+        pixels = [field.pixels for field in self.schema.fields.values() if field.pixels is not None]
+        if any(kind.axes[2] is None for kind in pixels):
+            return 3
+        return 2 if pixels or self.block_records or self.has_none else 1
 
     @property
     def entries(self) -> int:
@@ -138,7 +140,7 @@ class PackMeta:
             raise StoreFormatError(f"the format of the pack must be {FORMAT!r}, got {entry['format']!r:.200}")
         if intact:
             raise StoreFormatError(
-                f"the version of the pack's format must be {' or '.join(map(str, VERSIONS))}, "
+                f"the version of the pack's format must be one of {', '.join(map(str, VERSIONS))}, "
                 f"got {entry['version']!r:.200}: install the version of penstock-data that wrote it, or pack the "
                 "source again"
             )

@@ -5,14 +5,17 @@
     b"IMG_1.jpg"   the encoded image
     b"IMG_1.txt"   the bytes of an array: its shape and dtype are known only from outside; empty: no rows
 
-Records are in the order of the bytes of the images' keys, which is LMDB's own. Without arrays, images alone are a
-container of this layout too. The writer is :mod:`.lmdb_layout_writers`.
+``pair`` states other names, such as ``"images/* labels/*.txt"``. Records are in the order of the bytes of the images'
+keys, which is LMDB's own. Without arrays, images alone are a container of this layout too. The writer is
+:mod:`.lmdb_layout_writers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +29,7 @@ from penstock.stores.image_signatures import looks_like_image
 from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.lmdb_entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb_layout import EntryKeys, LmdbLayoutStore, decode_key, refuse_other
+from penstock.stores.lmdb_pair_texts import NUMERIC, parse_numbers, plan_text_labels, quote_text
 from penstock.stores.location import Location
 from penstock.stores.record_names import check_classes
 from penstock.stores.writing import Writer
@@ -35,8 +39,10 @@ __all__ = ["ARRAY_SUFFIX", "IMAGE_KEY_SUFFIXES", "LmdbNamesStore", "split_suffix
 ARRAY_SUFFIX: Final = b".txt"
 _SAMPLED: Final = 8
 _DTYPES: Final = (
-    "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
+    "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "text",
 )  # fmt: skip
+_TRIED: Final = 3
+_PAIR: Final = "* *.txt"
 IMAGE_KEY_SUFFIXES: Final = frozenset(suffix.encode() for suffix in IMAGE_SUFFIXES)
 
 
@@ -51,7 +57,12 @@ class LmdbNamesStore(LmdbLayoutStore):
         The shape of the arrays, with -1 for one length that varies, such as ``(-1, 5)``; ``()`` for one number, which
         is the label. Needed where there are arrays.
     dtype : str, optional
-        Their dtype, such as ``"float64"`` (little-endian). Needed where there are arrays.
+        Their dtype, such as ``"float64"`` (little-endian), or ``"text"`` for numbers that are written as text, which
+        are read as float64; with ``shape=()`` a text is a label: a number, one of ``classes``, or the text itself.
+        Needed where there are arrays.
+    pair : str, optional
+        The keys of an image and of its array, with ``*`` for the part that both have: ``"images/* labels/*.txt"``,
+        ``"* *_label"``. The ending of an image may be left out. By default ``"* *.txt"``.
     columns : str, optional
         What their columns are, as names between spaces: ``"class cx cy w h"``. Then the fields are ``boxes`` and
         ``classes``; see :class:`~penstock.stores.box_columns.BoxColumns`.
@@ -78,13 +89,16 @@ class LmdbNamesStore(LmdbLayoutStore):
         *,
         shape: Sequence[int] | None = None,
         dtype: str | None = None,
+        pair: str | None = None,
         columns: str | None = None,
         units: str | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
         self._array_field = ""
+        self._is_text = False
+        self._parse_label: Callable[[bytes], object] = float
         self._boxes: BoxColumns | None = None
-        super().__init__(path, shape=shape, dtype=dtype, columns=columns, units=units, classes=classes)
+        super().__init__(path, shape=shape, dtype=dtype, pair=pair, columns=columns, units=units, classes=classes)
 
     def __len__(self) -> int:
         return len(self._images)
@@ -106,7 +120,8 @@ class LmdbNamesStore(LmdbLayoutStore):
             shape, dtype = self._stated["shape"], self._stated["dtype"]
             read = f", read as {self._stated['columns']} ({self._stated['units']})" if self._boxes else ""
             arrays = f"{counted(self._array_count, 'array')} of {dtype} {tuple(shape)}{read}"
-        return f"names: {counted(len(self), 'image')} in the order of their names, {arrays}"
+        others = f", {counted(len(self._problems), 'problem')}" if self._problems else ""
+        return f"names: {counted(len(self), 'image')} in the order of their names, {arrays}{others}"
 
     def keys(self) -> Sequence[str]:
         """The keys of the images."""
@@ -122,9 +137,8 @@ class LmdbNamesStore(LmdbLayoutStore):
             stored = None if row < 0 else self._read_array(opened, row)
             fields |= self._boxes.convert(stored, image)
         elif self._array_field:
-            stored = None if row < 0 else self._read_array(opened, row)
-            is_number = stored is not None and self._array_field == "label"
-            fields[self._array_field] = stored.item() if is_number and stored is not None else stored
+            read = self._read_label if self._array_field == "label" else self._read_array
+            fields[self._array_field] = None if row < 0 else read(opened, row)
         return Record(index, self._keys[index], fields)
 
     def read_image(self, opened: memoryview, index: int) -> memoryview:
@@ -160,7 +174,9 @@ class LmdbNamesStore(LmdbLayoutStore):
         refuse_other("dtype", self._stated.get("dtype"), _DTYPES)
         images, partners = self._find_images(entries)
         if not len(images):
-            raise StoreFormatError("it has no images (layout names)", store=self.url)
+            pair = self._stated.get("pair")
+            named = f" whose keys fit pair={pair!r}" if pair else ""
+            raise StoreFormatError(f"it has no images{named} (layout names)", store=self.url)
         self._array_count = int((partners >= 0).sum())
         self._partners = partners.data
         self._images, self._arrays = ValuePlaces(entries, images), ValuePlaces(entries)
@@ -173,22 +189,19 @@ class LmdbNamesStore(LmdbLayoutStore):
     def _find_images(self, entries: LmdbEntries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows of the images, and of their arrays (-1: none)."""
         keys = list(entries.iterate_keys())
-        split = [split_suffix(key) for key in keys]
-        arrays = {stem: row for row, (stem, suffix) in enumerate(split) if suffix == ARRAY_SUFFIX}
-        images = [row for row, (_, suffix) in enumerate(split) if suffix in IMAGE_KEY_SUFFIXES]
-        if not images:  # names without endings
-            images = [row for row, (_, suffix) in enumerate(split) if suffix != ARRAY_SUFFIX]
-            stems = [keys[row] for row in images]
-        else:
-            stems = [split[row][0] for row in images]
-        partners = [arrays.get(stem, -1) for stem in stems]
-        others = set(range(len(keys))).difference(images, partners)
+        image_pattern, array_pattern = KeyPattern.parse_pair(self._stated.get("pair") or _PAIR)
+        arrays = {part: row for row, part in enumerate(map(array_pattern.find, keys)) if part is not None}
+        named = _find_named(keys, image_pattern, set(arrays.values()))
+        images, partners = [*named], [arrays.get(part, -1) for part in named.values()]
+        others = sorted(set(range(len(keys))).difference(images, partners))
+        paired = len(keys) - len(images) - len(others)
+        fewest = 1 if self._stated.get("pair") else 0.1 * (paired + len(others))
+        if self._stated.get("shape") is not None and images and others and paired < fewest:
+            raise ArgumentError(_describe_unpaired(keys, images, others, paired))
+        unpaired = set(arrays.values())
         self._problems += [
-            Skipped(
-                decode_key(keys[row]),
-                "it has no image" if split[row][1] == ARRAY_SUFFIX else "its name is not that of an image",
-            )
-            for row in sorted(others)
+            Skipped(decode_key(keys[row]), "it has no image" if row in unpaired else "its name is not that of an image")
+            for row in others
         ]
         owners: dict[int, list[int]] = {}
         for image, partner in zip(images, partners, strict=True):
@@ -206,15 +219,18 @@ class LmdbNamesStore(LmdbLayoutStore):
         """The fields that the arrays are, from what is stated."""
         stated = self._stated
         shape, dtype, columns = stated.get("shape"), stated.get("dtype"), stated.get("columns")
+        samples = self._read_samples()
         if shape is None or dtype is None:
-            sizes = self._arrays.sizes
-            size = next((sizes[row] for row in self._partners if row >= 0 and sizes[row]), 0)
             raise ArgumentError(
                 'shape and dtype must be those of the arrays, such as shape=(-1, 5), dtype="float64": the first one '
-                f"has {size} bytes, and the container does not say its shape"
+                f"has {len(samples[0]) if samples else 0} bytes{quote_text(samples)}, and the container does not say "
+                'its shape; dtype="text" reads texts'
             )
-        self._dtype = np.dtype(dtype).newbyteorder("<")
+        self._is_text = dtype == "text"
+        self._dtype = np.dtype("float64" if self._is_text else dtype).newbyteorder("<")
         self._shape = _check_array_shape(shape)
+        if not self._is_text:
+            self._refuse_texts(samples)
         names = check_classes(stated["classes"]) if stated.get("classes") is not None else ()
         if columns is not None:
             if len(self._shape) != 2:
@@ -223,7 +239,10 @@ class LmdbNamesStore(LmdbLayoutStore):
             return self._boxes.fields
         if self._shape == ():
             self._array_field = "label"
-            return {"label": Field("label" if self._dtype.kind in "iu" else "float", names)}
+            kind = "label" if self._dtype.kind in "iu" else "float"
+            if self._is_text:
+                kind, self._parse_label = plan_text_labels(samples, names)
+            return {"label": Field(kind, names if kind == "label" else ())}
         self._array_field = "array"
         lengths = ",".join("*" if length < 0 else str(length) for length in self._shape)
         return {"array": Field(f"{self._dtype.name}[{lengths}]")}
@@ -235,6 +254,8 @@ class LmdbNamesStore(LmdbLayoutStore):
             if -1 not in self._shape:
                 return None
             return np.empty([max(length, 0) for length in self._shape], self._dtype.newbyteorder("="))
+        if self._is_text:
+            return parse_numbers(bytes(value)).reshape(self._shape)
         try:
             stored = np.frombuffer(value, self._dtype).reshape(self._shape)
         except ValueError as error:
@@ -243,6 +264,32 @@ class LmdbNamesStore(LmdbLayoutStore):
             ) from error
         return stored if self._dtype.isnative else stored.astype(self._dtype.newbyteorder("="))
 
+    def _read_label(self, opened: memoryview, row: int) -> object:
+        """A label that is one number, or a text."""
+        if self._is_text:
+            text = bytes(self._arrays.read(opened, row)).strip()
+            return self._parse_label(text) if text else None
+        stored = self._read_array(opened, row)
+        return None if stored is None else stored.item()
+
+    def _read_samples(self) -> list[bytes]:
+        """Some of the arrays, from all parts of the environment; empty ones are left out."""
+        rows = np.asarray(self._partners)
+        rows = rows[rows >= 0]
+        rows = rows[self._arrays.sizes[rows] > 0]
+        chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), 2 * _SAMPLED)).astype(np.int64))
+        opened = self.get_opened()
+        return [bytes(self._arrays.read(opened, row)) for row in rows[chosen].tolist()]
+
+    def _refuse_texts(self, samples: Sequence[bytes]) -> None:
+        """Refuse arrays that are texts: they would be damaged, or other numbers."""
+        row = int(np.prod([length for length in self._shape if length > 0])) * self._dtype.itemsize
+        fits = all(len(sample) % row == 0 if -1 in self._shape else len(sample) == row for sample in samples)
+        if quote_text(samples) and (not fits or all(map(NUMERIC.issuperset, samples))):
+            raise ArgumentError(
+                f'dtype must be "text" where the arrays are texts{quote_text(samples)}, got {self._stated["dtype"]!r}'
+            )
+
 
 def split_suffix(key: bytes) -> tuple[bytes, bytes]:
     """A key without its ending, and the ending in lower case with its dot; empty for a key without one."""
@@ -250,6 +297,95 @@ def split_suffix(key: bytes) -> tuple[bytes, bytes]:
     if not dot or b"/" in suffix:
         return key, b""
     return stem, b"." + suffix.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPattern:
+    """A pattern of keys: what is before and after ``*``."""
+
+    before: bytes
+    after: bytes
+
+    @classmethod
+    def parse_pair(cls, pair: object) -> tuple[Self, Self]:
+        """The patterns of an image and of its array.
+
+        Raises
+        ------
+        ArgumentError
+            If it is not two patterns between spaces, each with one ``*``.
+        """
+        patterns = pair.encode().split() if isinstance(pair, str) else []
+        if [pattern.count(b"*") for pattern in patterns] != [1, 1] or patterns[0] == patterns[1]:
+            raise ArgumentError(
+                "pair must be the keys of an image and of its array, with * for the part that both have, such as "
+                f'"images/* labels/*.txt", got {pair!r:.200}'
+            )
+        image, array = (cls(*pattern.split(b"*")) for pattern in patterns)
+        return image, array
+
+    def find(self, key: bytes) -> bytes | None:
+        """The part of a key that ``*`` stands for; None for a key of another form. Endings have no case."""
+        end = len(key) - len(self.after)
+        if end < len(self.before) or not key.startswith(self.before):
+            return None
+        if not key.endswith(self.after) and key[end:].lower() != self.after.lower():
+            return None
+        return key[len(self.before) : end]
+
+
+def _find_named(keys: Sequence[bytes], pattern: KeyPattern, arrays: set[int]) -> dict[int, bytes]:
+    """Rows of the images, with the part of their keys that arrays have too."""
+    split = [split_suffix(key) for key in keys]
+    has_ending = split_suffix(b"*" + pattern.after)[1] in IMAGE_KEY_SUFFIXES
+    images = [row for row, (_, suffix) in enumerate(split) if suffix in IMAGE_KEY_SUFFIXES and row not in arrays]
+    if images:
+        names = {row: keys[row] if has_ending else split[row][0] for row in images}
+    else:  # names without endings
+        names = {row: key for row, key in enumerate(keys) if row not in arrays}
+    return {row: part for row, name in names.items() if (part := pattern.find(name)) is not None}
+
+
+def _describe_unpaired(keys: Sequence[bytes], image_rows: Sequence[int], other_rows: Sequence[int], paired: int) -> str:
+    """What to state where arrays do not have the names of their images."""
+    images, others = [keys[row] for row in image_rows], [keys[row] for row in other_rows]
+    shown = [", ".join(repr(decode_key(key)) for key in each[:2]) for each in (images, others)]
+    count = counted(paired + len(others), "entry")
+    pair = next(_suggest_pairs(images, others, keys), None)
+    advice = f'give pair="{pair}"' if pair else 'give pair="IMAGE ARRAY", such as pair="images/* labels/*.txt"'
+    return (
+        f"shape and dtype describe arrays, and {paired or 'none'} of the {count} beside the images belong to an image: "
+        f"images have keys such as {shown[0]}, the others such as {shown[1]}; {advice}, where * is the part that the "
+        "keys of an image and of its array have in common"
+    )
+
+
+def _suggest_pairs(images: Sequence[bytes], others: Sequence[bytes], keys: Sequence[bytes]) -> Iterator[str]:
+    """Pairs of patterns by which at least a tenth of the other entries have an image."""
+    tried = set()
+    for stem in [split_suffix(key)[0] for key in images[:_TRIED]]:
+        for part in _list_parts(stem):
+            for other in itertools.islice((key for key in others if part in key), _TRIED):
+                before, _, after = other.rpartition(part)
+                pair = decode_key(b"%s* %s*%s" % (stem[: len(stem) - len(part)], before, after))
+                is_new = pair not in tried and pair.count("*") == len(pair.split()) == 2
+                tried.add(pair)
+                if is_new and _count_pairs(pair, keys) * 10 >= len(others):
+                    yield pair
+
+
+def _list_parts(stem: bytes) -> Iterable[bytes]:
+    """Ends of a key without its ending, which its array may have: names of folders and files, and the digits."""
+    folders = stem.split(b"/")
+    yield from (b"/".join(folders[start:]) for start in range(len(folders)))
+    if digits := stem[len(stem.rstrip(b"0123456789")) :]:
+        yield digits
+
+
+def _count_pairs(pair: str, keys: Sequence[bytes]) -> int:
+    image_pattern, array_pattern = KeyPattern.parse_pair(pair)
+    arrays = {part: row for row, part in enumerate(map(array_pattern.find, keys)) if part is not None}
+    return len(arrays.keys() & set(_find_named(keys, image_pattern, set(arrays.values())).values()))
 
 
 def _check_array_shape(shape: object) -> tuple[int, ...]:

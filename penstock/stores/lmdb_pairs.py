@@ -36,6 +36,7 @@ __all__ = ["LmdbPairsStore"]
 
 _UNITS: Final = ("offsets", "relative", "pixels")
 _MISSING: Final = ("raise", "skip")
+_PAIRS: Final = ("* *_", "*_ *")
 _MARK: Final = ord("_")
 _SAMPLED: Final = 64
 _MOST_GAPS: Final = 1000
@@ -67,6 +68,8 @@ class LmdbPairsStore(LmdbLayoutStore):
         The number of records that there must be.
     classes : sequence of str, optional
         Names of the labels, by number.
+    pair : {"* *_", "*_ *"}, optional
+        The keys of pixels and text, with ``*`` for the number: ``"*_ *"`` where the texts have the plain numbers.
     missing : {"raise", "skip"}, optional
         What to do where a number has only one of its two entries: refuse the environment (default), or leave the
         record out and list it in :attr:`problems`.
@@ -93,6 +96,7 @@ class LmdbPairsStore(LmdbLayoutStore):
         units: str | None = None,
         expected_count: int | None = None,
         classes: Sequence[str] | None = None,
+        pair: str | None = None,
         missing: str | None = None,
     ) -> None:
         self._gaps = 0
@@ -106,6 +110,7 @@ class LmdbPairsStore(LmdbLayoutStore):
             units=units,
             expected_count=expected_count,
             classes=classes,
+            pair=pair,
             missing=missing,
         )
 
@@ -197,11 +202,19 @@ class LmdbPairsStore(LmdbLayoutStore):
 
     def _arrange(self) -> None:
         stated = self._stated
-        for name, allowed in (("dtype", sorted(PIXEL_DTYPES)), ("units", _UNITS), ("missing", _MISSING)):
+        for name, allowed in (
+            ("dtype", sorted(PIXEL_DTYPES)),
+            ("units", _UNITS),
+            ("missing", _MISSING),
+            ("pair", _PAIRS),
+        ):
             refuse_other(name, stated.get(name), allowed)
         images, texts = self._find_pairs(self._entries)
+        if stated.get("pair") == _PAIRS[1]:
+            images, texts = texts, images
         self._images, self._texts = (ValuePlaces(self._entries, rows) for rows in (images, texts))
         self._refuse_count(stated.get("expected_count"))
+        self._refuse_swapped()
         classes = stated.get("classes")
         kind = self._arrange_pixels()
         self._has_more = self._find_more()
@@ -278,6 +291,18 @@ class LmdbPairsStore(LmdbLayoutStore):
                 store=self.url,
             )
 
+    def _refuse_swapped(self) -> None:
+        """Refuse keys that are exchanged: the first value is a text, and its partner is none."""
+        if not len(self):
+            return
+        first, second = (bytes(places.read(self.get_opened(), 0)) for places in (self._images, self._texts))
+        if first and _is_text(first) and not _is_text(second):
+            is_other = self._stated.get("pair") == _PAIRS[1]
+            raise ArgumentError(
+                f"pair must be {_PAIRS[not is_other]!r}, the keys of pixels and text: the value of {self._keys[0]!r} "
+                f"that must be pixels is the text {first[:40]!r}, and its partner has {len(second)} bytes"
+            )
+
     def _arrange_pixels(self) -> str:
         """Decide how pixels are read; the kind of their field."""
         stated = self._stated
@@ -302,7 +327,7 @@ class LmdbPairsStore(LmdbLayoutStore):
                 f"shape must be that of the pixels: {shape} and {self._dtype.name} have {nbytes} bytes, the value of "
                 f"{self._keys[0]!r} has {len(first)}"
             )
-        kind = self._pixels.make_kind(np.empty(shape, self._dtype))
+        kind = self._pixels.make_kind([np.empty(shape, self._dtype)])
         places = np.arange(nbytes).reshape(*shape, -1)
         if self._pixels.channels == "BGR" and shape[2] > 1:
             places = places[:, :, [2, 1, 0, 3][: shape[2]]]
@@ -315,12 +340,20 @@ class LmdbPairsStore(LmdbLayoutStore):
         """Whether one of the first and last texts has a fourth field."""
         count = len(self)
         opened = self.get_opened()
+        failure, is_any = None, False
         for index in sorted({*range(min(count, _SAMPLED)), *range(max(0, count - _SAMPLED), count)}):
             try:
                 if len(parse_text(bytes(self._texts.read(opened, index)))[3]):
                     return True
-            except ValueError:
-                continue  # reading the record says what is wrong
+                is_any = True
+            except ValueError as error:
+                failure = failure or error  # where others can be read, reading the record says what is wrong
+        if failure is not None and not is_any:
+            raise StoreFormatError(
+                f"{failure}; none of the texts that were looked at is. The label must be first; other texts can be "
+                "packed by a function that yields samples, see docs/packing.md",
+                store=self.url,
+            ) from failure
         return False
 
     def _scale_box(self, box: Array, width: int, height: int) -> Array:
@@ -336,3 +369,11 @@ class LmdbPairsStore(LmdbLayoutStore):
             raise ValueError(f"its landmarks must be pairs of numbers, got {len(points)}")
         pairs = points.reshape(-1, 2)
         return pairs if self._stated["units"] == "pixels" else pairs * np.array([width, height], np.float32)
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        parse_text(value)
+    except ValueError:
+        return False
+    return True

@@ -14,20 +14,20 @@ is :mod:`.lmdb_layout_writers`.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import PenstockError, StoreFormatError
+from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.plurals import counted
-from penstock.sample import Record, Schema
+from penstock.sample import Field, Record, Schema
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.image_signatures import looks_like_image
 from penstock.stores.key_list import KeyList
 from penstock.stores.lmdb_entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb_layout import EntryKeys, LmdbLayoutStore, decode_key, name_numbers, refuse_other
+from penstock.stores.lmdb_layout import EntryKeys, LmdbLayoutStore, decode_key, list_sampled, name_numbers, refuse_other
 from penstock.stores.location import Location
 from penstock.stores.pickle_templates import PickleReader
 from penstock.stores.pickled_fields import ValueReader, describe_value, infer_field, name_values
@@ -40,7 +40,6 @@ __all__ = ["LmdbPickleIndexStore"]
 
 KEYS: Final = b"__keys__"
 COUNT: Final = b"__len__"
-_SAMPLED: Final = 16
 _MOST_MISSING: Final = 1_000_000  # a number in a file allocates no more
 _SCALARS: Final = frozenset({int, float, bool, str, type(None)})
 _MISSING: Final = ("raise", "skip")
@@ -290,9 +289,22 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
             raise
         except ValueError as error:
             raise StoreFormatError(str(error), store=self.url) from error
+        if isinstance(samples[0], tuple | list) and "image" in inferred:
+            self._refuse_swapped(found, inferred["image"][0])
         self._converters = tuple((name, reader) for name, (_, reader) in inferred.items())
         self._is_pair = [*inferred] == ["image", "label"] and self._names in {None, ("image", "label")}
         return Schema({name: field for name, (field, _) in inferred.items()})
+
+    def _refuse_swapped(self, found: Mapping[str, Sequence[object]], image: Field) -> None:
+        """Refuse names of which that of the image is given to another item of each value."""
+        values = {name: next((each for each in items if each is not None), None) for name, items in found.items()}
+        other = next((name for name, each in values.items() if name != "image" and _is_encoded(each)), None)
+        if not image.is_image and other is not None:
+            what = describe_value(values["image"])
+            raise ArgumentError(
+                f"fields must name the items of each value in their order: 'image' names {what} and {other!r} an "
+                f"encoded image, got {self._names or tuple(found)!r}"
+            )
 
     def _read_samples(self) -> list[Any]:
         """The values of the first records, one in the middle and the last one, as far as they can be read."""
@@ -304,7 +316,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         if not is_pickle(first) and looks_like_image(first):
             self._load = _give  # only keys and count are pickled
         samples, errors = [], []
-        for index in sorted({*range(min(count, _SAMPLED)), count // 2, count - 1}):
+        for index in list_sampled(count):
             try:
                 value = self._load(self._values.read(opened, index))
                 name_values(value, self._names)
@@ -325,6 +337,10 @@ def _read_count(entries: LmdbEntries, row: int) -> int:
     if type(value) is not int or not 0 <= value < 2**48:
         raise ValueError(f"__len__ must be a number of records, pickled or in decimal, got {value!r:.60}")
     return value
+
+
+def _is_encoded(value: object) -> bool:
+    return isinstance(value, bytes | memoryview) and looks_like_image(value)
 
 
 def _give(value: memoryview) -> memoryview:

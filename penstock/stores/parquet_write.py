@@ -21,7 +21,7 @@ import numpy as np
 
 from penstock.errors import PackError, PenstockError, StoreError, StoreFormatError
 from penstock.registry import require
-from penstock.sample import Field, Schema
+from penstock.sample import ArrayKind, Field, Schema
 from penstock.stores.arrow_fields import METADATA_KEY
 from penstock.stores.container import fingerprint_files
 from penstock.stores.file_writer import FileWriter
@@ -258,8 +258,8 @@ def _describe_field(field: Field) -> tuple[Any, object]:
         shape = field.pixels.shape
         if shape is not None:
             return pa.binary(int(np.prod(shape)) * field.pixels.dtype.itemsize), {"dtype": "binary", "_type": "Value"}
-        numbers = {name: {"dtype": "int32", "_type": "Value"} for name in ("height", "width")}
-        sizes = [("height", pa.int32()), ("width", pa.int32())]
+        numbers = {name: {"dtype": "int32", "_type": "Value"} for name in _list_lengths(field.pixels)}
+        sizes = [(name, pa.int32()) for name in numbers]
         return pa.struct([("bytes", pa.binary()), *sizes]), {"bytes": {"dtype": "binary", "_type": "Value"}, **numbers}
     if field.array is not None:
         arrow_type = pa.from_numpy_dtype(field.array.dtype)
@@ -273,6 +273,11 @@ def _describe_field(field: Field) -> tuple[Any, object]:
     return pa.type_for_alias(dtype), {"dtype": dtype, "_type": "Value"}
 
 
+def _list_lengths(kind: ArrayKind) -> tuple[str, ...]:
+    """Names of the lengths of pixels of several sizes."""
+    return ("height", "width") if kind.axes[2] else ("height", "width", "channels")
+
+
 def _prepare_value(name: str, field: Field, value: Any) -> Any:
     """The value of a field as :func:`_make_column` takes it: bytes, a number, text, an array; None for no value."""
     if value is None:
@@ -281,7 +286,7 @@ def _prepare_value(name: str, field: Field, value: Any) -> Any:
         pixels = np.asarray(value)
         if pixels.dtype != field.pixels.dtype or not field.pixels.allows(pixels.shape):
             raise PackError(f"field {name!r} must be {field.pixels}, got {pixels.dtype} of shape {pixels.shape}")
-        return pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes(), pixels.shape[0], pixels.shape[1]
+        return pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes(), *pixels.shape
     if field.is_blob:
         return bytes(value)
     packed = pack_small(name, field, value)
@@ -308,9 +313,10 @@ def _make_column(values: Sequence[Any], field: Field, arrow_type: Any, names: Se
         contents = [None if value is None else value[0] for value in values]
         if field.pixels.shape is not None:
             return _make_array(contents, arrow_type)
-        sizes = [[None if value is None else value[axis] for value in values] for axis in (1, 2)]
+        names = _list_lengths(field.pixels)
+        sizes = [[None if value is None else value[1 + axis] for value in values] for axis in range(len(names))]
         children = [_make_array(contents, pa.binary()), *(_make_array(each, pa.int32()) for each in sizes)]
-        return pa.StructArray.from_arrays(children, names=["bytes", "height", "width"])
+        return pa.StructArray.from_arrays(children, names=["bytes", *names])
     if field.kind in {"image", "mask"}:
         children = [_make_array(values, pa.binary()), _make_array(names, pa.string())]
         nulls = [value is None and name is None for value, name in zip(values, names, strict=True)]

@@ -98,10 +98,7 @@ def infer_field(
         raise ValueError(f"field {name!r} must have values of one kind, got {', '.join(sorted(kinds))}")
     kind = kinds.pop()
     if kind == "pixels":
-        field_kinds = {layout.make_kind(value) for value in known}
-        if len(field_kinds) != 1:
-            raise ValueError(f"field {name!r} must have pixels of one kind, got {', '.join(sorted(field_kinds))}")
-        return _read_pixels(field_kinds.pop(), layout)
+        return _read_pixels(layout.make_kind(known), layout)
     if kind == "array":
         return _read_arrays([np.asarray(value) for value in known])
     if kind == "label" and name != "label":
@@ -141,15 +138,11 @@ def _read_pixels(kind: str, layout: PixelLayout) -> tuple[Field, ValueReader]:
     field = Field(kind)
     pixels = field.pixels
     assert pixels is not None, "its kind begins so"
-    dtype, counts = pixels.dtype, pixels.axes[2] or ()
 
     def read(value: Any) -> Any:
         if not isinstance(value, np.ndarray) or value.ndim not in {2, 3}:
             raise ValueError(f"its pixels must be an array of 2 or 3 axes, got {describe_value(value)}")
-        converted = layout.convert(value)
-        if converted.dtype != dtype or converted.shape[2] not in counts:
-            raise ValueError(f"its pixels are {converted.dtype} of shape {converted.shape}; the store's are {pixels}")
-        return converted
+        return layout.read(value, pixels)
 
     return field, read
 

@@ -25,6 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError, StoreNotFoundError
+from penstock.pixel_rows import to_rgb
 from penstock.plurals import counted
 from penstock.sample import Field, Record, Schema
 from penstock.stores.base import PathLike
@@ -377,7 +378,7 @@ def _adapt(reader: ValueReader, field: Field) -> ValueReader:
     def read(content: memoryview) -> object:
         value: Any = reader.read(content)
         if field.pixels is not None and value.ndim == 3 and value.shape[2] == 1 and kind.axes[2] == (3,):
-            value = np.repeat(value, 3, axis=2)
+            value = to_rgb(value)
             value.flags.writeable = False
         if value.dtype != kind.dtype or not kind.allows(value.shape):
             raise ValueError(f"it must be {kind}, as in other records, got {value.dtype} of shape {value.shape}")

@@ -12,14 +12,16 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.sample import Array
+from penstock.pixel_rows import to_rgb
+from penstock.sample import Array, ArrayKind
 
-__all__ = ["PIXEL_DTYPES", "PixelLayout", "check_shape"]
+__all__ = ["CHANNEL_COUNTS", "PIXEL_DTYPES", "PixelLayout", "check_shape"]
 
 CHANNELS: Final = ("RGB", "BGR")
 AXES: Final = ("HWC", "CHW")
 PIXEL_DTYPES: Final = frozenset({"uint8", "uint16", "float32"})
 
+CHANNEL_COUNTS: Final = (1, 3, 4)
 _REVERSED: Final = [2, 1, 0, 3]
 _SMALL: Final = 1000  # values
 
@@ -54,16 +56,25 @@ class PixelLayout:
         """The order, for a description."""
         return f"{self.axes}{f' {self.channels}' if self.channels else ''}"
 
-    def make_kind(self, sample: Array) -> str:
-        """The kind of a field with such pixels.
+    def make_kind(self, samples: Sequence[Array]) -> str:
+        """The kind of a field with such pixels; the channels vary where gray and colour pictures are side by side.
 
         Raises
         ------
         ArgumentError
             If the order of the channels is not stated, or they are no pixels in this order of axes.
+        ValueError
+            If they are of several dtypes.
         """
+        kinds = sorted({self._make_kind(sample) for sample in samples})
+        dtypes = {kind.partition("[")[0] for kind in kinds}
+        if len(dtypes) != 1:
+            raise ValueError(f"it must have pixels of one dtype, got {', '.join(kinds)}")
+        return kinds[0] if len(kinds) == 1 else f"{dtypes.pop()}[*,*,*]"
+
+    def _make_kind(self, sample: Array) -> str:
         count = 1 if sample.ndim == 2 else sample.shape[0 if self.axes == "CHW" else 2]
-        if count not in {1, 3, 4}:
+        if count not in CHANNEL_COUNTS:
             raise ArgumentError(
                 f"axes must be that of the stored arrays: an array of shape {sample.shape} read as {self.axes} has "
                 f'{count} channels, and pixels have 1, 3 or 4; give axes="{"HWC" if self.axes == "CHW" else "CHW"}" '
@@ -80,6 +91,22 @@ class PixelLayout:
             )
         height, width = ("*", "*") if self.shape is None else self.shape[:2]
         return f"pixels:{sample.dtype.newbyteorder('=')}[{height},{width},{count}]"
+
+    def read(self, stored: Array, kind: ArrayKind) -> Array:
+        """The pixels of one record of a field; gray ones in three channels, where all of the field have three.
+
+        Raises
+        ------
+        ValueError
+            If they are not of the shape that was stated, or not of the kind of the field.
+        """
+        pixels = self.convert(stored)
+        if pixels.shape[2] == 1 and kind.axes[2] == (3,):
+            pixels = to_rgb(pixels)
+            pixels.flags.writeable = False
+        if pixels.dtype != kind.dtype or pixels.shape[2] not in (kind.axes[2] or CHANNEL_COUNTS):
+            raise ValueError(f"its pixels are {pixels.dtype} of shape {pixels.shape}; the store's are {kind}")
+        return pixels
 
     def convert(self, stored: Array) -> Array:
         """The pixels of one record: read-only, HWC, contiguous, RGB; a view where they are stored so.

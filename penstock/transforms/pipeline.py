@@ -132,11 +132,17 @@ class Pipeline:
         with sample_scope(keys.seed, keys.epoch, int(keys.indices[0])):
             return self._apply(sample, kinds, keys)
 
-    def take_pixels(self) -> Pipeline:
-        """The same ops for images of which some are stored as their pixels: these are not decoded."""
+    def take_pixels(self, *, is_mixed: bool = False) -> Pipeline:
+        """The same ops for images of which some are stored as their pixels: these are not decoded.
+
+        Parameters
+        ----------
+        is_mixed : bool
+            Whether gray and colour pictures are side by side; see :class:`~penstock.transforms.take_pixels.TakePixels`.
+        """
         if not self.ops or not isinstance(self.ops[0], Decode):
             return self
-        return Pipeline([TakePixels(self.ops[0]), *self.ops[1:]], self.kinds)
+        return Pipeline([TakePixels(self.ops[0], is_mixed=is_mixed), *self.ops[1:]], self.kinds)
 
     def compile(self, kinds: Tree, *, followers: bool = False, pixels: ArrayKind | None = None) -> Program:
         """The program that fills rows of a batch with this pipeline's image.

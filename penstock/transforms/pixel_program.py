@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from penstock import _native, trace
 from penstock.bfloat16 import as_words
 from penstock.errors import CorruptRecordError
-from penstock.pixel_rows import PixelRows
+from penstock.pixel_rows import PixelRows, to_rgb
 from penstock.sample import Array, ArrayKind
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Fusion, ImageSpec, Op
@@ -32,6 +32,7 @@ from penstock.transforms.flip import HorizontalFlip, VerticalFlip
 from penstock.transforms.image_chunk import Chunk
 from penstock.transforms.moved_targets import Step
 from penstock.transforms.program import Program
+from penstock.transforms.take_pixels import TakePixels
 
 __all__ = ["PixelProgram"]
 
@@ -53,11 +54,12 @@ class PixelProgram(Program):
 
     def __init__(self, ops: Sequence[Op], kinds: Sequence[str], pixels: ArrayKind, *, followers: bool = False) -> None:
         height, width, channels = (None if lengths is None else lengths[0] for lengths in pixels.axes)
-        assert channels is not None, "the channels of a kind of pixels never vary"
         self._pixels = pixels
+        self._converts = bool(ops) and isinstance(ops[0], TakePixels) and ops[0].converts
+        is_known = channels is not None or self._converts  # else nothing is fused, and there is no spec
         dtype = pixels.dtype.name
         source = ImageSpec(width, height, dtype, channels=channels)
-        fusion = Fusion(source=dtype, channels=channels, stored=True, dtype=dtype)
+        fusion = Fusion(source=dtype, channels=3 if self._converts else channels or 0, stored=is_known, dtype=dtype)
         super().__init__(ops, kinds, followers=followers, source=source, fusion=fusion)
         self._pads = _pads_with_zeros([op for _, op in self._moving])
 
@@ -124,9 +126,8 @@ class PixelProgram(Program):
             shape: Any = images.shape
             _native.fill_stored(images.buffer, images.offsets, shape, images.dtype.name, out, rows, **arguments)
         elif len(images):
-            _native.fill_arrays(
-                [np.ascontiguousarray(image) for image in images], fusion.source, out, rows, **arguments
-            )
+            arrays = map(to_rgb, images) if self._converts else images
+            _native.fill_arrays([np.ascontiguousarray(each) for each in arrays], fusion.source, out, rows, **arguments)
 
     def _check(self, images: Sequence[Array], failed: list[Failure]) -> Sequence[Array]:
         """Note images that are not of the kind of the field: a store returned what its schema does not say."""

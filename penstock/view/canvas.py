@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.escapes import escape_unprintable
+from penstock.pixel_rows import to_rgb
 from penstock.sample import Array
 
 if TYPE_CHECKING:
@@ -118,8 +119,7 @@ def save(sheet: Image, target: Path) -> None:
 
 def as_rgb(pixels: Array) -> NDArray[np.uint8]:
     """Stored pixels as a person can see them: 16 bits as 8, floats by their range, one channel as gray."""
-    values = pixels if pixels.shape[2] in {3, 4} else pixels[:, :, :1].repeat(3, axis=2)
-    values = values[:, :, :3]
+    values = to_rgb(pixels)
     if values.dtype == np.uint16:
         values = values >> 8
     elif values.dtype != np.uint8:

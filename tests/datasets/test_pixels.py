@@ -356,6 +356,29 @@ def test_one_pipeline_serves_encoded_images_and_pixels(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+def test_gray_and_colour_pictures_become_rgb_where_they_are_decoded(tmp_path: Path, dtype: str) -> None:
+    """A pack holds each as it is; Decode gives three channels, one by one and filled, and "unchanged" leaves them."""
+    images = make_images(dtype, [(12, 9, 1), (10, 11, 3), (9, 12, 4), (15, 9, 1)])
+    with ps.open(pack_pixels(tmp_path / "pack", images, f"pixels:{dtype}[*,*,*]")) as store:
+        samples = ps.StoreDataset(store, fields="image")
+        cropped = ps.StoreDataset(store, fields=("image",), transform=[T.Decode(), T.RandomCrop(8), T.ToLayout()])
+        colours = ps.StoreDataset(store, fields="image", transform=[T.Decode(), T.VerticalFlip(0)])
+        kept = ps.StoreDataset(store, fields="image", transform=[T.Decode(mode="unchanged"), T.CenterCrop(8)])
+        plain = ps.StoreDataset(store, fields="image", transform=[T.CenterCrop(8)])
+
+        for position, image in enumerate(images):
+            expected = image[:, :, [0, 0, 0]] if image.shape[2] == 1 else image[:, :, :3]
+            assert np.array_equal(samples[position], image)
+            assert np.array_equal(colours[position], expected)
+            assert kept[position].shape == plain[position].shape == (8, 8, image.shape[2])
+        (batch,) = assert_filled_as_collated(cropped)
+        assert batch.shape == (4, 3, 8, 8)
+        assert kept.spec() is None
+        assert plain.spec() is None
+        assert "T.Decode() as the first op gives RGB" in str(plain.why_not_filled())
+
+
 @pytest.mark.parametrize("workers", ["serial", "threads", "processes"])
 def test_a_loader_delivers_the_same_batches_from_any_worker(tmp_path: Path, workers: str) -> None:
     """Chunks are larger where nothing is decoded; batches do not depend on that."""
@@ -456,6 +479,22 @@ def test_torchvisions_transforms_get_pil_images() -> None:
     deep = MemoryStore({"image": "pixels:uint16[8,9,3]"}, {"image": make_images("uint16", [(8, 9, 3)])})
     with pytest.raises(ArgumentError, match="uint8 pixels of 1 or 3 channels"):
         ps.StoreDataset(deep, "image", transform=transforms.ToTensor())[0]
+
+
+def test_other_libraries_get_gray_and_colour_pictures_in_rgb() -> None:
+    """Transforms of torchvision for images alone and for samples; without a transform each is as it is."""
+    v2 = pytest.importorskip("torchvision.transforms.v2")
+    images = make_images("uint8", [(8, 9, 1), (8, 9, 3), (8, 9, 4)])
+    boxes = [np.array([[0, 0, 2, 2]], np.float32)] * 3
+    store = MemoryStore({"image": "pixels:uint8[*,*,*]", "boxes": "boxes"}, {"image": images, "boxes": boxes})
+
+    tensors = ps.StoreDataset(store, "image", transform=v2.Compose([v2.ToImage(), v2.Resize((4, 4))]))
+    samples = ps.StoreDataset(store, ("image", "boxes"), transform=v2.Compose([v2.ToImage(), v2.Resize((4, 4))]))
+
+    assert [tuple(tensors[position].shape) for position in range(3)] == [(3, 4, 4)] * 3
+    assert [tuple(samples[position][0].shape) for position in range(3)] == [(3, 4, 4)] * 3
+    plain = ps.StoreDataset(store, "image")
+    assert [plain[position].shape[2] for position in range(3)] == [1, 3, 4]
 
 
 def test_programs_of_pixels_are_copying_only_without_other_ops() -> None:

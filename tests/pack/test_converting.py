@@ -185,6 +185,25 @@ def test_pixels_of_each_kind_are_equal_in_each_other(first: str, second: str, tm
     assert one.source_digest == two.store_digest == three.store_digest
 
 
+@pytest.mark.parametrize("kind", sorted({*storing_pixels()} - {"lmdb-pairs"}))
+def test_gray_and_colour_pixels_are_converted_as_they_are(kind: str, tmp_path: Path) -> None:
+    """Pixels of one, three and four channels are equal after the way there and back."""
+    schema = Schema({"image": Field("pixels:uint8[*,*,*]"), "label": Field("label")})
+    writer = LmdbStore.writer(Location.from_path("lmdb", tmp_path / "source.lmdb"), schema, "test")
+    shapes = [(4, 5, 1), (5, 4, 3), (3, 3, 4)]
+    for number, shape in enumerate(shapes):
+        writer.append(writer.prepare(str(number), {"image": np.full(shape, number, np.uint8), "label": number}))
+    writer.finish()
+
+    ps.convert(LmdbStore(tmp_path / "source.lmdb"), destination(kind, tmp_path))
+    ps.convert(destination(kind, tmp_path), tmp_path / "back.lmdb")
+
+    with ps.open(tmp_path / "back.lmdb") as back:
+        assert back.schema["image"] == schema["image"]
+        assert [record.fields["image"].shape for record in back] == shapes
+        assert all((record.fields["image"] == record.index).all() for record in back)
+
+
 @pytest.mark.parametrize("kind", ENCODED)
 def test_images_without_labels_are_converted(kind: str, tmp_path: Path) -> None:
     """A source without labels has none after the way there and back, whatever the format needs."""

@@ -66,6 +66,24 @@ def test_what_differs_from_the_source_is_named(tmp_path: Path) -> None:
     assert [problem.index for problem in ps.verify(one, two).problems] == [0]
 
 
+def test_gray_and_colour_arrays_are_packed_and_merged_as_they_are(tmp_path: Path) -> None:
+    """The kind of the field says that the channels vary; a gray pack and one in colour are merged to such a pack."""
+    images = make_images("uint8", [(4, 5, 3), (3, 4, 1), (5, 5, 4)])
+    samples = [{"image": images[0]}, {"image": images[1][:, :, 0]}, {"image": images[2]}]
+    gray = write(tmp_path / "gray.lmdb", {"image": "pixels:uint8[*,*,1]"}, {"image": images[1:2]})
+    colour = write(tmp_path / "colour.lmdb", {"image": "pixels:uint8[4,5,3]"}, {"image": images[:1]})
+
+    ps.pack(samples, tmp_path / "packed.lmdb")
+    ps.merge([colour, gray], tmp_path / "merged.lmdb", prefix=True)
+
+    for name, count in (("packed", 3), ("merged", 2)):
+        with ps.open(tmp_path / f"{name}.lmdb") as store:
+            assert store.schema["image"].kind == "pixels:uint8[*,*,*]"
+            held = [record.fields["image"] for record in store]
+        assert len(held) == count
+        assert all(np.array_equal(one, other) for one, other in zip(held, images, strict=False))
+
+
 def test_missing_labels_survive_packing(tmp_path: Path) -> None:
     """None stays None, as a record of its own and in a block."""
     images = make_images("uint8", [(4, 5, 3)] * 4)

@@ -216,7 +216,7 @@ def test_newer_version_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(PackMeta, "to_bytes", lambda self: as_written(self).replace(b'"version": 1', b'"version": 9'))
     pack = make_pack(tmp_path / "p.lmdb")
 
-    with pytest.raises(StoreFormatError, match=r"version of the pack's format must be 1 or 2, got 9"):
+    with pytest.raises(StoreFormatError, match=r"version of the pack's format must be one of 1, 2, 3, got 9"):
         LmdbStore(pack)
 
 

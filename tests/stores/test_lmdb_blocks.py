@@ -375,8 +375,7 @@ def test_pixels_of_any_size_are_read(tmp_path: Path, kind: str) -> None:
 
 
 def test_stored_sizes_that_lie_are_damage(tmp_path: Path) -> None:
-    """Height and width of pixels are compared with the number of bytes and the kind, whatever the checksums say."""
-    schema = Schema({"image": Field("pixels:uint8[*,4,3]")})
+    """The lengths of pixels are compared with the number of bytes and the kind, whatever the checksums say."""
     image = np.zeros((3, 4, 3), np.uint8)
     for wrong in (
         b"\xff\xff\xff\xff\x04\0\0\0",
@@ -384,7 +383,10 @@ def test_stored_sizes_that_lie_are_damage(tmp_path: Path) -> None:
         b"\0\0\0\0\x04\0\0\0",
         b"\x02\0\0\0\x04\0\0\0",
         b"",
+        b"\x03\0\0\0\x04\0\0\0\0\0\0\0",
+        b"\x03\0\0\0\x04\0\0\0\xff\xff\xff\xff",
     ):
+        schema = Schema({"image": Field(f"pixels:uint8[*,4,{'*' if len(wrong) == 12 else 3}]")})
         pack = tmp_path / f"{wrong.hex() or 'short'}.lmdb"
         writer = LmdbWriter(pack, schema, "source")
         prepared = writer.prepare("a", {"image": image})
@@ -401,15 +403,17 @@ def test_stored_sizes_that_lie_are_damage(tmp_path: Path) -> None:
 
 
 def test_version_1_is_still_written_and_read(tmp_path: Path) -> None:
-    """Packs of encoded images keep the version that older readers know; these refuse that of blocks."""
+    """Packs of encoded images keep the version that older readers know; these refuse those of blocks and more."""
     old = PackMeta(Schema({"image": Field("image"), "label": Field("label")}))
     new = PackMeta(SCHEMA, block_records=10)
+    mixed = PackMeta(Schema({"image": Field("pixels:uint8[*,*,*]")}))
 
     assert b'"version": 1' in old.to_bytes()
     assert b"block_records" not in old.to_bytes()
     assert b'"version": 2' in new.to_bytes()
-    content = new.to_bytes().replace(b'"version": 2', b'"version": 3')
-    with pytest.raises(StoreFormatError, match="must be 1 or 2, got 3: install the version"):
+    assert b'"version": 3' in mixed.to_bytes()
+    content = new.to_bytes().replace(b'"version": 2', b'"version": 4')
+    with pytest.raises(StoreFormatError, match="must be one of 1, 2, 3, got 4: install the version"):
         PackMeta.from_bytes(content, xxhash.xxh3_64_digest(content))
 
 

@@ -238,9 +238,39 @@ def test_arrays_that_differ_in_memory_order_alone_are_told_apart(tmp_path: Path)
                 assert np.array_equal(record.fields["image"], array)
 
 
+def test_gray_and_colour_pictures_are_read_side_by_side(tmp_path: Path) -> None:
+    """Each as it is, and the schema says that the channels vary; where it says three, all have three."""
+    gray, colour = PATCH[:, :, 0], PATCH
+    arrays = [gray, colour, colour[:3], gray[:, :, None], np.dstack([colour, gray])]
+    with ps.open(index(tmp_path / "set", [(array, n) for n, array in enumerate(arrays)]), channels="BGR") as store:
+        images = [record.fields["image"] for record in store]
+        blobs = store.blobs("image", range(len(store)))
+    late = index(tmp_path / "late", [(PATCH, 1)] * 20 + [(gray, 1)] + [(PATCH, 1)] * 40)
+    with ps.open(late, channels="RGB") as rest:
+        last = rest[20].fields["image"]
+
+    assert store.schema["image"].kind == "pixels:uint8[*,*,*]"
+    assert [image.shape for image in images] == [(4, 5, 1), (4, 5, 3), (3, 5, 3), (4, 5, 1), (4, 5, 4)]
+    assert np.array_equal(images[0][:, :, 0], gray)
+    assert np.array_equal(images[1], colour[:, :, ::-1])
+    assert all(np.array_equal(one, other) for one, other in zip(images, blobs, strict=True))
+    assert rest.schema["image"].kind == "pixels:uint8[*,*,3]"
+    assert np.array_equal(last, np.dstack([gray] * 3))
+    assert not last.flags.writeable
+    with pytest.raises(StoreFormatError, match=r"pixels of one dtype, got pixels:uint16.*pixels:uint8"):
+        ps.open(index(tmp_path / "dtypes", [gray, gray.astype(np.uint16)]))
+
+
 def test_a_record_of_another_form_is_damaged(tmp_path: Path) -> None:
     """Bytes among arrays, arrays among bytes, another dtype or number of channels: the record is named."""
-    odd: list[Any] = [(b"x", 1), (PATCH.astype("u2"), 1), (PATCH[:, :, :1], 1), (PATCH[0, 0], 1), 3, (PATCH, [2])]
+    odd: list[Any] = [
+        (b"x", 1),
+        (PATCH.astype("u2"), 1),
+        (PATCH[:, :, [0, 1, 2, 0]], 1),
+        (PATCH[0, 0], 1),
+        3,
+        (PATCH, [2]),
+    ]
     for number, value in enumerate(odd):
         path = index(tmp_path / str(number), [(PATCH, 1)] * 20 + [value] + [(PATCH, 1)] * 40)
         with ps.open(path, channels="RGB") as store, pytest.raises(CorruptRecordError, match=r"record 20 is damaged"):
@@ -442,6 +472,85 @@ def test_names_are_read_as_stated(tmp_path: Path) -> None:
         assert store[0].fields["score"].tolist() == [1, 0]
 
 
+@pytest.mark.parametrize(
+    ("image", "array", "pair"),
+    [
+        ("images/{:02}.jpg", "labels/{:02}.txt", "images/* labels/*.txt"),
+        ("{:02}.jpg", "{:02}_label", "* *_label"),
+        ("set/img_{:02}.png", "set/lbl_{:02}", "set/img_* set/lbl_*"),
+    ],
+)
+def test_arrays_under_other_names_are_refused_with_the_pair_to_give(
+    tmp_path: Path, image: str, array: str, pair: str
+) -> None:
+    """Labels are not lost: two keys of each kind are shown, and the pair that is offered reads them."""
+    entries = [(image.format(number).encode(), jpeg(number + 1)) for number in range(12)]
+    labels = [(array.format(number).encode(), np.int64(number).tobytes()) for number in range(12)]
+    path = write(tmp_path / "set", [*entries, *labels])
+    options: dict[str, Any] = {"shape": (), "dtype": "int64"}
+
+    with pytest.raises(ArgumentError, match=r"none of the 12 entries beside the images") as caught:
+        ps.open(path, **options)
+    for key in (image.format(0), image.format(1), array.format(0), array.format(1), f'pair="{pair}"'):
+        assert key in str(caught.value)
+    with ps.open(path, pair=pair, **options) as store:
+        assert [image.format(label) for label in store.column("label").tolist()] == list(store.keys())
+        assert not store.problems
+    with pytest.raises(StoreFormatError, match=r"no images whose keys fit pair='other/\* \*.txt'"):
+        ps.open(path, pair="other/* *.txt", **options)
+    with pytest.raises(ArgumentError, match=r"pair must be the keys of an image and of its array"):
+        ps.open(path, pair="labels/*.txt", **options)
+
+
+def test_arrays_that_are_texts_are_named_and_read(tmp_path: Path) -> None:
+    """A text is not taken for the bytes of numbers; `dtype="text"` reads it."""
+    images = [(b"%d.jpg" % number, jpeg()) for number in range(4)]
+    boxes = write(tmp_path / "boxes", [*images, *((b"%d.txt" % n, b"%d 0.5 0.5 0.2 0.4\n" % n) for n in range(4))])
+    numbers = write(tmp_path / "numbers", [*images, *((b"%d.txt" % n, b"%d" % n) for n in range(4))])
+    names = write(tmp_path / "names", [*images, (b"0.txt", b"cat\n"), (b"1.txt", b""), (b"2.txt", b"3")])
+
+    for path, shape, dtype in ((boxes, (-1, 5), "float64"), (numbers, (), "uint8"), (names, (), "int64")):
+        with pytest.raises(ArgumentError, match=r'dtype must be "text" where the arrays are texts, such as b\'[0c]'):
+            ps.open(path, shape=shape, dtype=dtype)
+    with ps.open(boxes, shape=(-1, 5), dtype="text", columns="class cx cy w h", units="relative") as store:
+        np.testing.assert_allclose(store[3].fields["boxes"], [[8, 3, 12, 7]], atol=1e-5)
+        assert store[3].fields["classes"].tolist() == [3]
+    with ps.open(numbers, shape=(), dtype="text") as store:
+        assert store.column("label").tolist() == [0, 1, 2, 3]
+    with ps.open(names, shape=(), dtype="text") as store:
+        assert [record.fields["label"] for record in store] == ["cat", None, "3", None]
+    with ps.open(names, shape=(), dtype="text", classes=["dog", "cat"]) as store:
+        assert store[0].fields["label"] == 1
+        with pytest.raises(CorruptRecordError, match=r"label b'3' is none of the 2 classes"):
+            store.read([2])
+
+
+def test_pairs_in_another_order_are_refused_with_what_to_give(tmp_path: Path) -> None:
+    """Texts under the keys of pixels, labels behind boxes, and names of items that are exchanged."""
+    texts = [(b"%d" % number, b"%d,0.1 0.2 0.3 0.4," % number) for number in range(3)]
+    path = write(tmp_path / "keys", [*texts, *((b"%d_" % number, PATCH.tobytes()) for number in range(3))])
+
+    with pytest.raises(ArgumentError, match=r"pair must be '\*_ \*'.*the text b'0,0.1"):
+        ps.open(path, **PAIRS)
+    with ps.open(path, pair="*_ *", **PAIRS) as store:
+        assert store.column("label").tolist() == [0, 1, 2]
+        assert np.array_equal(store[2].fields["image"], PATCH)
+    with pytest.raises(StoreFormatError, match=r"b'1 2 3 4,0,' is not LABEL,BOX,LANDMARKS.*label must be first"):
+        ps.open(patches(tmp_path / "text", {number: b"1 2 3 4,%d," % number for number in range(3)}), **PAIRS)
+    with pytest.raises(ArgumentError, match=r"in their order: 'image' names int and 'label' an encoded image"):
+        ps.open(index(tmp_path / "items", [(jpeg(), 3)] * 3), fields=("label", "image"))
+
+
+def test_an_option_of_another_layout_names_the_layouts(tmp_path: Path) -> None:
+    """And a layout that the content does not have names that of the content."""
+    path = write(tmp_path / "set", [(b"a.jpg", jpeg()), (b"b.jpg", jpeg())])
+
+    with pytest.raises(ArgumentError, match=r"'lmdb-names' has no option 'channels'.*are pickle-index, pairs, datum"):
+        ps.open(path, channels="RGB")
+    with pytest.raises(StoreFormatError, match=r"not a container of layout 'pairs'; its content is that of 'names'"):
+        ps.open(path, layout="pairs")
+
+
 def test_an_array_of_two_images_is_a_problem(tmp_path: Path) -> None:
     """Which of them it was written for cannot be known: it is given with both, and listed."""
     rows = np.zeros((1, 5))
@@ -502,6 +611,17 @@ def test_raw_messages_of_caffe_are_bgr(tmp_path: Path) -> None:
         assert store[0].fields["image"].dtype == np.float32
         assert np.array_equal(store[0].fields["image"], PATCH)
         assert store[0].fields["label"] is None
+
+
+def test_raw_messages_of_caffe_may_be_gray_and_colour(tmp_path: Path) -> None:
+    """Each is read as it is."""
+    gray = b"\x08\x01\x10\x04\x18\x05\x22" + varint(20) + PATCH[:, :, 0].tobytes()
+    colour = b"\x08\x03\x10\x04\x18\x05\x22" + varint(60) + PATCH.transpose(2, 0, 1).tobytes()
+
+    with ps.open(write(tmp_path / "set", [(b"a", gray), (b"b", colour)])) as store:
+        assert store.schema["image"].kind == "pixels:uint8[*,*,*]"
+        assert [record.fields["image"].shape for record in store] == [(4, 5, 1), (4, 5, 3)]
+        assert "BGR" in store.description
 
 
 def test_the_layout_is_detected_or_stated(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def _unite_shapes(one: Guess, other: Guess) -> Guess | None:
     prefix = "pixels:"
     if a is None or b is None:
         a, b, prefix = first.array, second.array, ""
-    if a is None or b is None or (prefix and (a.dtype != b.dtype or a.axes[2] != b.axes[2])):
+    if a is None or b is None or (prefix and a.dtype != b.dtype):
         return None
     dtype = np.promote_types(a.dtype, b.dtype).name
     if len(a.axes) != len(b.axes) or dtype not in _DTYPES:

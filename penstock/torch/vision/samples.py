@@ -97,7 +97,7 @@ class TorchvisionSamples:
         if recognised.remaining or recognised.image_type.kind == "pil":
             return None
         pipeline = Pipeline([self._decode_op, *recognised.ops])
-        return pipeline.take_pixels() if self._selection.pixels else pipeline
+        return pipeline.take_pixels(is_mixed=self._selection.is_mixed) if self._selection.pixels else pipeline
 
     def _type_values(self, values: Mapping[Any, Any], image: Any) -> dict[Index, Any]:
         """The values in torchvision's types; ``image`` converts an image, and returns height and width, too."""
@@ -140,7 +140,7 @@ class TorchvisionSamples:
     def _decode(self, encoded: bytes | memoryview | Array) -> tuple[Any, tuple[int, int]]:
         op = self._decode_op
         pixels: Array = (
-            encoded
+            self._selection.take_pixels(encoded)
             if isinstance(encoded, np.ndarray)
             else decode(encoded, max_pixels=op.max_pixels, max_nbytes=op.max_nbytes)
         )
