@@ -897,8 +897,8 @@ def read_tables(fd: SupportsIndex, entries: NDArray[uint8], numbers: NDArray[int
     ----------
     fd : int
         The descriptor of the file, which stays open during the call.
-    entries : ndarray, shape (n, 16), uint8
-        Offset, length and checksum of each table, as they are in the file's directory.
+    entries : ndarray, shape (m, 16), uint8
+        The file's directory: offset, length and checksum of each table.
     numbers : ndarray, shape (n,), int64
         The numbers of the records.
 
@@ -912,7 +912,7 @@ def read_tables(fd: SupportsIndex, entries: NDArray[uint8], numbers: NDArray[int
     OSError
         The system cannot read the file.
     ValueError
-        If the arrays differ in length.
+        If a number is outside of the directory.
     """
 
 def resize(
