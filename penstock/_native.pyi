@@ -20,6 +20,7 @@ from typing_extensions import Buffer
 
 __all__ = [
     "GEOMETRY_COLUMNS",
+    "STEP_NUMBERS",
     "CorruptError",
     "TooLargeError",
     "UnsupportedError",
@@ -33,6 +34,7 @@ __all__ = [
     "decode_damaged",
     "decode_samples",
     "decode_values",
+    "draw_geometry",
     "example_features",
     "features",
     "fill",
@@ -75,6 +77,11 @@ class UnsupportedError(ValueError):
 GEOMETRY_COLUMNS: Final[int]
 """
 Number of columns of `fill`'s geometry.
+"""
+
+STEP_NUMBERS: Final[int]
+"""
+Numbers of a step of `draw_geometry`.
 """
 
 def adjust(
@@ -358,6 +365,35 @@ def decode_values(image: Buffer, max_pixels: SupportsIndex = 134217728) -> NDArr
         Not a PNG, or one of several channels.
     CorruptError, TooLargeError, MemoryError
         As for `decode`.
+    """
+
+def draw_geometry(
+    steps: NDArray[float64], seed: int, epoch: int, indices: NDArray[int64], sizes: NDArray[int32]
+) -> NDArray[int32] | None:
+    """
+    Draws the windows and flips of each sample of a chunk, and composes them to the geometry of `fill`.
+
+    Parameters
+    ----------
+    steps : ndarray, shape (k, 10), float64
+        The ops that move pixels, in order: the kind, the stream of its random numbers, and its settings.
+        0: RandomResizedCrop, with `scale`, `ratio`, `log_ratio` (see `resized_crop_windows`), width, height.
+        1: CenterCrop and 2: Resize, with width, height. 3: Resize of the shorter side, with its length.
+        4: a flip, with its probability, and the bit of its axis in the geometry.
+    seed, epoch, indices
+        As for `uniforms`.
+    sizes : ndarray, shape (n, 2), int32
+        Width and height of each image.
+
+    Returns
+    -------
+    ndarray, shape (n, 9), int32, or None
+        A new array. None if there is an image whose size is not known, or whose window it does not contain.
+
+    Raises
+    ------
+    ValueError
+        Invalid arguments.
     """
 
 def example_features(record: Buffer) -> list[tuple[str, int, Any]]:
