@@ -746,7 +746,7 @@ def find_blobs(
     check: bool,
     path: str | PathLike[str],
     identity: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex],
-) -> tuple[NDArray[int64], NDArray[int32]]:
+) -> tuple[NDArray[int64], NDArray[int32], bool]:
     """
     Finds a blob of each of several records of a mapped pack, and compares checksums.
 
@@ -776,6 +776,8 @@ def find_blobs(
         all if ``path`` is another file now. A new array.
     sizes : ndarray, shape (n, 2), int32
         Of blobs that are images: as `sizes`. A new array.
+    complete : bool
+        Whether each blob was found.
 
     Raises
     ------
