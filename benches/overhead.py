@@ -31,7 +31,9 @@ REPEATS = 25
 
 def cost_us(dataset: ps.StoreDataset | ps.ConcatDataset, workers: int) -> float:
     """CPU time per image in one epoch, in microseconds; native code of the fill is left out."""
-    silent = SimpleNamespace(fill=lambda *_, **__: ([], 0, 0), fill_pixels=_native.fill_pixels)
+    silent = SimpleNamespace(
+        fill=lambda *_, **__: ([], 0, 0), fill_pixels=_native.fill_pixels, draw_geometry=_native.draw_geometry
+    )
     with mock.patch.object(row_filling, "_native", silent):
         return _epoch_us(dataset, workers)
 
@@ -50,7 +52,9 @@ def real_cost_us(dataset: ps.StoreDataset | ps.ConcatDataset, workers: int) -> t
 
         return call
 
-    fills = SimpleNamespace(fill=timed(_native.fill, filling_ns), fill_pixels=_native.fill_pixels)
+    fills = SimpleNamespace(
+        fill=timed(_native.fill, filling_ns), fill_pixels=_native.fill_pixels, draw_geometry=_native.draw_geometry
+    )
     finds = SimpleNamespace(find_blobs=timed(_native.find_blobs, finding_ns), read_ahead=_native.read_ahead)
     with mock.patch.object(row_filling, "_native", fills), mock.patch.object(lmdb_map, "_native", finds):
         whole_us = _epoch_us(dataset, workers)

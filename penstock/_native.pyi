@@ -20,6 +20,7 @@ from typing_extensions import Buffer
 
 __all__ = [
     "GEOMETRY_COLUMNS",
+    "STEP_NUMBERS",
     "CorruptError",
     "TooLargeError",
     "UnsupportedError",
@@ -33,6 +34,7 @@ __all__ = [
     "decode_damaged",
     "decode_samples",
     "decode_values",
+    "draw_geometry",
     "example_features",
     "features",
     "fill",
@@ -75,6 +77,11 @@ class UnsupportedError(ValueError):
 GEOMETRY_COLUMNS: Final[int]
 """
 Number of columns of `fill`'s geometry.
+"""
+
+STEP_NUMBERS: Final[int]
+"""
+Numbers of a step of `draw_geometry`.
 """
 
 def adjust(
@@ -363,6 +370,35 @@ def decode_values(
         Not a PNG, or one of several channels.
     CorruptError, TooLargeError, MemoryError
         As for `decode`.
+    """
+
+def draw_geometry(
+    steps: NDArray[float64], seed: int, epoch: int, indices: NDArray[int64], sizes: NDArray[int32]
+) -> NDArray[int32] | None:
+    """
+    Draws the windows and flips of each sample of a chunk, and composes them to the geometry of `fill`.
+
+    Parameters
+    ----------
+    steps : ndarray, shape (k, 10), float64
+        The ops that move pixels, in order: the kind, the stream of its random numbers, and its settings.
+        0: RandomResizedCrop, with `scale`, `ratio`, `log_ratio` (see `resized_crop_windows`), width, height.
+        1: CenterCrop and 2: Resize, with width, height. 3: Resize of the shorter side, with its length.
+        4: a flip, with its probability, and the bit of its axis in the geometry.
+    seed, epoch, indices
+        As for `uniforms`.
+    sizes : ndarray, shape (n, 2), int32
+        Width and height of each image.
+
+    Returns
+    -------
+    ndarray, shape (n, 9), int32, or None
+        A new array. None if there is an image whose size is not known, or whose window it does not contain.
+
+    Raises
+    ------
+    ValueError
+        Invalid arguments.
     """
 
 def example_features(record: Buffer) -> list[tuple[str, int, Any]]:
@@ -716,7 +752,7 @@ def find_blobs(
     check: bool,
     path: str | PathLike[str],
     identity: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex],
-) -> tuple[NDArray[int64], NDArray[int32]]:
+) -> tuple[NDArray[int64], NDArray[int32], bool]:
     """
     Finds a blob of each of several records of a mapped pack, and compares checksums.
 
@@ -746,6 +782,8 @@ def find_blobs(
         all if ``path`` is another file now. A new array.
     sizes : ndarray, shape (n, 2), int32
         Of blobs that are images: as `sizes`. A new array.
+    complete : bool
+        Whether each blob was found.
 
     Raises
     ------
@@ -903,8 +941,8 @@ def read_tables(fd: SupportsIndex, entries: NDArray[uint8], numbers: NDArray[int
     ----------
     fd : int
         The descriptor of the file, which stays open during the call.
-    entries : ndarray, shape (n, 16), uint8
-        Offset, length and checksum of each table, as they are in the file's directory.
+    entries : ndarray, shape (m, 16), uint8
+        The file's directory: offset, length and checksum of each table.
     numbers : ndarray, shape (n,), int64
         The numbers of the records.
 
@@ -918,7 +956,7 @@ def read_tables(fd: SupportsIndex, entries: NDArray[uint8], numbers: NDArray[int
     OSError
         The system cannot read the file.
     ValueError
-        If the arrays differ in length.
+        If a number is outside of the directory.
     """
 
 def resize(

@@ -101,6 +101,8 @@ def default_convert(sample: Sample) -> Sample:
 
 def convert_leaves(sample: Sample, convert: Callable[[Sample], Sample]) -> Sample:
     """``sample`` with ``convert(leaf)`` for each leaf, and tuples as lists; other containers keep their types."""
+    if isinstance(sample, np.ndarray):  # first, because the classes of `collections.abc` take longer
+        return convert(sample)
     if isinstance(sample, tuple) and hasattr(sample, "_fields"):
         return type(sample)(*(convert_leaves(value, convert) for value in sample))
     if isinstance(sample, tuple):

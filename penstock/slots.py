@@ -220,7 +220,6 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class _Extent:
     start: int
-    row_nbytes: int
     spec: ArraySpec
 
 
@@ -267,7 +266,7 @@ class BatchLayout:
             return spec
         start = self.nbytes
         self.nbytes += -(-spec.nbytes * self.rows // _ALIGNMENT) * _ALIGNMENT
-        return _Extent(start, spec.nbytes, spec)
+        return _Extent(start, spec)
 
     def resized(self, rows: int) -> BatchLayout:
         """The layout of batches of ``rows`` samples."""
@@ -283,8 +282,8 @@ class BatchLayout:
         def view(extent: _Extent | RaggedSpec) -> Array | RaggedRows:
             if isinstance(extent, RaggedSpec):
                 return extent.make_rows(count)
-            part = memory[extent.start : extent.start + extent.row_nbytes * count]
-            return part.view(extent.spec.dtype).reshape(count, *extent.spec.shape)
+            spec = extent.spec
+            return np.ndarray((count, *spec.shape), spec.dtype, memory, extent.start)
 
         return tree_map(view, self._extents)
 

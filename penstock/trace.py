@@ -31,9 +31,11 @@ _active = threading.local()
 
 def add(stage: str, time_ns: int, items: int = 1) -> None:
     """Add to the current thread's trace, if it has one; see :meth:`Trace.add`."""
-    trace: Trace | None = getattr(_active, "trace", None)
-    if trace is not None:
-        trace.add(stage, time_ns, items)
+    row: list[int] | None = getattr(_active, "row", None)
+    if row is not None:
+        at = _ORDER[stage]
+        row[at] += time_ns
+        row[at + 1] += items
 
 
 def stage(name: str, items: int = 1) -> _Stage:
@@ -96,11 +98,11 @@ class Trace:
 
     def activate(self) -> None:
         """Have :func:`stage` and :func:`add` write to this trace in the current thread."""
-        _active.trace = self
+        _active.row = self._row()
 
     def deactivate(self) -> None:
         """Have them write to no trace in the current thread."""
-        _active.trace = None
+        _active.row = None
 
     def thread_ns(self) -> int:
         """Nanoseconds that the current thread has added so far, over all stages."""

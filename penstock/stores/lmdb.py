@@ -176,8 +176,9 @@ class LmdbStore(Store):
         """Indices as an array, all of them in the pack."""
         if not isinstance(indices, np.ndarray):
             listed = [int(index) for index in indices]
-            for number in listed:
-                self._refuse_outside(number)
+            if listed and not 0 <= min(listed) <= max(listed) < len(self):
+                for number in listed:
+                    self._refuse_outside(number)
             return np.array(listed, np.int64)
         if len(indices) and (indices.min() < 0 or indices.max() >= len(self)):
             for number in indices.tolist():

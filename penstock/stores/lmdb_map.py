@@ -52,6 +52,7 @@ class PackMap:
     def __init__(self, folder: Path, url: str) -> None:
         self.process = os.getpid()
         self._path = folder / FILE
+        self._path_text = str(self._path)
         self._pages = PageFile(self._path, url, load_page_hashes(folder, url))
         self.meta = read_meta(self._pages, url)
         self._trees = self._pages.trees()
@@ -67,8 +68,8 @@ class PackMap:
         leaves = list(self._pages.leaf_numbers(records))
         self._firsts = [int.from_bytes(key, "big") for key, _ in leaves]
         self._leaves = [number for _, number in leaves]
-        self._begins = np.zeros(entries, np.int64).data
-        self._sizes = np.zeros(entries, np.int64).data
+        self._places = np.zeros(entries, np.int64), np.zeros(entries, np.int64)
+        self._begins, self._sizes = (values.data for values in self._places)
         self._identity = _identity(self._path)
         self.window = self._pages.map()
 
@@ -126,13 +127,12 @@ class PackMap:
 
         None if a record is not in the pack, or is damaged, or if the file was changed.
         """
-        where = np.asarray(self._begins), np.asarray(self._sizes)
         for _ in range(2):
-            places, sizes = _native.find_blobs(
-                self.window, *where, numbers, blobs=blobs, part=part, check=check,
-                path=self._path, identity=self._identity,
+            places, sizes, is_complete = _native.find_blobs(
+                self.window, *self._places, numbers, blobs=blobs, part=part, check=check,
+                path=self._path_text, identity=self._identity,
             )  # fmt: skip
-            if places.min(initial=0) >= 0:
+            if is_complete:
                 return EncodedRows(self.window, places, sizes)
             if numbers.min() < 0 or numbers.max() >= len(self._begins) or not self._load_leaves(numbers):
                 break
@@ -141,12 +141,12 @@ class PackMap:
     def _locate(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Offsets and sizes of the values of records; 0 for those in damaged pages."""
         self._load_leaves(numbers)
-        begins, sizes = (np.asarray(values)[numbers] for values in (self._begins, self._sizes))
+        begins, sizes = (values[numbers] for values in self._places)
         return begins, sizes
 
     def _load_leaves(self, numbers: NDArray[np.int64]) -> bool:
         """Read the leaf pages of records that were not read yet; whether there were any. Damage is left to `record`."""
-        unknown = numbers[np.asarray(self._begins)[numbers] == 0].tolist()
+        unknown = numbers[self._places[0][numbers] == 0].tolist()
         for number in unknown:
             with contextlib.suppress(ValueError):
                 self.record(number)

@@ -74,8 +74,8 @@ class TablesInFile(Sequence[bytes | None]):
     ----------
     fd : int
         Descriptor of the file.
-    entries : ndarray, shape (n, 16), uint8
-        Their entries in the directory.
+    entries : ndarray, shape (m, 16), uint8
+        The directory: an entry for each record of the store.
     numbers : ndarray, shape (n,), int64
         The numbers of the records.
     errors : list of OSError
@@ -105,7 +105,7 @@ class TablesInFile(Sequence[bytes | None]):
 
     def take(self, positions: NDArray[np.int64]) -> TablesInFile:
         """Those at some positions; errors are shared."""
-        return TablesInFile(self.fd, self.entries[positions], self.numbers[positions], self.errors)
+        return TablesInFile(self.fd, self.entries, self.numbers[positions], self.errors)
 
 
 class SeekTableFile:
@@ -144,6 +144,7 @@ class SeekTableFile:
         self._fd, self._closed = -1, False
         self._lock = threading.Lock()
         self._directory = np.zeros(0, _ENTRY)
+        self._entries = np.zeros((0, _ENTRY.itemsize), np.uint8)
         self.kind = self._open(kind)
         forks.watch(self)
 
@@ -178,9 +179,7 @@ class SeekTableFile:
     def locate(self, indices: NDArray[np.int64] | Sequence[int]) -> TablesInFile:
         """Where the seek tables of these records are, for the native core to read; StoreError as :meth:`get`."""
         fd = self._get_descriptor()
-        numbers = np.ascontiguousarray(indices, np.int64)
-        entries = self._directory[numbers].view(np.uint8).reshape(len(numbers), _ENTRY.itemsize)
-        return TablesInFile(fd, entries, numbers)
+        return TablesInFile(fd, self._entries, np.ascontiguousarray(indices, np.int64))
 
     def make_read_error(self, error: OSError) -> StoreError:
         """The error to report if the file cannot be read."""
@@ -258,6 +257,7 @@ class SeekTableFile:
         try:
             found = self._check_header(fd, kind)
             self._directory = self._read_directory(fd)
+            self._entries = self._directory.view(np.uint8).reshape(-1, _ENTRY.itemsize)
         except BaseException as error:
             os.close(fd)
             if isinstance(error, OSError):

@@ -110,7 +110,10 @@ class Fusion:
 
 
 class Op:
-    """A step of a pipeline. Ops have settings and no other state; they can be pickled, and threads share them."""
+    """A step of a pipeline. Ops have settings, which do not change once a pipeline is compiled, and no other state.
+
+    They can be pickled, and threads share them.
+    """
 
     random: ClassVar[bool] = False
     """Whether :meth:`draw` draws random numbers."""

@@ -290,6 +290,10 @@ class RandomResizedCrop(CropOp):
         )
         return windows
 
+    def window_range(self) -> tuple[float, ...]:
+        """What windows are allowed, in the native core's order."""
+        return self.scale[0], self.scale[1] - self.scale[0], *self.ratio, *self._log_ratio
+
     def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
         """The size of the result."""
         result = np.empty((len(params), 2), np.int32)

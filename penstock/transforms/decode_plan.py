@@ -31,16 +31,17 @@ class Plan:
     ----------
     geometry : ndarray, shape (n, 9), int32
         As ``penstock._native.fill`` takes it.
-    size : ndarray, shape (n, 2)
-        Width and height of each image after the fused ops.
+    size : ndarray, shape (n, 2), or None
+        Width and height of each image after the fused ops; None if all have that of the spec.
     general : ndarray, shape (n,), bool, or None
         Rows that take the general path (padding, Exif orientation, a truncated file); None if there are none.
     drawn : list of (Op, ndarray, ndarray)
-        Each fused op that moves pixels, what it drew for each image, and the images' sizes before it.
+        Each fused op that moves pixels, what it drew for each image, and the images' sizes before it; empty if the
+        native core drew.
     """
 
     geometry: NDArray[np.int32]
-    size: Array
+    size: Array | None
     general: NDArray[np.bool_] | None
     drawn: list[tuple[Op, Params, Sizes]]
 

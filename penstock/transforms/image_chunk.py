@@ -126,12 +126,17 @@ class Chunk:
         assert self.sizes is not None
         return self.sizes
 
-    def read_sizes(self, max_pixels: int) -> None:
-        """Read missing sizes in the headers of the images."""
+    def find_sizes(self) -> NDArray[np.int32]:
+        """The sizes that the native core reads in the headers; (0, 0) where it does not."""
         if self.sizes is None:
             self.sizes = self.images.sizes if isinstance(self.images, EncodedRows) else _native.sizes(self.images)
-        if np.count_nonzero(self.sizes) < 2 * len(self.images):
-            self.sizes = fill_missing_sizes(self.images, self.sizes.copy(), max_pixels)
+        return self.sizes
+
+    def read_sizes(self, max_pixels: int) -> None:
+        """Read missing sizes in the headers of the images."""
+        sizes = self.find_sizes()
+        if np.count_nonzero(sizes) < 2 * len(self.images):
+            self.sizes = fill_missing_sizes(self.images, sizes.copy(), max_pixels)
 
     def read_orientations(self, max_pixels: int) -> None:
         """Read Exif orientations, after :meth:`read_sizes`, and swap the sizes of images that are transposed."""

@@ -188,7 +188,8 @@ class PacketProgram(Program):
             fused = np.arange(len(left)) if plan.general is None else np.flatnonzero(~plan.general)
             left = sorted(set(left) - self._write(chunk, plan, out, rows, fused))
         for i in left:
-            one = replace(plan, geometry=plan.geometry[i : i + 1], size=plan.size[i : i + 1], general=None)
+            size = None if plan.size is None else plan.size[i : i + 1]
+            one = replace(plan, geometry=plan.geometry[i : i + 1], size=size, general=None)
             if plan.general is not None:
                 one = replace(one, general=plan.general[i : i + 1])
             shape = self._spec

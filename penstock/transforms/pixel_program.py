@@ -71,7 +71,7 @@ class PixelProgram(Program):
         else:
             sizes = np.array([_get_size(image) for image in images], np.int32).reshape(-1, 2)
         chunk.sizes = sizes
-        plan = self.plan(chunk.keys, sizes, chunk.boxes)
+        plan = self._draw_natively(chunk, sizes) or self.plan(chunk.keys, sizes, chunk.boxes)
         return replace(plan, general=None) if self._pads else plan
 
     def _fill_by_plan(

@@ -36,7 +36,7 @@ from penstock.transforms.image_chunk import Chunk, ChunkSeekTables
 from penstock.transforms.moved_targets import FOLLOWERS, ChunkSteps, Step, append_steps
 from penstock.transforms.objects import Objects
 from penstock.transforms.orientation import raw_regions
-from penstock.transforms.row_filling import fill_rows
+from penstock.transforms.row_filling import draw_geometry, fill_rows, pack_steps
 from penstock.transforms.target_forms import as_collatable
 
 __all__ = ["Failure", "Plan", "Program"]
@@ -94,6 +94,7 @@ class Program:
         self._closing = Closing(self.ops, self.fused)
         self._moving = [(i, op) for i, op in enumerate(self.ops[: self.fused]) if type(op).compose is not Op.compose]
         self._prefix = self._spec_after(self.fused) or ImageSpec()
+        self._steps = None if self._prefix.shape is None else pack_steps(self._moving)
         last = self._spec_after(len(self.ops)) if self._rowwise else None
         self._spec: ArraySpec | None = None
         if last is not None and last.shape is not None and last.dtype is not None:
@@ -281,6 +282,9 @@ class Program:
     def _make_plan(self, chunk: Chunk) -> Plan:
         """The plan of the chunk, for which missing sizes and, if asked for, orientations are read."""
         decode = self._decode
+        drawn = None if decode.orient else self._draw_natively(chunk, chunk.find_sizes())
+        if drawn is not None:
+            return drawn
         try:
             chunk.read_sizes(decode.max_pixels)
             if decode.orient:
@@ -294,27 +298,36 @@ class Program:
             plan = replace(plan, geometry=geometry)
         return plan
 
+    def _draw_natively(self, chunk: Chunk, sizes: Sizes) -> Plan | None:
+        """The plan of a chunk by one native call, if that is possible, and nothing asks for what ops have drawn."""
+        if self._steps is None or chunk.steps is not None:
+            return None
+        geometry = draw_geometry(self._steps, chunk.keys, sizes)
+        return None if geometry is None else Plan(geometry, None, None, [])
+
     def _fill_by_plan(
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
         """Note what the plan's ops do with the images, and fill the rows."""
-        if isinstance(chunk.steps, ChunkSteps):
-            chunk.steps.note(self._decode, plan.drawn)
-        elif chunk.steps is not None:
-            append_steps(chunk.steps, self._decode, plan.drawn)
+        steps = chunk.steps
+        if steps is not None and isinstance(steps, ChunkSteps):
+            steps.note(self._decode, plan.drawn)
+        elif steps is not None:
+            append_steps(steps, self._decode, plan.drawn)
         self._fill_planned(chunk, plan, out, rows, failed)
 
     def _fill_planned(
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
         """Fill the rows that the plan expresses by one native call; then the refused ones and the rest, one by one."""
-        fusion, decode, images, geometry = self._fusion, self._decode, chunk.images, plan.geometry
+        fusion, decode, geometry = self._fusion, self._decode, plan.geometry
         fused = None if plan.general is None else np.flatnonzero(~plan.general)
         left, decode_ns, resize_ns = fill_rows(fusion, decode, chunk, geometry, out, rows, fused)
         if plan.general is not None:
             left += [(i, "general", "") for i in np.flatnonzero(plan.general).tolist()]
-        trace.add("decode", decode_ns, len(images) - len(left))
-        trace.add("augment", resize_ns, len(images) - len(left))
+        filled = len(rows) - len(left)
+        trace.add("decode", decode_ns, filled)
+        trace.add("augment", resize_ns, filled)
         for i, kind, message in left:
             try:
                 self._fill_fallback_row(chunk.one(i), out[rows[i] : rows[i] + 1], geometry[i], kind, message)
@@ -393,6 +406,7 @@ class Program:
 
     def _fill_own_size(self, one: Chunk) -> Array:
         plan = self._make_plan(one)
+        assert plan.size is not None, "images differ in size"
         width, height = (int(side) for side in plan.size[0])
         shape = replace(self._prefix, width=width, height=height).shape
         assert shape is not None

@@ -1,4 +1,4 @@
-"""The native call that fills rows of a batch from encoded images, by the plan of a chunk.
+"""The native calls that draw the plan of a chunk, and that fill rows of a batch from encoded images by it.
 
 Called by :mod:`penstock.transforms.program`. Images of 16 bits have a call of their own; what it refuses, and what has
 another form, is left to the caller.
@@ -6,17 +6,61 @@ another form, is left to the caller.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.bfloat16 import as_words
-from penstock.sample import Array
-from penstock.transforms.base import Fusion
+from penstock.sample import Array, SampleKeys
+from penstock.transforms.base import Fusion, Op, Sizes
+from penstock.transforms.crop import CenterCrop, RandomResizedCrop
 from penstock.transforms.decode import Decode
+from penstock.transforms.flip import HorizontalFlip, VerticalFlip
 from penstock.transforms.image_chunk import Chunk, seek_table_arguments
+from penstock.transforms.resize import Resize
 
-__all__ = ["fill_rows"]
+__all__ = ["draw_geometry", "fill_rows", "pack_steps"]
+
+_KNOWN: Final = frozenset({RandomResizedCrop, CenterCrop, Resize, HorizontalFlip, VerticalFlip})
+"""Ops that the native core draws."""
+
+
+def pack_steps(moving: Sequence[tuple[int, Op]]) -> NDArray[np.float64] | None:
+    """Ops and their streams as ``_native.draw_geometry`` takes them; None if it does not know all of them."""
+    packed = np.zeros((len(moving), _native.STEP_NUMBERS))
+    for row, (stream, op) in zip(packed, moving, strict=True):
+        settings = _find_settings(op)
+        if settings is None:
+            return None
+        row[: 2 + len(settings[1:])] = settings[0], stream, *settings[1:]
+    return packed
+
+
+def _find_settings(op: Op) -> tuple[float, ...] | None:
+    """Kind and settings of an op that the native core knows."""
+    settings: tuple[float, ...] | None = None
+    if type(op) not in _KNOWN:  # a subclass may draw otherwise
+        pass
+    elif isinstance(op, RandomResizedCrop):
+        settings = 0, *op.window_range(), *op.size_[::-1]
+    elif isinstance(op, CenterCrop):
+        settings = 1, *op.size_[::-1]
+    elif isinstance(op, HorizontalFlip | VerticalFlip):
+        settings = 4, op.p, 2 - op.axis
+    elif isinstance(op, Resize) and isinstance(op.size_, tuple):
+        settings = 2, *op.size_[::-1]
+    elif isinstance(op, Resize) and isinstance(op.size_, int) and op.max_size is None:
+        settings = 3, op.size_
+    return settings
+
+
+def draw_geometry(steps: NDArray[np.float64], keys: SampleKeys, sizes: Sizes) -> NDArray[np.int32] | None:
+    """The geometry of a chunk, by ops of :func:`pack_steps`; None if an image has no size, or a window leaves it."""
+    indices = np.ascontiguousarray(keys.indices, np.int64)
+    return _native.draw_geometry(steps, keys.seed, keys.epoch, indices, np.ascontiguousarray(sizes, np.int32))
 
 
 def fill_rows(
@@ -37,7 +81,7 @@ def fill_rows(
     decode_ns, resize_ns : int
         Time for decoding, and for resizing and writing.
     """
-    images, places = chunk.images, range(len(chunk.images)) if chosen is None else chosen.tolist()
+    images = chunk.images
     if chosen is not None:
         images, geometry, rows = chunk.take_images(chosen), geometry[chosen], rows[chosen]
     found: list[tuple[int, bool, bytes | None]] = []
@@ -74,6 +118,9 @@ def fill_rows(
             mode=decode.mode,
             **seek_table_arguments(chunk.seek_tables, chosen, found),
         )
-    if chunk.seek_tables is not None:
-        chunk.seek_tables.found += [(places[i], damaged, entry) for i, damaged, entry in found]
-    return [(places[i], kind, message) for i, kind, message in refused], decode_ns, resize_ns
+    if chosen is not None:
+        found = [(int(chosen[i]), damaged, entry) for i, damaged, entry in found]
+        refused = [(int(chosen[i]), kind, message) for i, kind, message in refused]
+    if found and chunk.seek_tables is not None:
+        chunk.seek_tables.found += found
+    return refused, decode_ns, resize_ns

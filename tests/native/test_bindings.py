@@ -28,6 +28,7 @@ FUNCTIONS = [
     "decode_damaged",
     "decode_samples",
     "decode_values",
+    "draw_geometry",
     "example_features",
     "build_index",
     "inspect_index",
@@ -374,10 +375,11 @@ def test_functions_explain_themselves(name: str) -> None:
 
 
 def test_the_module_is_what_is_listed() -> None:
-    """Nothing is public but the functions, the errors and the number of columns."""
+    """Nothing is public but the functions, the errors and two numbers of columns."""
     public = {name for name in dir(_native) if not name.startswith("_")}
 
-    assert public == {*FUNCTIONS, "CorruptError", "TooLargeError", "UnsupportedError", "GEOMETRY_COLUMNS"}
+    others = {"CorruptError", "TooLargeError", "UnsupportedError", "GEOMETRY_COLUMNS", "STEP_NUMBERS"}
+    assert public == {*FUNCTIONS, *others}
     assert GEOMETRY.shape[1] == _native.GEOMETRY_COLUMNS
 
 

@@ -53,6 +53,13 @@ def test_entries_are_kept_by_record(file: SeekTableFile) -> None:
         assert set(reader.missing().tolist()) == set(range(COUNT)) - {0, 7, 49}
 
 
+def test_a_number_outside_of_the_directory_is_refused(file: SeekTableFile) -> None:
+    """The native core reads no entry that is not there."""
+    for number in (-1, COUNT):
+        with pytest.raises(ValueError, match=r"numbers must be in \[0, m\)"):
+            file.get([0, number])
+
+
 def test_what_belongs_to_others_is_refused(file: SeekTableFile) -> None:
     """Other records, another number of them, another kind, another file: each is said."""
     for arguments, reason in (

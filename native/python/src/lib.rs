@@ -37,7 +37,7 @@ use pyo3::prelude::*;
 /// two calls at once.
 #[pymodule(gil_used = false)]
 mod _native {
-    use penstock_core::fill::Geometry;
+    use penstock_core::fill::{Geometry, Step};
 
     #[pymodule_export]
     use crate::checksum::crc32c;
@@ -62,7 +62,7 @@ mod _native {
     #[pymodule_export]
     use crate::pixels::{adjust, blur, blur_floats, mix, sharpen, shift_hsv, warp, warp_window};
     #[pymodule_export]
-    use crate::random::{resized_crop_windows, uniforms};
+    use crate::random::{draw_geometry, resized_crop_windows, uniforms};
     #[pymodule_export]
     use crate::resize::resize;
     #[pymodule_export]
@@ -79,4 +79,7 @@ mod _native {
     /// Number of columns of `fill`'s geometry.
     #[pymodule_export]
     const GEOMETRY_COLUMNS: usize = Geometry::COLUMNS;
+    /// Numbers of a step of `draw_geometry`.
+    #[pymodule_export]
+    const STEP_NUMBERS: usize = Step::NUMBERS;
 }

@@ -42,6 +42,8 @@ use crate::errors::invalid_argument;
 ///     all if ``path`` is another file now. A new array.
 /// sizes : ndarray, shape (n, 2), int32
 ///     Of blobs that are images: as `sizes`. A new array.
+/// complete : bool
+///     Whether each blob was found.
 ///
 /// Raises
 /// ------
@@ -61,7 +63,7 @@ pub fn find_blobs<'py>(
     check: bool,
     path: PathBuf,
     identity: (u64, u64, u64, i128),
-) -> PyResult<(NewArray<'py, i64>, NewArray<'py, i32>)> {
+) -> PyResult<(NewArray<'py, i64>, NewArray<'py, i32>, bool)> {
     let n = numbers.values().len();
     if numbers.shape() != [n] || begins.shape() != sizes.shape() || begins.shape().len() != 1 {
         return Err(invalid_argument(
@@ -77,7 +79,8 @@ pub fn find_blobs<'py>(
     let out = places.values_mut().as_chunks_mut::<2>().0;
     let out_sizes = sizes_found.values_mut().as_chunks_mut::<2>().0;
     let file = mapped.bytes();
-    py.detach(|| {
+    let is_complete = py.detach(|| {
+        let mut is_complete = true;
         let is_same = fs::metadata(path).is_ok_and(|seen| identify(&seen) == identity);
         for (i, (place, size_found)) in out.iter_mut().zip(out_sizes).enumerate() {
             let value = values[i].clone().filter(|_| is_same).and_then(|range| file.get(range));
@@ -87,9 +90,11 @@ pub fn find_blobs<'py>(
                 [begin, begin + blob.len() as i64]
             });
             *size_found = blob.map_or([0; 2], size_of);
+            is_complete &= blob.is_some();
         }
+        is_complete
     });
-    Ok((places, sizes_found))
+    Ok((places, sizes_found, is_complete))
 }
 
 /// Where the value of a record lies, if that is known.

@@ -1,5 +1,6 @@
 //! Random numbers of samples: arguments are checked, then the core is called; for many samples, without the GIL.
 
+use penstock_core::fill::{self as core, Geometry, Step};
 use penstock_core::philox;
 use penstock_core::windows::WindowRange;
 use pyo3::exceptions::PyValueError;
@@ -123,4 +124,62 @@ pub fn resized_crop_windows<'py>(
         }
     });
     Ok(windows)
+}
+
+/// Draws the windows and flips of each sample of a chunk, and composes them to the geometry of `fill`.
+///
+/// Parameters
+/// ----------
+/// steps : ndarray, shape (k, 10), float64
+///     The ops that move pixels, in order: the kind, the stream of its random numbers, and its settings.
+///     0: RandomResizedCrop, with `scale`, `ratio`, `log_ratio` (see `resized_crop_windows`), width, height.
+///     1: CenterCrop and 2: Resize, with width, height. 3: Resize of the shorter side, with its length.
+///     4: a flip, with its probability, and the bit of its axis in the geometry.
+/// seed, epoch, indices
+///     As for `uniforms`.
+/// sizes : ndarray, shape (n, 2), int32
+///     Width and height of each image.
+///
+/// Returns
+/// -------
+/// ndarray, shape (n, 9), int32, or None
+///     A new array. None if there is an image whose size is not known, or whose window it does not contain.
+///
+/// Raises
+/// ------
+/// ValueError
+///     Invalid arguments.
+#[pyfunction]
+#[pyo3(signature = (steps, seed, epoch, indices, sizes))]
+pub fn draw_geometry<'py>(
+    py: Python<'py>,
+    steps: Array<f64>,
+    seed: MaskedInteger,
+    epoch: MaskedInteger,
+    indices: Array<i64>,
+    sizes: Array<i32>,
+) -> PyResult<Option<NewArray<'py, i32>>> {
+    let n = indices.values().len();
+    let (rows, rest) = steps.values().as_chunks::<{ Step::NUMBERS }>();
+    let ops: Option<Vec<_>> = rows.iter().copied().map(Step::new).collect();
+    let Some(ops) = ops.filter(|_| rest.is_empty() && indices.shape() == [n] && sizes.shape() == [n, 2]) else {
+        return Err(invalid_argument(format!(
+            "steps, indices and sizes must have shapes [k, {}], [n] and [n, 2], got {:?}, {:?} and {:?}, and the kind \
+             of a step must be in [0, 4]",
+            Step::NUMBERS,
+            steps.shape(),
+            indices.shape(),
+            sizes.shape()
+        )));
+    };
+    let mut geometry = NewArray::empty(py, &[n, Geometry::COLUMNS])?;
+    let (indices, sizes) = (indices.values(), sizes.values().as_chunks::<2>().0);
+    let out = geometry.values_mut().as_chunks_mut::<{ Geometry::COLUMNS }>().0;
+    let is_complete = detach_if_many(py, n * ops.len(), || {
+        out.iter_mut().zip(indices).zip(sizes).all(|((row, &index), &size)| {
+            let composed = core::compose(&ops, (seed.0, epoch.0 as u32, index), size);
+            composed.map(|columns| *row = columns).is_some()
+        })
+    });
+    Ok(is_complete.then_some(geometry))
 }

@@ -18,7 +18,7 @@ use crate::errors::invalid_argument;
 /// Places of seek tables in a file: Python's `TablesInFile`.
 pub struct StoredTables {
     file: ManuallyDrop<File>,
-    entries: Array<u8>,
+    entries: Vec<[u8; 16]>,
     numbers: Array<i64>,
     error: OnceLock<io::Error>,
     errors: Py<PyList>,
@@ -35,14 +35,19 @@ impl StoredTables {
     }
 
     fn new(fd: i32, entries: Array<u8>, numbers: Array<i64>, errors: Py<PyList>) -> PyResult<Self> {
-        let n = numbers.values().len();
-        if numbers.shape() != [n] || entries.shape() != [n, 16] || fd < 0 {
+        let (n, directory) = (numbers.values().len(), entries.values().as_chunks::<16>().0);
+        // With the GIL: other threads add entries.
+        let entry = |&number: &i64| directory.get(usize::try_from(number).ok()?).copied();
+        let found: Option<Vec<_>> = numbers.values().iter().map(entry).collect();
+        let is_directory = entries.shape() == [directory.len(), 16];
+        let Some(entries) = found.filter(|_| numbers.shape() == [n] && is_directory && fd >= 0) else {
             return Err(invalid_argument(format!(
-                "entries and numbers must have shapes [n, 16] and [n], and fd must be a descriptor, got {:?}, {:?} and {fd}",
+                "entries and numbers must have shapes [m, 16] and [n], numbers must be in [0, m), and fd must be a \
+                 descriptor, got {:?}, {:?} and {fd}",
                 entries.shape(),
                 numbers.shape()
             )));
-        }
+        };
         // SAFETY: the caller keeps the descriptor open during the call; it is not closed here.
         let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
         let error = OnceLock::new();
@@ -62,7 +67,7 @@ impl StoredTables {
 
     /// Reads table `i`; None if there is none, or it is damaged. An error is kept for [`Self::report_error`].
     pub fn read(&self, i: usize) -> Option<Vec<u8>> {
-        let (entry, number) = (&self.entries.values().as_chunks().0[i], self.numbers.values()[i]);
+        let (entry, number) = (&self.entries[i], self.numbers.values()[i]);
         let table = read_table(&self.file, entry, number as u64);
         table.unwrap_or_else(|error| {
             let _ = self.error.set(error); // the first one is reported
@@ -85,8 +90,8 @@ impl StoredTables {
 /// ----------
 /// fd : int
 ///     The descriptor of the file, which stays open during the call.
-/// entries : ndarray, shape (n, 16), uint8
-///     Offset, length and checksum of each table, as they are in the file's directory.
+/// entries : ndarray, shape (m, 16), uint8
+///     The file's directory: offset, length and checksum of each table.
 /// numbers : ndarray, shape (n,), int64
 ///     The numbers of the records.
 ///
@@ -100,7 +105,7 @@ impl StoredTables {
 /// OSError
 ///     The system cannot read the file.
 /// ValueError
-///     If the arrays differ in length.
+///     If a number is outside of the directory.
 #[pyfunction]
 pub fn read_tables<'py>(
     py: Python<'py>,

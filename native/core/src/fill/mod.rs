@@ -22,6 +22,7 @@ mod orientation;
 mod packet;
 mod row;
 mod sinks;
+mod steps;
 mod stored;
 
 use std::cell::Cell;
@@ -45,6 +46,7 @@ pub use orientation::Orientation;
 use row::RowWriter;
 pub use row::{Layout, Row};
 use sinks::{OpenRows, RgbSink, TimedResampler};
+pub use steps::{Step, compose};
 pub use stored::{Conversion, StoredFiller, StoredImage, StoredRow, StoredWindow, ValueType};
 
 /// Bytes of pixels that a filler keeps between images: enough for a picture of 2000 x 2000.
