@@ -16,12 +16,11 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import numpy as np
 
 from penstock.errors import ArgumentError, StoreError
-from penstock.plurals import counted
 from penstock.sample import Array, ArrayKind
 from penstock.stores.arrow_columns import (
     ArrowColumn,
@@ -33,6 +32,7 @@ from penstock.stores.arrow_columns import (
 )
 from penstock.stores.arrow_fields import ColumnField
 from penstock.stores.box_corners import to_corners
+from penstock.stores.key_list import LazyKeys
 from penstock.stores.regular_file import open_regular
 
 __all__ = [
@@ -210,7 +210,7 @@ def make_column_values(reader: FieldReader, kind: str, count: int) -> Array | li
     return reader.get_all() if isinstance(reader, ArrowColumn) else [reader.get(row) for row in range(count)]
 
 
-class ColumnKeys(Sequence[str]):
+class ColumnKeys(LazyKeys):
     """The keys of records that a column holds; a row without one has its number."""
 
     def __init__(self, column: ArrowColumn, rows: Array | None = None) -> None:
@@ -220,23 +220,14 @@ class ColumnKeys(Sequence[str]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        count = self._count
-        if not -count <= index < count:
-            raise IndexError(f"index {index} is outside this list of {counted(count, 'name')}")
-        number = index if index >= 0 else index + count
+    def get(self, number: int) -> str:
+        """The value of the row; its number if it has none."""
         key = self._column.get(number if self._rows is None else int(self._rows[number]))
         return str(number) if key is None else str(key)
 
     def __iter__(self) -> Iterator[str]:
         if self._rows is not None:
-            return (self[number] for number in range(len(self)))
+            return super().__iter__()
         return (str(number) if key is None else str(key) for number, key in enumerate(self._column.get_all()))
 
 

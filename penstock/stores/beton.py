@@ -30,8 +30,8 @@ from penstock.stores.beton_fields import VERSION, BetonField, BetonHead, OpenedB
 from penstock.stores.column_names import name_columns, select_columns
 from penstock.stores.container import ContainerStore
 from penstock.stores.image_signatures import are_images
+from penstock.stores.key_list import RowKeys, make_keys
 from penstock.stores.mapped_files import MappedFiles
-from penstock.stores.row_keys import RowKeys, make_keys
 
 __all__ = ["BetonStore"]
 

@@ -22,7 +22,7 @@ from penstock.stores.arrow_fields import ColumnOptions, FieldsPlan, Peek, plan_f
 from penstock.stores.arrow_table import ColumnarReader, ColumnKeys, ImageFiles, make_column_values
 from penstock.stores.base import PathLike
 from penstock.stores.container import DAMAGE, ContainerStore
-from penstock.stores.row_keys import RowKeys
+from penstock.stores.key_list import RowKeys
 
 __all__ = ["ColumnarStore", "takes_columns"]
 

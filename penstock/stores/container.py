@@ -25,6 +25,7 @@ import xxhash
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreNotFoundError
 from penstock.sample import Array, Field, Record
 from penstock.stores.base import Indices, PathLike, Store
+from penstock.stores.indices import list_indices
 from penstock.stores.per_process import PerProcess
 from penstock.stores.regular_file import open_regular
 
@@ -128,7 +129,7 @@ class ContainerStore(Store, Generic[T_opened]):
 
     def _read_each(self, indices: Indices, read_one: Callable[[T_opened, int], T_read]) -> list[T_read]:
         """What ``read_one`` reads of each record; its errors name the record."""
-        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        numbers = list_indices(indices)
         if numbers and not 0 <= min(numbers) <= max(numbers) < len(self):
             for number in numbers:
                 self._refuse_outside(number)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-import numpy as np
 import xxhash
 
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError
@@ -29,10 +28,11 @@ from penstock.stores.hdf5_format import LAYOUT, Hdf5Layout
 from penstock.stores.hdf5_roles import Options, Roles, assign_roles
 from penstock.stores.hdf5_survey import LIBRARY_ERRORS, cut_growing, join_surveys
 from penstock.stores.hdf5_values import DatasetReader, NumberReader, make_reader, read_texts
+from penstock.stores.indices import list_indices
+from penstock.stores.key_list import RowKeys
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
 from penstock.stores.regular_file import has_magic
-from penstock.stores.row_keys import RowKeys
 from penstock.stores.writing import CommittedRecords, Skipped, Writer
 
 __all__ = ["Hdf5Store"]
@@ -172,7 +172,7 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
 
     def read(self, indices: Indices) -> list[Record]:
         """The records at ``indices``, read in the order of the file; see :meth:`Store.read`."""
-        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        numbers = list_indices(indices)
         if len(numbers) < 3:
             return super().read(numbers)
         order = sorted(range(len(numbers)), key=numbers.__getitem__)  # records of one chunk are inflated once
@@ -184,7 +184,7 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
     def blobs(self, field: str, indices: Indices) -> list[Any]:
         """One field of the records, without reading the others; see :meth:`Store.blobs`."""
         self.schema.refuse_small(field)
-        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        numbers = list_indices(indices)
         for number in numbers:
             self._refuse_outside(number)
         opened = self.get_opened(self.files_of(numbers))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 
-__all__ = ["Indices", "check_index"]
+__all__ = ["Indices", "check_index", "list_indices"]
 
 Indices = Iterable[int] | NDArray[np.int64]
 """Indices of records, as a sampler gives them."""
@@ -30,3 +30,8 @@ def check_index(index: object, what: str) -> int:
         raise ArgumentError(
             f"{what} is indexed by an int or a slice, got {type(index).__name__} {index!r:.80}"
         ) from error
+
+
+def list_indices(indices: Indices) -> list[int]:
+    """Indices as a list of ints."""
+    return indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]

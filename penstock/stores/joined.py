@@ -19,11 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
-
 from penstock.errors import StoreError
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, Skipped, Store
+from penstock.stores.indices import list_indices
 from penstock.stores.lmdb import LmdbStore
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem
@@ -270,7 +269,7 @@ class JoinedStore(Store):
         self._extra.close()
 
     def _check(self, indices: Indices) -> list[int]:
-        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        numbers = list_indices(indices)
         for number in numbers:
             self._refuse_outside(number)
         return numbers

@@ -1,7 +1,9 @@
-"""A list of the names of records that takes little memory; used by the listing of a folder."""
+"""Keys of records as sequences that make a text when it is asked for: no list of a million texts is in memory."""
 
 from __future__ import annotations
 
+import operator
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
@@ -9,10 +11,40 @@ import numpy as np
 
 from penstock.plurals import counted
 
-__all__ = ["KeyList"]
+__all__ = ["KeyList", "LazyKeys", "RowKeys", "make_keys"]
 
 
-class KeyList(Sequence[str]):
+class LazyKeys(Sequence[str]):
+    """Keys that are made when they are asked for. A subclass gives ``__len__`` and :meth:`get`."""
+
+    @abstractmethod
+    def get(self, number: int) -> str:
+        """The key of record ``number``, in [0, len)."""
+
+    def get_several(self, numbers: range) -> list[str]:
+        """The keys of a slice of the records."""
+        return [self.get(number) for number in numbers]
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return self.get_several(range(*index.indices(len(self))))
+        number, count = operator.index(index), len(self)
+        if not -count <= number < count:
+            raise IndexError(f"index {index} is outside this list of {counted(count, 'name')}")
+        return self.get(number if number >= 0 else number + count)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.get, range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{counted(len(self), 'name')}>"
+
+
+class KeyList(LazyKeys):
     """Names of records in one block of memory. A million names take some 30 MB; a list of str takes 90 MB.
 
     Parameters
@@ -34,18 +66,9 @@ class KeyList(Sequence[str]):
     def __len__(self) -> int:
         return len(self._begins) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        begins = self._begins
-        number = index if index >= 0 else index + len(begins) - 1
-        if not 0 <= number < len(begins) - 1:
-            raise IndexError(f"index {index} is outside this list of {counted(len(self), 'name')}")
-        return self.joined[begins[number] : begins[number + 1] - 1].decode()
+    def get(self, number: int) -> str:
+        """The name of record ``number``."""
+        return self.joined[self._begins[number] : self._begins[number + 1] - 1].decode()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.joined.decode().split("\0")[:-1])
@@ -53,5 +76,32 @@ class KeyList(Sequence[str]):
     def __reduce__(self) -> tuple[object, ...]:
         return KeyList, (self.joined,)
 
-    def __repr__(self) -> str:
-        return f"<{counted(len(self), 'name')}>"
+
+class RowKeys(LazyKeys):
+    """The keys ``"0"``, ``"1"``, ... of a store without names.
+
+    Parameters
+    ----------
+    count : int
+        Number of records.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._rows = range(count)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, number: int) -> str:
+        """The number as text."""
+        return str(number)
+
+    def __contains__(self, key: object) -> bool:
+        is_number = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 20
+        return is_number and key == str(int(str(key))) and int(str(key)) in self._rows
+
+
+def make_keys(names: Iterable[str]) -> Sequence[str]:
+    """A sequence of names that takes little memory; names with a zero character are kept as a list."""
+    listed = list(names)
+    return listed if any("\0" in name for name in listed) else KeyList.from_names(listed)

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-
 from penstock import forks
 from penstock.errors import (
     CorruptRecordError,
@@ -33,6 +31,7 @@ from penstock.stores.arrow_table import ColumnKeys, TableReader, make_column_val
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.columnar import ColumnarStore, takes_columns
 from penstock.stores.container import DAMAGE, fingerprint_files
+from penstock.stores.indices import list_indices
 
 __all__ = ["LanceStore"]
 
@@ -167,7 +166,7 @@ class LanceStore(ColumnarStore[Any]):
         return self._fingerprint
 
     def _check_indices(self, indices: Indices) -> list[int]:
-        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        numbers = list_indices(indices)
         for number in numbers:
             self._refuse_outside(number)
         if not numbers:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar, overload
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 import xxhash
@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.sample import Array, ArrayKind, Record, Schema
 from penstock.stores.base import Indices, PathLike, Skipped, Store
+from penstock.stores.indices import list_indices
+from penstock.stores.key_list import LazyKeys
 from penstock.stores.lmdb_block_reader import BlockReader, DamagedRecordError
 from penstock.stores.lmdb_blocks import find_layout, missing_value
 from penstock.stores.lmdb_files import FILE, HASHES, LOCK, looks_like_lmdb
@@ -200,8 +202,7 @@ class LmdbStore(Store):
         source = self._open()
         source.refuse_changed(self.url)
         count = len(self)
-        for index in indices.tolist() if isinstance(indices, np.ndarray) else indices:
-            number = int(index)
+        for number in list_indices(indices):
             if not 0 <= number < count:
                 self._refuse_outside(number)
             try:
@@ -381,7 +382,7 @@ class LmdbStore(Store):
             raise CorruptRecordError(f"the column of field {field!r} is damaged: {error}", store=self.url) from error
 
 
-class _LmdbKeys(Sequence[str]):
+class _LmdbKeys(LazyKeys):
     """The keys of a store, read when they are needed."""
 
     def __init__(self, store: LmdbStore) -> None:
@@ -391,16 +392,14 @@ class _LmdbKeys(Sequence[str]):
     def __len__(self) -> int:
         return len(self._store)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return self._read_all()[index]
-        if self._all is not None:
-            return self._all[index]
-        return self._store.read([index + len(self) if index < 0 else index])[0].key
+    def get(self, number: int) -> str:
+        """The key of a record, from the record unless all keys are known."""
+        return self._store.read([number])[0].key if self._all is None else self._all[number]
+
+    def get_several(self, numbers: range) -> list[str]:
+        """The keys of a slice, from the database of keys."""
+        keys = self._read_all()
+        return [keys[number] for number in numbers]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._read_all())

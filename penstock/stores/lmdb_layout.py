@@ -12,12 +12,11 @@ A subclass is one layout. It says by a few entries whether an environment has it
 from __future__ import annotations
 
 import json
-import operator
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, overload
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,8 @@ from penstock.errors import ArgumentError, PenstockError, StoreError
 from penstock.sample import Schema
 from penstock.stores.base import Indices, PathLike, Skipped
 from penstock.stores.container import DAMAGE, ContainerStore, fingerprint_files
-from penstock.stores.key_list import KeyList
+from penstock.stores.indices import list_indices
+from penstock.stores.key_list import KeyList, LazyKeys
 from penstock.stores.lmdb_entries import LmdbEntries, find_environment_file, peek_entries, scan_entries
 from penstock.stores.location import Location
 from penstock.stores.mapped_files import MappedFiles
@@ -174,7 +174,7 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
         """Images without labels and keys; see :meth:`Store.blobs`."""
         if field != "image":
             return super().blobs(field, indices)
-        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        numbers = list_indices(indices)
         count = len(self)
         for number in numbers:
             if not 0 <= number < count:
@@ -229,7 +229,7 @@ def _read_layout(location: Location, layout: str, file: Path) -> dict[str, Any]:
     return dict(written)
 
 
-class EntryKeys(Sequence[str]):
+class EntryKeys(LazyKeys):
     """The keys of some entries as names, decoded when they are asked for."""
 
     def __init__(self, entries: LmdbEntries, rows: NDArray[np.int64] | None = None) -> None:
@@ -240,22 +240,13 @@ class EntryKeys(Sequence[str]):
     def __len__(self) -> int:
         return len(self._begins)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        number = operator.index(index)
+    def get(self, number: int) -> str:
+        """The key of the entry as text."""
         begin = self._begins[number]
         return decode_key(bytes(self._whole[begin : begin + self._sizes[number]]))
 
-    def __iter__(self) -> Iterator[str]:
-        return (self[number] for number in range(len(self)))
 
-
-class NumberKeys(Sequence[str]):
+class NumberKeys(LazyKeys):
     """Keys that are numbers in decimal.
 
     Parameters
@@ -273,16 +264,9 @@ class NumberKeys(Sequence[str]):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if type(index) is int:
-            return self._format(self._numbers[index])
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        return self._format(self._numbers[operator.index(index)])
+    def get(self, number: int) -> str:
+        """The number in decimal."""
+        return self._format(self._numbers[number])
 
     def __iter__(self) -> Iterator[str]:
         return map(self._format, self._numbers)

@@ -29,6 +29,7 @@ from penstock.stores.base import Indices, PathLike
 from penstock.stores.container import ContainerStore
 from penstock.stores.file_writer import find_finished
 from penstock.stores.image_signatures import are_images
+from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
 from penstock.stores.mapped_files import MappedFiles
 from penstock.stores.record_index import load_or_scan
@@ -195,7 +196,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
     def blobs(self, field: str, indices: Indices) -> list[Any]:
         """Views of one field; labels are not read. See :meth:`Store.blobs`."""
         self.schema.refuse_small(field)
-        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        numbers = list_indices(indices)
         for number in numbers:
             self._refuse_outside(number)
         opened = self.get_opened(self.files_of(numbers))

@@ -32,9 +32,9 @@ from penstock.stores.base import PathLike
 from penstock.stores.column_names import name_columns, select_columns
 from penstock.stores.container import ContainerStore
 from penstock.stores.decompressed import DecompressedCopies, Expand, select_cache_options
+from penstock.stores.key_list import RowKeys, make_keys
 from penstock.stores.location import Location
 from penstock.stores.mapped_files import MappedFiles
-from penstock.stores.row_keys import RowKeys, make_keys
 from penstock.stores.shard_index import INDEX, find_splits, read_index_head, read_index_json, refuse_parts
 from penstock.stores.stored_values import ValueReader, find_kind, find_pixels_kind, read_pil
 

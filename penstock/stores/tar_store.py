@@ -16,8 +16,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import numpy as np
-
 from penstock.errors import StoreError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Record, Schema
@@ -26,6 +24,7 @@ from penstock.stores.compression import PROGRAMS, DecompressedFile, find_codec
 from penstock.stores.container import ContainerStore
 from penstock.stores.decompressed import DecompressedCopies, select_cache_options
 from penstock.stores.file_writer import find_finished
+from penstock.stores.indices import list_indices
 from penstock.stores.key_list import KeyList
 from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.location import Location
@@ -182,7 +181,7 @@ class TarStore(ContainerStore[MappedFiles]):
         self.schema.refuse_small(field)
         if not self._plan.is_plain(field):
             return super().blobs(field, indices)
-        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        numbers = list_indices(indices)
         for number in numbers:
             self._refuse_outside(number)
         view = self.get_opened(self.files_of(numbers)).view

@@ -29,9 +29,9 @@ from penstock.stores.column_names import find_image, name_columns, select_column
 from penstock.stores.compression import PROGRAMS
 from penstock.stores.container import ContainerStore
 from penstock.stores.decompressed import DecompressedCopies, select_cache_options
+from penstock.stores.key_list import RowKeys
 from penstock.stores.mapped_files import MappedFiles
 from penstock.stores.record_index import load_or_scan
-from penstock.stores.row_keys import RowKeys
 from penstock.stores.tfrecord_example import (
     INTEGERS,
     FeaturePixels,
