@@ -5,19 +5,28 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import Task
     from rich.text import Text
 
-__all__ = ["ProgressReporter", "show_progress"]
+__all__ = ["ProgressReporter", "make_reporter", "show_progress"]
 
 ProgressReporter = Callable[[int, int, int], None]
 """``report(done, total, nbytes)``: number of records done, of all records, and of bytes done."""
 
 _PERIOD_S: Final = 10.0
+
+
+def make_reporter(progress: bool | Callable[[int, int], None] | None, what: str, stack: ExitStack) -> ProgressReporter:
+    """What to call for an argument ``progress``: the caller's function, a bar that ``stack`` ends, or nothing."""
+    if callable(progress):
+        return lambda done, total, _nbytes: progress(done, total)
+    if not progress:
+        return lambda _done, _total, _nbytes: None
+    return stack.enter_context(show_progress(what))
 
 
 @contextmanager

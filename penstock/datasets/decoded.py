@@ -19,7 +19,7 @@ from penstock import stores
 from penstock.datasets.shared_arrays import SharedArrays
 from penstock.datasets.store import StoreDataset
 from penstock.errors import ArgumentError
-from penstock.progress import show_progress
+from penstock.progress import ProgressReporter, make_reporter
 from penstock.sample import ArraySpec, SampleKeys, Tree
 from penstock.stores.base import Store
 
@@ -56,7 +56,7 @@ def decode_store(
         _refuse_over_budget(specs, count, max_nbytes)
         shared = SharedArrays(specs, count)
         out = dict(zip(names, shared.arrays, strict=True)) if isinstance(spec, Mapping) else tuple(shared.arrays)
-        report = progress if callable(progress) else _make_reporter(progress, stack)
+        report = make_reporter(progress, "decoding", stack)
         _fill(dataset, out, count, workers or len(os.sched_getaffinity(0)), report)
         shared.seal()
         return out, shared
@@ -113,7 +113,7 @@ def _refuse_over_budget(specs: Sequence[ArraySpec], count: int, max_nbytes: int)
         )
 
 
-def _fill(dataset: StoreDataset, out: Tree, count: int, workers: int, report: Callable[[int, int], None]) -> None:
+def _fill(dataset: StoreDataset, out: Tree, count: int, workers: int, report: ProgressReporter) -> None:
     def fill(first: int) -> int:
         indices = np.arange(first, min(first + _ROWS, count), dtype=np.int64)
         dataset.fill(indices, out, SampleKeys(0, 0, indices), indices)
@@ -124,14 +124,7 @@ def _fill(dataset: StoreDataset, out: Tree, count: int, workers: int, report: Ca
         try:
             for filled in pool.map(fill, range(0, count, _ROWS)):
                 done += filled
-                report(done, count)
+                report(done, count, 0)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-
-
-def _make_reporter(progress: bool | None, stack: ExitStack) -> Callable[[int, int], None]:
-    if not progress:
-        return lambda _done, _total: None
-    show = stack.enter_context(show_progress("decoding"))
-    return lambda done, total: show(done, total, 0)

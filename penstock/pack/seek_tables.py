@@ -24,7 +24,7 @@ import numpy as np
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.pack.image_check import MAX_PIXELS
-from penstock.progress import show_progress
+from penstock.progress import make_reporter
 from penstock.stores.base import Skipped, Store
 from penstock.stores.location import Location
 from penstock.stores.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
@@ -118,7 +118,7 @@ def index(
         if overwrite:
             _remove(path)
         file = stack.enter_context(_open_file(path, opened, kind))
-        report = _make_reporter(progress, stack)
+        report = make_reporter(progress, "indexing", stack)
         resumed = len(file)
         left_out = _make_tables(opened, name, file, workers or len(os.sched_getaffinity(0)), report)
         return IndexReport(
@@ -270,13 +270,3 @@ def _describe_format(image: bytes | memoryview) -> str:
         return f"{fallback.sniff(bytes(image[:32]))}, not JPEG: only JPEGs have a decode index"
     except DecodeError as error:
         return error.message
-
-
-def _make_reporter(
-    progress: bool | Callable[[int, int], None] | None, stack: ExitStack
-) -> Callable[[int, int, int], None]:
-    if callable(progress):
-        return lambda done, total, _nbytes: progress(done, total)
-    if not progress:
-        return lambda *_: None
-    return stack.enter_context(show_progress("indexing"))

@@ -17,7 +17,7 @@ from penstock.pack.comparing import Unreadable, read_each
 from penstock.pack.resized_fields import FieldResizing
 from penstock.pack.resizing import Resizing
 from penstock.pack.transcoding import to_baseline
-from penstock.progress import show_progress
+from penstock.progress import ProgressReporter, make_reporter
 from penstock.sample import Record, Schema
 from penstock.stores.base import Store
 from penstock.stores.joined import JoinedStore, check_sidecar, join
@@ -99,8 +99,11 @@ def verify(
         kind, location = stores.find(store, layout=layout)
         stores.refuse_unknown_options(kind, kind.__init__, options)
     with ExitStack() as stack:
-        report = _make_reporter(progress, stack)
-        problems = [*kind.check(location, report, **options), *check_sidecar(location)]
+        report = make_reporter(progress, "verifying", stack)
+        problems = [
+            *kind.check(location, lambda done, total: report(done, total, 0), **options),
+            *check_sidecar(location),
+        ]
         records = compared = 0
         if all(problem.index is not None for problem in problems):  # else its structure is damaged
             try:
@@ -154,7 +157,7 @@ def _check_seek_table(store: Store, field: str, index: int, table: bytes | None)
         yield Problem(reason, record.key, index)
 
 
-def _compare_stores(store: Store, source: Store, report: Callable[[int, int], None]) -> Iterator[Problem]:
+def _compare_stores(store: Store, source: Store, report: ProgressReporter) -> Iterator[Problem]:
     """Yield the differences between a store and its source."""
     numbers: dict[str, deque[int]] = {}
     for number, key in enumerate(source.keys()):
@@ -178,7 +181,7 @@ def _compare_stores(store: Store, source: Store, report: Callable[[int, int], No
         for (record, _), original in zip(pairs, read_each(source, [number for _, number in pairs]), strict=True):
             expected = original if changed is None else _resize_again(original, changed)
             yield from _compare_records(record, expected, store.schema, source.schema, shared)
-        report(min(first + _REPORT_EVERY, len(store)), len(store))
+        report(min(first + _REPORT_EVERY, len(store)), len(store), 0)
     for key, left in numbers.items():
         if key not in left_out:
             yield from (Problem(f"record {number} of the source is not in the store", key) for number in left)
@@ -226,12 +229,3 @@ def _name_class(classes: Sequence[str], number: int | None) -> str | int | None:
 def _is_same_blob(stored: bytes, original: bytes) -> bool:
     """Whether a blob has the bytes of the source, or those of its lossless transcoding."""
     return stored == original or stored == to_baseline(original)
-
-
-def _make_reporter(progress: bool | Callable[[int, int], None] | None, stack: ExitStack) -> Callable[[int, int], None]:
-    if callable(progress):
-        return progress
-    if not progress:
-        return lambda _done, _total: None
-    show = stack.enter_context(show_progress("verifying"))
-    return lambda done, total: show(done, total, 0)
