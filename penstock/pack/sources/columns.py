@@ -20,6 +20,7 @@ from penstock.pack.sources.base import KEY
 from penstock.pack.sources.inference import GivenSchema
 from penstock.pack.sources.values import CLASS_NAMES, Guess, guess, is_mask_name, plain, unite
 from penstock.sample import Field, Schema
+from penstock.stores.folder_checks import SOUND_SUFFIXES
 from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.tables import Table
 
@@ -32,7 +33,6 @@ _PATH_NAMES: Final = frozenset(
     {"path", "file", "filename", "file_name", "filepath", "file_path", "name", "img", "picture", "photo"}
 )
 _PATH_ENDINGS: Final = re.compile(r"(?i)[_ -]?(?:file_?path|file_?name|path|file|name)$")
-_SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a"})
 _MAX_CLASSES: Final = 100_000
 _EMPTY: Final = Guess("none")
 
@@ -152,7 +152,7 @@ class _ColumnSurvey:
     def _add_text(self, text: str) -> None:
         if self._suffixes is not None:
             suffix = Path(text).suffix.lower() if len(text) < 4096 else ""
-            self._suffixes = self._suffixes | {suffix} if suffix in IMAGE_SUFFIXES | _SOUND_SUFFIXES else None
+            self._suffixes = self._suffixes | {suffix} if suffix in IMAGE_SUFFIXES | SOUND_SUFFIXES else None
         if self._texts is not None:
             self._texts.add(text)
             self._texts = self._texts if len(self._texts) <= _MAX_CLASSES else None
@@ -200,7 +200,7 @@ class _ColumnSurvey:
         """The field for these values; None if there is no value."""
         is_label = self.name.lower() in CLASS_NAMES
         if self._suffixes:
-            if self._suffixes <= _SOUND_SUFFIXES:
+            if self._suffixes <= SOUND_SUFFIXES:
                 return Field("bytes")
             return Field("mask" if is_mask_name(self.name) else "image")
         if self._is_text and self._texts != set():
