@@ -18,6 +18,7 @@ from penstock.pack.resizing import Resizing
 from penstock.pack.run import PackProgress
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
+from penstock.remote_urls import refuse_remote
 from penstock.sample import Field, Schema
 from penstock.transforms.encode import ENCODED_FORMATS
 
@@ -175,6 +176,7 @@ def pack(
         src = _annotate(src, annotations, format, split, annotation_options)
     elif split is not None or annotation_options is not None:
         raise ArgumentError("split and annotation_options must be given with annotations or format")
+    refuse_remote(root)
     options = SourceOptions(
         schema=schema,
         classes=classes,
